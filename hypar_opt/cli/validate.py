@@ -36,7 +36,7 @@ def validate(
     picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
-    from hypar_opt.display.terminal.validation import STEP_HEADER, sets_view, step_line
+    from hypar_opt.display.terminal.validation import sets_view, step_line
     from hypar_opt.documents.files import record_read
     from hypar_opt.studies import validation
 
@@ -46,10 +46,11 @@ def validate(
     streams = not as_json and sys.stdout.isatty()
     if streams:
         # On a terminal the rows are the progress.
-        output.print_text(STEP_HEADER)
-        result = validation.validate(
-            file, constants=constants, each=lambda step: output.print_text(step_line(step))
-        )
+        def shown(step: validation.ValidatedStep | None) -> None:
+            output.print_view(step_line(step))
+
+        shown(None)
+        result = validation.validate(file, constants=constants, each=shown)
         output.print_text("")
     else:
         with output.progress_bar("steps") as progress:

@@ -308,7 +308,7 @@ class Array(Displayed, Document):
             None for the default one.
         """
         order = self.placement if placement is None else placement
-        if self.topology.kind != "nodes":
+        if self.topology.kind != "nodes" or getattr(self.topology, "per_node", 1) == 1:
             return []
         # The nodes, if there are several, are the first dimension, and a node's accelerators the
         # second.

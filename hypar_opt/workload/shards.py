@@ -64,11 +64,16 @@ def with_node_levels(word: str, inside: Sequence[int]) -> str:
     >>> with_node_levels("state+weights@node", [4, 5, 6])
     'state+weights@H4-H6'
 
+    In a single node these are all levels, at which weights are split with their state.
+
     Parameters
     ----------
     inside
         Those levels, from 1 for H1, the last of them an accelerator's.
     """
+    if INSIDE_NODES in word and inside[0] == 1:
+        word = next(part for part in reversed(word.split("+")) if INSIDE_NODES in part)
+        return word.replace(INSIDE_NODES, "")
     last = f"-H{inside[-1]}" if len(inside) > 1 else ""
     return word.replace(INSIDE_NODES, f"@H{inside[0]}{last}")
 

@@ -136,15 +136,14 @@ CONV = {"name": "conv", "kind": "conv", "filters": 64, "kernel": 1}
 def test_a_convolution_takes_its_own_part_of_the_peak_and_a_product_does_not() -> None:
     """A kernel of one pixel is a convolution still; without the key both are at `gemm`."""
 
-    def seconds(*layers: dict[str, Any], **keys: Any) -> Fraction:
+    def seconds(*layers: dict[str, Any], **keys: Any) -> float:
         described = {"name": "drawn", "input": IMAGE, "layer": [*layers]}
         # A DRAM that no product waits for.
         keys |= {"gemm": 0.8, "dram_bandwidth": "1000 TB/s"}
         network = ho.Network.model_validate(described)
         plan = ho.solve(network, array=one_device(**keys), batch=8)
         assert price_of(plan) == plan.cost.total  # by the reference
-        taken: Fraction = plan.cost.total / per_second(plan)
-        return taken
+        return float(plan.cost.total / per_second(plan))
 
     product = {"name": "fc", "kind": "fc", "units": 512}
     for layer, of_convs in ((CONV, True), (CONV | {"kernel": 3}, True), (product, False)):

@@ -49,8 +49,8 @@ def test_the_kernels_of_2023_differ_in_what_they_achieve_alone(name: str) -> Non
             own["accelerator"].pop(key, None)
         del own["name"]
     assert today == then
-    flash = [arrays.load(own).accelerator.flash for own in (name, f"mosaic-{name}")]
-    assert flash[0] > 1.5 * flash[1]
+    flash = [arrays.load(own).accelerator.flash or 0 for own in (name, f"mosaic-{name}")]
+    assert flash[0] > 1.5 * flash[1] > 0
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,9 @@ def test_resnet_50_trains_as_many_images_a_second_as_was_published(
     described = arrays.load(name).description()
     topology = described["topology"] | {"per_node": gpus}
     array = ho.Array.model_validate({**described, "topology": topology})
-    asked = {"batch": 256 * gpus, "solver": "data", "constraints": {"optimizer": "momentum"}}
-    step = ho.simulate("resnet-50", array, **asked)
+    of_sgd = {"optimizer": "momentum"}
+    batch = 256 * gpus
+    step = ho.simulate("resnet-50", array, batch=batch, solver="data", constraints=of_sgd)
     assert step.seconds == pytest.approx(256 * gpus / images, rel=0.1)
 
 

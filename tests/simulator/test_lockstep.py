@@ -28,7 +28,7 @@ from hypar_opt.simulator.machine import Machine
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.phases import StepPhase, _Phases, in_phases
 from hypar_opt.simulator.routes import ClassRoutes
-from hypar_opt.simulator.run import Measurements, event_work, run, run_by_events
+from hypar_opt.simulator.run import Measurements, event_work, run, run_by_events, seconds_of
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.streams import OVERLAPS, Streams
 from hypar_opt.simulator.tasks import GRADIENT_STREAM, ComputeTask, ExchangeTask, Task
@@ -97,12 +97,33 @@ def test_one_accelerator_runs_as_all_do(topology: dict[str, Any], data: st.DataO
     assert_same(run(tasks, interconnect, record=True), expected)
 
 
+@pytest.mark.parametrize("overlap", ["none", "gradient"])
+@pytest.mark.parametrize("topology", TOPOLOGIES, ids=lambda t: f"{t['kind']}-{t.get('shape')}")
+@given(data=st.data())
+@examples(8)
+def test_the_seconds_of_exchanges_that_never_meet_are_those_of_a_run(
+    topology: dict[str, Any], overlap: str, data: st.DataObject
+) -> None:
+    """Each kind of exchange is run alone, once; of all parts as long as the longest, too."""
+    interconnect, streams = array(topology).interconnect, Streams(overlap)
+    longer = data.draw(st.booleans())
+    for task in data.draw(programs(interconnect)):
+        if isinstance(task, ExchangeTask):
+            sent = (task.bytes * 1.5,) if longer else ()
+            streams.add(replace(task, stream=0, sent=sent), ())
+        else:
+            streams.add(task, ())
+    expected = run(streams.tasks, interconnect).seconds
+    assert seconds_of(streams.tasks, interconnect) == pytest.approx(expected, rel=1e-12)
+
+
 @given(random_interconnects(latencies=(0, 0.125)), st.data())
 def test_on_any_graph_too(interconnect: Interconnect, data: st.DataObject) -> None:
     tasks = data.draw(steps(interconnect))
     expected = run_by_events(tasks, interconnect, record=True)
     assert_same(run(tasks, interconnect, record=True), expected)
     assert_near(run(tasks, interconnect), replace(expected, spans=()))
+    assert seconds_of(tasks, interconnect) == pytest.approx(expected.seconds, rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("latency", ["0 s", "0.25 s"])

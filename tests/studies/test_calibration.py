@@ -13,6 +13,7 @@ from hypar_opt.errors import HyparError
 from hypar_opt.hardware.arrays import load
 from hypar_opt.studies.calibration import calibrate
 from hypar_opt.studies.validation.calculated import Calculator
+from hypar_opt.studies.validation.machines import machine_of
 from tests.commands import command
 from tests.studies.test_validation import ROW, written
 
@@ -171,3 +172,60 @@ def test_the_command_writes_an_array_that_is_read_again(tmp_path: Path) -> None:
     done = command(["calibrate", "a100-8", "none.toml"], tmp_path)
     assert done.status == 2
     assert len(done.errors.splitlines()) == 1
+
+
+def test_a_constant_beyond_what_is_physical_is_warned_of(tmp_path: Path) -> None:
+    """Steps that are shorter than they can be: their micro-batch, say, is not as stated."""
+    rows = steps(COMPUTE | FUSED, COMPUTE | FUSED | {"layers": 3})
+    honest = calibrate("a100-8", written(tmp_path, *rows), fit=["flash"])
+    assert honest.warnings == []
+    for row in rows:
+        row["seconds"] *= 0.7
+    file = written(tmp_path, *rows)
+    found = calibrate("a100-8", file, fit=["flash"])
+    assert found.constants["flash"] > 0.75
+    said = "flash is beyond what is physical, some 0.75 at most: steps, or settings"
+    (warning,) = found.warnings
+    assert warning.startswith(said)
+    assert found.document()["warnings"] == found.warnings
+    done = command(["calibrate", "a100-8", file.name, "--fit", "flash"], tmp_path)
+    assert f"hypar-opt: warning: {said}" in done.errors
+
+
+def test_steps_of_another_file_are_held_out(tmp_path: Path) -> None:
+    rows = steps(COMPUTE, COMPUTE | {"layers": 3})
+    other = written(tmp_path, *rows[1:]).rename(tmp_path / "other.toml")
+    result = calibrate("a100-8", written(tmp_path, rows[0]), fit=["gemm"], test=other)
+    assert result.tested is not None
+    assert len(result.tested) == 1
+    assert result.tested.mean is not None
+    assert result.tested.mean < 0.01
+    call = ["calibrate", "a100-8", "runs.toml", "--fit", "gemm", "--test", "other.toml"]
+    done = command(call, tmp_path)
+    assert done.status == 0, done.errors
+    assert "of 1 other steps, on which nothing is fitted" in done.output
+    assert command([*call, "-o", "other.toml"], tmp_path).status == 2
+
+
+def test_convolutions_have_a_constant_of_their_own(tmp_path: Path) -> None:
+    """Of a network by name: what its steps take decides `conv`, and a GPT's do not."""
+    sizes = dict.fromkeys(("layers", "hidden", "heads", "seq", "vocab"), "")
+    row = {**sizes, "network": "resnet-50", "tp": 1, "dp": 8, "mbs": 64, "gbs": 512, "id": "r"}
+    row |= {"attention": "flash", "machine": "ours"}
+    columns = [*ROW, "network"]
+    machine = machine_of(load("a100-8"))
+    machine["accelerator"]["conv"] = 0.27
+    row["seconds"] = Calculator().seconds(ROW | row, {"ours": machine})
+    result = calibrate("a100-8", written(tmp_path, row, columns=columns), fit=["conv"])
+    assert result.constants["conv"] == pytest.approx(0.27, rel=0.01)
+    with pytest.raises(HyparError, match="conv: no step's seconds depend on it"):
+        calibrate("a100-8", written(tmp_path, {}), fit=["conv"])
+
+
+@pytest.mark.parametrize("name", ["a\nb.toml", "a\u202eb.toml"])
+def test_any_name_of_a_file_is_a_source(tmp_path: Path, name: str) -> None:
+    rows = steps(COMPUTE)
+    file = written(tmp_path, *rows).rename(tmp_path / name)
+    found = calibrate("a100-8", file)
+    assert found.array.source.isprintable()
+    assert found.array.source.endswith("b.toml")

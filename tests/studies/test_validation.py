@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.cli.app import run
 from hypar_opt.display.terminal.validation import step_line
 from hypar_opt.errors import HyparError, InputError
+from hypar_opt.studies.simulation import simulated_times
+from hypar_opt.studies.validation import calculated
 from hypar_opt.studies.validation.calculated import Calculator
 from hypar_opt.studies.validation.machines import array_of, known_machines, read_constants
 from hypar_opt.studies.validation.rows import read_steps
@@ -39,7 +43,7 @@ ROW: dict[str, Any] = {
 }
 
 
-GPT = {"layers": 2, "hidden": 256, "heads": 8, "tokens": 128, "vocabulary": 1000}
+GPT: dict[str, Any] = {"layers": 2, "hidden": 256, "heads": 8, "tokens": 128, "vocabulary": 1000}
 """The row's network."""
 
 
@@ -358,6 +362,9 @@ def test_images_are_a_row_by_their_networks_name(tmp_path: Path) -> None:
         ({"cp": 2}, "gpus: should be tp 2 times cp 2 times dp 4, got 8"),
         ({"network": "gpt2"}, "layers: should be empty where network names one, got 2"),
         ({"network": "?"}, "network: is not stated"),
+        ({**NO_SIZES, "network": "-"}, "network: should be a name or a file, got '-'"),
+        ({**NO_SIZES, "network": "gpt2x"}, "network: unknown network 'gpt2x': did you mean gpt2?"),
+        ({**NO_SIZES, "network": "none.toml"}, "network: none.toml: "),
         ({"shard": "half"}, "unknown shard 'half'"),
         ({"shard": "weights@H1-H9"}, "shard should name levels down to H3"),
         ({"optimizer": "lion"}, "optimizer: should be sgd, momentum or adam, got 'lion'"),
@@ -414,7 +421,7 @@ def test_context_parallelism_is_that_of_the_pins(tmp_path: Path) -> None:
     row = {"tp": 1, "cp": 4, "dp": 2, "seq": 512, "attention": "flash", "zero": 0}
     step = row_of(tmp_path, **row)
     array = array_of(known_machines(), "selene", 8, bucket="1 TB")
-    asked = {"choices": ["data", "model", "output", "tokens"], "batch": 16, "micro_batches": 4}
+    asked: Any = {"choices": ["data", "model", "output", "tokens"], "batch": 16, "micro_batches": 4}
     plan = ho.solve(ho.gpt(**GPT | {"tokens": 512}), array=array, degrees="cp=4,dp=2", **asked)
     assert step.seconds == pytest.approx(ho.simulate(plan).seconds, rel=0.02)
     assert step.seconds < row_of(tmp_path, **row | {"tp": 4, "cp": 1}).seconds * 4
@@ -442,10 +449,9 @@ def test_steps_that_differ_in_micro_batches_alone_are_what_simulate_says(tmp_pat
             row["gbs"] = 2 * row["dp"] * count
             asked = calculator._asked(row, machines)
             step = ho.simulate(asked.plan, asked.array, **asked.run)
-            assert calculator.step(row, machines) == (
-                pytest.approx(step.seconds, rel=1e-12),
-                step.memory,
-            )
+            seconds, held = calculator.step(row, machines)
+            assert seconds == pytest.approx(step.seconds, rel=1e-12)
+            assert held == step.memory
 
 
 def test_what_calibrate_writes_is_validated(tmp_path: Path) -> None:
@@ -481,7 +487,52 @@ def test_rows_come_as_they_are_calculated(tmp_path: Path) -> None:
     result = ho.validate(file, each=came.append, progress=progress)
     assert came == list(result)
     assert told == [1, 2, 3]
-    line = step_line(came[0])
+    line = step_line(came[0]).plain
     assert line.startswith("one ")
     assert line.endswith("%")
-    assert step_line(came[1]).endswith("-  pp: pipeline stages are not modelled, here 2")
+    assert step_line(came[1]).plain.endswith("-  pp: pipeline stages are not modelled, here 2")
+
+
+def test_on_a_terminal_rows_are_printed_as_they_are_calculated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, {}, {"id": "two", "pp": 2})
+    printed: list[int] = []
+    calculate = Calculator.step
+
+    def step(self: Calculator, *asked: Any) -> Any:
+        printed.append(len(capsys.readouterr().out.splitlines()))
+        return calculate(self, *asked)
+
+    monkeypatch.setattr(Calculator, "step", step)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert run(["validate", "--file", str(file)]) == 0
+    assert printed == [1, 1]  # the header before the first, the first before the second
+    assert "set" in capsys.readouterr().out
+
+
+def test_what_steps_have_in_common_is_calculated_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of other numbers of micro-batches are no other simulation, and no other plan."""
+    solved: list[Any] = []
+    simulated: list[Any] = []
+
+    def solve(*asked: Any, **more: Any) -> Any:
+        solved.append(more["solver"])
+        return ho.solve(*asked, **more)
+
+    def times(*asked: Any, **more: Any) -> Any:
+        simulated.append(asked)
+        return simulated_times(*asked, **more)
+
+    monkeypatch.setattr(calculated, "solve", solve)
+    monkeypatch.setattr(calculated, "simulated_times", times)
+    batches = [{"id": f"{n}", "gbs": 8 * n} for n in (1, 2, 3, 4)]
+    result = ho.validate(
+        written(tmp_path, *batches, *(own | {"tp": 1, "dp": 8, "mbs": 1} for own in batches))
+    )
+    assert [step.seconds is not None for step in result] == [True] * 8
+    assert len({step.seconds for step in result[:4]}) == 4
+    assert solved == [None, "data"]  # where the batch alone is split nothing is searched
+    assert len(simulated) == 2

@@ -7,6 +7,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.errors import HyparError
 from hypar_opt.models import find_network
+from hypar_opt.workload.network import TokenInput
 from hypar_opt.workload.tensors import workload_of
 
 
@@ -84,6 +85,7 @@ def test_a_wrong_name_is_refused_by_its_key(name: str, said: str) -> None:
 def test_with_its_keys_a_gpt_is_a_llama(name: str, of_zoo: str) -> None:
     """Layer by layer the zoo's; of rotary positions the zoo says nothing, as they cost nothing."""
     zoo = ho.load(of_zoo)
+    assert isinstance(zoo.input, TokenInput)
     own = find_network(
         f"gpt:{name},gated=true,tied=false,rotary=true,tokens={zoo.input.tokens},"
         f"vocabulary={zoo.input.vocabulary}"

@@ -7,7 +7,7 @@ from itertools import combinations_with_replacement
 import pytest
 
 from hypar_opt.workload.parallelism import SHARDED
-from hypar_opt.workload.shards import Shards, fault_in_levels, shards_of
+from hypar_opt.workload.shards import Shards, fault_in_levels, shards_of, with_node_levels
 
 
 @pytest.mark.parametrize("levels", range(5))
@@ -51,3 +51,19 @@ def test_a_word_names_levels_down_to_the_last() -> None:
         said = f"should name levels down to H{levels}, the last, got {words[-1]!r}"
         assert fault_in_levels(words, levels) == said
     assert str(fault_in_levels(["weights@H1"], 0)).startswith("should name levels none")
+
+
+@pytest.mark.parametrize(
+    ("word", "inside", "said"),
+    [
+        ("weights@node", [4, 5, 6], "weights@H4-H6"),
+        ("state+weights@node", [3], "state+weights@H3"),
+        ("gradients@node", [2, 3], "gradients@H2-H3"),
+        ("gradients@node", [1, 2], "gradients"),
+        ("state+weights@node", [1, 2], "weights"),
+        ("weights", [1, 2], "weights"),
+    ],
+)
+def test_nodes_stand_for_the_levels_inside_them(word: str, inside: list[int], said: str) -> None:
+    assert with_node_levels(word, inside) == said
+    assert shards_of(said) is not None

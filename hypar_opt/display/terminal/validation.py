@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.display.terminal.console import COUNT, SECONDS, Column, new_table, rows_table
+from hypar_opt.display.terminal.console import (
+    COUNT,
+    SECONDS,
+    Column,
+    console,
+    new_table,
+    rows_table,
+)
 from hypar_opt.units import format_bytes, format_si
 
 if TYPE_CHECKING:
@@ -30,16 +37,20 @@ def installation_view(result: Installation) -> RenderableType:
     return rows_table([{"part": row.pop("name"), **row} for row in result.rows()])
 
 
-STEP_HEADER = f"{'step':<32}  {'measured':>10}  {'calculated':>10}  {'error':>8}"
-"""What stands above the lines of `step_line`."""
+_NUMBERS = 34
+"""Characters of a line's numbers, in a table that grows."""
 
 
-def step_line(step: ValidatedStep) -> str:
-    """Return a line for a step, of a table that grows while steps are calculated."""
-    times = (step.measured, step.seconds)
-    cells = ["-" if own is None else format_si(own, "s") for own in times]
-    error = (step.why or "") if step.error is None else f"{_signed(step.error):>8}"
-    return f"{step.name:<32}  {cells[0]:>10}  {cells[1]:>10}  {error}".rstrip()
+def step_line(step: ValidatedStep | None) -> Text:
+    """Return a line of a table that grows while steps are calculated; None for its header."""
+    name, *cells, error = "step", "measured", "calculated", f"{'error':>8}"
+    if step is not None:
+        times = (step.measured, step.seconds)
+        cells = ["-" if own is None else format_si(own, "s") for own in times]
+        name = step.name
+        error = (step.why or "") if step.error is None else f"{_signed(step.error):>8}"
+    width = min(32, console().width - _NUMBERS)
+    return Text(f"{name:<{width}}  {cells[0]:>10}  {cells[1]:>10}  {error}".rstrip())
 
 
 def validation_view(result: Validation) -> RenderableType:

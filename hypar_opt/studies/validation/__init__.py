@@ -14,7 +14,7 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.results import Results
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.studies.validation.calculated import Calculator, NotModelledError
-from hypar_opt.studies.validation.machines import Constants, known_machines, read_constants
+from hypar_opt.studies.validation.machines import MachineSet, known_machines, read_constants
 from hypar_opt.studies.validation.rows import measured_bytes, measured_seconds, read_steps
 
 
@@ -171,7 +171,7 @@ def validate(
     """
     steps = read_steps(file)
     machines, array = (
-        Constants(known_machines()) if constants is None else read_constants(constants)
+        MachineSet(known_machines()) if constants is None else read_constants(constants)
     )
     total = sum(len(own.rows) for own in steps.sets)
     found: list[ValidatedStep] = []

@@ -9,6 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hypar_opt.documents.document import is_standard_input
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.models import find_network
 from hypar_opt.models.gpt import gpt
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
 HALF_PRECISION = ("fp16", "bf16", "amp_fp16", "amp_bf16")
 ELEMENT_BYTES = 2
 
-MAX_LAYERS = 20_000
-"""Layers of the largest network that is calculated, blocks repeated: some ten seconds."""
+MAX_LAYERS = 10_000
+"""Layers of the largest network that is calculated, blocks repeated: some seconds a row."""
 
 _LAYERS_OF_A_BLOCK = 9
 """Layers that a block of a GPT has at least."""
@@ -166,6 +167,8 @@ class Calculator:
 
     def _named(self, name: str, row: Row) -> Network:
         """Return a network of the zoo, of a file beside that of the rows, or of ``gpt:``'s keys."""
+        if is_standard_input(name):
+            raise NotModelledError(f"network: should be a name or a file, got {name!r}")
         beside = [self._folder / own / name for own in ("", "networks")]
         files = [
             path.with_name(path.name + end)
@@ -180,7 +183,8 @@ class Calculator:
             tokens = row.get("seq", "")
             return network if tokens == "" else with_tokens(network, tokens)
         except HyparError as error:
-            raise NotModelledError(f"network: {error}") from None
+            # Without the list of all networks, which is no part of a reason.
+            raise NotModelledError(f"network: {str(error).partition(' known: ')[0]}") from None
 
     def _plan(self, row: Row, sizes: tuple[int, ...]) -> tuple[Hashable, Plan]:
         """Return the plan of tensor inside context inside data parallelism, and its key.
@@ -191,48 +195,62 @@ class Calculator:
             The parts of each level.
         """
         of_network, network = self._network(row)
-        tp, cp, dp = row["tp"], row.get("cp", "") or 1, row["dp"]
-        optimizer = setting(row, "optimizer") or "adam"
-        key = of_network, sizes, tp, cp, row["sp"], optimizer
-        if key in self._plans:
-            return key, self._plans[key]
-        known = every_degree(sizes)
-        for name, degree in (("tp", tp), ("cp", tp * cp)):
-            if degree not in known:
-                got = f"got {tp}" if name == "tp" else f"got tp {tp} times cp {cp}"
-                parts = f"should be the parts of inner levels of {sizes}"
-                raise NotModelledError(f"{name}: {parts}, {got}")
-        if tp * cp > 1 and not any(HEADS in own.splits.values() for own in network.layers):
-            column = "tp" if tp > 1 else "cp"
-            raise NotModelledError(f"{column}: should be 1 for a network without attention")
-        choices = CHOICES if cp == 1 else _WITH_TOKENS
-        pins: list[str] = []
-        if cp > 1:
-            pins += pins_of_degrees(network, sizes, f"tp={tp},cp={cp},dp={dp}", choices)
-        elif tp > 1:
-            pins += strategy_pins(network, sizes, "megatron", tp)
-        if not row["sp"]:
-            # Norms and residuals are whole on each accelerator of a tensor-parallel group.
-            whole = {
-                re.sub(r"[.]\d+[.]", ".*.", layer.name)
-                for layer in network.layers
-                if REPLICAS in layer.choices.values()
-            }
-            levels = range(len(sizes) - known.index(tp) + 1, len(sizes) + 1)
-            pins += [f"{name}@H{n}={REPLICAS.word}" for name in sorted(whole) for n in levels]
-        self._plans[key] = solve(
-            network,
-            # Where nothing but the batch is split there is nothing to search.
-            solver=None if pins else "data",
-            hierarchy=sizes,
-            whole_levels=True,
-            batch=prod(sizes),
-            element_bytes=ELEMENT_BYTES,
-            choices=choices,
-            reading="executed",
-            constraints={"fix": pins, "optimizer": optimizer},
-        )
+        degrees = row["tp"], row.get("cp", "") or 1
+        how = row["sp"], setting(row, "optimizer") or "adam"
+        key = of_network, sizes, degrees, how
+        if key not in self._plans:
+            self._plans[key] = _plan(
+                *(network, sizes, *degrees), sequence_parallel=how[0], optimizer=how[1]
+            )
         return key, self._plans[key]
+
+
+def _plan(
+    network: Network,
+    sizes: tuple[int, ...],
+    tp: int,
+    cp: int = 1,
+    *,
+    sequence_parallel: bool,
+    optimizer: str = "adam",
+) -> Plan:
+    """Return the plan of tensor inside context inside data parallelism, on levels of some parts."""
+    known = every_degree(sizes)
+    for name, degree in (("tp", tp), ("cp", tp * cp)):
+        if degree not in known:
+            got = f"got {tp}" if name == "tp" else f"got tp {tp} times cp {cp}"
+            parts = f"should be the parts of inner levels of {sizes}"
+            raise NotModelledError(f"{name}: {parts}, {got}")
+    if tp * cp > 1 and not any(HEADS in own.splits.values() for own in network.layers):
+        column = "tp" if tp > 1 else "cp"
+        raise NotModelledError(f"{column}: should be 1 for a network without attention")
+    choices = CHOICES if cp == 1 else _WITH_TOKENS
+    pins: list[str] = []
+    if cp > 1:
+        pins += pins_of_degrees(network, sizes, f"tp={tp},cp={cp}", choices)
+    elif tp > 1:
+        pins += strategy_pins(network, sizes, "megatron", tp)
+    if not sequence_parallel:
+        # Norms and residuals are whole on each accelerator of a tensor-parallel group.
+        whole = {
+            re.sub(r"[.]\d+[.]", ".*.", layer.name)
+            for layer in network.layers
+            if REPLICAS in layer.choices.values()
+        }
+        levels = range(len(sizes) - known.index(tp) + 1, len(sizes) + 1)
+        pins += [f"{name}@H{n}={REPLICAS.word}" for name in sorted(whole) for n in levels]
+    return solve(
+        network,
+        # Where nothing but the batch is split there is nothing to search.
+        solver=None if pins else "data",
+        hierarchy=sizes,
+        whole_levels=True,
+        batch=prod(sizes),
+        element_bytes=ELEMENT_BYTES,
+        choices=choices,
+        reading="executed",
+        constraints={"fix": pins, "optimizer": optimizer},
+    )
 
 
 class _Asked(NamedTuple):

@@ -32,7 +32,7 @@ PLACES = ("per_node", "link", "fabric", "adapters")
 """A machine's keys of its topology."""
 
 
-class Machine(Document):
+class MachineTable(Document):
     """A machine's table as a file states it; what it lacks is of the one that it is like."""
 
     source: Printable = ""
@@ -51,7 +51,7 @@ def known_machines() -> Machines:
     return _resolved(parse_toml(text, file="machines.toml"), {}, "machines.toml")
 
 
-class Constants(NamedTuple):
+class MachineSet(NamedTuple):
     """Machines by name; or one array on which all steps ran, by its name alone.
 
     Parameters
@@ -64,7 +64,7 @@ class Constants(NamedTuple):
     array: str | None = None
 
 
-def read_constants(path: str | Path | Array) -> Constants:
+def read_constants(path: str | Path | Array) -> MachineSet:
     """Read constants of machines, or an array: a file, as ``calibrate`` writes, or a preset.
 
     Tables of machines add to those of the package, or replace their keys.
@@ -85,11 +85,11 @@ def read_constants(path: str | Path | Array) -> Constants:
     if kind_of(text) == "array":
         return _of_array(validate(Array, data, file=file))
     known = known_machines()
-    return Constants({**known, **_resolved(data, known, file)})
+    return MachineSet({**known, **_resolved(data, known, file)})
 
 
-def _of_array(array: Array) -> Constants:
-    return Constants({array.name: machine_of(array)}, array.name)
+def _of_array(array: Array) -> MachineSet:
+    return MachineSet({array.name: machine_of(array)}, array.name)
 
 
 def machine_of(array: Array, start: Mapping[str, Any] = FrozenDict()) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _resolved(tables: Mapping[str, Any], known: Machines, file: str) -> Machines
         try:
             if not isinstance(table, dict):
                 raise InputError(f"should be a table, got {shown(table)}", where=name, file=file)
-            own = validate(Machine, table, file=file)
+            own = validate(MachineTable, table, file=file)
             found[name] = _with_like(name, own, {**known, **found})
             array_of(found, name, found[name]["per_node"])
         except InputError as error:
@@ -139,7 +139,7 @@ def _resolved(tables: Mapping[str, Any], known: Machines, file: str) -> Machines
     return found
 
 
-def _with_like(name: str, own: Machine, others: Machines) -> Mapping[str, Any]:
+def _with_like(name: str, own: MachineTable, others: Machines) -> Mapping[str, Any]:
     """Return a machine's keys, with those of the one that it is like."""
     table = own.model_dump(exclude_none=True, exclude_defaults=True)
     like = own.like or name
