@@ -142,7 +142,7 @@ class ExchangeTask:
 
 Task = ComputeTask | ExchangeTask
 
-Changed = TypeVar("Changed", ComputeTask, ExchangeTask)
+Changed = TypeVar("Changed", bound=Task)
 
 
 def changed(task: Changed, **fields: Any) -> Changed:
