@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from hypar_opt.simulator.tasks import (
     ExchangeTask,
     OfParts,
     Task,
+    changed,
 )
 from hypar_opt.workload.repeats import COLLECTIVES, IN_HALVES, ONCE
 
@@ -92,7 +93,7 @@ class Schedule:
         """Return the exchanges that convert a boundary's tensor, always between pairs."""
         between = self.pairs.interconnect.between
         return [
-            replace(
+            changed(
                 self._exchange(layer, phase, ExchangeKind.BOUNDARY, [moved], self.pairs),
                 rounds=between(self.pairs.placement[moved.level], moved.messages),
             )
@@ -169,7 +170,7 @@ class Schedule:
                 *(steps, layer, phase, tensor), once=once, scattered=scattered
             )
         return [
-            task if task.layer == layer else replace(task, layer=layer)
+            task if task.layer == layer else changed(task, layer=layer)
             for task in self._reductions[key]
         ]
 
@@ -338,7 +339,7 @@ class _Step:
         seconds = self._schedule.updates[node] if self._schedule.updates else 0.0
         task = _task(name, phase, seconds)
         if task.seconds:
-            self.streams.add(replace(task, once=True), self._gradients[node])
+            self.streams.add(changed(task, once=True), self._gradients[node])
         gathered = self._schedule.gathered_weights(node, "gradients", name, phase, once=True)
         self._in_order(gathered, self._gradients[node])
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypar_opt.simulator.tasks import (
     FIRST_BRANCH,
     FOREGROUND,
@@ -12,6 +10,7 @@ from hypar_opt.simulator.tasks import (
     ExchangeKind,
     ExchangeTask,
     Task,
+    changed,
 )
 
 OVERLAPS = ("none", "gradient", "branches")
@@ -54,10 +53,10 @@ class Streams:
             for other in operands:
                 before |= self._before[other] | 1 << other
             self._before.append(before)
-            task = replace(task, after=operands)
+            task = changed(task, after=operands)
         if isinstance(task, ExchangeTask):
             stream = self._stream_of(task, number)
-            task = task if stream == task.stream else replace(task, stream=stream)
+            task = task if stream == task.stream else changed(task, stream=stream)
         self.tasks.append(task)
         return (number,)
 

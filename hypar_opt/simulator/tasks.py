@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, TypeVar
 
 from hypar_opt.hardware.patterns import MessageRound
 from hypar_opt.sharding.conversions import StepKind
@@ -148,6 +149,18 @@ class ExchangeTask:
 
 
 Task = ComputeTask | ExchangeTask
+
+Changed = TypeVar("Changed", bound=Task)
+
+
+def changed(task: Changed, **fields: Any) -> Changed:
+    """Return a task with other fields: as `dataclasses.replace`, in a tenth of its time.
+
+    No field of a task is checked, or follows from others; and a step has tens of thousands.
+    """
+    other = object.__new__(type(task))
+    vars(other).update(vars(task), **fields)
+    return other
 
 
 def of_one_micro_batch(tasks: Sequence[Task]) -> list[Task]:

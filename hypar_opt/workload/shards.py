@@ -29,12 +29,7 @@ class Shards(NamedTuple):
 
     def at(self, level: int) -> str:
         """Return the last of `SHARDED` that is split at a level."""
-        begins = zip(SHARDED[1:], self, strict=True)
-        return max(
-            (word for word, first in begins if first is not None and first <= level),
-            key=SHARDED.index,
-            default=SHARDED[0],
-        )
+        return _split_at(self, level)
 
     def word(self, levels: int) -> str:
         """Return the word of which these are the shards in so many levels."""
@@ -47,6 +42,16 @@ class Shards(NamedTuple):
     def by_level(self) -> bool:
         """Whether levels differ."""
         return not {*self} <= {0, None}
+
+
+@lru_cache(maxsize=1024)
+def _split_at(shards: Shards, level: int) -> str:
+    begins = zip(SHARDED[1:], shards, strict=True)
+    return max(
+        (word for word, first in begins if first is not None and first <= level),
+        key=SHARDED.index,
+        default=SHARDED[0],
+    )
 
 
 def _where(first: int, levels: int) -> str:
