@@ -284,8 +284,8 @@ class SideBytes(OfPart, CommunicationCost):
         nowhere = np.zeros_like(layouts.whole)
         if phase is Phase.GRADIENT:
             weights = layouts.weight < FIRST_SPLIT
-            often = workload.repeats.moved_by_level(workload.users, levels)
-            moved = quarters(factors.gradient, workload.stored, *often)
+            by_level = workload.repeats.moved_by_level(workload.users, levels)
+            moved = quarters(factors.gradient, workload.stored, *by_level)
             yield weights, moved // 2, True, nowhere
             return
         often = exchanges_of(workload, phase)

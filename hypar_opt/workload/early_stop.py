@@ -46,7 +46,7 @@ def needed_again(
     for boundary in workload.boundaries:
         writers[boundary.target].append(boundary.source)
     # What is converted again by itself is so for a backward pass.
-    needed = {node: first for node, first in again.items() if first == CONVERTED}
+    needed: dict[int, int | None] = {n: own for n, own in again.items() if own == CONVERTED}
     for node in reversed(range(workload.shared, len(workload.nodes))):
         saves = workload.nodes[node].operator.saves(fused=fused)
         passes_back = trained is None or trained[node]

@@ -30,6 +30,7 @@ A100 = {
     "dram_capacity": "80 GB",
     "launch": "5 us",
     "update": "44 B",
+    "loss": "in-place",
 }
 
 
