@@ -48,15 +48,14 @@ def stretches_of(
     """
     stretches: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
     for choice, size in enumerate(sizes):
-        top = (states[0][0] == choice) & (size > 0) if at_h1 and states else None
-        unequal = top is not None and top.any()
-        if not unequal and (size % hierarchy.accelerators == 0).all():
+        top = (states[0][0] == choice) & (size > 0) if at_h1 and states else np.zeros(1, bool)
+        if not top.any() and (size % hierarchy.accelerators == 0).all():
             continue  # no level leaves a remainder
         made = [(block == choice) & (size > 0) for block in states]
         parts = copies_of(made, hierarchy.sizes)[-1].below[0]
         own = divided = np.where(size > 0, size, 1)
         below = parts
-        if at_h1 and unequal:
+        if at_h1 and top.any():
             divided = np.where(top, at_h1(own), own)
             below = np.where(top, parts // hierarchy.sizes[0], parts)
         stretches.append((own, -(-divided // below) * parts))

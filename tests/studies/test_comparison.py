@@ -41,7 +41,7 @@ def rows() -> Any:
 def test_between_two_groups_there_are_accpars_rows_and_what_plans_are_charged(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Charged is another time than the simulated one, which waits for the slower group."""
+    """Charged is at least the simulated time, in which a group that is ahead goes on."""
     between, plain = ho.compare("lenet-c", "tpu-v2-v3-16"), ho.compare("lenet-c", "hmc-htree-4")
     rows: Any = {row.plan: row for row in between}
     assert [*rows][-3:] == ["equal", "ratio", "accpar"]
@@ -50,7 +50,7 @@ def test_between_two_groups_there_are_accpars_rows_and_what_plans_are_charged(
     data, plan = rows["data"], ho.solve("lenet-c", array="tpu-v2-v3-16", solver="data")
     assert data.closed_form_seconds == pytest.approx(float(plan.cost.total) / 1e15)
     assert data.seconds == ho.simulate(plan).seconds
-    assert data.seconds > max(data.closed_form_seconds * 1.05, rows["equal"].seconds)
+    assert rows["equal"].seconds < data.seconds < data.closed_form_seconds
     for compared in (between, plain):
         print_view(compared)
         assert ("closed form" in capsys.readouterr().out) == (compared is between)
@@ -413,8 +413,9 @@ def test_the_problems_options_are_those_of_solve(
     lines = capsys.readouterr().out.splitlines()
     assert lines[2].split() == ["data", *["-"] * 7]
     assert (
-        "'data' of Lenet-c (batch 256, hmc-htree-16): it does not keep to the constraints" in lines
-    )
+        "'data' of Lenet-c (batch 256, hmc-htree-16): it does not keep to the constraints:"
+        " --fix: conv1 may not take data at H1"
+    ) in " ".join(lines)
 
 
 def test_people_see_every_row_once_and_the_means(
