@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from hypar_opt.plan.training import Training
     from hypar_opt.search.left_columns import Chosen
     from hypar_opt.search.result import Search, SearchRequest
+    from hypar_opt.search.ways_by_count import WaysByCount
     from hypar_opt.search.ways_by_layer import WaysByLayer
 
 NEVER = Fraction(2**62)
@@ -148,3 +151,47 @@ def fastest_at_once(search: SearchRequest, solve: Search) -> SearchResult:
         except NoAnswerError:
             pass
     return solve(quiet)
+
+
+def uniform_plan(search: SearchRequest, ways: WaysByCount) -> Counted | None:
+    """Return data parallelism that fits with all layers trained alike, which takes no search.
+
+    Its micro-batches are the fewest with which it fits, or the next more, whichever is faster: more
+    of them hold less, so that less is recomputed or sharded. None if it does not fit, or the
+    constraints forbid it.
+    """
+    instance = search.instance
+    row = search.layers_of(instance.workload.baselines["data"])
+    rows = (row,) * search.levels
+    counts = ways.counts
+    if not (counts and instance.constraints.allow(rows)):
+        return None
+    plan = SearchResult(rows, Status.FEASIBLE, "joint", None, found_by="Data Parallelism")
+    problem = instance.problem
+    # With more of them some accelerators would have nothing to compute.
+    most, opened = max(problem.batch // problem.accelerators, counts[0]), ways.of(counts[0]).open
+    counts = [count for count in counts if count <= most]
+    again = [*opened.apart, *(["full"] if opened.blocks else [])]
+
+    def counted(count: int, recompute: str, shard: str) -> Counted:
+        training = ways.of(count).open.uniform(recompute, shard)
+        return WayOfTraining.of(search, training, ways.part).counted(plan)
+
+    best = counted(counts[-1], again[-1], opened.sharded[-1])
+    if not best.fits:
+        return None
+
+    def fits(count: int, recompute: str, shard: str) -> bool:
+        nonlocal best
+        if search.deadline.passed():
+            return True
+        own = counted(count, recompute, shard)
+        best = min(best, own, key=lambda each: each.amount) if own.fits else best
+        return own.fits
+
+    fewest = bisect_left(counts, True, key=lambda count: fits(count, again[-1], opened.sharded[-1]))
+    for count in counts[fewest : fewest + 2]:
+        for recompute in again:
+            # More that is sharded holds less and takes longer: the first that fits is the fastest.
+            bisect_left(opened.sharded, True, key=partial(fits, count, recompute))
+    return best

@@ -187,9 +187,11 @@ def _bound(
     level's table holds only if the plan has the search's own choices at all levels above.
     """
     bounds = [result.bound for result in tables.results]
-    if found_by is not None:
-        solved = [] if scope == "joint" else tables.results
-        rows = [search.layers_of(assignment_of(result)) for result in solved]
+    if found_by is not None and scope == "joint":  # its one table's, or less that is known of it
+        known = [bound for bound in (*bounds, tables.least) if bound is not None]
+        bounds = [max(known, default=None)]
+    elif found_by is not None:
+        rows = [search.layers_of(assignment_of(result)) for result in tables.results]
         first_difference = next(
             (level for level, row in enumerate(rows) if row != plan[level]), None
         )

@@ -22,7 +22,7 @@ from hypar_opt.deadline import TIME_LIMIT
 from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError
 from hypar_opt.instance.pricing import nodes_of
 from hypar_opt.search.any_way import bounded_in_any_way, is_too_large, none_takes_less
-from hypar_opt.search.best_fit import NEVER, BestFit, fastest_at_once
+from hypar_opt.search.best_fit import NEVER, BestFit, fastest_at_once, uniform_plan
 from hypar_opt.search.fused_gradients import in_buckets
 from hypar_opt.search.left_columns import Chosen, Columns
 from hypar_opt.search.micro_batches import MicroBatches
@@ -82,13 +82,16 @@ def within_memory(
         return search, in_buckets(search, solve)
     first = WayOfTraining.of(search, fastest_training(search.instance))
     at_once = replace(search, instance=first.instance)
+    known = None
+    if search.deadline.left() is not None:  # before the search, which may leave no time for it
+        known = uniform_plan(search, WaysByCount(search, None))
     found = fastest_at_once(at_once, solve)
     counted = first.counted(found)
     if counted.fits:
         found = in_buckets(at_once, solve, found)
         counted = first.counted(found)
     part, best = counted.part if problem.groups else None, BestFit(search, solve, least=counted)
-    ways = _WaysSearched(best, counted, part, compares=bounds or counted.fits)
+    ways = _WaysSearched(best, counted, part, known, compares=bounds or counted.fits)
     return ways.best_but(counted) if counted.fits else ways.best()
 
 
@@ -96,11 +99,17 @@ class _WaysSearched:
     """The search of all ways of training that a problem leaves open, and the best plan known."""
 
     def __init__(
-        self, best: BestFit, fastest: Counted, part: int | None, *, compares: bool
+        self,
+        best: BestFit,
+        fastest: Counted,
+        part: int | None,
+        known: Counted | None,
+        *,
+        compares: bool,
     ) -> None:
         self._search, self._solve, self._best = best.search, best.solve, best
         self._part, self._compares = part, compares
-        self._fastest = fastest
+        self._fastest, self._uniform = fastest, known
         self._ways = WaysByCount(best.search, part)
         self._known = MicroBatches({}, self._ways.even)
         self._price = Fraction()  # of the best bound of the micro-batches that were searched last
@@ -184,11 +193,16 @@ class _WaysSearched:
             advance(near)
         while (left := known.promising(best.limit)) and not passed():
             advance(left[0])
-        if best.found is None:
-            raise self._refusal()
         # Of those that a limit left out it is known what they compute.
         each = (own or self._ways.compute(count) for count, own in known.bounds.items())
-        return best.result(min([bound, *each]))
+        bound = min([bound, *each])
+        if bound < best.limit:  # no other is proved to be no better
+            uniform = self._uniform or uniform_plan(self._search, self._ways)
+            if uniform and uniform.amount < best.limit:
+                best.found = uniform
+        if best.found is None:
+            raise self._refusal()
+        return best.result(bound)
 
     def _bounds_of(self, count: int) -> Iterator[Fraction]:
         """Search the plans of so many micro-batches; yield bounds."""

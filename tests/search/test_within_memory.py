@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -15,7 +16,8 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.costs.device_load import WeightBytes, device_load
 from hypar_opt.costs.states import of_rows
-from hypar_opt.errors import HyparError, InfeasibleError
+from hypar_opt.deadline import NEVER as NO_LIMIT
+from hypar_opt.errors import HyparError, InfeasibleError, RefusedError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
@@ -31,11 +33,16 @@ from hypar_opt.search.prices_of_memory import bound_at, bound_by_prices
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.ways_by_layer import WaysByLayer
 from hypar_opt.solvers import SOLVERS
+from hypar_opt.solvers.elimination import order
+from hypar_opt.solvers.elimination.buckets import PairwiseCharges, eliminate
+from hypar_opt.solvers.elimination.optima import rows_at_most
+from hypar_opt.solvers.elimination.order import elimination_order
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 from tests.commands import command
 from tests.costs.test_energy import per_joule
 from tests.execution.small_networks import gpt
+from tests.limited import limited
 from tests.slow import slow_after
 from tests.strategies.arrays import random_array
 from tests.strategies.problems import random_network
@@ -463,3 +470,75 @@ def test_one_of_the_layers_that_share_weights_says_what_is_sharded_of_all() -> N
     assert held.total == ho.memory(plan, shard={"*": "none", "head": "weights"}).total
     with pytest.raises(HyparError, match="token and head share weights, and are sharded"):
         ho.solve(network, **asked, training={"shard": {"token": "state", "head": "weights"}})
+
+
+@pytest.mark.parametrize("entries", slow_after(1, [10**3, 10**2, 10**4, 10**5]))
+def test_a_search_that_may_keep_few_entries_has_a_bound_and_no_worse_plan_than_layers_alike(
+    entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = ho.gpt(layers=1, hidden=64, heads=8, tokens=32, vocabulary=128)
+    asked: dict[str, Any] = {"array": "h100-8", "memory": "400 kB", "optimizer": "adam"}
+    best = ho.solve(network, batch=8, **asked)
+    alike = []
+    for count, recompute, shard in product((1, 2, 4, 8), ("none", "full"), SHARDED):
+        ways: dict[str, Any] = {
+            "micro_batches": count,
+            "recompute": recompute,
+            "shard": shard,
+        }
+        with suppress(InfeasibleError):
+            alike.append(ho.solve(network, batch=8, **asked, **ways, solver="data").cost.total)
+    elimination_order.cache_clear()
+    monkeypatch.setattr(order, "MAX_ENTRIES", entries)
+    plan = ho.solve(network, batch=8, **asked)
+    elimination_order.cache_clear()
+    assert ho.memory(plan).fits
+    assert best.solver.bound is not None
+    assert plan.cost.total >= best.solver.bound
+    assert best.cost.total >= (plan.solver.bound or 0)
+    assert plan.cost.total <= min(alike)
+
+
+@pytest.mark.parametrize("entries", [1, 100])
+def test_a_bound_of_a_search_that_memory_ended_counts_once(
+    entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    best = ho.solve(GPT, batch=64, array="h100-8")
+    elimination_order.cache_clear()
+    monkeypatch.setattr(order, "MAX_ENTRIES", entries)
+    plan = ho.solve(GPT, batch=64, array="h100-8")
+    elimination_order.cache_clear()
+    assert plan.solver.stopped_by == "memory"
+    assert 0 < (plan.solver.bound or 0) <= best.cost.total
+
+
+@pytest.mark.parametrize("entries", [30, 300])
+def test_rows_of_assignments_are_refused_where_they_have_too_many_entries(
+    entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(entries)
+    charges = PairwiseCharges(
+        [rng.integers(0, 9, (1, 4)) for _ in range(12)],
+        [(n, n + 1) for n in range(11)],
+        lambda _: np.zeros((1, 4, 4), np.int64),
+    )
+    sizes = charges.sizes
+    buckets = eliminate(charges, elimination_order(sizes, tuple(charges.pairs)), NO_LIMIT)
+    rows = rows_at_most(10**3, buckets, sizes, 0, NO_LIMIT)
+    kept = {id(own): own.choices.size + own.least.size for own in rows}
+    assert sum(kept.values()) > 300
+    monkeypatch.setattr(order, "MAX_ENTRIES", entries)
+    with pytest.raises(RefusedError, match="at most"):
+        rows_at_most(10**3, buckets, sizes, 0, NO_LIMIT)
+
+
+@pytest.mark.slow
+def test_llama_70b_is_planned_in_4_gib() -> None:
+    """The plans that a price of memory leaves took 20 GB."""
+    done = limited("""
+        import hypar_opt as ho
+        asked = dict(tokens=8192, batch=512, array="h100-8x8", optimizer="adam")
+        plan = ho.solve("llama-70b", **asked)
+        print(ho.memory(plan).fits, plan.solver.gap < .02)
+    """)
+    assert done.printed == ["True True"]

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.errors import RefusedError
+from hypar_opt.solvers.elimination.order import check_entries
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from hypar_opt.deadline import Deadline
     from hypar_opt.solvers.elimination.buckets import Buckets
 
-Rows = NDArray[np.intp]
-"""Choices of a bucket's layer and of its scope: ``(1 + scope, rows)``."""
+Rows = NDArray[np.integer]
+"""Choices of a bucket's layer and of its scope: ``(1 + scope, rows)``, in few bytes."""
 
 
 class CostedRows(NamedTuple):
@@ -75,9 +76,10 @@ def rows_at_most(
     NoAnswerError
         If the deadline passes.
     RefusedError
-        If more have to be tried.
+        If more have to be tried, or those of all buckets have more entries than memory allows.
     """
     order, optimum = buckets.order, buckets.least(function)
+    narrow, entries = np.min_scalar_type(max(sizes, default=0)), 0
     rows: dict[int, CostedRows] = {}
     # Buckets of one kind below equal rows have equal rows.
     numbers: dict[int, int] = {}
@@ -94,13 +96,15 @@ def rows_at_most(
             around = CostedRows(rows[scope[0]].choices[places], rows[scope[0]].least)
         if key not in worked:
             if around is None:
-                around = CostedRows(np.zeros((0, 1), np.intp), np.array([optimum]))
+                around = CostedRows(np.zeros((0, 1), narrow), np.array([optimum]))
             else:
                 around = _distinct(around, [sizes[n] for n in scope])
             tried = sizes[layer] * len(around.least)
             if most_rows is not None and tried > most_rows:
                 raise RefusedError(f"needs {tried:,} rows")
+            check_entries(entries + tried)
             own = _rows_below(around, most, buckets, layer, function)
+            entries += own.choices.size + own.least.size
             least = own.least.tolist() if own.least.dtype == object else [own.least.tobytes()]
             content = own.choices.tobytes(), *least
             worked[key] = alike.setdefault(content, len(alike)), own
@@ -120,7 +124,8 @@ def _rows_below(
         column = part.charge.at(function, slice(None), *at_rows)
         total = total + (column if part.scope else column[:, None])
     choice, row = np.nonzero(total <= most)
-    return CostedRows(np.concatenate([choice[None], given[:, row]]), total[choice, row])
+    choices = np.concatenate([choice[None].astype(given.dtype), given[:, row]])
+    return CostedRows(choices, total[choice, row])
 
 
 def _distinct(rows: CostedRows, sizes: Sequence[int]) -> CostedRows:
