@@ -127,10 +127,10 @@ class LeastLoads:
         allowed &= ((limits == 0) | (self._counted(parts) <= limits)).astype(bool)
         if self._rule or self._even:
             # Shared weights are split as their users are; other choices split other axes.
-            own = np.ones(len(allowed), bool)
-            own[[*self._workload.weight_users]] = False
-            fits = may_split(self._workload, self._rule, parts, choice, own)
-            allowed[own] &= np.array(fits, bool)
+            ruled = np.ones(len(allowed), bool)
+            ruled[[*self._workload.weight_users]] = False
+            fits = may_split(self._workload, self._rule, parts, choice, ruled)
+            allowed[ruled] &= np.array(fits, bool)
         for (weights, users), own in zip(self._workload.weight_users.items(), stored, strict=False):
             allowed[weights] &= own == choice
             allowed[list(users)] &= own in (replicated(self._workload, weights), choice)

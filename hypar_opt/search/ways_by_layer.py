@@ -258,7 +258,8 @@ class WaysByLayer:
             held = side.loads.min(axis=0)
             allowed = np.where(side.table.allowed, held, held.max(initial=0))
             each.append(allowed.min(axis=1)[side.kinds])
-        return sum(np.min(each, axis=0).tolist()) + self.least_moment
+        least: int = sum(np.min(each, axis=0).tolist())
+        return least + self.least_moment
 
     @cached_property
     def block_of(self) -> NDArray[np.intp]:

@@ -28,7 +28,7 @@ def calls(plan: ho.Plan, file: Path) -> Iterator[list[str]]:
             yield [name, str(file), *["--scale-down"] * (name == "run")]
 
 
-@pytest.mark.parametrize("first", slow_after(3, range(0, 500, 10)))
+@pytest.mark.parametrize("first", slow_after(2, range(0, 500, 10)))
 def test_a_plan_that_is_written_is_read(
     first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

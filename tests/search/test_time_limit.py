@@ -177,6 +177,7 @@ def test_under_any_limit_a_plan_fits_a_devices_memory_where_data_parallelism_doe
     stated = solved(1, memory="30 MB")
     assert ho.memory(stated).fits
     assert stated.solver.found_by == "Data Parallelism"
+    # That none fits is known of what all plans hold, before any search.
     with pytest.raises(InfeasibleError, match="nothing fits; the least that was found is"):
         solved(1, memory="1 MB")
 

@@ -106,7 +106,8 @@ def _asked(rng: Random, network: ho.Network) -> Asked:
 def _lacks(network: ho.Network, asked: Asked) -> bool:
     """Return whether no layer has one of the choices, which a search refuses."""
     try:
-        described, problem = stated_problem(network, {**asked, "constraints": {}})
+        free: Any = {**asked, "constraints": {}}
+        described, problem = stated_problem(network, free)
         _ = Instance(described, problem).cost
     except ho.HyparError as error:
         return str(error).startswith("choices: ")
