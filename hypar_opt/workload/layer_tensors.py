@@ -201,6 +201,8 @@ def of_alike(
 ) -> list[Made]:
     """Return what is made of each layer: once of those alike but for their names and inputs.
 
+    Whether there are inputs tells an embedding from a learned table.
+
     Parameters
     ----------
     make
@@ -210,7 +212,7 @@ def of_alike(
     every = []
     for layer, *others in layers:
         own = [value for key, value in vars(layer).items() if key not in ("name", "inputs")]
-        key = type(layer), *others, *own
+        key = type(layer), layer.inputs == (), *others, *own
         if key not in known:
             known[key] = make(layer, *others)
         every.append(known[key])

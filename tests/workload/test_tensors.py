@@ -51,3 +51,18 @@ def test_any_graph_of_layers_has_shapes() -> None:
     ]
     assert sorted(edges) == [("fc1", "fc2"), ("fc1", "fc3"), ("fc3", "fc4")]
     assert workload.boundary_sizes == (2 * 8192,) * 3
+
+
+def test_a_learned_table_is_no_embedding_of_as_many_words() -> None:
+    """Tokens split its rows; the words of an embedding are whole in each part of tokens."""
+    words = {"name": "words", "kind": "embedding", "inputs": ["input"], "features": 4}
+    rows = {"name": "rows", "kind": "embedding", "inputs": [], "vocabulary": 9, "features": 4}
+    for order in ([words, rows], [rows, words]):
+        layers = [*order, {"name": "sum", "kind": "add", "inputs": ["words", "rows"]}]
+        network = ho.Network.model_validate(
+            {"schema": "hypar-opt/network/2", "name": "n", "input": {"tokens": 9, "vocabulary": 9}}
+            | {"layer": layers}
+        )
+        workload = ho.Workload.of(ho.layer_graph(network), 2)
+        splits = {layer.name: set(layer.operator.splits) for layer in workload.layers}
+        assert splits["words"] - splits["rows"] == {"output"}

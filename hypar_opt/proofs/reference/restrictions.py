@@ -80,8 +80,9 @@ class Restrictions:
                 return self._parts(state, choice) <= self._least_whole(position, whole)
             if self._sums_channels(position, choice) and self._least_whole(position, whole) > 1:
                 return False
-        # What is shared takes what its layers leave it; see `splits` for its states.
-        return position < self._shared or self._divides(position, state, choice)
+        # Shared weights take what their users leave them.
+        is_weights = position < self._shared and self._nodes[position].stored > 0
+        return is_weights or self._divides(position, state, choice)
 
     def goes_on(self, states: Sequence[State], position: int, choice: int) -> bool:
         """Return whether a node's parts of images stay contiguous, if it goes on with a choice.
