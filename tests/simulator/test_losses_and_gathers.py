@@ -245,7 +245,9 @@ def test_what_fits_says_by_how_much(tmp_path: Path) -> None:
         assert "fits: " in said or words == ["solve"]
         if words != ["solve"]:
             assert " to spare; reserve " in said
-    whole = ["memory", "llama-7b", "--array", "h100-8", "--batch", "64", "--solver", "data"]
-    done = command([*whole, "--micro-batches", "1", "--shard", "none"], tmp_path)
+    whole = ["solve", "llama-7b", "--array", "h100-8", "--batch", "64", "--solver", "data"]
+    assert command([*whole, "--output", "plan.json"], tmp_path).status == 0
+    stated = ["--micro-batches", "1", "--shard", "none", "--recompute", "none"]
+    done = command(["memory", "plan.json", *stated], tmp_path)
     assert "does not fit: " in done.output
     assert " too much; reserve 5 GB." in " ".join(done.output.split())

@@ -224,7 +224,7 @@ def test_memory_of_the_array_is_a_constraint() -> None:
     data = cubes()
     data["accelerator"]["dram_capacity"] = "300 MB"
     array = validate(Array, data)
-    free = ho.solve("sfc", solver="data", array=array)
+    free = ho.solve("sfc", solver="data", array=validate(Array, cubes()))
     assert ho.simulate(free).memory > 300_000_000
     kept = ho.solve("sfc", search="joint", array=array, constraints={"memory": "array"})
     assert kept.constraints.memory == 300_000_000
@@ -241,7 +241,10 @@ def test_too_little_memory_is_said_beside_the_answer(
 ) -> None:
     file = tmp_path / "small.toml"
     file.write_text(CUBES.replace('"8 GB"', '"300 MB"'))
-    args: list[Any] = ["simulate", "sfc", "--solver", "data", "--array", str(file), "--json"]
+    plan = ho.solve("sfc", solver="data", array=validate(Array, cubes()))
+    plan.save(tmp_path / "plan.json")
+    args: list[Any] = ["simulate", str(tmp_path / "plan.json"), "--array", str(file)]
+    args += ["--other-array", "--json"]
     assert run(args) == 0
     out, err = capsys.readouterr()
     memory = json.loads(out)["memory"]
