@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -196,12 +197,9 @@ def test_a_map_that_is_flattened_is_no_longer_than_an_axis_may_be(
     size["height"] = 2**20 if size["height"] == 2**21 else 1
     size["channels"] = 1
     network = ho.Network.model_validate({"name": "n", "input": size, "layer": layers})
-    for array in ("hmc-htree-4", "h100-8"):
-        try:
-            assert ho.solve(network, array=array, batch=2**31 - 1).cost.total > 0
-        except InfeasibleError as error:
-            assert "nothing fits; the least that was found is" in str(error)
-            assert array == "h100-8"
+    assert ho.solve(network, array="hmc-htree-4", batch=2**31 - 1).cost.total > 0
+    with suppress(InfeasibleError):  # a device may hold none of its plans
+        assert ho.solve(network, array="h100-8", batch=2**31 - 1).cost.total > 0
 
 
 @cache
