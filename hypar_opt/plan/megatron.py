@@ -12,15 +12,21 @@ Activation Recomputation in Large Transformer Models", MLSys 2023, for sequence 
 
 from __future__ import annotations
 
+import glob
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.attention import HEADS
 from hypar_opt.workload.operators.axes import CHANNELS
+from hypar_opt.workload.patterns import EVERY, matching
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.base import Operator
 
@@ -52,10 +58,11 @@ def tensor_parallelism(network: Network) -> dict[str, str]:
     return {layers[n].name: words[n] for n in sorted(words)}
 
 
-def gathered_by_several(network: Network) -> set[int]:
-    """Return the layers whose output several layers read that tensor parallelism splits by output.
+def gathered_again(network: Network) -> Mapping[str, str] | None:
+    """Return which tensors Megatron-LM keeps a shard of and gathers again, by words for ``gather``.
 
-    They gather it: queries, keys and values of a norm by tokens, or a gate and what it gates.
+    Those that several layers read which tensor parallelism splits by output: queries, keys and
+    values of a norm by tokens, or a gate and what it gates. None if there are none.
     """
     words = tensor_parallelism(network)
     readers = Counter(
@@ -64,7 +71,15 @@ def gathered_by_several(network: Network) -> set[int]:
         for source in {*sources}
         if words.get(layer.name) == "output"
     )
-    return {source for source, count in readers.items() if source >= 0 and count > 1}
+    writers = {source for source, count in readers.items() if source >= 0 and count > 1}
+    if not writers:
+        return None
+    names = [layer.name for layer in network.layers]
+    # Of all repetitions of a block at once, where that names no others.
+    patterns = {re.sub(r"[.]\d+[.]", ".*.", glob.escape(names[n])) for n in writers}
+    if {n for pattern in patterns for n in matching(names, pattern)} != writers:
+        patterns = {names[n] for n in writers}
+    return FrozenDict({EVERY: "once", **dict.fromkeys(sorted(patterns), "again")})
 
 
 def _token_embedding(network: Network) -> int | None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import glob
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.frozen import FrozenDict
 from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
-from hypar_opt.plan.megatron import gathered_by_several
+from hypar_opt.plan.megatron import gathered_again
 from hypar_opt.plan.settings import with_settings
 from hypar_opt.plan.strategies import pins_of_degrees
 from hypar_opt.workload.parallelism import CHOICES
-from hypar_opt.workload.patterns import EVERY, matching
 from hypar_opt.workload.recomputation import with_tied
 
 if TYPE_CHECKING:
@@ -61,14 +57,9 @@ def stated_problem(
     pinned = constraints.model_copy(update={"fix": (*constraints.fix, *pins)})
     problem = problem.model_copy(update={"constraints": pinned})
     # Megatron-LM keeps a shard of what tensor parallelism gathers, where memory matters.
-    writers = gathered_by_several(described) if any("=output" in pin for pin in pins) else set()
-    if writers and problem.training.gather is None and problem.device_memory is not None:
-        names = [layer.name for layer in described.layers]
-        # Of all repetitions of a block at once, where that names no others.
-        patterns = {re.sub(r"[.]\d+[.]", ".*.", glob.escape(names[n])) for n in writers}
-        if {n for pattern in patterns for n in matching(names, pattern)} != writers:
-            patterns = {names[n] for n in writers}
-        gather = FrozenDict({EVERY: "once", **dict.fromkeys(sorted(patterns), "again")})
-        training = problem.training.model_copy(update={"gather": gather})
+    splits = any("=output" in pin for pin in pins)
+    if splits and problem.training.gather is None and problem.device_memory is not None:
+        again = {"gather": gathered_again(described)}
+        training = problem.training.model_copy(update=again)
         problem = problem.model_copy(update={"training": training})
     return described, problem

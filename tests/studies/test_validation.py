@@ -181,6 +181,27 @@ def test_settings_change_the_step_as_they_do_on_a_machine() -> None:
     assert seconds(zero=1) <= plain
 
 
+def test_gradients_in_single_precision_take_more_and_inputs_that_are_gathered_again_hold_less() -> (
+    None
+):
+    calculator, machines = Calculator(), known_machines()
+    shape = {"hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 8192, "seq": 1024}
+    shape |= {"gated": True, "tied": False, "positions": "rotary"}
+
+    def step(**row: Any) -> tuple[float, int]:
+        return calculator.step(ROW | shape | row, machines)
+
+    short, wide, unsaid = step(reduce=2), step(reduce=4), step()
+    assert unsaid == (short[0], wide[1])  # reduced in two bytes, and kept in four
+    assert (wide[0] > short[0], wide[1] > short[1]) == (True, True)
+    # Queries, keys and values read one norm, and a gate and what it gates another.
+    whole, split = (step(sp=own, tp=8, dp=1, gbs=8) for own in (False, True))
+    plan = calculator._asked(ROW | shape | {"sp": True, "tp": 8, "dp": 1, "gbs": 8}, machines)
+    once = {**plan.run, "gather": "once"}
+    del once["early_stop"]
+    assert whole[1] > ho.memory(plan.plan, plan.array, **once).total > split[1]
+
+
 def test_constants_of_a_machine_replace_those_of_the_package(tmp_path: Path) -> None:
     file = tmp_path / "machines.toml"
     file.write_text('[selene.accelerator]\nhost = "1 ms"\n[ours]\nlike = "selene"\n')

@@ -257,9 +257,10 @@ def check_limits(
     if estimate > most:
         remedy = _remedy(scaled)
         allows = argument("max_memory", _rounded_up(estimate))
+        size = "" if scaled else " at full size"
         raise RefusedError(
             f"{network.name} would take about {format_bytes(estimate)} of memory, more than"
-            f" {format_bytes(most)}{remedy}{',' if remedy else ';'} {allows} runs it at full size"
+            f" {format_bytes(most)}{remedy}{',' if remedy else ';'} {allows} runs it{size}"
         )
     work = step_work(network, program)
     if work > MAX_WORK:

@@ -14,6 +14,7 @@ from hypar_opt.errors import HyparError, InputError
 from hypar_opt.models import find_network
 from hypar_opt.models.gpt import gpt
 from hypar_opt.pipeline import solve
+from hypar_opt.plan.megatron import gathered_again
 from hypar_opt.plan.strategies import every_degree, pins_of_degrees, strategy_pins
 from hypar_opt.studies.memory import memory
 from hypar_opt.studies.simulation import RunArguments, simulated_times
@@ -151,7 +152,11 @@ class Calculator:
             # Sequence parallelism splits tokens evenly; here images stand for them.
             exact_shares=True,
         )
-        key = of_plan, of_array, row["mbs"], shard, run["recompute"], run["early_stop"]
+        if row["sp"] and row["tp"] > 1 and (again := gathered_again(plan.network.description)):
+            run["gather"] = again
+        if (reduced := row.get("reduce", "")) != "":
+            run["reduce_bytes"] = reduced
+        key = of_plan, of_array, row["mbs"], shard, run["recompute"], run["early_stop"], reduced
         # The same choices for another batch; of the plan's cost nothing is read.
         plan = plan.model_copy(update={"batch": row["gbs"]})
         return _Asked(key, plan, array, run)

@@ -41,7 +41,7 @@ NOT_MODELLED: Mapping[str, str] = {
 }
 """Columns of whole numbers that leave a row out where they are above 1, with why."""
 
-NUMBERS = (*SHAPE, *RUN, *FURTHER_SHAPE, *NOT_MODELLED, "cp", "interleave")
+NUMBERS = (*SHAPE, *RUN, *FURTHER_SHAPE, *NOT_MODELLED, "cp", "interleave", "reduce")
 """Columns of whole numbers."""
 
 OF_GATED = ("gated", "tied")
@@ -167,6 +167,8 @@ def _check(row: Row, where: str) -> None:
         whole = type(value) is int and 1 <= value <= LARGEST_SIZE
         if name in NUMBERS and not whole:
             refuse(name, f"a whole number of at most {LARGEST_SIZE:,}, or empty")
+        if name == "reduce" and value not in (2, 4):
+            refuse(name, "2 or 4 bytes, or empty")
         if name in TRUTHS and type(value) is not bool:
             refuse(name, "true or false, or empty")
         if name in (*WORDS, "precision", "network", "machine", "shard"):
