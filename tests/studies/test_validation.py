@@ -197,7 +197,7 @@ def test_gradients_in_single_precision_take_more_and_inputs_that_are_gathered_ag
     # Queries, keys and values read one norm, and a gate and what it gates another.
     whole, split = (step(sp=own, tp=8, dp=1, gbs=8) for own in (False, True))
     plan = calculator._asked(ROW | shape | {"sp": True, "tp": 8, "dp": 1, "gbs": 8}, machines)
-    once = {**plan.run, "gather": "once"}
+    once: dict[str, Any] = {**plan.run, "gather": "once"}
     del once["early_stop"]
     assert whole[1] > ho.memory(plan.plan, plan.array, **once).total > split[1]
 
