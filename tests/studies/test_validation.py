@@ -185,7 +185,7 @@ def test_gradients_in_single_precision_take_more_and_inputs_that_are_gathered_ag
     None
 ):
     calculator, machines = Calculator(), known_machines()
-    shape = {"hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 8192, "seq": 1024}
+    shape: dict[str, Any] = {"hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 8192, "seq": 1024}
     shape |= {"gated": True, "tied": False, "positions": "rotary"}
 
     def step(**row: Any) -> tuple[float, int]:
