@@ -305,20 +305,7 @@ def _nothing_fits(error: NothingFitsError, who: str) -> HyparError:
     """Return the error that says what the plan needs that needs least of a device's memory."""
     counted = error.counted
     instance, found = counted.way.instance, counted.found
-    record = SolverRecord(
-        name="dp",
-        search="joint",
-        status="feasible",
-        scope="joint",
-        bound=None,
-        gap=None,
-        stopped_by=None,
-        seconds=0.0,
-        options=SolverSettings(),
-        statistics=(),
-        versions={},
-    )
-    plan = _priced(instance, found.assignments, record, found)
+    plan = _priced(instance, found.assignments, _unproved(), found)
     training = trained(plan.training.unlike_defaults, plan) or "the whole batch at once"
     how = "; ".join(filter(None, [degrees(plan), training]))
     held, capacity = counted.with_reserve
@@ -331,6 +318,23 @@ def _nothing_fits(error: NothingFitsError, who: str) -> HyparError:
     why = f" within the {error.stopped_by}" if error.stopped_by == TIME_LIMIT else ""
     message = f"{stated}no plan was found{why} that fits; the least is {need} of a device, by {how}"
     return NoAnswerError(f"{who}: {message}", error.stopped_by, least)
+
+
+def _unproved(bound: float | None = None, options: SolverSettings | None = None) -> SolverRecord:
+    """Return the record of a plan that is known beside the one that a search returned."""
+    return SolverRecord(
+        name="dp",
+        search="joint",
+        status="feasible",
+        scope="joint",
+        bound=bound,
+        gap=None,
+        stopped_by=None,
+        seconds=0.0,
+        options=options or SolverSettings(),
+        statistics=(),
+        versions={"hypar-opt": __version__},
+    )
 
 
 def _priced(
@@ -391,19 +395,7 @@ def plan_of(
         If this plan costs less than the bound.
     """
     rows = columns_of(parallelism, plan.words)
-    record = SolverRecord(
-        name="dp",
-        search="joint",
-        status="feasible",
-        scope="joint",
-        bound=bound,
-        gap=None,
-        stopped_by=None,
-        seconds=0.0,
-        options=SolverSettings(simulate=considered),
-        statistics=(),
-        versions={"hypar-opt": __version__},
-    )
+    record = _unproved(bound, SolverSettings(simulate=considered))
     priced = _priced(Instance.of_plan(plan), rows, record)
     # At the bound it is an optimum itself, only not the canonical one.
     if priced.cost.total > bound:
