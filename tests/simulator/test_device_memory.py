@@ -276,12 +276,23 @@ def test_fused_attention_saves_its_output_and_a_number_for_each_row_of_scores() 
     assert unfused - fused == 5 * rows * TOKENS - 4 * rows
 
 
-def test_megatrons_logits_take_six_bytes_in_all() -> None:
-    """Two as they are, and four in the single precision in which its loss works in place."""
-    held = ho.memory(megatron(GPT, 1, sequence=False, batch=BATCH))
-    loss = held.layers[-1]
-    assert (loss.saved + loss.moment) == 6 * BATCH * TOKENS * 512
-    assert held.moment.layer == "loss"
+@pytest.mark.parametrize(("loss", "each"), [("in-place", 4), ("eager", 12), ("fused", -2)])
+def test_logits_take_two_bytes_and_what_their_loss_works_in(loss: str, each: int) -> None:
+    """Of Megatron-LM a copy in single precision; of a fused loss nothing at all."""
+    plan = megatron(GPT, 1, sequence=False, batch=BATCH)
+    assert plan.array is not None
+    array = plan.array.description
+    assert array.accelerator.loss == "in-place"
+    described = array.description()
+    described["accelerator"]["loss"] = loss
+    array = ho.Array.model_validate(described)
+    held = ho.memory(plan.model_copy(update={"array": ArrayRecord.of(array)}))
+    last = held.layers[-1]
+    assert last.saved + last.moment == (2 + each) * BATCH * TOKENS * 512
+    assert (held.moment.layer == "loss") == (loss == "eager")
+
+
+def test_logits_in_single_precision_take_twelve_bytes_in_all() -> None:
     single = ho.memory(ho.solve(GPT, levels=0, batch=BATCH, element_bytes=4)).layers[-1]
     assert (single.saved + single.moment) == 12 * BATCH * TOKENS * 512
 
