@@ -41,7 +41,10 @@ nitpick_ignore_regex = [
     # As a NamedTuple or a type variable writes them.
     ("py:class", r"hypar_opt\.hierarchy\.Numbers"),
     ("py:class", r"(Axes|Fraction|FrozenDict|Map|NDArray|StoredLayout|np\..+)"),
-    ("py:.*", r"(Proof|Sizes|Task|hypar_opt\.display\.pictures\.paper\.DrawnRow)"),
+    (
+        "py:.*",
+        r"(Changed|Proof|Sizes|Task|hypar_opt\.simulator\.tasks\.Changed|hypar_opt\.display\.pictures\.paper\.DrawnRow)",
+    ),
     ("py:class", r"hypar_opt\.(frozen\.FrozenDict|results\.Entry|workload\.layouts\.Layouts)"),
     ("py:class", "Entry|ElementBytes|Part|Shape"),
     (
@@ -50,7 +53,7 @@ nitpick_ignore_regex = [
     ),
     # What a kind of layer or a topology of one's own seldom states.
     ("py:.*", r"hypar_opt\.workload\.(repeats\.Repeats|halos\.Border)"),
-    ("py:.*", r"hypar_opt\.workload\.operators\.(kernels\.PassKernels|saved\.Saved)"),
+    ("py:.*", r"hypar_opt\.workload\.operators\.(kernels\.(Fused|PassKernels)|saved\.Saved)"),
     ("py:.*", r"hypar_opt\.(hardware\.folded\..+|studies\.batches\.ranges\.Amounts)"),
     ("py:.*", r"hypar_opt\.instance\.pricing\.Charged"),
 ]

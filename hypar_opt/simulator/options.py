@@ -135,7 +135,7 @@ class RunOptions(Frozen):
     def repeats(
         self, network: Network, workload: Workload, element_bytes: int, *, fused: Fused
     ) -> Repeats:
-        """Return how often the step repeats the passes of a micro-batch, as `repeats_of`.
+        """Return how often the step repeats the passes of a micro-batch.
 
         Raises
         ------

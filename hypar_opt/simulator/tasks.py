@@ -154,7 +154,7 @@ Changed = TypeVar("Changed", bound=Task)
 
 
 def changed(task: Changed, **fields: Any) -> Changed:
-    """Return a task with other fields: as `dataclasses.replace`, in a tenth of its time.
+    """Return a task with other fields: as ``dataclasses.replace``, in a tenth of its time.
 
     No field of a task is checked, or follows from others; and a step has tens of thousands.
     """
