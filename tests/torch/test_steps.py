@@ -179,7 +179,7 @@ def counted(plan: Plan) -> int:
 
 
 def says_all(plan: Plan) -> bool:
-    return "What is not as in the plan" not in torch_file(plan)
+    return "What is not as in the plan" not in torch_file(plan, approximate=True)
 
 
 @pytest.mark.parametrize("levels", [1, 2])
