@@ -163,14 +163,16 @@ def uniform_plan(search: SearchRequest, ways: WaysByCount) -> Counted | None:
     instance = search.instance
     row = search.layers_of(instance.workload.baselines["data"])
     rows = (row,) * search.levels
-    counts = ways.counts
-    if not (counts and instance.constraints.allow(rows)):
-        return None
     plan = SearchResult(rows, Status.FEASIBLE, "joint", None, found_by="Data Parallelism")
     problem = instance.problem
     # With more of them some accelerators would have nothing to compute.
-    most, opened = max(problem.batch // problem.accelerators, counts[0]), ways.of(counts[0]).open
-    counts = [count for count in counts if count <= most]
+    most = max(problem.batch // problem.accelerators, *ways.counts[:1], 1)
+    counts = [count for count in ways.counts if count <= most]
+    while counts and not ways.of(counts[-1]).first.instance.constraints.allow(rows):
+        counts.pop()
+    if not counts:
+        return None
+    opened = ways.of(counts[0]).open
     again = [*opened.apart, *(["full"] if opened.blocks else [])]
 
     def counted(count: int, recompute: str, shard: str) -> Counted:
