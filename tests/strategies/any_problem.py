@@ -133,7 +133,8 @@ def _limit(rng: Random, network: ho.Network, asked: Asked) -> None:
         taken = ho.memory(ho.solve(network, **{**own, **free})).total
     except ho.HyparError:
         return
-    memory = max(101, int(taken * rng.choice([0.3, 0.6, 0.8, 0.95, 1, 1.2])))
+    reserves = [int(own.reserve or 0) for own in asked["array"].accelerators_of_parts]
+    memory = max(1 + max(reserves), int(taken * rng.choice([0.3, 0.6, 0.8, 0.95, 1, 1.2])))
     if rng.random() < 0.5:
         asked["constraints"]["memory"] = memory
         return

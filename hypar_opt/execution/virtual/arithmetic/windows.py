@@ -180,7 +180,8 @@ class Pooling:
         shape = (*error.shape[:2], height, width)
         if self._largest:
             maps = error.shape[0] * error.shape[1]
-            cells = self._kept.reshape(maps, -1) + height * width * np.arange(maps)[:, None]
+            first = height * width * np.arange(maps).reshape(*error.shape[:2], 1, 1)
+            cells = self._kept + first  # of no maps, too
             spread = np.bincount(cells.ravel(), error.ravel(), maps * height * width)
             return spread.reshape(shape)
         share = error / self._kept
