@@ -32,6 +32,7 @@ from hypar_opt.plan.problem import NetworkRecord, ProblemFields
 from hypar_opt.plan.schemas import schema_of
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.plan.trained import trained
+from hypar_opt.search.best_fit import NothingFitsError
 from hypar_opt.search.default_solver import default_solver
 from hypar_opt.search.level_order import fastest_order
 from hypar_opt.search.model_file import (
@@ -41,7 +42,6 @@ from hypar_opt.search.model_file import (
     read_solution,
     write_instance,
 )
-from hypar_opt.search.nothing_fits import NothingFitsError
 from hypar_opt.search.open_ways import training_left_open
 from hypar_opt.search.placement import best_placement
 from hypar_opt.search.result import Progress, SearchRequest, rows_to_start_from, silent

@@ -33,6 +33,32 @@ NEVER = Fraction(2**62)
 """The cost of a way of which no plan fits."""
 
 
+class NothingFitsError(NoAnswerError):
+    """No plan was found that fits the memory of a device.
+
+    Parameters
+    ----------
+    counted
+        The plan that lacks least of those found.
+    proved
+        Whether it is proved that none fits: of all micro-batches, ways to train and layouts that
+        the problem leaves open.
+    at_any_share
+        Whether the proof holds for all shares of groups of accelerators, too.
+    """
+
+    def __init__(
+        self,
+        counted: Counted,
+        *,
+        proved: bool = False,
+        at_any_share: bool = False,
+        stopped_by: str = "limits",
+    ) -> None:
+        super().__init__("no plan was found that fits the memory of a device", stopped_by)
+        self.counted, self.proved, self.at_any_share = counted, proved, at_any_share
+
+
 @dataclass
 class BestFit:
     """The best plan known of a search whose training is left open.
@@ -88,9 +114,7 @@ class BestFit:
             self._ways[chosen.training] = WayOfTraining.of(self.search, chosen.training)
         way = self._ways[chosen.training]
         rows = tuple(map(self.search.layers_of, chosen.rows))
-        writers = way.instance.workload.tensor_writers
-        tensors = tuple({node: row[node] for node in writers} for row in chosen.rows)
-        given = tensors if writers else None
+        given = way.search.chosen_tensors(chosen.rows)
         found = SearchResult(rows, Status.FEASIBLE, "joint", None, tensors=given, priced=given)
         return way.counted(found)
 
@@ -166,8 +190,9 @@ def uniform_plan(search: SearchRequest, ways: WaysByCount) -> Counted | None:
     plan = SearchResult(rows, Status.FEASIBLE, "joint", None, found_by="Data Parallelism")
     problem = instance.problem
     # With more of them some accelerators would have nothing to compute.
-    most = max(problem.batch // problem.accelerators, *ways.counts[:1], 1)
-    counts = [count for count in ways.counts if count <= most]
+    counts = [*ways.counts]
+    most = max(problem.batch // problem.accelerators, *counts[:1], 1)
+    counts = [count for count in counts if count <= most]
     while counts and not ways.of(counts[-1]).first.instance.constraints.allow(rows):
         counts.pop()
     if not counts:

@@ -117,6 +117,11 @@ class SearchRequest:
             return None
         return tuple({node: row[node] for node in workload.tensor_writers} for row in rows)
 
+    def chosen_tensors(self, rows: Sequence[Sequence[int]]) -> Tensors | None:
+        """Return the choices of shared tensors among those of all nodes; None if there are none."""
+        writers = self.instance.workload.tensor_writers
+        return tuple({node: row[node] for node in writers} for row in rows) if writers else None
+
     def start_of(self, level: int) -> tuple[int, ...] | None:
         """Return all nodes' choices at a level to start from; shared nodes take the first."""
         if self.start is None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.errors import InfeasibleError, NoAnswerError
 from hypar_opt.plan.share_of_group import SHARES
-from hypar_opt.search.nothing_fits import NothingFitsError
+from hypar_opt.search.best_fit import NothingFitsError
 from hypar_opt.search.open_ways import fastest_training
 from hypar_opt.search.result import SearchResult
 from hypar_opt.search.shares import as_stated, share_left_open, step_of

@@ -56,11 +56,10 @@ def to_result(
     unproved = not (solved or stopped_by in (None, "gap"))
     if len(rows) < search.levels or unproved or not _fits(search, plan):
         found_by, plan = _best_known(search, rows, stopped_by or "limits", known)
-    # Another plan gets its own cheapest layouts.
-    found = _tensors_of(search, nodes) if found_by is None else None
     if scope == "level":
-        own = search.total(plan, found) if found_by is None else None
+        own = search.total(plan, search.chosen_tensors(nodes)) if found_by is None else None
         _check_levels_add_up(search, tables, own)
+    # Another plan gets its own cheapest layouts.
     tensors = search.tensors_of(tuple(nodes)) if found_by is None else None
     priced = tensors
     if priced is None and search.instance.workload is search.instance.executed_workload:
@@ -85,12 +84,6 @@ def to_result(
         priced=priced,
         charged=charged,
     )
-
-
-def _tensors_of(search: SearchRequest, nodes: Sequence[tuple[int, ...]]) -> Tensors | None:
-    """Return the layouts of shared tensors that a solver chose; None if the reading has none."""
-    writers = search.instance.workload.tensor_writers
-    return tuple({node: row[node] for node in writers} for row in nodes) if writers else None
 
 
 def _total(
