@@ -73,7 +73,7 @@ class EnergyCost(ArrayCost):
         """
         array, placement = array_of(problem)
         if problem.is_shared_out:
-            from hypar_opt.costs.group_bytes import GroupBytes
+            from hypar_opt.costs.groups import GroupBytes
 
             communication: CommunicationCost = GroupBytes.of_groups(problem)
         else:

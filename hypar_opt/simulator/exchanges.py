@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.sides import Parts, Share, SideBytes
+from hypar_opt.costs.groups import in_charges
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.tasks import ExchangeKind
+from hypar_opt.step.rules import StepRules
+from hypar_opt.step.shares import Parts, Share, received
 from hypar_opt.step.states import of_rows
 
 if TYPE_CHECKING:
@@ -131,17 +133,53 @@ def of_groups(
     parts
         The share of each part of H1.
     """
-    sides = {
-        phase: [SideBytes.among(cost.of(phase), share) for share in Share.each(parts)]
-        for phase in cost.phases
-    }
-    received = _charged(workload, rows, sides, cost.resolution, _HALVES)
-    if len(parts) == 2:
-        return received
-    waiting = {phase: [replace(own, longest=True) for own in sides[phase]] for phase in sides}
-    longest = _charged(workload, rows, waiting, cost.resolution, _HALVES)
+    moved = _of_parts(workload, cost, rows, parts)
     # Parts send as much as they wait for.
-    return _with_sent(received, longest, lambda _, waited_for: waited_for.sent)
+    sent = _of_parts(workload, cost, rows, parts, longest=True) if len(parts) > 2 else moved
+    reductions: dict[tuple[Phase, ExchangeKind, int], list[LevelBytes]] = {}
+    conversions: dict[tuple[Phase, int], list[LevelBytes]] = {}
+    for (phase, tensor, number, level), own in sorted(moved.items(), key=lambda item: item[0][-1]):
+        each = tuple(Fraction(charge, cost.resolution) for charge in own)
+        others = sent[phase, tensor, number, level]
+        # Between two parts one sends what the other receives.
+        others = others[::-1] if not level and len(parts) == 2 else others
+        all_send = tuple(Fraction(charge, cost.resolution) for charge in others)
+        step = LevelBytes(None, level, sum(each, Fraction()) / len(each), all_send)
+        if tensor is None:
+            conversions.setdefault((phase, number), []).append(step)
+            continue
+        kind = StepKind.ALL_REDUCE
+        if tensor is ExchangeKind.PARTIAL_SUMS:
+            kind = _HALVES[phase]
+            tensor = _TENSORS[kind]
+        reductions.setdefault((phase, tensor, number), []).append(step._replace(step=kind))
+    return StepExchanges(reductions, conversions)
+
+
+def _of_parts(
+    workload: Workload, cost: CommunicationCost, rows: Rows, parts: Parts, *, longest: bool = False
+) -> dict[tuple[Phase, ExchangeKind | None, int, int], list[int]]:
+    """Return what each part receives, in charges: by pass, tensor, node or boundary, and level."""
+    rules = StepRules(workload, cost.hierarchy, phases=cost.phases, unequal=True)
+    states, names = of_rows(rows, len(workload.nodes)), workload.layouts.names
+    sources, targets = ([block[:, ends] for block in states] for ends in workload.ends.T)
+    nodes, boundaries = np.arange(len(workload.nodes)), np.arange(len(workload.ends))
+    moved: dict[tuple[Phase, ExchangeKind | None, int, int], list[int]] = {}
+    for operations, of in (
+        (rules.node(nodes, states), nodes),
+        (rules.boundary(boundaries, sources, targets), None),
+    ):
+        charged = list(in_charges(cost, operations))
+        for part, share in enumerate(Share.each(parts)):
+            for own in received(charged, share, names, longest=longest):
+                for number, amount in enumerate(own.quarters.tolist()):
+                    if amount:
+                        tensor = None
+                        if of is not None:
+                            tensor = _sums(own.phase, workload.nodes[number].statistics)
+                        key = own.phase, tensor, number, own.level
+                        moved.setdefault(key, [0] * len(parts))[part] += amount
+    return moved
 
 
 def of_longest(exchanges: StepExchanges, longest: StepExchanges) -> StepExchanges:

@@ -12,10 +12,9 @@ import numpy as np
 
 from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.groups import check_of_groups
 from hypar_opt.costs.kernels import KernelWork, launches_of, work_of
 from hypar_opt.costs.physical import Pairs, Rings
-from hypar_opt.costs.side_work import side_work
-from hypar_opt.costs.sides import Share, check_of_groups
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.hardware import arrays
 from hypar_opt.plan.problem import RUN_READINGS
@@ -30,6 +29,7 @@ from hypar_opt.simulator.exchanges import (
 )
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.schedule import Schedule
+from hypar_opt.step.shares import Share, WorkOfPart
 from hypar_opt.step.states import copies, of_rows
 from hypar_opt.workload.early_stop import needed_again
 from hypar_opt.workload.operators.kernels import Fused
@@ -207,7 +207,12 @@ def _works(plan: Plan, array: Array, options: RunOptions) -> list[Work]:
         )
         for accelerator in array.accelerators_of_parts
     ]
-    return list(map(side_work, works, Share.each(plan.part_shares))) if array.groups else works
+    if not array.groups:
+        return works
+    return [
+        replace(work, part=WorkOfPart(share, share.indices))
+        for work, share in zip(works, Share.each(plan.part_shares), strict=True)
+    ]
 
 
 def _of_parts(seconds: Sequence[Sequence[Fraction]]) -> list[float] | list[OfParts]:

@@ -37,9 +37,11 @@ class Collective(NamedTuple):
     messages
         That one accelerator sends to each other part of the level, each time.
     top
-        At levels below H1 of unequal parts: the number of the tensor's layout at H1 meanwhile.
+        At levels below an H1 of unequal parts: the number of the layout in which that splits the
+        tensor meanwhile, 0 where each part has a copy.
     between
-        At an H1 of unequal parts, of a boundary: the numbers of its layouts before and after.
+        At an H1 of unequal parts, of a boundary: the numbers of its layouts before and after. What
+        moves is then parts of the quarters, which are the tensor's.
     """
 
     phase: Phase

@@ -94,6 +94,8 @@ class StepRules:
     longest
         Whether amounts are as if all parts sent and received as much as the longest, where axes
         are divided unevenly: of states over all levels. Otherwise they are what moves.
+    unequal
+        Whether `hypar_opt.step.shares` divides H1 unequally: operations then say what it splits.
     """
 
     def __init__(
@@ -104,9 +106,10 @@ class StepRules:
         phases: tuple[Phase, ...] = TRAINING,
         *,
         longest: bool = False,
+        unequal: bool = False,
     ) -> None:
         self.workload, self.hierarchy, self.phases = workload, hierarchy, phases
-        self.reading, self.longest = READINGS[reading], longest
+        self.reading, self.longest, self.unequal = READINGS[reading], longest, unequal
         self._layouts, self._repeats = workload.layouts, workload.repeats
         self._choices = len(workload.choices)
 
@@ -117,9 +120,10 @@ class StepRules:
         choices = [*level_choices(states)]
         for tensor in self._reduced:
             passes = tensor.passes if isinstance(tensor.passes, int) else tensor.passes[nodes]
+            top = self._top(tensor, nodes, choices)
             for level, quarters in self._sums(tensor, nodes, choices):
                 own = tensor.phase, tensor.kind, tensor.tensor, level, quarters
-                yield Collective(*own, tensor.times[nodes], passes)
+                yield Collective(*own, tensor.times[nodes], passes, top=top)
         if Phase.GRADIENT in self.phases:
             yield from self._gradients(nodes, choices)
         yield from self._borders(nodes, choices)
@@ -197,15 +201,24 @@ class StepRules:
                 copies = copies * np.where(own, parts, 1)
         return copies
 
+    def _top(self, tensor: Reduced, nodes: Indices, choices: Sequence[Indices]) -> Amount:
+        """Return the layout in which an unequal H1 splits what nodes reduce; 0 for copies."""
+        if not (self.unequal and choices):
+            return 0
+        top = choices[0]
+        return np.where(tensor.lacks[top, nodes], 0, self._layouts.output[top, nodes])
+
     def _gradients(self, nodes: Indices, choices: Sequence[Indices]) -> Iterator[Collective]:
         """Yield the all-reduces of nodes' gradients, or ZeRO's halves of them."""
+        top = self._top(self._gradient, nodes, choices)
         for level, both in self._sums(self._gradient, nodes, choices):
             for word in SHARDED:
                 here = self._repeats.splits(len(self.workload.nodes), level, word)
                 if not here.any():
                     continue
                 moved = both if here.all() else both * here[nodes]
-                yield from self._of_gradient(word, level, moved, nodes)
+                for operation in self._of_gradient(word, level, moved, nodes):
+                    yield operation._replace(top=top) if self.unequal else operation
 
     def _of_gradient(
         self, word: str, level: int, both: Integers, nodes: Indices
@@ -321,6 +334,15 @@ class StepRules:
             for own, to in zip(written, read, strict=True)
         ]
         exchanged, gathered = self._repeated(pairs)
+        top: dict[StepKind, Indices] = {}
+        if self.unequal and pairs:
+            between = before, after = self._ends(boundaries, written[0], read[0])
+            yield from self._between_parts(boundaries, gathered[0], between)
+            # All-gathers come last: until then what is read whole is split as it was written.
+            top = {
+                StepKind.ALL_TO_ALL: np.where(after == 0, before, after),
+                StepKind.ALL_GATHER: after,
+            }
         joined = self._joined(boundaries, written, read) if self.reading.joins_levels else None
         uneven = [
             stretches_of(axes[:, boundaries], [own[None] for own in made], self.hierarchy)
@@ -329,6 +351,8 @@ class StepRules:
         ]
         for kind, repeated in ((StepKind.ALL_TO_ALL, exchanged), (StepKind.ALL_GATHER, gathered)):
             for level, (pair, copies) in enumerate(zip(pairs, repeated, strict=True)):
+                if self.unequal and not level:
+                    continue
                 tables = self._conversions(self.hierarchy.sizes[level])[kind]
                 moved = [table.reshape(-1)[pair] for table in tables]
                 if not any(own.any() for own in moved):
@@ -350,7 +374,29 @@ class StepRules:
                         # of what is read.
                         quarters = np.maximum(*(stretched(quarters, end) for end in uneven))
                     own = phase, step, "input", level, quarters, times
-                    yield Collective(*own, messages=messages)
+                    yield Collective(*own, messages=messages, top=top.get(kind, 0))
+
+    def _ends(
+        self, boundaries: Indices, written: Indices, read: Indices
+    ) -> tuple[Indices, Indices]:
+        """Return the numbers of the layouts in which a level writes and reads tensors."""
+        workload, layouts = self.workload, self._layouts
+        operands, (sources, targets) = workload.operand, workload.ends.T
+        return (
+            layouts.output[written, sources[boundaries]],
+            layouts.inputs[operands[boundaries], read, targets[boundaries]],
+        )
+
+    def _between_parts(
+        self, boundaries: Indices, copies: Amount, between: tuple[Indices, Indices]
+    ) -> Iterator[Collective]:
+        """Yield the whole of tensors that an unequal H1 exchanges: what moves is parts of it."""
+        moving = ~self.workload.is_weight_boundary
+        sizes = (4 * np.array(self.workload.boundary_sizes, object) * moving).astype(self._dtype)
+        for phase in self._ways:
+            times = self._times[phase][boundaries]
+            quarters = sizes[boundaries] * copies * times
+            yield Collective(phase, None, "input", 0, quarters, times, between=between)
 
     @cached_property
     def _ways(self) -> tuple[Phase, ...]:

@@ -1,11 +1,14 @@
-"""Time on unequal groups: each exchange and pass lasts as long as in the slowest part of H1."""
+"""Bytes and time of a step on unequal groups of accelerators, whose shares divide H1.
+
+Source: docs/decisions/0025-unequal-groups.md.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial, reduce
+from functools import cached_property, lru_cache, partial, reduce
 from itertools import accumulate, cycle, pairwise, repeat
 from operator import mul
 from typing import TYPE_CHECKING, Any, Self
@@ -15,24 +18,21 @@ import numpy as np
 from hypar_opt.costs.buckets import LatencyShares
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.kernels import work_of
-from hypar_opt.costs.linear_bounds import longest, longest_of_run
 from hypar_opt.costs.physical import Rings, array_of
-from hypar_opt.costs.side_work import Amounts, side_work, work_of_indices
-from hypar_opt.costs.sides import (
-    Parts,
-    Share,
-    SideBytes,
-    between_groups,
-    check_of_groups,
-)
 from hypar_opt.costs.time import TimeCost
-from hypar_opt.step.readings import Phase
+from hypar_opt.errors import HyparError, argument
+from hypar_opt.integers import exact_dtype
+from hypar_opt.sharding.passes import Phase
+from hypar_opt.step.rules import StepRules
+from hypar_opt.step.shares import Amounts, Parts, Share, WorkOfPart, received
 from hypar_opt.step.states import added_up, levels_of, shape_of
 from hypar_opt.step.uneven import split_sizes
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import OF_EQUAL_PARTS, SIDES
 
 if TYPE_CHECKING:
     from fractions import Fraction
+
+    from numpy.typing import NDArray
 
     from hypar_opt.costs.base import Symmetries
     from hypar_opt.costs.compute import Work
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.step.operations import Collective
     from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
@@ -48,6 +49,103 @@ _KEPT_BYTES = 2**24
 
 Known = dict[Hashable, list[list["Integers"]]]
 """Charges by corner and level, of the same nodes or boundaries in the same states."""
+
+_ROUNDED = 2
+"""No charge of shares in between is less than its chord by more, for rounding."""
+
+
+def check_of_groups(problem: Problem) -> Problem:
+    """Return a problem of unequal groups, if these have its reading and its choices.
+
+    Raises
+    ------
+    HyparError
+        If its reading is no run's, or a choice has equal parts.
+    """
+    if problem.reading != "executed":
+        wanted = argument("reading", "executed")
+        raise HyparError(f"unequal groups of accelerators need {wanted}, got {problem.reading}")
+    for word in OF_EQUAL_PARTS:
+        if word in problem.choices:
+            raise HyparError(
+                f"{argument('choices')}: {word} has equal parts, unlike groups of accelerators;"
+                " leave it out"
+            )
+    return problem
+
+
+@lru_cache(maxsize=16)
+def _rules(workload: Workload, communication: CommunicationCost) -> StepRules:
+    phases = communication.phases
+    return StepRules(workload, communication.hierarchy, phases=phases, unequal=True)
+
+
+@dataclass(frozen=True)
+class GroupBytes(CommunicationCost):
+    """The bytes of all parts together: the mean of what each receives, as if all had as much.
+
+    Parameters
+    ----------
+    parts
+        Each part's share of a tensor that H1 splits.
+    """
+
+    parts: Parts = (1, 1)
+
+    @classmethod
+    def of_groups(cls, problem: Problem) -> Self:
+        """Return the bytes of a problem with unequal parts.
+
+        Raises
+        ------
+        HyparError
+            If it is not of the reading that a run has.
+        """
+        return cls.of_problem(check_of_groups(problem), parts=problem.part_shares)
+
+    @cached_property
+    def resolution(self) -> int:
+        """Charges per byte: halves, to which the mean of all parts is rounded."""
+        return 2 * super().resolution
+
+    def symmetries(self, workload: Workload, levels: int) -> Symmetries:
+        """Return which levels are charged alike: H1, between the groups, as no other."""
+        return super().symmetries(workload, levels).told_apart(_between_groups(levels))
+
+    def thresholds(self, workload: Workload, levels: int) -> None:
+        """Return none: H1 differs from other levels."""
+
+    def reduced(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
+        operations = _rules(workload, self).node(nodes, states)
+        return self._mean(workload, operations, levels_of(states))
+
+    def converted(
+        self, workload: Workload, boundaries: Indices, sources: States, targets: States
+    ) -> list[Integers]:
+        operations = _rules(workload, self).boundary(boundaries, sources, targets)
+        return self._mean(workload, operations, levels_of(targets))
+
+    def _mean(
+        self, workload: Workload, operations: Iterable[Collective], levels: int
+    ) -> list[Integers]:
+        """Return twice the mean of what all parts receive."""
+        count, names = len(self.parts), workload.layouts.names
+        operations = list(in_charges(self, operations, 2))
+        rows: list[list[Integers]] = [[] for _ in range(levels)]
+        for share in Share.each(self.parts):
+            for operation in received(operations, share, names):
+                rows[operation.level].append(operation.quarters)
+        return [(2 * added_up(row) + count // 2) // count for row in rows]
+
+
+def in_charges(
+    cost: CommunicationCost, operations: Iterable[Collective], each: int = 1
+) -> Iterator[Collective]:
+    """Yield operations with charges for quarters."""
+    for operation in operations:
+        charge = cost._scale(operation.level) // each
+        dtype = exact_dtype(int(operation.quarters.max(initial=0)) * charge)
+        yield operation._replace(quarters=operation.quarters.astype(dtype, copy=False) * charge)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,15 +257,6 @@ class GroupTime(TimeCost):
             for links, members in zip(self.links, self.members, strict=True)
         ]
 
-    @cached_property
-    def _received(self) -> dict[Phase, SideBytes]:
-        """What parts receive in each pass."""
-        own, first = self.communication, self._each[0]
-        return {
-            phase: replace(SideBytes.among(own.of(phase), first), longest=True)
-            for phase in own.phases
-        }
-
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return each layer's charges: its reductions and, at the last level, its compute."""
         key = "nodes", self.latencies, self.work is None
@@ -178,8 +267,8 @@ class GroupTime(TimeCost):
         levels, shape = levels_of(states), shape_of(nodes, states)
         runs = self.rings.runs(levels) if self.rings else None
         corners = [self.uncharged(levels) for _ in self.shares]
-        for phase, received in self._received.items():
-            moved = received.nodes_of_each(self._each, workload, nodes, states)
+        operations = _rules(workload, self.communication).node(nodes, states)
+        for phase, moved in self._received(workload, operations, levels).items():
             charged = [
                 side.reduced(phase, own, workload, nodes, shape)
                 for side, own in zip(cycle(self._sides), moved, strict=False)
@@ -203,11 +292,11 @@ class GroupTime(TimeCost):
         A pass takes the longest of its times, which is not linear: each is a function by itself.
         """
         asked = workload, nodes, states, self.per_unit, self.communication.phases
-        known: Amounts = {}
+        equal: Amounts = {}
         count = len(self.members)
         if len(self.shares) == 1:
             works = [
-                side_work(work, share, known).each_pass(*asked)
+                replace(work, part=WorkOfPart(share, share.indices, equal)).each_pass(*asked)
                 for work, share in zip(self.of_parts, self._each, strict=True)
             ]
             passes = zip(*works, strict=True)
@@ -217,12 +306,12 @@ class GroupTime(TimeCost):
             ]
             return [added_up(own)]
         linear = [
-            [*work_of_indices(work, share, None, known).each_pass(*asked)]
+            [*replace(work, part=WorkOfPart(share, None, equal)).each_pass(*asked)]
             for work, share in zip(cycle(self.of_parts), self._each, strict=False)
         ]
         # Exact shares are linear, and need no more.
         exact = not all(work.longest for work in self.of_parts)
-        at_any = repeat(np.zeros(1, np.int64)) if exact else self._at_any_share(asked, known)
+        at_any = repeat(np.zeros(1, np.int64)) if exact else self._at_any_share(asked, equal)
         charged = []
         for number, least in zip(range(len(linear[0])), at_any, strict=False):
             times = [passes[number][1] for passes in linear]
@@ -237,7 +326,7 @@ class GroupTime(TimeCost):
     def _at_any_share(
         self,
         asked: tuple[Workload, Indices, States, int, Sequence[Phase]],
-        known: Amounts,
+        equal: Amounts,
     ) -> Iterator[Integers]:
         """Yield what each pass takes at least at any shares between the corners.
 
@@ -257,7 +346,7 @@ class GroupTime(TimeCost):
                 (here, share.indices),
                 (beyond, partial(_one_more, share)),
             ):
-                part = work_of_indices(work, share, indices, known)
+                part = replace(work, part=WorkOfPart(share, indices, equal))
                 passes.append([reduce(np.maximum, own) for _, own in part.each_pass(*asked)])
             reached.append(share.most(sizes) - share.indices(sizes))
         for own, at, behind in zip(
@@ -287,16 +376,33 @@ class GroupTime(TimeCost):
     ) -> list[list[Integers]]:
         corners = [self.uncharged(levels_of(targets)) for _ in self.shares]
         ends = workload, boundaries, sources, targets
-        for phase, received in self._received.items():
-            if phase is Phase.GRADIENT:  # no boundary's tensor moves in it
+        operations = _rules(workload, self.communication).boundary(*ends[1:])
+        moved_in = self._received(workload, operations, levels_of(targets))
+        for phase in (Phase.FORWARD, Phase.BACKWARD):
+            if phase not in moved_in:
                 continue
-            moved = received.edges_of_each(self._each, *ends)
+            moved = moved_in[phase]
             charged = [
-                side.conversions(received, own, *ends)
+                side.conversions(self.communication.of(phase), own, *ends)
                 for side, own in zip(cycle(self._sides), moved, strict=False)
             ]
             self._add_longest(corners, charged)
         return corners
+
+    def _received(
+        self, workload: Workload, operations: Iterable[Collective], levels: int
+    ) -> dict[Phase, list[list[Integers]]]:
+        names = workload.layouts.names
+        operations = list(in_charges(self.communication, operations))
+        moved = {
+            phase: [[np.zeros(1, np.int64)] * levels for _ in self._each]
+            for phase in self.communication.phases
+        }
+        for number, share in enumerate(self._each):
+            for op in received(operations, share, names, longest=True):
+                rows = moved[op.phase][number]
+                rows[op.level] = rows[op.level] + op.quarters
+        return moved
 
     def _add_longest(
         self,
@@ -358,7 +464,7 @@ class GroupTime(TimeCost):
 
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return which levels are charged alike: H1, between the groups, as no other."""
-        return super().symmetries(workload, levels).told_apart(between_groups(levels))
+        return super().symmetries(workload, levels).told_apart(_between_groups(levels))
 
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the seconds of any plan: a part may have all of everything."""
@@ -388,3 +494,75 @@ def _least_of_longest(
             if part != longest_part:
                 least = np.minimum(least, np.where(reached[part] >= 1, other, above))
         yield least
+
+
+def longest_of_run(
+    corners: Sequence[Sequence[Sequence[Integers]]], weights: Sequence[float]
+) -> list[list[Integers]]:
+    """Return what an exchange over several levels charges each: where it takes longest.
+
+    Parameters
+    ----------
+    corners
+        The charges of the levels, of the parts, at each corner; between several their sum is
+        charged to the first.
+    weights
+        As `longest` takes them.
+
+    Returns
+    -------
+    list
+        At each corner the charges of the levels.
+    """
+    sums = [[sum(levels[1:], levels[0]) for levels in parts] for parts in corners]
+    if len(corners) > 1 or len(corners[0][0]) == 1:
+        return [[charges] for charges in longest(sums, weights)]
+    (first, *others), (total, *totals) = corners[0], sums[0]
+    rows = [*first]
+    for own, other in zip(others, totals, strict=True):
+        slower = other > total
+        rows = [np.where(slower, after, row) for after, row in zip(own, rows, strict=True)]
+        total = np.maximum(other, total)
+    return [rows]
+
+
+def longest(corners: Sequence[Sequence[Integers]], weights: Sequence[float]) -> list[Integers]:
+    """Return the longest of several charges; or a linear function that it is no less than.
+
+    That is the one of several that is longest at one point, which is a tangent of the longest: the
+    sum of tangents at a point is one of the sum, and so is tight where that is least.
+
+    Parameters
+    ----------
+    corners
+        The charges at each corner of a simplex, of functions that are at least linear in between.
+        One that is negative at a corner says nothing.
+    weights
+        The point, as its weights of the corners.
+
+    Returns
+    -------
+    list
+        At each corner the function's.
+    """
+    if len(corners) == 1:
+        return [reduce(np.maximum, corners[0])]
+
+    def height(charges: Sequence[Integers]) -> NDArray[np.float64]:
+        parts = [part * own.astype(np.float64) for part, own in zip(weights, charges, strict=True)]
+        return np.where(reduce(np.minimum, charges) < 0, -1, reduce(np.add, parts))
+
+    best, *others = zip(*corners, strict=True)
+    highest = height(best)
+    for function in others:
+        own = height(function)
+        longer = own > highest
+        if longer.any():
+            best = tuple(np.where(longer, *pair) for pair in zip(function, best, strict=True))
+            highest = np.maximum(own, highest)
+    return [np.maximum(own - _ROUNDED, 0) for own in best]
+
+
+def _between_groups(levels: int) -> list[bool]:
+    """Return of each level whether it lies between the groups: H1 alone does."""
+    return [not level for level in range(levels)]
