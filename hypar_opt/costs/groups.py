@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial, reduce
-from itertools import accumulate, cycle, pairwise, repeat
+from itertools import accumulate, pairwise, repeat
 from operator import mul
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,7 +24,7 @@ from hypar_opt.errors import HyparError, argument
 from hypar_opt.integers import exact_dtype
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.rules import StepRules
-from hypar_opt.step.shares import Amounts, Parts, Share, WorkOfPart, received
+from hypar_opt.step.shares import Amounts, CountOfIndices, Parts, Share, WorkOfPart, received
 from hypar_opt.step.states import added_up, levels_of, shape_of
 from hypar_opt.step.uneven import split_sizes
 from hypar_opt.workload.parallelism import OF_EQUAL_PARTS, SIDES
@@ -234,10 +234,10 @@ class GroupTime(TimeCost):
         return [replace(bound, corner=corner, known=bound.known) for corner in corners]
 
     @cached_property
-    def _each(self) -> list[Share]:
-        """Every part's share at the first corner, then at the next."""
+    def _each(self) -> list[list[Share]]:
+        """Every part's share, at each corner."""
         corners = self.shares if len(self.shares) > 1 else ()
-        return [share for parts in self.shares for share in Share.each(parts, corners)]
+        return [Share.each(parts, corners) for parts in self.shares]
 
     @cached_property
     def _sides(self) -> list[TimeCost]:
@@ -265,15 +265,13 @@ class GroupTime(TimeCost):
 
     def _nodes(self, workload: Workload, nodes: Indices, states: States) -> list[list[Integers]]:
         levels, shape = levels_of(states), shape_of(nodes, states)
-        runs = self.rings.runs(levels) if self.rings else None
-        corners = [self.uncharged(levels) for _ in self.shares]
-        operations = _rules(workload, self.communication).node(nodes, states)
-        for phase, moved in self._received(workload, operations, levels).items():
-            charged = [
-                side.reduced(phase, own, workload, nodes, shape)
-                for side, own in zip(cycle(self._sides), moved, strict=False)
-            ]
-            self._add_longest(corners, charged, runs)
+        runs = self.rings.runs(levels) if self.rings else _alone(levels)
+        corners = self._slowest(
+            _rules(workload, self.communication).node(nodes, states),
+            lambda side, phase, moved: side.reduced(phase, moved, workload, nodes, shape),
+            runs,
+            workload,
+        )
         if self.work is not None and levels:
             complete = levels == self.work.hierarchy.levels
             at_h1 = each = self._worked(workload, nodes, states if complete else [states[0][:1]])
@@ -293,35 +291,27 @@ class GroupTime(TimeCost):
         """
         asked = workload, nodes, states, self.per_unit, self.communication.phases
         equal: Amounts = {}
-        count = len(self.members)
-        if len(self.shares) == 1:
-            works = [
-                replace(work, part=WorkOfPart(share, share.indices, equal)).each_pass(*asked)
-                for work, share in zip(self.of_parts, self._each, strict=True)
+        at_share = len(self.shares) == 1
+        of_corners = [
+            [
+                [*_in_part(work, own, own.indices if at_share else None, equal).each_pass(*asked)]
+                for work, own in zip(self.of_parts, shares, strict=True)
             ]
-            passes = zip(*works, strict=True)
-            own = [
-                parts[0][0] * reduce(np.maximum, [time for _, times in parts for time in times])
-                for parts in passes
-            ]
-            return [added_up(own)]
-        linear = [
-            [*replace(work, part=WorkOfPart(share, None, equal)).each_pass(*asked)]
-            for work, share in zip(cycle(self.of_parts), self._each, strict=False)
+            for shares in self._each
         ]
-        # Exact shares are linear, and need no more.
-        exact = not all(work.longest for work in self.of_parts)
-        at_any = repeat(np.zeros(1, np.int64)) if exact else self._at_any_share(asked, equal)
-        charged = []
-        for number, least in zip(range(len(linear[0])), at_any, strict=False):
-            times = [passes[number][1] for passes in linear]
+        # At a share, and of exact shares, which are linear, it is these.
+        is_longest = at_share or not all(work.longest for work in self.of_parts)
+        at_any = repeat(np.zeros(1, np.int64)) if is_longest else self._at_any_share(asked, equal)
+        corners: list[list[Integers]] = [[] for _ in self.shares]
+        for number, (often, _) in enumerate(of_corners[0][0]):
+            least = next(at_any)
             functions = [
-                [least, *(time for part in times[first : first + count] for time in part)]
-                for first in range(0, len(times), count)
+                [least, *(time for part in parts for time in part[number][1])]
+                for parts in of_corners
             ]
-            often = linear[0][number][0]
-            charged.append([often * own for own in longest(functions, self.weights)])
-        return [added_up(own) for own in zip(*charged, strict=True)]
+            for rows, slowest in zip(corners, longest(functions, self.weights), strict=True):
+                rows.append(often * slowest)
+        return list(map(added_up, corners))
 
     def _at_any_share(
         self,
@@ -346,8 +336,8 @@ class GroupTime(TimeCost):
                 (here, share.indices),
                 (beyond, partial(_one_more, share)),
             ):
-                part = replace(work, part=WorkOfPart(share, indices, equal))
-                passes.append([reduce(np.maximum, own) for _, own in part.each_pass(*asked)])
+                part = _in_part(work, share, indices, equal).each_pass(*asked)
+                passes.append([reduce(np.maximum, own) for _, own in part])
             reached.append(share.most(sizes) - share.indices(sizes))
         for own, at, behind in zip(
             *(zip(*each, strict=True) for each in (fewest, here, beyond)), strict=True
@@ -371,61 +361,76 @@ class GroupTime(TimeCost):
         charge = partial(self._edges, workload, boundaries, sources, targets)
         return self._at_corner(("boundaries",), asked, charge)
 
-    def _edges(
-        self, workload: Workload, boundaries: Indices, sources: States, targets: States
-    ) -> list[list[Integers]]:
-        corners = [self.uncharged(levels_of(targets)) for _ in self.shares]
-        ends = workload, boundaries, sources, targets
-        operations = _rules(workload, self.communication).boundary(*ends[1:])
-        moved_in = self._received(workload, operations, levels_of(targets))
-        for phase in (Phase.FORWARD, Phase.BACKWARD):
-            if phase not in moved_in:
-                continue
-            moved = moved_in[phase]
-            charged = [
-                side.conversions(self.communication.of(phase), own, *ends)
-                for side, own in zip(cycle(self._sides), moved, strict=False)
-            ]
-            self._add_longest(corners, charged)
-        return corners
+    def _edges(self, workload: Workload, *ends: Any) -> list[list[Integers]]:
+        return self._slowest(
+            _rules(workload, self.communication).boundary(*ends),
+            lambda side, phase, moved: side.conversions(
+                self.communication.of(phase), moved, workload, *ends
+            ),
+            _alone(levels_of(ends[-1])),
+            workload,
+        )
 
-    def _received(
-        self, workload: Workload, operations: Iterable[Collective], levels: int
-    ) -> dict[Phase, list[list[Integers]]]:
+    def _slowest(
+        self,
+        operations: Iterable[Collective],
+        charge: Callable[[TimeCost, Phase, list[Integers]], list[Integers]],
+        runs: Sequence[tuple[int, ...]],
+        workload: Workload,
+    ) -> list[list[Integers]]:
+        """Return the slowest part's charges of each pass, by corner and level.
+
+        Parameters
+        ----------
+        runs
+            The levels that an exchange may join.
+        """
+        levels = sum(map(len, runs))
         names = workload.layouts.names
-        operations = list(in_charges(self.communication, operations))
-        moved = {
-            phase: [[np.zeros(1, np.int64)] * levels for _ in self._each]
-            for phase in self.communication.phases
-        }
-        for number, share in enumerate(self._each):
-            for op in received(operations, share, names, longest=True):
-                rows = moved[op.phase][number]
-                rows[op.level] = rows[op.level] + op.quarters
-        return moved
+        corners = [self.uncharged(levels) for _ in self.shares]
+        every = list(in_charges(self.communication, operations))
+        for phase in self.communication.phases:
+            own = [operation for operation in every if operation.phase is phase]
+            charged = []
+            for shares in self._each:
+                charged.append([])
+                for side, share in zip(self._sides, shares, strict=True):
+                    moved = [np.zeros(1, np.int64)] * levels
+                    for op in received(own, share, names, longest=True):
+                        moved[op.level] = moved[op.level] + op.quarters
+                    charged[-1].append(charge(side, phase, moved))
+            for run in runs:
+                self._add_longest(corners, charged, run)
+        return corners
 
     def _add_longest(
         self,
         corners: list[list[Integers]],
-        charged: Sequence[list[Integers]],
-        runs: Sequence[tuple[int, ...]] | None = None,
+        charged: Sequence[Sequence[Sequence[Integers]]],
+        run: tuple[int, ...],
     ) -> None:
-        """Add the slowest part's charges of a pass, at each level, to those at each corner.
+        """Add what levels that an exchange may join are charged where it takes longest.
+
+        Between several corners the first level is charged for all.
 
         Parameters
         ----------
         charged
-            By part, corner after corner, and level.
-        runs
-            The levels that an exchange may join; unless given each by itself.
+            By corner, part and level.
         """
-        parts = len(self.members)
-        for run in runs or [(level,) for level in range(len(corners[0]))]:
-            alone = [[side[level] for level in run] for side in charged]
-            of_run = [alone[first : first + parts] for first in range(0, len(alone), parts)]
-            for rows, slowest in zip(corners, longest_of_run(of_run, self.weights), strict=True):
-                for level, charge in zip(run, slowest, strict=False):
-                    rows[level] = rows[level] + charge
+        totals = [[sum(side[level] for level in run) for side in parts] for parts in charged]
+        if len(corners) > 1 or len(run) == 1:
+            for rows, charge in zip(corners, longest(totals, self.weights), strict=True):
+                rows[run[0]] = rows[run[0]] + charge
+            return
+        most = totals[0][0]
+        charges = {level: charged[0][0][level] for level in run}
+        for total, side in zip(totals[0][1:], charged[0][1:], strict=True):
+            slower = total > most
+            charges = {n: np.where(slower, side[n], own) for n, own in charges.items()}
+            most = np.maximum(total, most)
+        for level, charge in charges.items():
+            corners[0][level] = corners[0][level] + charge
 
     def _at_corner(
         self,
@@ -471,6 +476,10 @@ class GroupTime(TimeCost):
         return len(self.members) * super().upper_bound(workload)
 
 
+def _in_part(work: Work, share: Share, indices: CountOfIndices | None, equal: Amounts) -> Work:
+    return replace(work, part=WorkOfPart(share, indices, equal))
+
+
 def _one_more(share: Share, sizes: Integers) -> Integers:
     return share.indices(sizes) + 1
 
@@ -494,36 +503,6 @@ def _least_of_longest(
             if part != longest_part:
                 least = np.minimum(least, np.where(reached[part] >= 1, other, above))
         yield least
-
-
-def longest_of_run(
-    corners: Sequence[Sequence[Sequence[Integers]]], weights: Sequence[float]
-) -> list[list[Integers]]:
-    """Return what an exchange over several levels charges each: where it takes longest.
-
-    Parameters
-    ----------
-    corners
-        The charges of the levels, of the parts, at each corner; between several their sum is
-        charged to the first.
-    weights
-        As `longest` takes them.
-
-    Returns
-    -------
-    list
-        At each corner the charges of the levels.
-    """
-    sums = [[sum(levels[1:], levels[0]) for levels in parts] for parts in corners]
-    if len(corners) > 1 or len(corners[0][0]) == 1:
-        return [[charges] for charges in longest(sums, weights)]
-    (first, *others), (total, *totals) = corners[0], sums[0]
-    rows = [*first]
-    for own, other in zip(others, totals, strict=True):
-        slower = other > total
-        rows = [np.where(slower, after, row) for after, row in zip(own, rows, strict=True)]
-        total = np.maximum(other, total)
-    return [rows]
 
 
 def longest(corners: Sequence[Sequence[Integers]], weights: Sequence[float]) -> list[Integers]:
@@ -561,6 +540,10 @@ def longest(corners: Sequence[Sequence[Integers]], weights: Sequence[float]) -> 
             best = tuple(np.where(longer, *pair) for pair in zip(function, best, strict=True))
             highest = np.maximum(own, highest)
     return [np.maximum(own - _ROUNDED, 0) for own in best]
+
+
+def _alone(levels: int) -> list[tuple[int, ...]]:
+    return [(level,) for level in range(levels)]
 
 
 def _between_groups(levels: int) -> list[bool]:

@@ -36,12 +36,9 @@ class Collective(NamedTuple):
         gradients the number of what is split there, in `COLLECTIVES`.
     messages
         That one accelerator sends to each other part of the level, each time.
-    top
-        At levels below an H1 of unequal parts: the number of the layout in which that splits the
-        tensor meanwhile, 0 where each part has a copy.
-    between
-        At an H1 of unequal parts, of a boundary: the numbers of its layouts before and after. What
-        moves is then parts of the quarters, which are the tensor's.
+    at_h1
+        Where parts of H1 are unequal, the numbers of the layouts in which it has the tensor, before
+        and after. Across H1 a boundary's quarters are then those of the whole tensor.
     """
 
     phase: Phase
@@ -53,8 +50,7 @@ class Collective(NamedTuple):
     passes: Amount = 1
     group: int = 0
     messages: Amount = 1
-    top: Amount = 0
-    between: tuple[Amount, Amount] | None = None
+    at_h1: tuple[Amount, Amount] | None = None
 
 
 TENSORS = ("statistics", "output", "error", "gradient", "weights", "halo", "input")

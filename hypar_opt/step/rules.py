@@ -95,7 +95,8 @@ class StepRules:
         Whether amounts are as if all parts sent and received as much as the longest, where axes
         are divided unevenly: of states over all levels. Otherwise they are what moves.
     unequal
-        Whether `hypar_opt.step.shares` divides H1 unequally: operations then say what it splits.
+        Whether parts of H1 are unequal: then operations say what H1 splits, for
+        `hypar_opt.step.shares`.
     """
 
     def __init__(
@@ -120,10 +121,10 @@ class StepRules:
         choices = [*level_choices(states)]
         for tensor in self._reduced:
             passes = tensor.passes if isinstance(tensor.passes, int) else tensor.passes[nodes]
-            top = self._top(tensor, nodes, choices)
+            top = self._at_h1(tensor, nodes, choices)
             for level, quarters in self._sums(tensor, nodes, choices):
                 own = tensor.phase, tensor.kind, tensor.tensor, level, quarters
-                yield Collective(*own, tensor.times[nodes], passes, top=top)
+                yield Collective(*own, tensor.times[nodes], passes, at_h1=top)
         if Phase.GRADIENT in self.phases:
             yield from self._gradients(nodes, choices)
         yield from self._borders(nodes, choices)
@@ -201,24 +202,26 @@ class StepRules:
                 copies = copies * np.where(own, parts, 1)
         return copies
 
-    def _top(self, tensor: Reduced, nodes: Indices, choices: Sequence[Indices]) -> Amount:
-        """Return the layout in which an unequal H1 splits what nodes reduce; 0 for copies."""
+    def _at_h1(
+        self, tensor: Reduced, nodes: Indices, choices: Sequence[Indices]
+    ) -> tuple[Indices, Indices] | None:
+        """Return the layouts in which unequal parts have what nodes reduce; whole where copied."""
         if not (self.unequal and choices):
-            return 0
-        top = choices[0]
-        return np.where(tensor.lacks[top, nodes], 0, self._layouts.output[top, nodes])
+            return None
+        output = self._layouts.output[choices[0], nodes]
+        return (np.where(tensor.lacks[choices[0], nodes], 0, output),) * 2
 
     def _gradients(self, nodes: Indices, choices: Sequence[Indices]) -> Iterator[Collective]:
         """Yield the all-reduces of nodes' gradients, or ZeRO's halves of them."""
-        top = self._top(self._gradient, nodes, choices)
+        top = self._at_h1(self._gradient, nodes, choices)
         for level, both in self._sums(self._gradient, nodes, choices):
             for word in SHARDED:
                 here = self._repeats.splits(len(self.workload.nodes), level, word)
                 if not here.any():
                     continue
                 moved = both if here.all() else both * here[nodes]
-                for operation in self._of_gradient(word, level, moved, nodes):
-                    yield operation._replace(top=top) if self.unequal else operation
+                for half in self._of_gradient(word, level, moved, nodes):
+                    yield half._replace(at_h1=top) if self.unequal else half
 
     def _of_gradient(
         self, word: str, level: int, both: Integers, nodes: Indices
@@ -334,16 +337,14 @@ class StepRules:
             for own, to in zip(written, read, strict=True)
         ]
         exchanged, gathered = self._repeated(pairs)
-        top: dict[StepKind, Indices] = {}
-        if self.unequal and pairs:
-            between = before, after = self._ends(boundaries, written[0], read[0])
-            yield from self._between_parts(boundaries, gathered[0], between)
-            # All-gathers come last: until then what is read whole is split as it was written.
-            top = {
-                StepKind.ALL_TO_ALL: np.where(after == 0, before, after),
-                StepKind.ALL_GATHER: after,
-            }
         joined = self._joined(boundaries, written, read) if self.reading.joins_levels else None
+        at_h1 = None
+        if self.unequal and pairs:
+            operands, (source, target) = self.workload.operand, self.workload.ends[boundaries].T
+            at_h1 = (
+                self._layouts.output[written[0], source.T],
+                self._layouts.inputs[operands[boundaries], read[0], target.T],
+            )
         uneven = [
             stretches_of(axes[:, boundaries], [own[None] for own in made], self.hierarchy)
             for axes, made in zip(sizes_at_ends(self.workload), (written, read), strict=True)
@@ -351,9 +352,8 @@ class StepRules:
         ]
         for kind, repeated in ((StepKind.ALL_TO_ALL, exchanged), (StepKind.ALL_GATHER, gathered)):
             for level, (pair, copies) in enumerate(zip(pairs, repeated, strict=True)):
-                if self.unequal and not level:
-                    continue
-                tables = self._conversions(self.hierarchy.sizes[level])[kind]
+                whole = self.unequal and not level
+                tables = self._conversions(0 if whole else self.hierarchy.sizes[level])[kind]
                 moved = [table.reshape(-1)[pair] for table in tables]
                 if not any(own.any() for own in moved):
                     continue
@@ -374,29 +374,7 @@ class StepRules:
                         # of what is read.
                         quarters = np.maximum(*(stretched(quarters, end) for end in uneven))
                     own = phase, step, "input", level, quarters, times
-                    yield Collective(*own, messages=messages, top=top.get(kind, 0))
-
-    def _ends(
-        self, boundaries: Indices, written: Indices, read: Indices
-    ) -> tuple[Indices, Indices]:
-        """Return the numbers of the layouts in which a level writes and reads tensors."""
-        workload, layouts = self.workload, self._layouts
-        operands, (sources, targets) = workload.operand, workload.ends.T
-        return (
-            layouts.output[written, sources[boundaries]],
-            layouts.inputs[operands[boundaries], read, targets[boundaries]],
-        )
-
-    def _between_parts(
-        self, boundaries: Indices, copies: Amount, between: tuple[Indices, Indices]
-    ) -> Iterator[Collective]:
-        """Yield the whole of tensors that an unequal H1 exchanges: what moves is parts of it."""
-        moving = ~self.workload.is_weight_boundary
-        sizes = (4 * np.array(self.workload.boundary_sizes, object) * moving).astype(self._dtype)
-        for phase in self._ways:
-            times = self._times[phase][boundaries]
-            quarters = sizes[boundaries] * copies * times
-            yield Collective(phase, None, "input", 0, quarters, times, between=between)
+                    yield Collective(*own, messages=messages, at_h1=at_h1)
 
     @cached_property
     def _ways(self) -> tuple[Phase, ...]:
@@ -420,7 +398,8 @@ class StepRules:
     def _conversions(self, parts: int) -> dict[StepKind, list[Integers]]:
         """Return what boundaries move across a level by pairs of choices: forward, and backward.
 
-        Of tensors that targets read split, and of those that they read whole.
+        Of tensors that targets read split, and of those that they read whole. Between unequal
+        parts (0) it is all of the tensor, of which they receive shares.
 
         Returns
         -------
@@ -619,7 +598,9 @@ def _conversions(
     shape = len(names), len(names), len(workload.boundaries)
     moved = np.zeros((2, *shape), dtype)
     for written, read in itertools.product(range(len(names)), repeat=2):
-        if written != read and names[read] != PARTIAL:  # addends are padded: nothing moves
+        if not parts:
+            moved[:, written, read] = 4 * tensors.elements
+        elif written != read and names[read] != PARTIAL:  # addends are padded: nothing moves
             both = reading.conversion(names[written], names[read], parts, tensors)
             moved[0, written, read], moved[1, written, read] = both
     moved[..., workload.is_weight_boundary] = 0

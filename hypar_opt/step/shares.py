@@ -28,6 +28,7 @@ import numpy as np
 
 from hypar_opt.hierarchy import parts_by_share, rounded_share
 from hypar_opt.integers import Integers, exact_dtype
+from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.layouts import PARTIAL, WHOLE
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.states import copies
@@ -145,10 +146,10 @@ class Share:
 
     def of_layouts(self, names: Sequence[str]) -> NDArray[np.int64]:
         """Return its share of a tensor by the tensor's layout at H1; of what is whole an n-th."""
-        count = len(self.parts)
-        special = dict.fromkeys(SIDES, 0) | {WHOLE: self.whole}
-        special[SIDES[self.side]] = count * self.whole
-        return np.array([special.get(name, self.own) for name in names], np.int64)
+        each = (len(self.parts) * self.all_of(name, self.parts)[self.side] for name in names)
+        return np.array(
+            [self.whole if own == WHOLE else n for own, n in zip(names, each, strict=True)]
+        )
 
     def of_nodes(self, workload: Workload, nodes: Indices, states: States) -> NDArray[np.int64]:
         """Return its share of what each node computes, given the node's choice at H1."""
@@ -320,11 +321,16 @@ def _received(
 ) -> Integers:
     """Return what a part receives of an operation of so many quarters."""
     count, backward = len(share.parts), operation.phase is Phase.BACKWARD
+    assert operation.at_h1 is not None
+    before, after = operation.at_h1
     if operation.level:
-        return share.scaled(quarters, share.of_layouts(names)[operation.top])
-    if operation.between is not None:
+        # All-gathers come last: until then what is read whole is split as it was written.
+        gathers = operation.kind is not StepKind.ALL_TO_ALL
+        layout = after if gathers else np.where(after == 0, before, after)
+        return share.scaled(quarters, share.of_layouts(names)[layout])
+    if operation.tensor == "input":
         table = _between_layouts(names, share, backward=backward, longest=longest)
-        return share.scaled(quarters, count * table[operation.between], share.whole**2)
+        return share.scaled(quarters, count * table[before, after], share.whole**2)
     if operation.tensor != "output":
         return quarters
     # Half of an all-reduce: a part receives others' addends of its own share, and then the rest.
