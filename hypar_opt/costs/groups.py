@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial, reduce
+from functools import cached_property, partial, reduce
 from itertools import accumulate, pairwise, repeat
 from operator import mul
 from typing import TYPE_CHECKING, Any, Self
@@ -21,9 +21,7 @@ from hypar_opt.costs.kernels import work_of
 from hypar_opt.costs.physical import Rings, array_of
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import HyparError, argument
-from hypar_opt.integers import exact_dtype
 from hypar_opt.sharding.passes import Phase
-from hypar_opt.step.rules import StepRules
 from hypar_opt.step.shares import Amounts, CountOfIndices, Parts, Share, WorkOfPart, received
 from hypar_opt.step.states import added_up, levels_of, shape_of
 from hypar_opt.step.uneven import split_sizes
@@ -74,12 +72,6 @@ def check_of_groups(problem: Problem) -> Problem:
     return problem
 
 
-@lru_cache(maxsize=16)
-def _rules(workload: Workload, communication: CommunicationCost) -> StepRules:
-    phases = communication.phases
-    return StepRules(workload, communication.hierarchy, phases=phases, unequal=True)
-
-
 @dataclass(frozen=True)
 class GroupBytes(CommunicationCost):
     """The bytes of all parts together: the mean of what each receives, as if all had as much.
@@ -101,7 +93,8 @@ class GroupBytes(CommunicationCost):
         HyparError
             If it is not of the reading that a run has.
         """
-        return cls.of_problem(check_of_groups(problem), parts=problem.part_shares)
+        check_of_groups(problem)
+        return cls.of_problem(problem, unequal=True, parts=problem.part_shares)
 
     @cached_property
     def resolution(self) -> int:
@@ -115,37 +108,23 @@ class GroupBytes(CommunicationCost):
     def thresholds(self, workload: Workload, levels: int) -> None:
         """Return none: H1 differs from other levels."""
 
-    def reduced(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
-        operations = _rules(workload, self).node(nodes, states)
-        return self._mean(workload, operations, levels_of(states))
+    def moved(
+        self,
+        operations: Sequence[Collective],
+        dtype: type[np.int64 | np.object_],  # noqa: ARG002
+    ) -> Integers:
+        """Return the charges of what all parts receive, each as if all had as much."""
+        return added_up(
+            [
+                own.quarters
+                for share in Share.each(self.parts)
+                for own in received(operations, share, lambda level: self.scale(level) // 2)
+            ]
+        )
 
-    def converted(
-        self, workload: Workload, boundaries: Indices, sources: States, targets: States
-    ) -> list[Integers]:
-        operations = _rules(workload, self).boundary(boundaries, sources, targets)
-        return self._mean(workload, operations, levels_of(targets))
-
-    def _mean(
-        self, workload: Workload, operations: Iterable[Collective], levels: int
-    ) -> list[Integers]:
-        """Return twice the mean of what all parts receive."""
-        count, names = len(self.parts), workload.layouts.names
-        operations = list(in_charges(self, operations, 2))
-        rows: list[list[Integers]] = [[] for _ in range(levels)]
-        for share in Share.each(self.parts):
-            for operation in received(operations, share, names):
-                rows[operation.level].append(operation.quarters)
-        return [(2 * added_up(row) + count // 2) // count for row in rows]
-
-
-def in_charges(
-    cost: CommunicationCost, operations: Iterable[Collective], each: int = 1
-) -> Iterator[Collective]:
-    """Yield operations with charges for quarters."""
-    for operation in operations:
-        charge = cost._scale(operation.level) // each
-        dtype = exact_dtype(int(operation.quarters.max(initial=0)) * charge)
-        yield operation._replace(quarters=operation.quarters.astype(dtype, copy=False) * charge)
+    def mean(self, moved: Integers) -> Integers:
+        count = len(self.parts)
+        return (2 * moved + count // 2) // count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +173,7 @@ class GroupTime(TimeCost):
         HyparError
             If it has options that contradict the array, or is not of the reading of a run.
         """
+        check_of_groups(problem)
         array, placement = array_of(problem)
         asked, kept = (problem.hierarchy, problem.element_bytes), problem.constraints.optimizer
         works = {
@@ -202,7 +182,7 @@ class GroupTime(TimeCost):
         }
         network, (between, *below) = array.interconnect, placement
         cost = cls(
-            communication=CommunicationCost.of_problem(check_of_groups(problem)),
+            communication=CommunicationCost.of_problem(problem, unequal=True),
             rings=Rings.of(array, placement),
             splits=tuple(map(network.bisection, placement)),
             work=max(works.values(), key=lambda work: work.upper_bound(workload)),
@@ -241,17 +221,17 @@ class GroupTime(TimeCost):
 
     @cached_property
     def _sides(self) -> list[TimeCost]:
-        """What an exchange takes in each part."""
+        """What an exchange takes in each part, given its charges."""
+        charges = replace(self.communication, element_bytes=4 // self.communication.resolution)
         return [
             TimeCost(
-                communication=self.communication,
+                communication=charges,
                 rings=self.rings and replace(self.rings, among=members),
                 per_unit=self.per_unit,
                 largest=self.largest,
                 crossing=self.crossing,
                 splits=links,
                 work=None,
-                bucket_elements=self.bucket_elements,
                 latencies=self.latencies,
             )
             for links, members in zip(self.links, self.members, strict=True)
@@ -264,14 +244,10 @@ class GroupTime(TimeCost):
         return self._at_corner(key, (nodes, *states), charge)
 
     def _nodes(self, workload: Workload, nodes: Indices, states: States) -> list[list[Integers]]:
-        levels, shape = levels_of(states), shape_of(nodes, states)
+        levels = levels_of(states)
+        operations = self.communication.rules(workload, levels).node(nodes, states)
         runs = self.rings.runs(levels) if self.rings else _alone(levels)
-        corners = self._slowest(
-            _rules(workload, self.communication).node(nodes, states),
-            lambda side, phase, moved: side.reduced(phase, moved, workload, nodes, shape),
-            runs,
-            workload,
-        )
+        corners = self._slowest(operations, runs, workload, nodes, shape_of(nodes, states), levels)
         if self.work is not None and levels:
             complete = levels == self.work.hierarchy.levels
             at_h1 = each = self._worked(workload, nodes, states if complete else [states[0][:1]])
@@ -357,26 +333,22 @@ class GroupTime(TimeCost):
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
     ) -> list[Integers]:
         """Return each boundary's charges: its exchanges, always between pairs."""
-        asked = (boundaries, *sources, *targets)
         charge = partial(self._edges, workload, boundaries, sources, targets)
-        return self._at_corner(("boundaries",), asked, charge)
+        return self._at_corner(("boundaries",), (boundaries, *sources, *targets), charge)
 
-    def _edges(self, workload: Workload, *ends: Any) -> list[list[Integers]]:
-        return self._slowest(
-            _rules(workload, self.communication).boundary(*ends),
-            lambda side, phase, moved: side.conversions(
-                self.communication.of(phase), moved, workload, *ends
-            ),
-            _alone(levels_of(ends[-1])),
-            workload,
-        )
+    def _edges(
+        self, workload: Workload, boundaries: Indices, sources: States, targets: States
+    ) -> list[list[Integers]]:
+        levels = levels_of(targets)
+        rules = self.communication.rules(workload, levels)
+        operations = rules.boundary(boundaries, sources, targets)
+        return self._slowest(operations, _alone(levels), workload, boundaries, (), levels)
 
     def _slowest(
         self,
         operations: Iterable[Collective],
-        charge: Callable[[TimeCost, Phase, list[Integers]], list[Integers]],
         runs: Sequence[tuple[int, ...]],
-        workload: Workload,
+        *asked: Any,
     ) -> list[list[Integers]]:
         """Return the slowest part's charges of each pass, by corner and level.
 
@@ -384,21 +356,23 @@ class GroupTime(TimeCost):
         ----------
         runs
             The levels that an exchange may join.
+        asked
+            As `TimeCost.charges` takes it.
         """
-        levels = sum(map(len, runs))
-        names = workload.layouts.names
-        corners = [self.uncharged(levels) for _ in self.shares]
-        every = list(in_charges(self.communication, operations))
-        for phase in self.communication.phases:
-            own = [operation for operation in every if operation.phase is phase]
-            charged = []
-            for shares in self._each:
-                charged.append([])
-                for side, share in zip(self._sides, shares, strict=True):
-                    moved = [np.zeros(1, np.int64)] * levels
-                    for op in received(own, share, names, longest=True):
-                        moved[op.level] = moved[op.level] + op.quarters
-                    charged[-1].append(charge(side, phase, moved))
+        corners = [self.uncharged(sum(map(len, runs))) for _ in self.shares]
+        of_phases: dict[Phase, list[Collective]] = {}
+        for own in operations:
+            of_phases.setdefault(own.phase, []).append(own)
+        for every in of_phases.values():
+            charged = [
+                [
+                    side.charges(
+                        received(every, share, self.communication.scale, longest=True), *asked
+                    )
+                    for side, share in zip(self._sides, shares, strict=True)
+                ]
+                for shares in self._each
+            ]
             for run in runs:
                 self._add_longest(corners, charged, run)
         return corners

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.groups import in_charges
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.tasks import ExchangeKind
-from hypar_opt.step.rules import StepRules
 from hypar_opt.step.shares import Parts, Share, received
 from hypar_opt.step.states import of_rows
 
@@ -127,7 +125,7 @@ def of_groups(
     Parameters
     ----------
     cost
-        Of equal parts.
+        Of unequal parts.
     rows : (levels, nodes)
         The column of every node's choice, H1 first.
     parts
@@ -160,8 +158,7 @@ def _of_parts(
     workload: Workload, cost: CommunicationCost, rows: Rows, parts: Parts, *, longest: bool = False
 ) -> dict[tuple[Phase, ExchangeKind | None, int, int], list[int]]:
     """Return what each part receives, in charges: by pass, tensor, node or boundary, and level."""
-    rules = StepRules(workload, cost.hierarchy, phases=cost.phases, unequal=True)
-    states, names = of_rows(rows, len(workload.nodes)), workload.layouts.names
+    rules, states = cost.rules(workload, len(rows)), of_rows(rows, len(workload.nodes))
     sources, targets = ([block[:, ends] for block in states] for ends in workload.ends.T)
     nodes, boundaries = np.arange(len(workload.nodes)), np.arange(len(workload.ends))
     moved: dict[tuple[Phase, ExchangeKind | None, int, int], list[int]] = {}
@@ -169,9 +166,9 @@ def _of_parts(
         (rules.node(nodes, states), nodes),
         (rules.boundary(boundaries, sources, targets), None),
     ):
-        charged = list(in_charges(cost, operations))
+        every = list(operations)
         for part, share in enumerate(Share.each(parts)):
-            for own in received(charged, share, names, longest=longest):
+            for own in received(every, share, cost.scale, longest=longest):
                 for number, amount in enumerate(own.quarters.tolist()):
                     if amount:
                         tensor = None
@@ -251,18 +248,27 @@ def _charged(
                 yield number, LevelBytes(None, level, mean, sent if len(sent) > 1 else ())
 
     for phase, in_pass in sides.items():
-        nodes = workload, every_node, states
-        of_nodes = [side.reduced(*nodes) for side in in_pass]
-        borders = [own for side in in_pass if (own := side.at_borders(*nodes))]
-        ends = workload, every_boundary, sources, targets
-        of_edges = [side.converted(*ends) for side in in_pass]
-        passed = [own for side in in_pass if (own := side.passed_sums(*ends))]
+        (cost,), levels = in_pass, len(rows)
+        rules = cost.rules(workload, levels)
+        of_node = [*rules.node(every_node, states)]
+        of_edge = [*rules.boundary(every_boundary, sources, targets)]
+        is_halo = [own.tensor == "halo" for own in of_node]
+        is_input = [own.tensor == "input" for own in of_edge]
+        parts = (
+            [own for own, halo in zip(of_node, is_halo, strict=True) if not halo],
+            [own for own, halo in zip(of_node, is_halo, strict=True) if halo],
+            [own for own, given in zip(of_edge, is_input, strict=True) if given],
+            [own for own, given in zip(of_edge, is_input, strict=True) if not given],
+        )
+        of_nodes, borders, of_edges, passed = (
+            [cost.charges(some, workload, levels)] if some else [] for some in parts
+        )
         for level in range(len(rows)):
             for number, step in moved(passed, level, every_boundary) if passed else ():
                 half, source = halves[phase], int(workload.ends[number, 0])
                 sums = reductions.setdefault((phase, _TENSORS[half], source), [])
                 sums.append(step._replace(step=half))
-            for number, step in moved(of_nodes, level, every_node):
+            for number, step in moved(of_nodes, level, every_node) if of_nodes else ():
                 kind, tensor = StepKind.ALL_REDUCE, _sums(phase, workload.nodes[number].statistics)
                 if tensor is ExchangeKind.PARTIAL_SUMS and phase in halves:
                     kind = halves[phase]
@@ -272,7 +278,7 @@ def _charged(
             for number, step in moved(borders, level, every_node) if borders else ():
                 moving = reductions.setdefault((phase, ExchangeKind.HALOS, number), [])
                 moving.append(step._replace(step=StepKind.HALO))
-            for number, step in moved(of_edges, level, every_boundary):
+            for number, step in moved(of_edges, level, every_boundary) if of_edges else ():
                 conversions.setdefault((phase, number), []).append(step)
     return StepExchanges(reductions, conversions)
 

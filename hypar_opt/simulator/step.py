@@ -131,8 +131,8 @@ def _exchanges(
     # The simulator moves unweighted bytes: a level's weight belongs to the search's objective.
     unweighted = plan.problem.model_copy(update={"level_weights": ()})
     if array.groups:
-        equal_parts = CommunicationCost.of_problem(unweighted)
-        return of_groups(workload, equal_parts, rows, plan.part_shares)
+        cost = CommunicationCost.of_problem(unweighted, unequal=True)
+        return of_groups(workload, cost, rows, plan.part_shares)
     cost = CommunicationCost.from_problem(unweighted, workload)
     if plan.cost.reading in RUN_READINGS:
         exchanges = _of_run(

@@ -37,8 +37,8 @@ class Collective(NamedTuple):
     messages
         That one accelerator sends to each other part of the level, each time.
     at_h1
-        Where parts of H1 are unequal, the numbers of the layouts in which it has the tensor, before
-        and after. Across H1 a boundary's quarters are then those of the whole tensor.
+        Where parts of H1 are unequal, the names of layouts, and the numbers of those in which these
+        have the tensor before and after. Across H1 a boundary's quarters are then all of it.
     """
 
     phase: Phase
@@ -50,7 +50,7 @@ class Collective(NamedTuple):
     passes: Amount = 1
     group: int = 0
     messages: Amount = 1
-    at_h1: tuple[Amount, Amount] | None = None
+    at_h1: tuple[tuple[str, ...], Amount, Amount] | None = None
 
 
 TENSORS = ("statistics", "output", "error", "gradient", "weights", "halo", "input")

@@ -204,12 +204,13 @@ class StepRules:
 
     def _at_h1(
         self, tensor: Reduced, nodes: Indices, choices: Sequence[Indices]
-    ) -> tuple[Indices, Indices] | None:
+    ) -> tuple[tuple[str, ...], Indices, Indices] | None:
         """Return the layouts in which unequal parts have what nodes reduce; whole where copied."""
         if not (self.unequal and choices):
             return None
         output = self._layouts.output[choices[0], nodes]
-        return (np.where(tensor.lacks[choices[0], nodes], 0, output),) * 2
+        layout = np.where(tensor.lacks[choices[0], nodes], 0, output)
+        return self._layouts.names, layout, layout
 
     def _gradients(self, nodes: Indices, choices: Sequence[Indices]) -> Iterator[Collective]:
         """Yield the all-reduces of nodes' gradients, or ZeRO's halves of them."""
@@ -219,21 +220,20 @@ class StepRules:
                 here = self._repeats.splits(len(self.workload.nodes), level, word)
                 if not here.any():
                     continue
-                moved = both if here.all() else both * here[nodes]
-                for half in self._of_gradient(word, level, moved, nodes):
-                    yield half._replace(at_h1=top) if self.unequal else half
+                often = here[nodes].astype(np.int64)
+                moved = both if here.all() else both * often
+                for half in self._of_gradient(word, level, moved, nodes, often):
+                    yield half._replace(at_h1=top)
 
     def _of_gradient(
-        self, word: str, level: int, both: Integers, nodes: Indices
+        self, word: str, level: int, both: Integers, nodes: Indices, often: Integers
     ) -> Iterator[Collective]:
         """Yield an all-reduce of gradients at a level, or its halves, by what is split there."""
         repeats, phase = self._repeats, Phase.GRADIENT
         group = next(n for n, words in enumerate(COLLECTIVES) if word in words)
         if word == SHARDED[0]:
             moved = repeats.reduced * both
-            yield Collective(
-                phase, StepKind.ALL_REDUCE, "gradient", level, moved, passes=2, group=group
-            )
+            yield Collective(phase, StepKind.ALL_REDUCE, "gradient", level, moved, often, 2, group)
             return
         scattered = 1 if word == "state" else repeats.micro_batches
         gathered: Amount = 1
@@ -244,7 +244,7 @@ class StepRules:
             (StepKind.REDUCE_SCATTER, "gradient", repeats.reduced * half, scattered),
             (StepKind.ALL_GATHER, "weights", half, gathered),
         ):
-            yield Collective(phase, kind, tensor, level, each * times, times, group=group)
+            yield Collective(phase, kind, tensor, level, each * times, often * times, group=group)
 
     @cached_property
     def _gradient(self) -> Reduced:
@@ -294,6 +294,11 @@ class StepRules:
                         moved = stretched(each * times, uneven)
                         yield Collective(phase, StepKind.HALO, "halo", level, moved, times)
 
+    @property
+    def has_borders(self) -> bool:
+        """Whether any layer's parts may exchange rows or columns of images."""
+        return self._halos is not None
+
     @cached_property
     def _halos(self) -> Integers | None:
         """Quarters of an element at a border between two parts, ``(3, nodes)``; None if no border.
@@ -342,6 +347,7 @@ class StepRules:
         if self.unequal and pairs:
             operands, (source, target) = self.workload.operand, self.workload.ends[boundaries].T
             at_h1 = (
+                self._layouts.names,
                 self._layouts.output[written[0], source.T],
                 self._layouts.inputs[operands[boundaries], read[0], target.T],
             )
@@ -385,10 +391,7 @@ class StepRules:
     def _times(self) -> dict[Phase, Integers]:
         """How often a step moves each boundary's tensor, and its error."""
         targets = self.workload.ends[:, 1]
-        times = {phase: exchanges_of(self.workload, phase)[targets] for phase in self._ways}
-        if Phase.BACKWARD in times:
-            times[Phase.BACKWARD] = times[Phase.BACKWARD] * self.workload.has_error
-        return times
+        return {phase: exchanges_of(self.workload, phase)[targets] for phase in self._ways}
 
     @cached_property
     def _passes(self) -> Flags | None:
@@ -604,6 +607,7 @@ def _conversions(
             both = reading.conversion(names[written], names[read], parts, tensors)
             moved[0, written, read], moved[1, written, read] = both
     moved[..., workload.is_weight_boundary] = 0
+    moved[1][..., ~workload.has_error] = 0
     writes, reads = layouts.output[:, sources], layouts.inputs[workload.operand, :, targets]
     index = writes.T[:, :, None], reads[:, None, :], np.arange(shape[-1])[:, None, None]
     whole = (reads == 0)[:, None, :]

@@ -279,7 +279,11 @@ class WorkOfPart:
 
 
 def received(
-    operations: Iterable[Collective], share: Share, names: tuple[str, ...], *, longest: bool = False
+    operations: Iterable[Collective],
+    share: Share,
+    scale: Callable[[int], int],
+    *,
+    longest: bool = False,
 ) -> Iterator[Collective]:
     """Yield operations of equal parts as one part of H1 receives them, as if all had as much.
 
@@ -289,54 +293,49 @@ def received(
     ----------
     operations
         Of `StepRules` with ``unequal``.
-    names
-        Of layouts, by their numbers.
+    scale
+        Returns the charge of a quarter of an element at a level: the amounts are whole charges.
     longest
         Whether amounts are those of the longest message of each round, for which the part waits.
     """
     longest = longest and len(share.parts) > 2  # between two parts a round has one message
     begun: dict[tuple[int, int], Integers] = {}
     for operation in operations:
-        quarters, half = operation.quarters, (operation.level, operation.group)
+        each, quarters = scale(operation.level), operation.quarters
+        dtype = np.result_type(quarters, exact_dtype(int(quarters.max(initial=0)) * each))
+        charges = quarters.astype(dtype, copy=False) * each
         if operation.phase is not Phase.GRADIENT:
-            quarters = _received(operation, quarters, share, names, longest=longest)
+            charges = _received(operation, charges, share, longest=longest)
         elif operation.level:
-            before = begun.get(half, np.zeros(1, np.int64))
-            begun[half] = before + quarters
+            key = operation.level, operation.group
+            before = begun.get(key, np.zeros(1, np.int64))
+            begun[key] = before + charges
             upto, before = (
-                _received(operation, own, share, names, longest=longest)
-                for own in (begun[half], before)
+                _received(operation, own, share, longest=longest) for own in (begun[key], before)
             )
-            quarters = upto - before
-        yield operation._replace(quarters=quarters)
+            charges = upto - before
+        yield operation._replace(quarters=charges)
 
 
-def _received(
-    operation: Collective,
-    quarters: Integers,
-    share: Share,
-    names: tuple[str, ...],
-    *,
-    longest: bool,
-) -> Integers:
-    """Return what a part receives of an operation of so many quarters."""
+def _received(operation: Collective, amounts: Integers, share: Share, *, longest: bool) -> Integers:
+    """Return what a part receives of an operation in which equal parts receive some amounts."""
     count, backward = len(share.parts), operation.phase is Phase.BACKWARD
     assert operation.at_h1 is not None
-    before, after = operation.at_h1
+    names, before, after = operation.at_h1
     if operation.level:
         # All-gathers come last: until then what is read whole is split as it was written.
         gathers = operation.kind is not StepKind.ALL_TO_ALL
         layout = after if gathers else np.where(after == 0, before, after)
-        return share.scaled(quarters, share.of_layouts(names)[layout])
+        return share.scaled(amounts, share.of_layouts(names)[layout])
     if operation.tensor == "input":
         table = _between_layouts(names, share, backward=backward, longest=longest)
-        return share.scaled(quarters, count * table[before, after], share.whole**2)
+        return share.scaled(amounts, count * table[before, after], share.whole**2)
     if operation.tensor != "output":
-        return quarters
+        return amounts
     # Half of an all-reduce: a part receives others' addends of its own share, and then the rest.
     if backward and not longest:
-        return share.scaled(quarters, count * share.whole - share.own, (count - 1) * share.whole)
-    return share.scaled(quarters, share.own)
+        return share.scaled(amounts, count * share.whole - share.own, (count - 1) * share.whole)
+    return share.scaled(amounts, share.own)
 
 
 @lru_cache(maxsize=256)
