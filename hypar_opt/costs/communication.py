@@ -194,7 +194,9 @@ class CommunicationCost(CostModel):
             return alike  # a level is charged for the copies that those above leave
         # Where levels weigh otherwise, what lies between two tells them apart.
         differ = len(set(self.level_weights)) > 1
-        return alike._replace(groups=runs_of(kinds) if differ else [*map(kinds.index, kinds)])
+        alike = alike._replace(groups=runs_of(kinds) if differ else [*map(kinds.index, kinds)])
+        # An H1 of unequal parts is as no other level.
+        return alike.told_apart([not n for n in range(levels)]) if self.unequal else alike
 
     def thresholds(self, workload: Workload, levels: int) -> ThresholdTable | None:
         """Return the charges of all levels together, for two choices and equal levels.
@@ -208,7 +210,8 @@ class CommunicationCost(CostModel):
             return None
         if len(workload.repeats.begins) > 1:
             return None  # nor do they where levels split other things of the weights
-        if self._row.joins_levels or workload.reads_whole or workload.lacks_every_axis:
+        differ = self.unequal or self._row.joins_levels
+        if differ or workload.reads_whole or workload.lacks_every_axis:
             # A tensor's charge depends on the level and not on the layer's own count alone.
             return None
         # All levels have the same weight and parts: the first level's charges are those of all.

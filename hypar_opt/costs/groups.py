@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.base import Symmetries
     from hypar_opt.costs.compute import Work
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.hardware.links import BisectionLink
@@ -100,13 +99,6 @@ class GroupBytes(CommunicationCost):
     def resolution(self) -> int:
         """Charges per byte: halves, to which the mean of all parts is rounded."""
         return 2 * super().resolution
-
-    def symmetries(self, workload: Workload, levels: int) -> Symmetries:
-        """Return which levels are charged alike: H1, between the groups, as no other."""
-        return super().symmetries(workload, levels).told_apart(_between_groups(levels))
-
-    def thresholds(self, workload: Workload, levels: int) -> None:
-        """Return none: H1 differs from other levels."""
 
     def moved(
         self,
@@ -246,7 +238,7 @@ class GroupTime(TimeCost):
     def _nodes(self, workload: Workload, nodes: Indices, states: States) -> list[list[Integers]]:
         levels = levels_of(states)
         operations = self.communication.rules(workload, levels).node(nodes, states)
-        runs = self.rings.runs(levels) if self.rings else _alone(levels)
+        runs = self.rings.runs(levels) if self.rings else [(level,) for level in range(levels)]
         corners = self._slowest(operations, runs, workload, nodes, shape_of(nodes, states), levels)
         if self.work is not None and levels:
             complete = levels == self.work.hierarchy.levels
@@ -302,22 +294,21 @@ class GroupTime(TimeCost):
         """
         workload, nodes, states, *_ = asked
         sizes = split_sizes(workload)[states[0][0], nodes]
-        fewest: list[list[Integers]] = []
-        here: list[list[Integers]] = []
-        beyond: list[list[Integers]] = []
-        reached: list[Integers] = []
-        for work, share in zip(self.of_parts, self._at_weights, strict=True):
-            for passes, indices in (
-                (fewest, share.fewest),
-                (here, share.indices),
-                (beyond, partial(_one_more, share)),
-            ):
-                part = _in_part(work, share, indices, equal).each_pass(*asked)
-                passes.append([reduce(np.maximum, own) for _, own in part])
-            reached.append(share.most(sizes) - share.indices(sizes))
-        for own, at, behind in zip(
-            *(zip(*each, strict=True) for each in (fewest, here, beyond)), strict=True
-        ):
+        shares = self._at_weights
+
+        def times(counts: Sequence[CountOfIndices]) -> Iterator[tuple[Integers, ...]]:
+            """Return the time of each pass, of each part."""
+            of_parts = [
+                [reduce(np.maximum, own) for _, own in _in_part(*part, equal).each_pass(*asked)]
+                for part in zip(self.of_parts, shares, counts, strict=True)
+            ]
+            return zip(*of_parts, strict=True)
+
+        fewest = times([share.fewest for share in shares])
+        here = times([share.indices for share in shares])
+        beyond = times([partial(_one_more, share) for share in shares])
+        reached = [share.most(sizes) - share.indices(sizes) for share in shares]
+        for own, at, behind in zip(fewest, here, beyond, strict=True):
             yield reduce(np.maximum, [*own, *_least_of_longest(at, behind, reached)])
 
     @cached_property
@@ -333,16 +324,14 @@ class GroupTime(TimeCost):
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
     ) -> list[Integers]:
         """Return each boundary's charges: its exchanges, always between pairs."""
-        charge = partial(self._edges, workload, boundaries, sources, targets)
-        return self._at_corner(("boundaries",), (boundaries, *sources, *targets), charge)
-
-    def _edges(
-        self, workload: Workload, boundaries: Indices, sources: States, targets: States
-    ) -> list[list[Integers]]:
         levels = levels_of(targets)
-        rules = self.communication.rules(workload, levels)
-        operations = rules.boundary(boundaries, sources, targets)
-        return self._slowest(operations, _alone(levels), workload, boundaries, (), levels)
+
+        def charge() -> list[list[Integers]]:
+            rules, runs = self.communication.rules(workload, levels), [(n,) for n in range(levels)]
+            operations = rules.boundary(boundaries, sources, targets)
+            return self._slowest(operations, runs, workload, boundaries, (), levels)
+
+        return self._at_corner(("boundaries",), (boundaries, *sources, *targets), charge)
 
     def _slowest(
         self,
@@ -392,19 +381,17 @@ class GroupTime(TimeCost):
         charged
             By corner, part and level.
         """
-        totals = [[sum(side[level] for level in run) for side in parts] for parts in charged]
-        if len(corners) > 1 or len(run) == 1:
-            for rows, charge in zip(corners, longest(totals, self.weights), strict=True):
-                rows[run[0]] = rows[run[0]] + charge
-            return
-        most = totals[0][0]
-        charges = {level: charged[0][0][level] for level in run}
-        for total, side in zip(totals[0][1:], charged[0][1:], strict=True):
-            slower = total > most
-            charges = {n: np.where(slower, side[n], own) for n, own in charges.items()}
-            most = np.maximum(total, most)
-        for level, charge in charges.items():
-            corners[0][level] = corners[0][level] + charge
+        first, *below = run
+        totals = [
+            [sum((side[level] for level in below), side[first]) for side in parts]
+            for parts in charged
+        ]
+        charges = [[own] for own in longest(totals, self.weights)]
+        if len(corners) == 1 and below:
+            charges = [_highest([[side[n] for n in run] for side in charged[0]], totals[0])]
+        for rows, own in zip(corners, charges, strict=True):
+            for level, charge in zip(run, own, strict=False):
+                rows[level] = rows[level] + charge
 
     def _at_corner(
         self,
@@ -440,10 +427,6 @@ class GroupTime(TimeCost):
                 choice = workload.choices[rows[0][node]]
                 together[choice if choice in SIDES else None, *key].append(node)
         return replace(self, latencies=LatencyShares.of_plan(together, workload.stored))
-
-    def symmetries(self, workload: Workload, levels: int) -> Symmetries:
-        """Return which levels are charged alike: H1, between the groups, as no other."""
-        return super().symmetries(workload, levels).told_apart(_between_groups(levels))
 
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the seconds of any plan: a part may have all of everything."""
@@ -505,21 +488,19 @@ def longest(corners: Sequence[Sequence[Integers]], weights: Sequence[float]) -> 
         parts = [part * own.astype(np.float64) for part, own in zip(weights, charges, strict=True)]
         return np.where(reduce(np.minimum, charges) < 0, -1, reduce(np.add, parts))
 
-    best, *others = zip(*corners, strict=True)
-    highest = height(best)
-    for function in others:
-        own = height(function)
-        longer = own > highest
-        if longer.any():
-            best = tuple(np.where(longer, *pair) for pair in zip(function, best, strict=True))
-            highest = np.maximum(own, highest)
+    functions = [*zip(*corners, strict=True)]
+    best = _highest(functions, [*map(height, functions)])
     return [np.maximum(own - _ROUNDED, 0) for own in best]
 
 
-def _alone(levels: int) -> list[tuple[int, ...]]:
-    return [(level,) for level in range(levels)]
-
-
-def _between_groups(levels: int) -> list[bool]:
-    """Return of each level whether it lies between the groups: H1 alone does."""
-    return [not level for level in range(levels)]
+def _highest(
+    functions: Sequence[Sequence[Integers]], heights: Sequence[Integers]
+) -> list[Integers]:
+    """Return the rows of the function that is highest at each place, the first of several."""
+    best, highest = [*functions[0]], heights[0]
+    for function, own in zip(functions[1:], heights[1:], strict=True):
+        higher = own > highest
+        if higher.any():
+            best = [np.where(higher, *pair) for pair in zip(function, best, strict=True)]
+            highest = np.maximum(own, highest)
+    return best

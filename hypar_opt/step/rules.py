@@ -345,12 +345,10 @@ class StepRules:
         joined = self._joined(boundaries, written, read) if self.reading.joins_levels else None
         at_h1 = None
         if self.unequal and pairs:
-            operands, (source, target) = self.workload.operand, self.workload.ends[boundaries].T
-            at_h1 = (
-                self._layouts.names,
-                self._layouts.output[written[0], source.T],
-                self._layouts.inputs[operands[boundaries], read[0], target.T],
-            )
+            workload, layouts = self.workload, self._layouts
+            source, target = (workload.ends[boundaries, end] for end in (0, 1))
+            read_by = workload.operand[boundaries], read[0], target
+            at_h1 = layouts.names, layouts.output[written[0], source], layouts.inputs[read_by]
         uneven = [
             stretches_of(axes[:, boundaries], [own[None] for own in made], self.hierarchy)
             for axes, made in zip(sizes_at_ends(self.workload), (written, read), strict=True)

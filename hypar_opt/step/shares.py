@@ -139,11 +139,6 @@ class Share:
         least, most = (rounded_share(sizes, end, self.whole) for end in (min(before), max(before)))
         return least, most
 
-    @property
-    def rounded_ends(self) -> int:
-        """How many of its ends are rounded: what begins or ends an axis is not."""
-        return (self.side > 0) + (self.side < len(self.parts) - 1)
-
     def of_layouts(self, names: Sequence[str]) -> NDArray[np.int64]:
         """Return its share of a tensor by the tensor's layout at H1; of what is whole an n-th."""
         each = (len(self.parts) * self.all_of(name, self.parts)[self.side] for name in names)
@@ -274,7 +269,9 @@ class WorkOfPart:
         every = len(share.parts) * amounts
         part, of = share.parts[share.side], share.whole
         exact = every // of * part + every % of * part // of
-        less = -(-every * share.rounded_ends // np.where(at_h1 > 0, 2 * at_h1, 1))
+        # What begins or ends an axis is not rounded.
+        ends = (share.side > 0) + (share.side < len(share.parts) - 1)
+        less = -(-every * ends // np.where(at_h1 > 0, 2 * at_h1, 1))
         return np.where(at_h1 > 0, exact - less, amounts)
 
 
@@ -304,16 +301,14 @@ def received(
         each, quarters = scale(operation.level), operation.quarters
         dtype = np.result_type(quarters, exact_dtype(int(quarters.max(initial=0)) * each))
         charges = quarters.astype(dtype, copy=False) * each
-        if operation.phase is not Phase.GRADIENT:
-            charges = _received(operation, charges, share, longest=longest)
-        elif operation.level:
+        if operation.phase is Phase.GRADIENT:
             key = operation.level, operation.group
             before = begun.get(key, np.zeros(1, np.int64))
             begun[key] = before + charges
-            upto, before = (
-                _received(operation, own, share, longest=longest) for own in (begun[key], before)
-            )
-            charges = upto - before
+            upto = _received(operation, begun[key], share, longest=longest)
+            charges = upto - _received(operation, before, share, longest=longest)
+        else:
+            charges = _received(operation, charges, share, longest=longest)
         yield operation._replace(quarters=charges)
 
 
@@ -349,28 +344,23 @@ def _between_layouts(
     (layouts, layouts)
         By the layouts in which it is written and read, of the square of the shares' sum.
     """
-    whole, parts, side = share.whole, range(len(share.parts)), share.side
-    others, lowest = len(parts) - 1, share.least
-    table = np.zeros((len(names), len(names)), exact_dtype(others * whole**2))
-    for number, name in enumerate(names):
-        for other, needed in enumerate(names):
-            unmoved = name in (needed, WHOLE) or needed == PARTIAL
-            # Partial sums are charged to their node: they are then split by batch, or as read.
-            if unmoved or (name == PARTIAL and needed not in (WHOLE, *SIDES)):
-                continue
-            had, has = share.all_of(name, share.parts), share.all_of(needed, share.parts)
-            if needed == WHOLE:
-                each = others * had[side] if backward or longest else whole - had[side]
-                table[number, other] = each * whole
-                continue
-            if longest:
-                # Of two factors that grow no product of least ones exceeds any.
-                sent, to = share.all_of(name, lowest), share.all_of(needed, lowest)
-                rounds = ([sent[p] * to[(p + r) % len(parts)] for p in parts] for r in parts[1:])
-                table[number, other] = sum(map(max, rounds))
-            elif backward:
-                table[number, other] = had[side] * (whole - has[side])
-            else:
-                table[number, other] = has[side] * (whole - had[side])
+    whole, others = share.whole, len(share.parts) - 1
+    each, least = (
+        np.array([share.all_of(name, parts) for name in names], exact_dtype(others * whole**2))
+        for parts in (share.parts, share.least)
+    )
+    has: NDArray[Any] = each[:, share.side]
+    table = has[:, None] * (whole - has) if backward else (whole - has)[:, None] * has
+    if longest:
+        # Of two factors that grow no product of least ones exceeds any.
+        sent = (least[:, None] * np.roll(least, -by, 1) for by in range(1, others + 1))
+        table = sum(messages.max(axis=2) for messages in sent)
+    written, read = np.array(names)[:, None], np.array(names)
+    gathered = others * has if backward or longest else whole - has
+    table = np.where(read == WHOLE, whole * gathered[:, None], table)
+    # Partial sums are charged to their node: they are then split by batch, or as they are read.
+    unmoved = (written == PARTIAL) & ~np.isin(read, (WHOLE, *SIDES))
+    unmoved |= (written == read) | (written == WHOLE) | (read == PARTIAL)
+    table[unmoved] = 0
     table.setflags(write=False)
     return table
