@@ -1,8 +1,9 @@
-"""The exchanges of a step: of the program that runs a plan, or of a reading's tables."""
+"""The exchanges of a simulated step: of each tensor together, with the bytes at each level."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
@@ -11,23 +12,24 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hypar_opt.costs.sides import Parts, Share, SideBytes
-from hypar_opt.plan.problem import RUN_READINGS
-from hypar_opt.sharding.conversions import StepKind
-from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.tasks import ExchangeKind
+from hypar_opt.step.operations import Phase, StepKind
+from hypar_opt.step.order import PlanExchanges
 from hypar_opt.step.states import of_rows
+from hypar_opt.workload.repeats import COLLECTIVES
 
 if TYPE_CHECKING:
     from hypar_opt.costs.communication import CommunicationCost
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.integers import Integers
-    from hypar_opt.sharding.program import Program
+    from hypar_opt.step.order import Exchange
+    from hypar_opt.step.rules import StepRules
     from hypar_opt.step.states import Indices
     from hypar_opt.workload.tensors import Workload
 
 
 class LevelBytes(NamedTuple):
-    """The bytes that one step of an exchange moves across a level.
+    """The bytes that one step of an exchange moves across a level, each time.
 
     Parameters
     ----------
@@ -56,6 +58,23 @@ class LevelBytes(NamedTuple):
         return tuple(part for part, amount in enumerate(self.sent) if not amount)
 
 
+class Reduction(NamedTuple):
+    """What is reduced or gathered together, over all levels at which it is.
+
+    Parameters
+    ----------
+    node
+        Whose output, statistics, halo, gradient or weights it is.
+    group
+        Of gradients and weights, by what is split there: in `COLLECTIVES`.
+    """
+
+    phase: Phase
+    tensor: ExchangeKind
+    node: int
+    group: int = 0
+
+
 @dataclass(frozen=True)
 class StepExchanges:
     """All exchanges of a plan's step: the steps that move any bytes, in order.
@@ -63,13 +82,12 @@ class StepExchanges:
     Parameters
     ----------
     reductions
-        A node's own partial sums, errors, statistics and gradients, by pass, tensor and node.
-        Those of an all-reduce are topmost first, one per level.
+        Of nodes; one step per level. Those of an all-reduce are topmost first.
     conversions
         Feature maps or errors between two nodes, by pass and boundary.
     """
 
-    reductions: Mapping[tuple[Phase, ExchangeKind, int], Sequence[LevelBytes]]
+    reductions: Mapping[Reduction, Sequence[LevelBytes]]
     conversions: Mapping[tuple[Phase, int], Sequence[LevelBytes]]
 
 
@@ -82,19 +100,46 @@ _TENSORS = {
 """The node's own tensor that a step of its forward or backward pass moves."""
 
 
-def of_program(program: Program, phases: Sequence[Phase], element_bytes: int) -> StepExchanges:
-    """Return the exchanges of a plan's program, as under the readings of a run."""
-    reductions: dict[tuple[Phase, ExchangeKind, int], list[LevelBytes]] = {}
-    conversions: dict[tuple[Phase, int], list[LevelBytes]] = {}
-    for phase, step, level, node, boundary, elements, _, messages in program.exchanges(phases):
-        moved = LevelBytes(step, level, Fraction(elements * element_bytes), messages=messages)
-        if boundary is not None:
-            conversions.setdefault((phase, boundary), []).append(moved)
-            continue
-        tensor = ExchangeKind.GRADIENTS if phase is Phase.GRADIENT else _TENSORS[step]
-        reductions.setdefault((phase, tensor, node), []).append(moved)
-    return StepExchanges(reductions, conversions)
+def of_plan(
+    rules: StepRules, rows: Rows, element_bytes: int, longest: StepRules | None = None
+) -> StepExchanges:
+    """Return the exchanges of a plan's step, of one micro-batch and the update.
 
+    Parameters
+    ----------
+    rules
+        Of a micro-batch.
+    rows : (levels, nodes)
+        The column of every node's choice, H1 first.
+    longest
+        The same of the longest parts, if these are sent.
+    """
+    mean = PlanExchanges.of(rules, rows)
+    most = mean if longest is None else PlanExchanges.of(longest, rows)
+
+    def moved(exchange: Exchange) -> Fraction:
+        return Fraction(exchange.quarters * element_bytes) / (4 * exchange.times)
+
+    def of_levels(
+        exchanges: Sequence[Exchange], others: Sequence[Exchange]
+    ) -> Iterator[tuple[Exchange, LevelBytes]]:
+        for exchange, other in zip(exchanges, others, strict=True):
+            received, sent = moved(exchange), moved(other)
+            own = (sent,) if sent != received else ()
+            step = exchange.kind, exchange.level, received, own, exchange.messages
+            yield exchange, LevelBytes(*step)
+
+    conversions: defaultdict[tuple[Phase, int], list[LevelBytes]] = defaultdict(list)
+    for number, own in enumerate(mean.boundaries):
+        for exchange, step in of_levels(own, most.boundaries[number]):
+            conversions[exchange.phase, number].append(step)
+    nodes = zip(mean.nodes, most.nodes, strict=True)
+    reductions = (each for pair in nodes for each in of_levels(*pair))
+    return StepExchanges(_reductions(rules.workload, reductions), conversions)
+
+
+_ALL_REDUCED = len(COLLECTIVES) - 1
+"""The group of gradients that are reduced once, and of the weights that are gathered with them."""
 
 _HALVES = MappingProxyType(
     {Phase.FORWARD: StepKind.REDUCE_SCATTER, Phase.BACKWARD: StepKind.ALL_GATHER}
@@ -102,145 +147,134 @@ _HALVES = MappingProxyType(
 """The halves of an all-reduce of partial sums, which a run has in two passes."""
 
 
-def of_tables(workload: Workload, cost: CommunicationCost, rows: Rows) -> StepExchanges:
-    """Return the exchanges that the cost tables charge a plan; partial sums are all-reduced.
+def _reductions(
+    workload: Workload, steps: Iterable[tuple[Exchange, LevelBytes]]
+) -> dict[Reduction, Sequence[LevelBytes]]:
+    """Return what nodes exchange, given each exchange's bytes: of one reduction added up."""
+    reductions: defaultdict[Reduction, dict[int, LevelBytes]] = defaultdict(dict)
+    for exchange, step in steps:
+        key = _reduction(workload, exchange)
+        if key.group == _ALL_REDUCED:  # as a whole, or in halves
+            step = step._replace(step=StepKind.ALL_REDUCE)
+        at_level = reductions[key]
+        other = at_level.get(step.level)
+        at_level[step.level] = step if other is None else added([other, step])
+    return {
+        key: [*at_level.values()][:: -1 if _is_scattered(key) else 1]
+        for key, at_level in reductions.items()
+    }
 
-    Under the readings of a run they are reduce-scattered and, in another pass, gathered.
 
-    Parameters
-    ----------
-    rows : (levels, nodes)
-        The column of every node's choice, H1 first.
-    """
-    in_passes = {phase: [cost.of(phase)] for phase in cost.phases}
-    halves = _HALVES if cost.reading in RUN_READINGS else MappingProxyType({})
-    return _charged(workload, rows, in_passes, cost.resolution, halves)
+def _reduction(workload: Workload, exchange: Exchange) -> Reduction:
+    """Return the reduction that an exchange of a node is part of."""
+    phase, node, group = exchange.phase, exchange.node, exchange.group
+    if phase is Phase.GRADIENT:
+        gathers = exchange.tensor == "weights" and group != _ALL_REDUCED
+        tensor = ExchangeKind.WEIGHTS if gathers else ExchangeKind.GRADIENTS
+        return Reduction(phase, tensor, node, group)
+    assert exchange.kind is not None
+    tensor = _TENSORS[exchange.kind]
+    if exchange.kind is StepKind.ALL_REDUCE and not any(workload.nodes[node].statistics):
+        tensor = ExchangeKind.PARTIAL_SUMS
+    return Reduction(phase, tensor, node)
+
+
+def _is_scattered(reduction: Reduction) -> bool:
+    """Return whether gradients are reduce-scattered, from the deepest level up."""
+    return reduction.tensor is ExchangeKind.GRADIENTS and reduction.group != _ALL_REDUCED
+
+
+def added(steps: Sequence[LevelBytes]) -> LevelBytes:
+    """Return the steps of several tensors across a level as one."""
+    return steps[0]._replace(
+        bytes=sum((step.bytes for step in steps), Fraction()), sent=sent_of(steps)
+    )
+
+
+def sent_of(steps: Sequence[LevelBytes]) -> tuple[Fraction, ...]:
+    """Return the sum of what is sent of some steps; none where all accelerators send as much."""
+    if not any(step.sent for step in steps):
+        return ()
+    each = zip(*(step.sent or (step.bytes,) for step in steps), strict=True)
+    return tuple(sum(amounts, Fraction()) for amounts in each)
 
 
 def of_groups(
-    workload: Workload, cost: CommunicationCost, rows: Rows, parts: Parts
+    rules: StepRules, workload: Workload, rows: Rows, cost: CommunicationCost, parts: Parts
 ) -> StepExchanges:
     """Return the exchanges of groups of accelerators that split H1 by their shares.
 
     Parameters
     ----------
-    cost
-        Of equal parts.
+    rules
+        Of a micro-batch, in equal parts.
+    workload
+        Of the same, but that nothing is sharded.
     rows : (levels, nodes)
         The column of every node's choice, H1 first.
+    cost
+        Of equal parts.
     parts
         The share of each part of H1.
     """
-    sides = {
-        phase: [SideBytes.among(cost.of(phase), share) for share in Share.each(parts)]
-        for phase in cost.phases
-    }
-    received = _charged(workload, rows, sides, cost.resolution, _HALVES)
-    if len(parts) == 2:
-        return received
-    waiting = {phase: [replace(own, longest=True) for own in sides[phase]] for phase in sides}
-    longest = _charged(workload, rows, waiting, cost.resolution, _HALVES)
-    # Parts send as much as they wait for.
-    return _with_sent(received, longest, lambda _, waited_for: waited_for.sent)
-
-
-def of_longest(exchanges: StepExchanges, longest: StepExchanges) -> StepExchanges:
-    """Return exchanges in which the longest part of each tensor is sent, as `of_tables` has it."""
-
-    def sent(step: LevelBytes, most: LevelBytes) -> tuple[Fraction, ...]:
-        return (most.bytes,) if most.bytes != step.bytes else ()
-
-    return _with_sent(exchanges, longest, sent)
-
-
-def _with_sent(
-    exchanges: StepExchanges,
-    longest: StepExchanges,
-    sent_of: Callable[[LevelBytes, LevelBytes], tuple[Fraction, ...]],
-) -> StepExchanges:
-    """Return exchanges with what is sent at each level, given those and others' steps there."""
-
-    def sent(steps: Sequence[LevelBytes], others: Sequence[LevelBytes]) -> list[LevelBytes]:
-        at_level = {step.level: step for step in others}
-        return [step._replace(sent=sent_of(step, at_level[step.level])) for step in steps]
-
-    return StepExchanges(
-        {key: sent(steps, longest.reductions[key]) for key, steps in exchanges.reductions.items()},
-        {
-            key: sent(steps, longest.conversions[key])
-            for key, steps in exchanges.conversions.items()
-        },
-    )
-
-
-def _charged(
-    workload: Workload,
-    rows: Rows,
-    sides: Mapping[Phase, Sequence[CommunicationCost]],
-    resolution: int,
-    halves: Mapping[Phase, StepKind],
-) -> StepExchanges:
-    """Return the exchanges that cost models charge a plan.
-
-    Parameters
-    ----------
-    sides
-        The model of each pass; or of each part of H1, as if all had as much.
-    resolution
-        Their charges per byte.
-    halves
-        The step of an all-reduce of partial sums in each pass, where it is divided among passes.
-    """
-    reductions: dict[tuple[Phase, ExchangeKind, int], list[LevelBytes]] = {}
-    conversions: dict[tuple[Phase, int], list[LevelBytes]] = {}
+    reduced = rules.workload.repeats.reduced
     states = of_rows(rows, len(workload.nodes))
+    nodes = workload, np.arange(len(workload.nodes)), states
     sources, targets = ([block[:, ends] for block in states] for ends in workload.ends.T)
-    every_node, every_boundary = np.arange(len(workload.nodes)), np.arange(len(workload.ends))
+    edges = workload, np.arange(len(workload.ends)), sources, targets
+    of_gradients = {StepKind.ALL_REDUCE: Fraction(reduced)}
+    of_gradients |= {StepKind.REDUCE_SCATTER: Fraction(reduced, 2)}
+    of_gradients |= {StepKind.ALL_GATHER: Fraction(1, 2)}
+    equal = PlanExchanges.of(rules, rows)
+    gradients: list[tuple[Exchange, LevelBytes]] = []
+    reductions: defaultdict[Reduction, list[LevelBytes]] = defaultdict(list)
+    conversions: defaultdict[tuple[Phase, int], list[LevelBytes]] = defaultdict(list)
 
     def moved(
-        charges: Sequence[Sequence[Integers]], level: int, of: Indices
+        received: Sequence[Sequence[Integers]],
+        waited_for: Sequence[Sequence[Integers]],
+        level: int,
+        of: Indices,
     ) -> Iterator[tuple[int, LevelBytes]]:
         """Yield what each node or boundary moves across a level, and its number."""
-        # Between two parts one sends what the other receives.
-        turned = not level and len(charges) == 2
-        by_side = [side[level] for side in (charges[::-1] if turned else charges)]
-        # Elements smaller than a byte: their charges count halves or quarters of one.
-        each = [np.broadcast_to(side, of.shape).tolist() for side in by_side]
-        for number, own in enumerate(zip(*each, strict=True)):
+        if len(parts) == 2:  # between two parts one sends what the other receives
+            waited_for = received if level else received[::-1]
+        every = zip(
+            *(
+                zip(*(np.broadcast_to(side[level], of.shape).tolist() for side in own), strict=True)
+                for own in (received, waited_for)
+            ),
+            strict=True,
+        )
+        for number, (own, others) in enumerate(every):
             if any(own):
-                sent = tuple(Fraction(charge, resolution) for charge in own)
-                mean = sum(sent, Fraction()) / len(sent)
-                yield number, LevelBytes(None, level, mean, sent if len(sent) > 1 else ())
+                mean = Fraction(sum(own), len(own) * cost.resolution)
+                sent = tuple(Fraction(charge, cost.resolution) for charge in others)
+                yield number, LevelBytes(None, level, mean, sent)
 
-    for phase, in_pass in sides.items():
-        nodes = workload, every_node, states
-        of_nodes = [side.reduced(*nodes) for side in in_pass]
-        borders = [own for side in in_pass if (own := side.at_borders(*nodes))]
-        ends = workload, every_boundary, sources, targets
-        of_edges = [side.converted(*ends) for side in in_pass]
-        passed = [own for side in in_pass if (own := side.passed_sums(*ends))]
+    for phase in cost.phases:
+        of_pass = cost.of(phase)
+        sides = [SideBytes.among(of_pass, share) for share in Share.each(parts)]
+        waiting = [replace(side, longest=True) for side in sides]
+        of_nodes = [[side.reduced(*nodes) for side in each] for each in (sides, waiting)]
+        of_edges = [[side.converted(*edges) for side in each] for each in (sides, waiting)]
         for level in range(len(rows)):
-            for number, step in moved(passed, level, every_boundary) if passed else ():
-                half, source = halves[phase], int(workload.ends[number, 0])
-                sums = reductions.setdefault((phase, _TENSORS[half], source), [])
-                sums.append(step._replace(step=half))
-            for number, step in moved(of_nodes, level, every_node):
-                kind, tensor = StepKind.ALL_REDUCE, _sums(phase, workload.nodes[number].statistics)
-                if tensor is ExchangeKind.PARTIAL_SUMS and phase in halves:
-                    kind = halves[phase]
-                    tensor = _TENSORS[kind]
-                key = phase, tensor, number
-                reductions.setdefault(key, []).append(step._replace(step=kind))
-            for number, step in moved(borders, level, every_node) if borders else ():
-                moving = reductions.setdefault((phase, ExchangeKind.HALOS, number), [])
-                moving.append(step._replace(step=StepKind.HALO))
-            for number, step in moved(of_edges, level, every_boundary):
-                conversions.setdefault((phase, number), []).append(step)
-    return StepExchanges(reductions, conversions)
-
-
-def _sums(phase: Phase, statistics: tuple[int, int]) -> ExchangeKind:
-    """Return the tensor that a node's reduction in a pass is of."""
-    if phase is Phase.GRADIENT:
-        return ExchangeKind.GRADIENTS
-    return ExchangeKind.STATISTICS if any(statistics) else ExchangeKind.PARTIAL_SUMS
+            for number, step in moved(*of_nodes, level, nodes[1]):
+                if phase is Phase.GRADIENT:
+                    for exchange in equal.of_node(number, phase):
+                        if exchange.level == level:
+                            share = of_gradients[exchange.kind]
+                            sent = tuple(share * own for own in step.sent)
+                            half = step._replace(
+                                step=exchange.kind, bytes=share * step.bytes, sent=sent
+                            )
+                            gradients.append((exchange, half))
+                    continue
+                kind = StepKind.ALL_REDUCE
+                if not any(workload.nodes[number].statistics):
+                    kind = _HALVES[phase]
+                key = Reduction(phase, _TENSORS[kind], number)
+                reductions[key].append(step._replace(step=kind))
+            for number, step in moved(*of_edges, level, edges[1]):
+                conversions[phase, number].append(step)
+    return StepExchanges(reductions | _reductions(workload, gradients), conversions)

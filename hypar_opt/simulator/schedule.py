@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
-from hypar_opt.simulator.collectives import Crossing, all_gather, all_reduce, reduce_scatter
+from hypar_opt.simulator.collectives import Crossing, all_reduce
+from hypar_opt.simulator.exchanges import Reduction, added, sent_of
 from hypar_opt.simulator.streams import Streams
 from hypar_opt.simulator.tasks import (
     ComputeTask,
@@ -22,7 +23,7 @@ from hypar_opt.simulator.tasks import (
     Task,
     changed,
 )
-from hypar_opt.workload.repeats import COLLECTIVES, IN_HALVES, ONCE
+from hypar_opt.workload.repeats import COLLECTIVES, ONCE
 
 if TYPE_CHECKING:
     from hypar_opt.costs.physical import Pairs
@@ -51,7 +52,7 @@ class Schedule:
     overlap
         Which exchanges overlap what follows: one of `hypar_opt.simulator.streams.OVERLAPS`.
     repeats
-        What the backward pass computes again, and what data parallelism splits between its parts.
+        What the backward pass computes again.
     updates
         The seconds in which each node's weights are updated; none where that is not counted.
     """
@@ -106,69 +107,48 @@ class Schedule:
         A layer that is all in one part of H1 is reduced by itself, there alone. What is scattered
         in each micro-batch comes before what its shards are all-reduced over.
         """
-        for words in COLLECTIVES:
+        for group in range(len(COLLECTIVES)):
             together: defaultdict[_Alike, list[Sequence[LevelBytes]]] = defaultdict(list)
             for node in nodes:
-                if steps := [*self._reduced(node, *words)]:
+                key = Reduction(Phase.GRADIENT, ExchangeKind.GRADIENTS, node, group)
+                if steps := self.exchanges.reductions.get(key):
                     # In one of several parts of H1 others send nothing.
                     together[tuple((step.level, step.silent) for step in steps)].append(steps)
             yield [
-                self._reduction(
-                    *(_added(alike), layer, Phase.GRADIENT, ExchangeKind.GRADIENTS),
-                    scattered=words[0] in IN_HALVES,
-                )
+                self._reduction([*map(added, zip(*alike, strict=True))], key, layer)
                 for alike in together.values()
             ]
 
-    def _gradient(self, node: int, *words: str) -> list[LevelBytes]:
-        """Return the steps of a gradient's reduction at levels that split one of some words."""
-        key = Phase.GRADIENT, ExchangeKind.GRADIENTS, node
-        steps = self.exchanges.reductions.get(key, ())
-        return [step for step in steps if self.repeats.shard(node, step.level) in words]
-
-    def _reduced(self, node: int, *words: str) -> Iterator[LevelBytes]:
-        """Yield the steps of `_gradient` with the bytes of a gradient's elements, as reduced."""
-        for step in self._gradient(node, *words):
-            times = self.repeats.moved_of_all_reduce(self.repeats.shard(node, step.level))
-            yield step._replace(
-                bytes=times * step.bytes, sent=tuple(times * own for own in step.sent)
-            )
-
     def gathered_weights(
-        self, node: int, word: str, layer: str, phase: Phase, *, once: bool = False
+        self, node: int, group: int, layer: str, phase: Phase, *, once: bool = False
     ) -> list[ExchangeTask]:
         """Return the all-gather of a node's weights: half of its gradient's all-reduce.
 
         Parameters
         ----------
-        word
-            What is split at the levels that it crosses.
+        group
+            By what is split at the levels that it crosses.
         """
-        steps, kind = self._gradient(node, word), ExchangeKind.WEIGHTS
-        return self._reduction(steps, layer, phase, kind, once=once) if steps else []
+        key = Reduction(Phase.GRADIENT, ExchangeKind.WEIGHTS, node, group)
+        steps = self.exchanges.reductions.get(key)
+        key = key._replace(phase=phase)
+        return self._reduction(steps, key, layer, once=once) if steps else []
 
     def reduction(
         self, node: int, layer: str, phase: Phase, tensor: ExchangeKind
     ) -> list[ExchangeTask]:
         """Return the exchanges that reduce or gather one of a node's own tensors."""
-        steps = self.exchanges.reductions.get((phase, tensor, node), ())
-        return self._reduction(steps, layer, phase, tensor) if steps else []
+        key = Reduction(phase, tensor, node)
+        steps = self.exchanges.reductions.get(key)
+        return self._reduction(steps, key, layer) if steps else []
 
     def _reduction(
-        self,
-        steps: Sequence[LevelBytes],
-        layer: str,
-        phase: Phase,
-        tensor: ExchangeKind,
-        *,
-        once: bool = False,
-        scattered: bool = False,
+        self, steps: Sequence[LevelBytes], what: Reduction, layer: str, *, once: bool = False
     ) -> list[ExchangeTask]:
-        key = tuple(steps), phase, tensor, once, scattered
+        phase, tensor, *_ = what
+        key = tuple(steps), phase, tensor, once
         if key not in self._reductions:
-            self._reductions[key] = self._new_reduction(
-                *(steps, layer, phase, tensor), once=once, scattered=scattered
-            )
+            self._reductions[key] = self._new_reduction(steps, layer, phase, tensor, once=once)
         return [
             task if task.layer == layer else changed(task, layer=layer)
             for task in self._reductions[key]
@@ -187,17 +167,12 @@ class Schedule:
         tensor: ExchangeKind,
         *,
         once: bool,
-        scattered: bool,
     ) -> list[ExchangeTask]:
         at_level = {step.level: step for step in steps}
         between = self.pairs if tensor is ExchangeKind.HALOS else self.collective
         stages = between.stages(list(at_level))
         crossings = [Crossing(stage, Fraction(1), 1) for stage in stages]
-        if tensor is ExchangeKind.WEIGHTS:
-            crossings = all_gather(stages)
-        elif scattered:
-            crossings = reduce_scatter(stages)
-        elif steps[0].step is StepKind.ALL_REDUCE:
+        if steps[0].step is StepKind.ALL_REDUCE:
             crossings, once = all_reduce(stages), once or tensor is ExchangeKind.GRADIENTS
         return [
             self._exchange(
@@ -231,8 +206,8 @@ class Schedule:
             digits=tuple(between.placement[level] for level in levels),
             bytes=float(share * sum(step.bytes for step in steps)),
             rounds=between.rounds(levels, times),
-            step=steps[0].step,
-            sent=tuple(float(share * amount) for amount in _sent(steps)),
+            step=StepKind.ALL_REDUCE if tensor in _OF_WEIGHTS else steps[0].step,
+            sent=tuple(float(share * amount) for amount in sent_of(steps)),
             once=once,
         )
 
@@ -255,24 +230,11 @@ class Schedule:
         return {source: (number, node) for node in shared for number, source in self.inputs[node]}
 
 
-def _sent(steps: Sequence[LevelBytes]) -> tuple[Fraction, ...]:
-    """Return the sum of what is sent of some steps; none where all accelerators send as much."""
-    if not any(step.sent for step in steps):
-        return ()
-    each = zip(*(step.sent or (step.bytes,) for step in steps), strict=True)
-    return tuple(sum(amounts, Fraction()) for amounts in each)
+_OF_WEIGHTS = (ExchangeKind.GRADIENTS, ExchangeKind.WEIGHTS)
+"""They are part of an all-reduce, whether that is one exchange or in halves."""
 
-
-def _added(steps: Sequence[Sequence[LevelBytes]]) -> list[LevelBytes]:
-    """Return the steps of several tensors over the same levels as those of one."""
-    return [
-        at_level[0]._replace(
-            bytes=sum((step.bytes for step in at_level), Fraction()),
-            sent=_sent(at_level),
-        )
-        for at_level in zip(*steps, strict=True)
-    ]
-
+_BY_USE, _ONCE, _ = range(len(COLLECTIVES))
+"""Weights are gathered for each use where they are split, and once where gradients are."""
 
 _Alike = tuple[tuple[int, tuple[int, ...]], ...]
 """The levels that gradients are reduced over, and the parts of H1 that send nothing there."""
@@ -340,13 +302,13 @@ class _Step:
         task = _task(name, phase, seconds)
         if task.seconds:
             self.streams.add(changed(task, once=True), self._gradients[node])
-        gathered = self._schedule.gathered_weights(node, "gradients", name, phase, once=True)
+        gathered = self._schedule.gathered_weights(node, _ONCE, name, phase, once=True)
         self._in_order(gathered, self._gradients[node])
 
     def _gather_weights(self, layer: int, phase: Phase) -> None:
         """All-gather the weights that a layer uses, where data parallelism splits them."""
         node = self._weights_of.get(layer, layer)
-        gathered = self._schedule.gathered_weights(node, "weights", self._name(layer), phase)
+        gathered = self._schedule.gathered_weights(node, _BY_USE, self._name(layer), phase)
         self._in_order(gathered, ())
 
     def _forward_again(self, layer: int, operands: Dependencies) -> Dependencies:
