@@ -256,8 +256,8 @@ def of_groups(
         of_pass = cost.of(phase)
         sides = [SideBytes.among(of_pass, share) for share in Share.each(parts)]
         waiting = [replace(side, longest=True) for side in sides]
-        of_nodes = [[side.reduced(*nodes) for side in each] for each in (sides, waiting)]
-        of_edges = [[side.converted(*edges) for side in each] for each in (sides, waiting)]
+        of_nodes = [[side.node(*nodes) for side in each] for each in (sides, waiting)]
+        of_edges = [[side.edge(*edges) for side in each] for each in (sides, waiting)]
         for level in range(len(rows)):
             for number, step in moved(*of_nodes, level, nodes[1]):
                 if phase is Phase.GRADIENT:
