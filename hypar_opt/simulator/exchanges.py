@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
-from types import MappingProxyType
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from hypar_opt.costs.sides import Parts, Share, SideBytes
 from hypar_opt.simulator.tasks import ExchangeKind
 from hypar_opt.step.operations import Phase, StepKind
-from hypar_opt.step.order import PlanExchanges
+from hypar_opt.step.order import PlanExchanges, in_pass
 from hypar_opt.step.states import of_rows
 from hypar_opt.workload.repeats import COLLECTIVES
 
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from hypar_opt.costs.communication import CommunicationCost
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.integers import Integers
-    from hypar_opt.step.order import Exchange
+    from hypar_opt.step.operations import Collective
     from hypar_opt.step.rules import StepRules
-    from hypar_opt.step.states import Indices
     from hypar_opt.workload.tensors import Workload
 
 
@@ -58,38 +57,28 @@ class LevelBytes(NamedTuple):
         return tuple(part for part, amount in enumerate(self.sent) if not amount)
 
 
-class Reduction(NamedTuple):
-    """What is reduced or gathered together, over all levels at which it is.
+class ExchangeKey(NamedTuple):
+    """What is exchanged together: a tensor in a pass, over all levels at which it is.
 
     Parameters
     ----------
-    node
-        Whose output, statistics, halo, gradient or weights it is.
+    number
+        Of the boundary whose feature maps or errors are converted, else of the node.
     group
-        Of gradients and weights, by what is split there: in `COLLECTIVES`.
+        Of gradients and weights, by what is split at these levels: in `COLLECTIVES`.
     """
 
     phase: Phase
     tensor: ExchangeKind
-    node: int
+    number: int
     group: int = 0
 
 
-@dataclass(frozen=True)
-class StepExchanges:
-    """All exchanges of a plan's step: the steps that move any bytes, in order.
+StepExchanges = Mapping[ExchangeKey, Sequence[LevelBytes]]
+"""All exchanges of a plan's step: the steps that move any bytes, in order, one for each level."""
 
-    Parameters
-    ----------
-    reductions
-        Of nodes; one step per level. Those of an all-reduce are topmost first.
-    conversions
-        Feature maps or errors between two nodes, by pass and boundary.
-    """
-
-    reductions: Mapping[Reduction, Sequence[LevelBytes]]
-    conversions: Mapping[tuple[Phase, int], Sequence[LevelBytes]]
-
+REDUCED_ONCE = len(COLLECTIVES) - 1
+"""The group of gradients that are all-reduced, or of which both halves are at the step's end."""
 
 _TENSORS = {
     StepKind.REDUCE_SCATTER: ExchangeKind.PARTIAL_SUMS,
@@ -103,85 +92,62 @@ _TENSORS = {
 def of_plan(
     rules: StepRules, rows: Rows, element_bytes: int, longest: StepRules | None = None
 ) -> StepExchanges:
-    """Return the exchanges of a plan's step, of one micro-batch and the update.
+    """Return the exchanges of a micro-batch, and those at the end of a plan's step.
 
     Parameters
     ----------
     rules
-        Of a micro-batch.
+        Of a step of one micro-batch.
     rows : (levels, nodes)
         The column of every node's choice, H1 first.
     longest
         The same of the longest parts, if these are sent.
     """
-    mean = PlanExchanges.of(rules, rows)
-    most = mean if longest is None else PlanExchanges.of(longest, rows)
-
-    def moved(exchange: Exchange) -> Fraction:
-        return Fraction(exchange.quarters * element_bytes) / (4 * exchange.times)
-
-    def of_levels(
-        exchanges: Sequence[Exchange], others: Sequence[Exchange]
-    ) -> Iterator[tuple[Exchange, LevelBytes]]:
-        for exchange, other in zip(exchanges, others, strict=True):
-            received, sent = moved(exchange), moved(other)
-            own = (sent,) if sent != received else ()
-            step = exchange.kind, exchange.level, received, own, exchange.messages
-            yield exchange, LevelBytes(*step)
-
-    conversions: defaultdict[tuple[Phase, int], list[LevelBytes]] = defaultdict(list)
-    for number, own in enumerate(mean.boundaries):
-        for exchange, step in of_levels(own, most.boundaries[number]):
-            conversions[exchange.phase, number].append(step)
-    nodes = zip(mean.nodes, most.nodes, strict=True)
-    reductions = (each for pair in nodes for each in of_levels(*pair))
-    return StepExchanges(_reductions(rules.workload, reductions), conversions)
+    exchanges = PlanExchanges.of(rules, rows)
+    others = exchanges if longest is None else PlanExchanges.of(longest, rows)
+    pairs = zip(
+        chain(*exchanges.nodes, *exchanges.boundaries),
+        chain(*others.nodes, *others.boundaries),
+        strict=True,
+    )
+    moved = []
+    for exchange, other in pairs:
+        received, sent = (
+            Fraction(one.quarters * element_bytes) / (4 * one.times) for one in (exchange, other)
+        )
+        longer = (sent,) if sent != received else ()
+        step = exchange.kind, exchange.level, received, longer, exchange.messages
+        moved.append((_key(rules.workload, exchange), LevelBytes(*step)))
+    return _together(moved)
 
 
-_ALL_REDUCED = len(COLLECTIVES) - 1
-"""The group of gradients that are reduced once, and of the weights that are gathered with them."""
-
-_HALVES = MappingProxyType(
-    {Phase.FORWARD: StepKind.REDUCE_SCATTER, Phase.BACKWARD: StepKind.ALL_GATHER}
-)
-"""The halves of an all-reduce of partial sums, which a run has in two passes."""
-
-
-def _reductions(
-    workload: Workload, steps: Iterable[tuple[Exchange, LevelBytes]]
-) -> dict[Reduction, Sequence[LevelBytes]]:
-    """Return what nodes exchange, given each exchange's bytes: of one reduction added up."""
-    reductions: defaultdict[Reduction, dict[int, LevelBytes]] = defaultdict(dict)
-    for exchange, step in steps:
-        key = _reduction(workload, exchange)
-        if key.group == _ALL_REDUCED:  # as a whole, or in halves
-            step = step._replace(step=StepKind.ALL_REDUCE)
-        at_level = reductions[key]
-        other = at_level.get(step.level)
-        at_level[step.level] = step if other is None else added([other, step])
-    return {
-        key: [*at_level.values()][:: -1 if _is_scattered(key) else 1]
-        for key, at_level in reductions.items()
-    }
-
-
-def _reduction(workload: Workload, exchange: Exchange) -> Reduction:
-    """Return the reduction that an exchange of a node is part of."""
-    phase, node, group = exchange.phase, exchange.node, exchange.group
+def _key(workload: Workload, exchange: Collective) -> ExchangeKey:
+    """Return what an exchange is part of."""
+    phase, kind, tensor, *_ = exchange
+    if exchange.boundary is not None:
+        return ExchangeKey(phase, ExchangeKind.BOUNDARY, exchange.boundary)
     if phase is Phase.GRADIENT:
-        gathers = exchange.tensor == "weights" and group != _ALL_REDUCED
-        tensor = ExchangeKind.WEIGHTS if gathers else ExchangeKind.GRADIENTS
-        return Reduction(phase, tensor, node, group)
-    assert exchange.kind is not None
-    tensor = _TENSORS[exchange.kind]
-    if exchange.kind is StepKind.ALL_REDUCE and not any(workload.nodes[node].statistics):
-        tensor = ExchangeKind.PARTIAL_SUMS
-    return Reduction(phase, tensor, node)
+        gathered = tensor == "weights" and exchange.group != REDUCED_ONCE
+        moved = ExchangeKind.WEIGHTS if gathered else ExchangeKind.GRADIENTS
+        return ExchangeKey(phase, moved, exchange.node, exchange.group)
+    assert kind is not None
+    sums = kind is StepKind.ALL_REDUCE and not any(workload.nodes[exchange.node].statistics)
+    return ExchangeKey(phase, ExchangeKind.PARTIAL_SUMS if sums else _TENSORS[kind], exchange.node)
 
 
-def _is_scattered(reduction: Reduction) -> bool:
-    """Return whether gradients are reduce-scattered, from the deepest level up."""
-    return reduction.tensor is ExchangeKind.GRADIENTS and reduction.group != _ALL_REDUCED
+def _together(steps: Iterable[tuple[ExchangeKey, LevelBytes]]) -> StepExchanges:
+    """Return steps by what they are part of, and those of a reduction at one level as one."""
+    exchanges: defaultdict[ExchangeKey, defaultdict[int, list[LevelBytes]]]
+    exchanges = defaultdict(lambda: defaultdict(list))
+    for key, step in steps:
+        exchanges[key][step.level].append(step)
+    together = {key: [*map(added, at.values())] for key, at in exchanges.items()}
+    for key, levels in together.items():
+        if key.tensor is ExchangeKind.GRADIENTS and key.group == REDUCED_ONCE:
+            together[key] = [step._replace(step=StepKind.ALL_REDUCE) for step in levels]
+        elif key.tensor is ExchangeKind.GRADIENTS:
+            levels.reverse()  # reduce-scattered from the deepest level up
+    return together
 
 
 def added(steps: Sequence[LevelBytes]) -> LevelBytes:
@@ -218,63 +184,52 @@ def of_groups(
         The share of each part of H1.
     """
     reduced = rules.workload.repeats.reduced
+    shares = {
+        StepKind.ALL_REDUCE: Fraction(reduced),
+        StepKind.REDUCE_SCATTER: Fraction(reduced, 2),
+        StepKind.ALL_GATHER: Fraction(1, 2),
+    }
+    equal = PlanExchanges.of(rules, rows)
     states = of_rows(rows, len(workload.nodes))
     nodes = workload, np.arange(len(workload.nodes)), states
-    sources, targets = ([block[:, ends] for block in states] for ends in workload.ends.T)
-    edges = workload, np.arange(len(workload.ends)), sources, targets
-    of_gradients = {StepKind.ALL_REDUCE: Fraction(reduced)}
-    of_gradients |= {StepKind.REDUCE_SCATTER: Fraction(reduced, 2)}
-    of_gradients |= {StepKind.ALL_GATHER: Fraction(1, 2)}
-    equal = PlanExchanges.of(rules, rows)
-    gradients: list[tuple[Exchange, LevelBytes]] = []
-    reductions: defaultdict[Reduction, list[LevelBytes]] = defaultdict(list)
-    conversions: defaultdict[tuple[Phase, int], list[LevelBytes]] = defaultdict(list)
+    ends = ([block[:, end] for block in states] for end in workload.ends.T)
+    boundaries = workload, np.arange(len(workload.ends)), *ends
+    steps: list[tuple[ExchangeKey, LevelBytes]] = []
 
     def moved(
-        received: Sequence[Sequence[Integers]],
-        waited_for: Sequence[Sequence[Integers]],
-        level: int,
-        of: Indices,
+        received: Sequence[Sequence[Integers]], sent: Sequence[Sequence[Integers]], count: int
     ) -> Iterator[tuple[int, LevelBytes]]:
-        """Yield what each node or boundary moves across a level, and its number."""
-        if len(parts) == 2:  # between two parts one sends what the other receives
-            waited_for = received if level else received[::-1]
-        every = zip(
-            *(
-                zip(*(np.broadcast_to(side[level], of.shape).tolist() for side in own), strict=True)
-                for own in (received, waited_for)
-            ),
-            strict=True,
-        )
-        for number, (own, others) in enumerate(every):
-            if any(own):
-                mean = Fraction(sum(own), len(own) * cost.resolution)
-                sent = tuple(Fraction(charge, cost.resolution) for charge in others)
-                yield number, LevelBytes(None, level, mean, sent)
+        """Yield what each node or boundary moves across each level, and its number."""
+        for level in range(len(rows)):
+            # Between two parts one sends what the other receives.
+            sending = sent[::-1] if not level and len(parts) == 2 else sent
+            rates = [np.broadcast_to(part[level], count).tolist() for part in (*received, *sending)]
+            for number, charges in enumerate(zip(*rates, strict=True)):
+                each = [Fraction(charge, cost.resolution) for charge in charges]
+                mean = sum(each[: len(parts)], Fraction()) / len(parts)
+                if mean:
+                    yield number, LevelBytes(None, level, mean, tuple(each[len(parts) :]))
 
     for phase in cost.phases:
-        of_pass = cost.of(phase)
-        sides = [SideBytes.among(of_pass, share) for share in Share.each(parts)]
+        sides = [SideBytes.among(cost.of(phase), share) for share in Share.each(parts)]
         waiting = [replace(side, longest=True) for side in sides]
-        of_nodes = [[side.node(*nodes) for side in each] for each in (sides, waiting)]
-        of_edges = [[side.edge(*edges) for side in each] for each in (sides, waiting)]
-        for level in range(len(rows)):
-            for number, step in moved(*of_nodes, level, nodes[1]):
-                if phase is Phase.GRADIENT:
-                    for exchange in equal.of_node(number, phase):
-                        if exchange.level == level:
-                            share = of_gradients[exchange.kind]
-                            sent = tuple(share * own for own in step.sent)
-                            half = step._replace(
-                                step=exchange.kind, bytes=share * step.bytes, sent=sent
-                            )
-                            gradients.append((exchange, half))
-                    continue
-                kind = StepKind.ALL_REDUCE
-                if not any(workload.nodes[number].statistics):
-                    kind = _HALVES[phase]
-                key = Reduction(phase, _TENSORS[kind], number)
-                reductions[key].append(step._replace(step=kind))
-            for number, step in moved(*of_edges, level, edges[1]):
-                conversions[phase, number].append(step)
-    return StepExchanges(reductions | _reductions(workload, gradients), conversions)
+        of_nodes = ([side.node(*nodes) for side in each] for each in (sides, waiting))
+        for number, step in moved(*of_nodes, len(workload.nodes)):
+            if phase is Phase.GRADIENT:
+                for exchange in in_pass(equal.nodes[number], phase):
+                    if exchange.level == step.level and exchange.kind is not None:
+                        share = shares[exchange.kind]
+                        half = step._replace(
+                            step=exchange.kind,
+                            bytes=share * step.bytes,
+                            sent=tuple(share * amount for amount in step.sent),
+                        )
+                        steps.append((_key(workload, exchange), half))
+                continue
+            half = StepKind.REDUCE_SCATTER if phase is Phase.FORWARD else StepKind.ALL_GATHER
+            kind = StepKind.ALL_REDUCE if any(workload.nodes[number].statistics) else half
+            steps.append((ExchangeKey(phase, _TENSORS[kind], number), step._replace(step=kind)))
+        of_boundaries = ([side.edge(*boundaries) for side in each] for each in (sides, waiting))
+        for number, step in moved(*of_boundaries, len(workload.ends)):
+            steps.append((ExchangeKey(phase, ExchangeKind.BOUNDARY, number), step))
+    return _together(steps)

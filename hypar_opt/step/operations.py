@@ -41,6 +41,11 @@ class Collective(NamedTuple):
         At levels below H1 of unequal parts: the number of the tensor's layout at H1 meanwhile.
     between
         At an H1 of unequal parts, of a boundary: the numbers of its layouts before and after.
+    node
+        Of one plan: the position in `Workload.nodes` of the layer whose tensor it is, of a boundary
+        that which reads it, and of weights in a run that which uses them.
+    boundary
+        Of one plan; None for a node's tensors.
     """
 
     phase: Phase
@@ -50,10 +55,17 @@ class Collective(NamedTuple):
     quarters: Amount
     times: Amount = 1
     passes: Amount = 1
-    group: int = 0
+    group: Amount = 0
     messages: Amount = 1
     top: Amount = 0
     between: tuple[Amount, Amount] | None = None
+    node: int = 0
+    boundary: int | None = None
+
+    @property
+    def elements(self) -> Amount:
+        """What all accelerators receive in a step; a run exchanges whole elements."""
+        return self.quarters // 4
 
 
 TENSORS = ("statistics", "output", "error", "gradient", "weights", "halo", "input")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -553,6 +553,18 @@ class StepRules:
         if self.longest:
             most *= most_stretched(self.workload, self.hierarchy)
         return exact_dtype(most * self.workload.elements * self.workload.most_repeats)
+
+
+@lru_cache(maxsize=128)
+def rules_of(
+    workload: Workload,
+    hierarchy: Hierarchy,
+    reading: str,
+    phases: tuple[Phase, ...],
+    longest: bool = False,
+) -> StepRules:
+    """Return a workload's rules, whose tables are computed once."""
+    return StepRules(workload, hierarchy, reading, phases, longest=longest)
 
 
 def _for_each(ways: Sequence[Phase], moved: Sequence[Integers]) -> Sequence[Integers]:

@@ -127,7 +127,8 @@ def test_each_exchange_of_each_plan_takes_as_long_as_the_longest_part(topology: 
         expected, count = Fraction(), 0
         tops: Counter[tuple[Any, ...]] = Counter()
         for own in exchanges_of_step(Program(workload, rows, hierarchy)):
-            phase, kind, level, node, boundary, *_ = own
+            phase, kind, level = own.phase, own.kind, own.level
+            node, boundary = own.node, own.boundary
             if boundary is not None:
                 longer = max(
                     longer_than_mean(written[0], words[0], hierarchy.sizes),

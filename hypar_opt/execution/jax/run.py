@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hypar_opt.execution.jax.tensors import ShardedNetwork, StoredTensor
     from hypar_opt.execution.jax.weights import StepInput
     from hypar_opt.sharding.program import Program
-    from hypar_opt.step.order import Exchange
+    from hypar_opt.step.operations import Collective
 
     Array = NDArray[Any]
 
@@ -290,7 +290,7 @@ def traffic(
     return tuple(rows), unused, of_biases
 
 
-def _needed_exchanges(program: Program) -> Iterator[tuple[Exchange, Fraction]]:
+def _needed_exchanges(program: Program) -> Iterator[tuple[Collective, Fraction]]:
     """Yield the exchanges of a step, each with its bytes that any weights' gradient depends on."""
     needed = _Needed(program)
     for one in exchanges_of_step(program):
@@ -330,7 +330,7 @@ class _Needed:
         self._together = {node for node, first in again.items() if first is not None}
         self._again = needed_again(workload, again, fused=_WRITTEN, trained=tuple(trained))
 
-    def share(self, one: Exchange) -> Fraction:
+    def share(self, one: Collective) -> Fraction:
         """Return how much of what a step repeats of an exchange is needed: all, half or none.
 
         Half of what moves forward where its layer runs again, and no backward pass reads what comes
@@ -340,7 +340,7 @@ class _Needed:
             return Fraction(1 + self._is_needed_again(one), 2)
         return Fraction(one.phase is not Phase.BACKWARD or self._is_needed_back(one))
 
-    def _is_needed_again(self, one: Exchange) -> bool:
+    def _is_needed_again(self, one: Collective) -> bool:
         node, workload = one.node, self._workload
         if node in self._again:
             return True
@@ -355,7 +355,7 @@ class _Needed:
             and operator.saves(fused=_WRITTEN).inputs
         )
 
-    def _is_needed_back(self, one: Exchange) -> bool:
+    def _is_needed_back(self, one: Collective) -> bool:
         edges, trained = self._workload.boundaries, self._trained
         if one.boundary is not None:
             return trained[edges[one.boundary].source]
