@@ -112,12 +112,11 @@ def of_plan(
     )
     moved = []
     for exchange, other in pairs:
-        received, sent = (
-            Fraction(one.quarters * element_bytes) / (4 * one.times) for one in (exchange, other)
-        )
-        longer = (sent,) if sent != received else ()
-        step = exchange.kind, exchange.level, received, longer, exchange.messages
-        moved.append((_key(rules.workload, exchange), LevelBytes(*step)))
+        received, sent = Fraction(exchange.quarters * element_bytes, 4 * exchange.times), ()
+        if other.quarters != exchange.quarters:
+            sent = (Fraction(other.quarters * element_bytes, 4 * other.times),)
+        step = LevelBytes(exchange.kind, exchange.level, received, sent, exchange.messages)
+        moved.append((_key(rules.workload, exchange), step))
     return _together(moved)
 
 
@@ -152,6 +151,8 @@ def _together(steps: Iterable[tuple[ExchangeKey, LevelBytes]]) -> StepExchanges:
 
 def added(steps: Sequence[LevelBytes]) -> LevelBytes:
     """Return the steps of several tensors across a level as one."""
+    if len(steps) == 1:
+        return steps[0]
     return steps[0]._replace(
         bytes=sum((step.bytes for step in steps), Fraction()), sent=sent_of(steps)
     )

@@ -110,9 +110,12 @@ def in_pass(exchanges: Iterable[Collective], phase: Phase) -> list[Collective]:
 def _dealt(operations: Iterable[Collective], count: int) -> Iterator[Collective]:
     """Yield the operations of each node or boundary that moves anything, with its number."""
     for exchange in operations:
-        moves = np.broadcast_to(exchange.quarters, (count,)).nonzero()[0]
+        (moves,) = np.broadcast_to(exchange.quarters, count).nonzero()
         amounts = exchange.quarters, exchange.times, exchange.group, exchange.messages
-        columns = [np.broadcast_to(each, (count,))[moves].tolist() for each in amounts]
+        columns = [
+            [each] * len(moves) if isinstance(each, int) else each[moves].tolist()
+            for each in amounts
+        ]
         phase, kind, tensor, level, *_ = exchange
         for number, quarters, times, group, messages in zip(moves.tolist(), *columns, strict=True):
             yield Collective(
