@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -17,7 +17,7 @@ from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.integers import exact_dtype
 from hypar_opt.step.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
-from hypar_opt.step.rules import StepRules
+from hypar_opt.step.rules import rules_of
 from hypar_opt.step.states import levels_of, runs_of
 from hypar_opt.step.uneven import most_stretched
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
     from hypar_opt.step.operations import Collective
+    from hypar_opt.step.rules import StepRules
     from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
@@ -286,16 +287,3 @@ class CommunicationCost(CostModel):
         """Return the charge of a quarter of an element at a level."""
         weight = self.level_weights[level] if self.level_weights else 1
         return self.element_bytes * weight * self.resolution // 4
-
-
-@lru_cache(maxsize=128)
-def rules_of(
-    workload: Workload,
-    hierarchy: Hierarchy,
-    reading: str,
-    phases: tuple[Phase, ...],
-    longest: bool,
-    unequal: bool,
-) -> StepRules:
-    """Return a workload's rules, whose tables are computed once."""
-    return StepRules(workload, hierarchy, reading, phases, longest=longest, unequal=unequal)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -362,8 +362,9 @@ class StepRules:
                 if not any(own.any() for own in moved):
                     continue
                 messages: Amount = 1
+                group: Amount = 0
                 if joined is not None and kind is StepKind.ALL_TO_ALL:
-                    above, messages = joined[level]
+                    above, messages, group = joined[level]
                     # What crosses a joined level has not crossed one above: no remainder.
                     moved = [own // above for own in moved]
                 moved = [own * copies for own in moved]
@@ -378,7 +379,7 @@ class StepRules:
                         # of what is read.
                         quarters = np.maximum(*(stretched(quarters, end) for end in uneven))
                     own = phase, step, "input", level, quarters, times
-                    yield Collective(*own, messages=messages, at_h1=at_h1)
+                    yield Collective(*own, group=group, messages=messages, at_h1=at_h1)
 
     @cached_property
     def _ways(self) -> tuple[Phase, ...]:
@@ -513,8 +514,8 @@ class StepRules:
 
     def _joined(
         self, boundaries: Indices, written: Sequence[Indices], read: Sequence[Indices]
-    ) -> list[tuple[Integers | int, Integers | int]]:
-        """Return what divides all-to-alls at each level, and their messages, where they are joined.
+    ) -> list[tuple[Integers, Integers, Flags]]:
+        """Return what divides all-to-alls at each level, their messages, and where they are joined.
 
         One all-to-all over several levels: those above divide what is left to cross a level, and
         those below multiply the messages. All levels together decide which axes are uneven: where
@@ -540,7 +541,7 @@ class StepRules:
             for before, own, parts in zip(above, here, self.hierarchy.sizes, strict=False)
         ]
         return [
-            (np.where(own, before, 1), np.where(own, every // upto, 1))
+            (np.where(own, before, 1), np.where(own, every // upto, 1), own)
             for own, before, upto in zip(here, above, through, strict=True)
         ]
 
@@ -577,6 +578,19 @@ class StepRules:
         if self.longest:
             most *= most_stretched(self.workload, self.hierarchy)
         return exact_dtype(most * self.workload.elements * self.workload.most_repeats)
+
+
+@lru_cache(maxsize=128)
+def rules_of(
+    workload: Workload,
+    hierarchy: Hierarchy,
+    reading: str,
+    phases: tuple[Phase, ...],
+    longest: bool = False,
+    unequal: bool = False,
+) -> StepRules:
+    """Return a workload's rules, whose tables are computed once."""
+    return StepRules(workload, hierarchy, reading, phases, longest=longest, unequal=unequal)
 
 
 def _for_each(ways: Sequence[Phase], moved: Sequence[Integers]) -> Sequence[Integers]:
