@@ -355,9 +355,7 @@ def _between_layouts(
     """
     whole, others = share.whole, len(share.parts) - 1
     each, least = (
-        np.array(
-            [share.all_of(name, parts) for name in names], exact_dtype(2 * others**2 * whole**2)
-        )
+        np.array([share.all_of(name, parts) for name in names])
         for parts in (share.parts, share.least)
     )
     has: NDArray[Any] = each[:, share.side]
