@@ -39,10 +39,12 @@ from hypar_opt.documents.document import (
 from hypar_opt.documents.parsing import parse_toml
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.hardware.accelerator import Accelerator, AcceleratorGroup, check_alike
+from hypar_opt.hardware.arrays import with_model
 from hypar_opt.hardware.energy import EnergyConstants
 from hypar_opt.hardware.folded import MAX_LISTED
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.hardware.quantities import Bytes
+from hypar_opt.hardware.step_model import STEP_MODELS, StepModel
 from hypar_opt.hardware.topologies import TOPOLOGIES
 from hypar_opt.hardware.topologies.base import Topology
 from hypar_opt.hierarchy import Hierarchy
@@ -92,6 +94,8 @@ class Array(Displayed, Document):
     schema_: Literal["hypar-opt/array/1"] = Field(default=SCHEMA, alias="schema")
     name: Name
     source: Printable = ""
+    model: Literal["hypar-2019"] | None = None
+    """How a step on the array is counted, in `STEP_MODELS`; None for as it runs."""
     collective: Literal["pairwise", "ring", "one-ring", "hierarchical"] = "pairwise"
     """The all-reduce algorithm: between pairs, level by level; around a ring, on a torus or mesh
     around those of all dimensions at once, in both directions; around one ring in any case; or
@@ -134,6 +138,8 @@ class Array(Displayed, Document):
             return self
         counts = [group.count for group in self.groups]
         together = ", ".join(self.kinds)
+        if self.model is not None:
+            raise rule(f"model: should be left out with groups of accelerators, got {together}")
         total = self.interconnect.accelerators
         if len(counts) == 1:
             raise rule("accelerator: should be one table or several groups, got one group")
@@ -157,6 +163,11 @@ class Array(Displayed, Document):
             )
         check_alike(self.groups, together)
         return self
+
+    @property
+    def step_model(self) -> StepModel:
+        """How a step on the array is counted: defaults of problems, uneven shards, and memory."""
+        return STEP_MODELS[self.model]
 
     @property
     def groups(self) -> tuple[AcceleratorGroup, ...]:
@@ -415,4 +426,9 @@ def read_array(path: str | Path) -> Array:
         except InputError as error:
             source = error.file or file
             raise InputError(error.problem, where=error.where, file=source) from None
-    return validate(Array, data, file=file)
+    array = validate(Array, data, file=file)
+    # Written before the key, or to have another model: which of them, only another name says.
+    if with_model(array.description()) != array.description():
+        problem = f"should be 'hypar-2019', as in the preset {array.name!r}, or the name another"
+        raise InputError(problem, where="model", file=file)
+    return array

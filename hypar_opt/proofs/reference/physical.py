@@ -102,7 +102,7 @@ class ArrayCharges(ExchangeCharges):
         if plan.array is None or plan.placement is None or plan.level_weights:
             kind = plan.cost.kind
             raise CheckFailedError(f"cost, kind: {kind!r} goes with an array, unweighted")
-        self.longest_counts = plan.times_longest_part
+        self.longest_counts = plan.step_model.by_largest_shard
         super().__init__(plan, chosen)
         self.array, self.placement = plan.array.description, plan.placement
         self.parts = parts[plan.cost.unit]
