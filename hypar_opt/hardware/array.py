@@ -39,7 +39,6 @@ from hypar_opt.documents.document import (
 from hypar_opt.documents.parsing import parse_toml
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.hardware.accelerator import Accelerator, AcceleratorGroup, check_alike
-from hypar_opt.hardware.arrays import with_model
 from hypar_opt.hardware.energy import EnergyConstants
 from hypar_opt.hardware.folded import MAX_LISTED
 from hypar_opt.hardware.interconnect import Interconnect
@@ -426,9 +425,4 @@ def read_array(path: str | Path) -> Array:
         except InputError as error:
             source = error.file or file
             raise InputError(error.problem, where=error.where, file=source) from None
-    array = validate(Array, data, file=file)
-    # Written before the key, or to have another model: which of them, only another name says.
-    if with_model(array.description()) != array.description():
-        problem = f"should be 'hypar-2019', as in the preset {array.name!r}, or the name another"
-        raise InputError(problem, where="model", file=file)
-    return array
+    return validate(Array, data, file=file)

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.checked import checked
-from hypar_opt.errors import HyparError, argument
+from hypar_opt.errors import HyparError, InputError, argument
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,7 +116,14 @@ def find_array(array: str | Path | Array) -> Array:
     UnknownNameError
         If there is neither such a preset nor such a file; it suggests the nearest name.
     """
-    from hypar_opt.documents.document import find
+    from hypar_opt.documents.document import file_name, find
     from hypar_opt.hardware.array import Array, read_array
 
-    return find("array", array, Array, names(), load, read_array)
+    found = find("array", array, Array, names(), load, read_array)
+    described = found.description()
+    # Written before the key, or to have another model: which of them, only another name says.
+    if with_model(described) is not described:
+        problem = f"should be {load(found.name).model!r}, as in the preset {found.name!r}"
+        file = None if isinstance(array, Array) else file_name(array)
+        raise InputError(f"{problem}, or the name another", where="model", file=file)
+    return found
