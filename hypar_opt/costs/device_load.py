@@ -14,7 +14,7 @@ import numpy as np
 from hypar_opt.costs.saved_tensors import SavedTensor, saved_tensors
 from hypar_opt.costs.states import added_up, copies
 from hypar_opt.costs.table import exact_dtype
-from hypar_opt.hardware.accelerator import OPTIMIZERS
+from hypar_opt.hardware.accelerator import SINGLE, state_bytes
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BATCH, REPLICATING
 from hypar_opt.workload.operators.base import elements
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.axes import Choice
     from hypar_opt.workload.operators.kernels import Fused
     from hypar_opt.workload.tensors import Workload
-
-SINGLE = 4
-"""Bytes of a number in single precision."""
 
 
 class WeightBytes(NamedTuple):
@@ -63,9 +60,7 @@ class WeightBytes(NamedTuple):
         MLSys 2023, figure 1, has 18 bytes, Rajbhandari et al., "ZeRO", SC20, 16.
         """
         exact = max(SINGLE, element_bytes)
-        elements = OPTIMIZERS.get(optimizer) if isinstance(optimizer, str) else None
-        copy = element_bytes < SINGLE
-        state = int(optimizer) if elements is None else exact * (elements + copy)
+        state = state_bytes(optimizer, exact, copies=element_bytes < SINGLE)
         return cls(element_bytes, gradient_bytes or exact, state)
 
 
