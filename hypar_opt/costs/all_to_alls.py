@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.readings import READINGS
-from hypar_opt.costs.states import ByLevel, copies_of, levels_of
 from hypar_opt.sharding.conversions import even_axes, exchanges, reorders
+from hypar_opt.step.readings import READINGS
+from hypar_opt.step.states import ByLevel, copies_of, levels_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.states import Copies, Indices, States
-    from hypar_opt.costs.table import Integers
     from hypar_opt.hierarchy import Hierarchy
+    from hypar_opt.integers import Integers
+    from hypar_opt.step.states import Copies, Indices, States
     from hypar_opt.workload.tensors import Workload
 
     Flags = NDArray[np.bool_]

@@ -5,16 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.costs.states import runs_of
 from hypar_opt.errors import RefusedError, argument
+from hypar_opt.step.states import runs_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from hypar_opt.costs.states import Indices, States
-    from hypar_opt.costs.table import Integers
     from hypar_opt.costs.thresholds import ThresholdTable
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
 
@@ -53,7 +53,7 @@ class CostModel(ABC):
     reported with. Charges of a level usually depend on the choices at that level and above; where a
     ring joins several levels, or replicas below repeat an exchange, on other levels too.
 
-    States come in blocks of levels (`hypar_opt.costs.states`), which broadcast with the nodes or
+    States come in blocks of levels (`hypar_opt.step.states`), which broadcast with the nodes or
     boundaries that have them, behind the axis of their levels. So do the charges of each level; a
     charge needs no axis along which it is the same.
 

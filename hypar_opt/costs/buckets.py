@@ -16,8 +16,8 @@ from hypar_opt.workload.repeats import COLLECTIVES
 
 if TYPE_CHECKING:
     from hypar_opt.costs.joined_levels import Places, Reductions
-    from hypar_opt.costs.states import Indices
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.integers import Integers
+    from hypar_opt.step.states import Indices
     from hypar_opt.workload.tensors import Workload
 
 LATENCY = 2**16

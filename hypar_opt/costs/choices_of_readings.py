@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.readings import READINGS
 from hypar_opt.errors import HyparError, argument
+from hypar_opt.step.readings import READINGS
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import ADDENDS
 from hypar_opt.workload.parallelism import OF_IMAGES, OF_RUNS
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.readings import Reading
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.step.readings import Reading
     from hypar_opt.workload.tensors import Workload
 
 _WITH_OUTPUT = " or ".join(

@@ -15,28 +15,28 @@ from hypar_opt.costs.base import CostModel, Symmetries
 from hypar_opt.costs.choices_of_readings import check_choices
 from hypar_opt.costs.copies_at_boundaries import passed_sums_of, reduced_over, repeated_over
 from hypar_opt.costs.halos import halos_of
-from hypar_opt.costs.longest_parts import (
+from hypar_opt.costs.reading_factors import conversions_of, reductions_of
+from hypar_opt.costs.thresholds import ThresholdTable
+from hypar_opt.errors import HyparError, UnknownNameError, argument
+from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.integers import Integers, exact_dtype
+from hypar_opt.step.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
+from hypar_opt.step.states import ByLevel, copies_of, levels_of, runs_of
+from hypar_opt.step.uneven import (
     most_stretched,
     sizes_at_ends,
     split_sizes,
     stretched,
     stretches_of,
 )
-from hypar_opt.costs.reading_factors import conversions_of, reductions_of
-from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
-from hypar_opt.costs.states import ByLevel, copies_of, levels_of, runs_of
-from hypar_opt.costs.table import Integers, exact_dtype
-from hypar_opt.costs.thresholds import ThresholdTable
-from hypar_opt.errors import HyparError, UnknownNameError, argument
-from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.workload.addends import passes_addends, takes_addends
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hypar_opt.costs.longest_parts import Stretches
-    from hypar_opt.costs.states import Indices, States
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.step.states import Indices, States
+    from hypar_opt.step.uneven import Stretches
     from hypar_opt.workload.tensors import Workload
 
 
@@ -68,7 +68,7 @@ class CommunicationCost(CostModel):
     Parameters
     ----------
     reading
-        The name of a row of factors in `hypar_opt.costs.readings`.
+        The name of a row of factors in `hypar_opt.step.readings`.
     element_bytes
         Bytes of a tensor's element: 4 as in the paper, 2 for half precision.
     phases

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.longest_parts import (
+from hypar_opt.costs.physical import rounded_half_even
+from hypar_opt.frozen import FrozenDict
+from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.integers import exact_dtype
+from hypar_opt.sharding.repetitions import passes_of
+from hypar_opt.step.states import added_up, copies
+from hypar_opt.step.uneven import (
     most_stretched,
     split_sizes,
     stretched,
     stretches_of,
 )
-from hypar_opt.costs.physical import rounded_half_even
-from hypar_opt.costs.states import added_up, copies
-from hypar_opt.costs.table import exact_dtype
-from hypar_opt.frozen import FrozenDict
-from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.sharding.repetitions import passes_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import ONCE
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.states import Indices, States
-    from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.accelerator import Accelerator
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import ProblemFields
     from hypar_opt.sharding.passes import Phase
+    from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.tensors import Workload
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.base import CostModel
-from hypar_opt.costs.states import added_up
 from hypar_opt.errors import HyparError
+from hypar_opt.step.states import added_up
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.states import States
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.integers import Integers
+    from hypar_opt.step.states import States
     from hypar_opt.workload.tensors import Workload
 
 _STATES = 8

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.readings import READINGS, Phase
-from hypar_opt.costs.states import copies_of
-from hypar_opt.costs.table import exact_dtype
+from hypar_opt.integers import exact_dtype
 from hypar_opt.sharding.repetitions import exchanges_of
+from hypar_opt.step.readings import READINGS, Phase
+from hypar_opt.step.states import copies_of
 from hypar_opt.workload.addends import passes_addends, takes_addends
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.states import Copies, Indices, States
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.integers import Integers
+    from hypar_opt.step.states import Copies, Indices, States
     from hypar_opt.workload.tensors import Workload
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hypar_opt.costs.saved_tensors import SavedTensor, saved_tensors
-from hypar_opt.costs.states import added_up, copies
-from hypar_opt.costs.table import exact_dtype
 from hypar_opt.hardware.accelerator import SINGLE, state_bytes
+from hypar_opt.integers import exact_dtype
+from hypar_opt.step.states import added_up, copies
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BATCH, REPLICATING
 from hypar_opt.workload.operators.base import elements
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.costs.sides import Share
-    from hypar_opt.costs.states import Indices, States
-    from hypar_opt.costs.table import Integers
     from hypar_opt.hierarchy import Hierarchy
+    from hypar_opt.integers import Integers
+    from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.axes import Choice
     from hypar_opt.workload.operators.kernels import Fused

@@ -15,19 +15,19 @@ from hypar_opt.costs.compute import layer_macs, local_tensors
 from hypar_opt.costs.joined_levels import by_stage, joined, reductions_in
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of, rounded
-from hypar_opt.costs.states import added_up, copies_of
-from hypar_opt.costs.table import exact_dtype
 from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.integers import exact_dtype
 from hypar_opt.sharding.repetitions import passes_of
+from hypar_opt.step.states import added_up, copies_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hypar_opt.costs.joined_levels import Levels, Places
-    from hypar_opt.costs.states import Indices, States
-    from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.array import Array
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
 WORD_BYTES = 4

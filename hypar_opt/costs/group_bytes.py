@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Self
 
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.sides import Parts, Share, SideBytes, between_groups, check_of_groups
-from hypar_opt.costs.states import added_up
+from hypar_opt.step.states import added_up
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import Symmetries
-    from hypar_opt.costs.states import Indices, States
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from hypar_opt.costs.compute import load_of
 from hypar_opt.costs.sides import Parts, Share
-from hypar_opt.costs.states import copies, of_rows
-from hypar_opt.costs.table import exact_dtype
+from hypar_opt.integers import exact_dtype
+from hypar_opt.step.states import copies, of_rows
 from hypar_opt.workload.layouts import FIRST_SPLIT
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.states import Indices, States
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import ProblemFields
+    from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
 

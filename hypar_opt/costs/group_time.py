@@ -16,9 +16,7 @@ from hypar_opt.costs.buckets import LatencyShares
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.kernels import work_of
 from hypar_opt.costs.linear_bounds import longest, longest_of_run
-from hypar_opt.costs.longest_parts import split_sizes
 from hypar_opt.costs.physical import Rings, array_of
-from hypar_opt.costs.readings import Phase
 from hypar_opt.costs.side_work import Amounts, side_work, work_of_indices
 from hypar_opt.costs.sides import (
     Parts,
@@ -27,8 +25,10 @@ from hypar_opt.costs.sides import (
     between_groups,
     check_of_groups,
 )
-from hypar_opt.costs.states import added_up, levels_of, shape_of
 from hypar_opt.costs.time import TimeCost
+from hypar_opt.step.readings import Phase
+from hypar_opt.step.states import added_up, levels_of, shape_of
+from hypar_opt.step.uneven import split_sizes
 from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from hypar_opt.costs.base import Symmetries
     from hypar_opt.costs.compute import Work
     from hypar_opt.costs.shared_nodes import Rows
-    from hypar_opt.costs.states import Indices, States
-    from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.links import BisectionLink
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
 _KEPT_BYTES = 2**24

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.longest_parts import stretched, stretches_of
-from hypar_opt.costs.states import copies_of
-from hypar_opt.costs.table import exact_dtype
 from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.integers import exact_dtype
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.repetitions import exchanges_of
+from hypar_opt.step.states import copies_of
+from hypar_opt.step.uneven import stretched, stretches_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BY_COLUMN, BY_ROW, COLUMNS, ROWS
 from hypar_opt.workload.splitting import spatial_columns
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.longest_parts import Stretches
-    from hypar_opt.costs.states import Indices, States
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.integers import Integers
+    from hypar_opt.step.states import Indices, States
+    from hypar_opt.step.uneven import Stretches
     from hypar_opt.workload.tensors import Workload
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.readings import READINGS, Phase
-from hypar_opt.costs.states import added_up
 from hypar_opt.sharding.repetitions import exchanges_of
+from hypar_opt.step.readings import READINGS, Phase
+from hypar_opt.step.states import added_up
 from hypar_opt.workload.repeats import COLLECTIVES, IN_HALVES
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.communication import CommunicationCost
     from hypar_opt.costs.physical import Rings
-    from hypar_opt.costs.states import Indices
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.integers import Integers
+    from hypar_opt.step.states import Indices
     from hypar_opt.workload.tensors import Workload
 
 

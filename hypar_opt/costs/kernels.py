@@ -11,15 +11,15 @@ import numpy as np
 
 from hypar_opt.costs.compute import NO_SIZES, Work
 from hypar_opt.costs.kinds import kinds_of_nodes
-from hypar_opt.costs.longest_parts import stretched
 from hypar_opt.costs.physical import rounded_half_even
-from hypar_opt.costs.states import added_up, copies, copies_of
-from hypar_opt.costs.table import exact_dtype
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware.accelerator import OPERATIONS_PER_MAC, exactly
+from hypar_opt.integers import exact_dtype
 from hypar_opt.sharding.layouts import TOKEN
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.repetitions import passes_of
+from hypar_opt.step.states import added_up, copies, copies_of
+from hypar_opt.step.uneven import stretched
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.mirrored import are_mirrored, causal_nodes
 from hypar_opt.workload.operators.base import elements
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hypar_opt.costs.compute import Sizes
-    from hypar_opt.costs.states import Indices, States
-    from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.hierarchy import Hierarchy
+    from hypar_opt.integers import Integers
+    from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.repeats import Repeats
     from hypar_opt.workload.tensors import Workload
 

@@ -11,9 +11,9 @@ from hypar_opt.costs.state_tables import nodes_by_state
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
-    from hypar_opt.costs.states import Indices
-    from hypar_opt.costs.table import Integers
     from hypar_opt.deadline import Deadline
+    from hypar_opt.integers import Integers
+    from hypar_opt.step.states import Indices
     from hypar_opt.workload.tensors import Workload
 
 

@@ -14,7 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.integers import Integers
 
 _ROUNDED = 2
 """No charge of shares in between is less than its chord by more, for rounding."""

@@ -17,9 +17,9 @@ from hypar_opt.costs.all_to_alls import messages_of
 from hypar_opt.costs.base import CostModel, Symmetries
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.physical import Rings, finest, rounded
-from hypar_opt.costs.states import levels_of, shape_of
-from hypar_opt.costs.table import Integers, exact_dtype
+from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.sharding.repetitions import exchanges_of
+from hypar_opt.step.states import levels_of, shape_of
 from hypar_opt.units import PREFIXES
 from hypar_opt.workload.addends import passes_addends
 from hypar_opt.workload.repeats import ONCE
@@ -27,7 +27,7 @@ from hypar_opt.workload.repeats import ONCE
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hypar_opt.costs.states import Indices, States
+    from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
 Rates = tuple[Fraction, Fraction]

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.table import exact_dtype
 from hypar_opt.errors import ARRAY, HyparError, argument
+from hypar_opt.integers import exact_dtype
 from hypar_opt.units import PREFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.array import Array
     from hypar_opt.hardware.interconnect import Interconnect
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.hardware.patterns import MessageRound
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.readings import READINGS, Phase
-from hypar_opt.costs.table import exact_dtype
+from hypar_opt.integers import exact_dtype
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED
 from hypar_opt.sharding.repetitions import exchanges_of
+from hypar_opt.step.readings import READINGS, Phase
 from hypar_opt.workload.addends import passes_addends
 from hypar_opt.workload.layer_tensors import Extent
 from hypar_opt.workload.layouts import FIRST_SPLIT
@@ -22,7 +22,7 @@ from hypar_opt.workload.layouts import FIRST_SPLIT
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.integers import Integers
     from hypar_opt.workload.tensors import Workload
 
 

@@ -10,17 +10,17 @@ import numpy as np
 
 from hypar_opt.costs.compute import Work
 from hypar_opt.costs.kernels import KernelWork
-from hypar_opt.costs.longest_parts import split_sizes, stretched, stretches_of
 from hypar_opt.costs.sides import OfPart
-from hypar_opt.costs.states import copies
+from hypar_opt.step.states import copies
+from hypar_opt.step.uneven import split_sizes, stretched, stretches_of
 from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.costs.sides import Share
-    from hypar_opt.costs.states import Indices, States
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.integers import Integers
+    from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
 

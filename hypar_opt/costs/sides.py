@@ -28,14 +28,14 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.longest_parts import split_sizes
 from hypar_opt.costs.reading_factors import conversions_of
-from hypar_opt.costs.readings import READINGS, Phase
-from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.hierarchy import parts_by_share, rounded_share
+from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED, WHOLE
 from hypar_opt.sharding.repetitions import exchanges_of
+from hypar_opt.step.readings import READINGS, Phase
+from hypar_opt.step.uneven import split_sizes
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.parallelism import OF_EQUAL_PARTS, SIDES
 from hypar_opt.workload.repeats import ONCE
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.costs.compute import Work
-    from hypar_opt.costs.states import Indices, States
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
 Parts = tuple[int, ...]

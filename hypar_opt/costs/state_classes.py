@@ -27,17 +27,17 @@ from hypar_opt.costs.alignments import (
 from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
 from hypar_opt.costs.known_charges import KnownCharges
 from hypar_opt.costs.state_tables import choices_by_level, in_mixed_radix
-from hypar_opt.costs.states import added_up
-from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.costs.weights import unlike
 from hypar_opt.deadline import NEVER
+from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.sharding.weights import replicated
+from hypar_opt.step.states import added_up
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
     from hypar_opt.costs.state_tables import State
-    from hypar_opt.costs.states import Indices
     from hypar_opt.deadline import Deadline
+    from hypar_opt.step.states import Indices
     from hypar_opt.workload.tensors import Workload
 
 _LARGEST_ARRAY = 2**22

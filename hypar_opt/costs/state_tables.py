@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 
 from hypar_opt.costs.base import CostModel
 from hypar_opt.costs.kinds import kinds_of_boundaries
-from hypar_opt.costs.states import Indices, added_up, every_state
-from hypar_opt.costs.table import CostTable, Integers, exact_dtype
+from hypar_opt.costs.table import CostTable
 from hypar_opt.costs.weights import with_penalties
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
+from hypar_opt.integers import Integers, exact_dtype
+from hypar_opt.step.states import Indices, added_up, every_state
 from hypar_opt.workload.parallelism import on_all_sides
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.table import CostTable, Integers, are_chains, exact_dtype, side_by_side
+from hypar_opt.costs.table import CostTable, are_chains, side_by_side
+from hypar_opt.integers import Integers, exact_dtype
 
 
 @dataclass(frozen=True)

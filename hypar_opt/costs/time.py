@@ -15,12 +15,12 @@ from hypar_opt.costs.buckets import LatencyShares, buckets_of, half_shared, late
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.joined_levels import by_stage, joined, reductions_in
 from hypar_opt.costs.kernels import work_of
-from hypar_opt.costs.longest_parts import sizes_at_ends, split_sizes, uneven_boundaries
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of
-from hypar_opt.costs.states import levels_of, of_rows, shape_of
 from hypar_opt.hardware.links import BisectionLink
 from hypar_opt.sharding.passes import Phase
+from hypar_opt.step.states import levels_of, of_rows, shape_of
+from hypar_opt.step.uneven import sizes_at_ends, split_sizes, uneven_boundaries
 from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import ONCE
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from hypar_opt.costs.device_load import PricedLoad
     from hypar_opt.costs.joined_levels import Levels, Places
     from hypar_opt.costs.shared_nodes import Rows
-    from hypar_opt.costs.states import Indices, States
-    from hypar_opt.costs.table import Integers
     from hypar_opt.hierarchy import SplitRule
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
 

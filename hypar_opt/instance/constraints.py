@@ -21,16 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.compute import memory_load
-from hypar_opt.costs.states import parts_of
-from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument, worded
 from hypar_opt.instance.least_loads import LeastLoads, Parts, axes_of, every_split, one_more
 from hypar_opt.instance.part_memory import NO_LEVELS, PartMemory, with_memory_penalties
 from hypar_opt.instance.pins import Pin
+from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.sharding.weights import with_users
 from hypar_opt.solvers.feasibility import trivially_infeasible
+from hypar_opt.step.states import parts_of
 from hypar_opt.workload.contiguous import are_first, check_contiguous, may_go_on
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, on_all_sides
 from hypar_opt.workload.splitting import may_split_tensors

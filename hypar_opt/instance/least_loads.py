@@ -26,8 +26,8 @@ from hypar_opt.workload.parallelism import OF_IMAGES, SIDES
 from hypar_opt.workload.splitting import may_split, spatial_columns
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.table import Integers
     from hypar_opt.hierarchy import SplitRule
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.tensors import Workload

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.group_memory import loads_of_parts, memory_of_parts
-from hypar_opt.costs.table import exact_dtype
 from hypar_opt.errors import HyparError, InfeasibleError, argument
+from hypar_opt.integers import exact_dtype
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.table import CostTable, Integers
+    from hypar_opt.costs.table import CostTable
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
 

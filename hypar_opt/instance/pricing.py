@@ -15,9 +15,9 @@ import numpy as np
 from hypar_opt.costs.base import CostModel
 from hypar_opt.costs.on_array import ArrayCost
 from hypar_opt.costs.shared_nodes import Rows, Tensors, rows_with_shared
-from hypar_opt.costs.table import exact_dtype
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.instance.instance import Instance
+from hypar_opt.integers import exact_dtype
 from hypar_opt.plan.costs import Baselines, Cost, Ratios, json_number
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.schemas import SCHEMA
@@ -31,8 +31,9 @@ from hypar_opt.workload.operators.words import choices_of
 from hypar_opt.workload.parallelism import PAPERS_CHOICES
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.table import CostTable, Integers
+    from hypar_opt.costs.table import CostTable
     from hypar_opt.hierarchy import SplitRule
+    from hypar_opt.integers import Integers
     from hypar_opt.workload.tensors import Workload
 
 

@@ -342,7 +342,7 @@ class Problem(ProblemFields):
 
     ``cost`` is the objective: ``bytes``, or ``time`` or ``energy`` on an array. ``reading`` is
     the communication model that counts the bytes: ``text``, ``tables``, ``figures``,
-    ``executed`` or ``joined``, as ``hypar_opt.costs.readings`` says.
+    ``executed`` or ``joined``, as ``hypar_opt.step.readings`` says.
     """
 
     cost: str = "bytes"

@@ -19,8 +19,8 @@ from hypar_opt.instance.pins import Pin
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
-    from hypar_opt.costs.table import Integers
     from hypar_opt.instance.instance import Instance
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
 

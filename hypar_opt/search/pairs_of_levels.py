@@ -19,13 +19,14 @@ import numpy as np
 
 from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
 from hypar_opt.costs.state_tables import choices_by_level
-from hypar_opt.costs.states import added_up
-from hypar_opt.costs.table import CostTable, Integers, exact_dtype
+from hypar_opt.costs.table import CostTable
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.costs.weights import with_penalties
 from hypar_opt.errors import NoAnswerError, RefusedError
+from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.search.local_search import descent, free_levels
 from hypar_opt.solvers.elimination.solve import solve
+from hypar_opt.step.states import added_up
 from hypar_opt.workload.contiguous import orders_of
 
 if TYPE_CHECKING:

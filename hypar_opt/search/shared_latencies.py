@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from hypar_opt.costs.buckets import Buckets
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.costs.state_classes import ClassTable
-    from hypar_opt.costs.states import Indices
-    from hypar_opt.costs.table import Integers
     from hypar_opt.costs.time import TimeCost
     from hypar_opt.deadline import Deadline
     from hypar_opt.instance.instance import Instance
+    from hypar_opt.integers import Integers
+    from hypar_opt.step.states import Indices
 
 Reduction = tuple[int, int]
 """The number of a bucket, and that of a kind of sets of levels that it may be reduced over."""

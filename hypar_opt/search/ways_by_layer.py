@@ -23,7 +23,6 @@ from hypar_opt.costs.device_load import PartLoad, held_while_running, load_of_te
 from hypar_opt.costs.known_charges import KnownCharges
 from hypar_opt.costs.saved_tensors import errors_at_once, saved_tensors
 from hypar_opt.costs.state_classes import ClassTable, classed
-from hypar_opt.costs.states import added_up
 from hypar_opt.costs.ways_of_nodes import Amount, WaysOfNodes, by_state, coupled
 from hypar_opt.instance.least_loads import every_split
 from hypar_opt.search.left_columns import Chosen, Column, Columns, Picked, order_of_nodes
@@ -31,6 +30,7 @@ from hypar_opt.search.open_ways import OpenWays, spread, updates_take_time
 from hypar_opt.search.way_of_training import WayOfTraining
 from hypar_opt.solvers.elimination.classes import columns_at_most
 from hypar_opt.solvers.loaded_graph import edges_between
+from hypar_opt.step.states import added_up
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import RECOMPUTED
 from hypar_opt.workload.recomputation import segments
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.saved_tensors import SavedTensor
     from hypar_opt.costs.shared_nodes import Rows
-    from hypar_opt.costs.states import Indices, States
-    from hypar_opt.costs.table import Integers
     from hypar_opt.deadline import Deadline
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.training import Training
     from hypar_opt.search.result import SearchRequest
+    from hypar_opt.step.states import Indices, States
 
 _COUNTED = 2**17
 """The most states of all nodes whose least tensors are asked for."""

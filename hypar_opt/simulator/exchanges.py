@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hypar_opt.costs.sides import Parts, Share, SideBytes
-from hypar_opt.costs.states import of_rows
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.tasks import ExchangeKind
+from hypar_opt.step.states import of_rows
 
 if TYPE_CHECKING:
     from hypar_opt.costs.communication import CommunicationCost
     from hypar_opt.costs.shared_nodes import Rows
-    from hypar_opt.costs.states import Indices
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.integers import Integers
     from hypar_opt.sharding.program import Program
+    from hypar_opt.step.states import Indices
     from hypar_opt.workload.tensors import Workload
 
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from hypar_opt.costs.compute import layer_macs, local_words, memory_load
 from hypar_opt.costs.energy import WORD_BYTES
-from hypar_opt.costs.states import of_rows, parts_of
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.simulator.bounds import critical_path, in_sequence, lower_bound
 from hypar_opt.simulator.memory import memory_of
@@ -28,6 +27,7 @@ from hypar_opt.simulator.run import Measurements, run, seconds_of
 from hypar_opt.simulator.spans import trace_of
 from hypar_opt.simulator.step import launching, phases_of, program, repeats_on
 from hypar_opt.simulator.tasks import ExchangeTask, Task, of_one_micro_batch
+from hypar_opt.step.states import of_rows, parts_of
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows

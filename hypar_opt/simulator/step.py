@@ -16,7 +16,6 @@ from hypar_opt.costs.kernels import KernelWork, launches_of, work_of
 from hypar_opt.costs.physical import Pairs, Rings
 from hypar_opt.costs.side_work import side_work
 from hypar_opt.costs.sides import Share, check_of_groups
-from hypar_opt.costs.states import copies, of_rows
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
@@ -30,6 +29,7 @@ from hypar_opt.simulator.exchanges import (
 )
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.schedule import Schedule
+from hypar_opt.step.states import copies, of_rows
 from hypar_opt.workload.early_stop import needed_again
 from hypar_opt.workload.operators.kernels import Fused
 

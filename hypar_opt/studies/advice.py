@@ -7,7 +7,6 @@ from typing import Any
 
 from hypar_opt.checked import checked
 from hypar_opt.costs.base import CostModel
-from hypar_opt.costs.readings import READINGS
 from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, Sentence, argument
 from hypar_opt.instance.instance import Instance
@@ -20,6 +19,7 @@ from hypar_opt.search import check_result
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.baselines import BASELINES
+from hypar_opt.step.readings import READINGS
 from hypar_opt.studies.memory import memory
 from hypar_opt.units import format_bytes
 

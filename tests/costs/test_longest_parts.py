@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.longest_parts import stretched, stretches_of
 from hypar_opt.costs.state_tables import expanded, states_of
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.documents.document import validate
@@ -22,6 +21,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.reference.plan_graph import longest_parts, of_longest
 from hypar_opt.sharding.passes import TRAINING
 from hypar_opt.sharding.program import Program
+from hypar_opt.step.uneven import stretched, stretches_of
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.parallelism import CHOICES
 from tests.hardware.cubes import cubes

@@ -18,7 +18,6 @@ from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
 from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.physical import finest, rounded, rounded_half_even
-from hypar_opt.costs.readings import INFERENCE, TRAINING
 from hypar_opt.documents.document import validate
 from hypar_opt.errors import InputError, RefusedError
 from hypar_opt.hardware.accelerator import Accelerator
@@ -26,6 +25,7 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.arguments import problem_of
+from hypar_opt.step.readings import INFERENCE, TRAINING
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.units import PREFIXES
 from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES

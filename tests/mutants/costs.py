@@ -89,14 +89,14 @@ COSTS = (
     ),
     Mutant(
         "the mean part of an uneven axis is the longest",
-        "costs/longest_parts",
+        "step/uneven",
         "(own, -(-divided // below) * parts)",
         "(own, own)",
         ("costs/test_time",),
     ),
     Mutant(
         "parts of unequal groups are the longest of equal ones",
-        "costs/longest_parts",
+        "step/uneven",
         "(own, -(-divided // below) * parts)",
         "(own, -(-own // parts) * parts)",
         ("costs/test_whole_indices",),

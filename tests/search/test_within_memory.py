@@ -15,7 +15,6 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.costs.device_load import WeightBytes, device_load
-from hypar_opt.costs.states import of_rows
 from hypar_opt.deadline import NEVER as NO_LIMIT
 from hypar_opt.documents.document import validate
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError
@@ -38,6 +37,7 @@ from hypar_opt.solvers.elimination import order
 from hypar_opt.solvers.elimination.buckets import PairwiseCharges, eliminate
 from hypar_opt.solvers.elimination.optima import rows_at_most
 from hypar_opt.solvers.elimination.order import elimination_order
+from hypar_opt.step.states import of_rows
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.costs.readings import READINGS
 from hypar_opt.hardware import arrays
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.plan_file import repriced
+from hypar_opt.step.readings import READINGS
 from hypar_opt.studies.advice import (
     as_executed,
     better_reading,

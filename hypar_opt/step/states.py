@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.table import Integers, exact_dtype
+from hypar_opt.integers import Integers, exact_dtype
 
 if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy

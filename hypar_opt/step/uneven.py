@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.states import copies_of
-from hypar_opt.costs.table import exact_dtype
+from hypar_opt.integers import exact_dtype
+from hypar_opt.step.states import copies_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.states import States
-    from hypar_opt.costs.table import Integers
     from hypar_opt.hierarchy import Hierarchy, SplitRule
+    from hypar_opt.integers import Integers
+    from hypar_opt.step.states import States
     from hypar_opt.workload.tensors import Workload
 
 Stretches = Sequence[tuple["NDArray[np.int64]", "NDArray[np.int64]"]]
