@@ -203,6 +203,6 @@ def reductions_in(
         own = (workload.repeats.splits(count, level, *words) for level in range(levels))
         joins = np.array([*own], bool).reshape(levels, count)
         if joins.any() or not levels:
-            halves = workload.repeats.halves_where(workload.users, words[0])
+            halves = workload.repeats.halves(workload.users, words[0])
             topmost = halves if words[0] in IN_HALVES else once
             yield Reductions(None if joins.all() else joins, topmost, halves, number)
