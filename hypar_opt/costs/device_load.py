@@ -13,7 +13,7 @@ import numpy as np
 
 from hypar_opt.costs.saved_tensors import SavedTensor, saved_tensors
 from hypar_opt.hardware.accelerator import SINGLE, state_bytes
-from hypar_opt.integers import exact_dtype
+from hypar_opt.integers import exact_dtype, scale
 from hypar_opt.step.states import added_up, copies
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BATCH, REPLICATING
@@ -306,10 +306,7 @@ def _at_all_levels(lacks: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 def at_price(held: Integers, price: Fraction) -> Integers:
     """Return the charges of bytes, each at a price, rounded down."""
-    per, of = price.as_integer_ratio()
-    dtype = exact_dtype(max(per, 1) * max(int(held.max(initial=0)), of))
-    charged: Integers = held.astype(dtype) * per // of
-    return charged
+    return scale(held, *price.as_integer_ratio(), "down")
 
 
 @dataclass(frozen=True, eq=False)

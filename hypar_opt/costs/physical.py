@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.errors import ARRAY, HyparError, argument
-from hypar_opt.integers import exact_dtype
+from hypar_opt.integers import exact_dtype, scale
 from hypar_opt.units import PREFIXES
 
 if TYPE_CHECKING:
@@ -175,10 +175,7 @@ def rounded(
         if not isinstance(messages, int):
             messages = messages.astype(dtype)
         exact = exact + (amounts > 0).astype(dtype) * (per_message * messages)
-    # floor(x + 1/2). Python's round() would round half to even, unlike the second derivation,
-    # `hypar_opt.proofs.reference.physical.nearest`, which has to give the same integers.
-    integers: Integers = (2 * exact + denominator) // (2 * denominator)
-    return integers
+    return scale(exact, 1, denominator)
 
 
 def rounded_half_even(amounts: Integers, rate: Fraction) -> Integers:
