@@ -204,11 +204,12 @@ class StepRules:
                 here = self._repeats.splits(len(self.workload.nodes), level, word)
                 if not here.any():
                     continue
-                moved = both if here.all() else both * here[nodes]
-                yield from self._of_gradient(word, level, moved, nodes)
+                often = here[nodes].astype(np.int64)
+                moved = both if here.all() else both * often
+                yield from self._of_gradient(word, level, moved, nodes, often)
 
     def _of_gradient(
-        self, word: str, level: int, both: Integers, nodes: Indices
+        self, word: str, level: int, both: Integers, nodes: Indices, often: Integers
     ) -> Iterator[Collective]:
         """Yield an all-reduce of gradients at a level, or its halves, by what is split there."""
         repeats, phase = self._repeats, Phase.GRADIENT
@@ -216,9 +217,11 @@ class StepRules:
         users = np.array(self.workload.users)[nodes]
         for own in ZERO_STAGES[word]:
             kind, tensor = StepKind(own.kind), "weights" if own.weights else "gradient"
+            each = own.share(both) * repeats.elements(own)
             times = repeats.times(own, users)
-            moved = own.share(both) * repeats.elements(own) * times
-            yield Collective(phase, kind, tensor, level, moved, times, own.halves, group)
+            yield Collective(
+                *(phase, kind, tensor, level, each * times, often * times, own.halves, group)
+            )
 
     @cached_property
     def _gradient(self) -> Reduced:
@@ -267,6 +270,11 @@ class StepRules:
                         times = exchanges_of(self.workload, phase)[nodes]
                         moved = stretched(each * times, uneven)
                         yield Collective(phase, StepKind.HALO, "halo", level, moved, times)
+
+    @property
+    def has_borders(self) -> bool:
+        """Whether any layer's parts may exchange rows or columns of images."""
+        return self._halos is not None
 
     @cached_property
     def _halos(self) -> Integers | None:
@@ -319,7 +327,7 @@ class StepRules:
         ]
         for kind, repeated in ((StepKind.ALL_TO_ALL, exchanged), (StepKind.ALL_GATHER, gathered)):
             for level, (pair, copies) in enumerate(zip(pairs, repeated, strict=True)):
-                tables = self._conversions(self.hierarchy.sizes[level])[kind]
+                tables = self.conversions(self.hierarchy.sizes[level])[kind]
                 moved = [table.reshape(-1)[pair] for table in tables]
                 if not any(own.any() for own in moved):
                     continue
@@ -351,17 +359,14 @@ class StepRules:
     def _times(self) -> dict[Phase, Integers]:
         """How often a step moves each boundary's tensor, and its error."""
         targets = self.workload.ends[:, 1]
-        times = {phase: exchanges_of(self.workload, phase)[targets] for phase in self._ways}
-        if Phase.BACKWARD in times:
-            times[Phase.BACKWARD] = times[Phase.BACKWARD] * self.workload.has_error
-        return times
+        return {phase: exchanges_of(self.workload, phase)[targets] for phase in self._ways}
 
     @cached_property
     def _passes(self) -> Flags | None:
         """The boundaries that may pass on partial sums; None if none may."""
         return passes_addends(self.workload) if takes_addends(self.workload) else None
 
-    def _conversions(self, parts: int) -> dict[StepKind, list[Integers]]:
+    def conversions(self, parts: int) -> dict[StepKind, list[Integers]]:
         """Return what boundaries move across a level by pairs of choices: forward, and backward.
 
         Of tensors that targets read split, and of those that they read whole.
@@ -552,7 +557,7 @@ def _for_each(ways: Sequence[Phase], moved: Sequence[Integers]) -> Sequence[Inte
 def _conversions(
     workload: Workload, reading: Reading, parts: int, dtype: type[np.int64 | np.object_]
 ) -> dict[StepKind, list[Integers]]:
-    """Return what boundaries move by pairs of choices; see `StepRules._conversions`.
+    """Return what boundaries move by pairs of choices; see `StepRules.conversions`.
 
     Boundaries from shared weights move nothing: weights are stored as their users split them.
     """
@@ -567,6 +572,7 @@ def _conversions(
             both = reading.conversion(names[written], names[read], parts, tensors)
             moved[0, written, read], moved[1, written, read] = both
     moved[..., workload.is_weight_boundary] = 0
+    moved[1][..., ~workload.has_error] = 0
     writes, reads = layouts.output[:, sources], layouts.inputs[workload.operand, :, targets]
     index = writes.T[:, :, None], reads[:, None, :], np.arange(shape[-1])[:, None, None]
     whole = (reads == 0)[:, None, :]
