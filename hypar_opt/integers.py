@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
@@ -18,33 +19,35 @@ def exact_dtype(largest: int) -> type[np.int64 | np.object_]:
 
 def scale(
     amounts: Integers,
-    numerator: Integers | int,
-    denominator: Integers | int = 1,
+    ratio: Fraction | tuple[Integers, Integers],
     rounding: Literal["half up", "up", "down"] = "half up",
 ) -> Integers:
-    """Return ``amounts * numerator / denominator``, computed exactly and rounded to integers.
+    """Return ``amounts * ratio``, computed exactly and rounded to integers.
 
     Parameters
     ----------
-    amounts
-        From 0.
-    numerator, denominator
-        Of one ratio for all, or of one for each amount.
+    ratio
+        Of all amounts; or the numerators and denominators of each one's.
 
     Returns
     -------
     Integers
         int64 if it holds all that is computed.
     """
-    most, over, under = (int(np.max(own, initial=0)) for own in (amounts, numerator, denominator))
+    over, under = ratio.as_integer_ratio() if isinstance(ratio, Fraction) else ratio
+    most, above, below = (
+        max(int(np.max(own, initial=0)), -int(np.min(own, initial=0)))
+        for own in (amounts, over, under)
+    )
     factor = 2 if rounding == "half up" else 1
-    dtype = exact_dtype(factor * (max(most, 1) * max(over, 1) + under))
-    if dtype != amounts.dtype == np.int64 and most > under:
+    dtype = exact_dtype(factor * (max(most, 1) * max(above, 1) + below))
+    if dtype != amounts.dtype == np.int64 and most > below:
         # Whole multiples apart, so that no product is much larger than the result.
-        whole = amounts // denominator
-        rest = scale(amounts - whole * denominator, numerator, denominator, rounding)
-        dtype = exact_dtype((most // int(np.min(denominator, initial=under)) + 1) * over + 1)
-        return np.asarray(whole.astype(dtype) * numerator + rest)
-    exact, of = (np.asarray(own, dtype) for own in (amounts, denominator))
+        whole = amounts // under
+        rest = scale(amounts - whole * under, ratio, rounding)
+        least = int(np.min(under, initial=below))
+        dtype = exact_dtype((most // least + 2) * above + 1)
+        return np.asarray(whole.astype(dtype) * over + rest)
+    exact, of = (np.asarray(own, dtype) for own in (amounts, under))
     more = {"half up": of, "up": of - 1, "down": 0}[rounding]
-    return np.asarray((factor * exact * numerator + more) // (factor * of))
+    return np.asarray((factor * exact * over + more) // (factor * of))

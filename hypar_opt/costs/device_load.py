@@ -306,7 +306,7 @@ def _at_all_levels(lacks: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 def at_price(held: Integers, price: Fraction) -> Integers:
     """Return the charges of bytes, each at a price, rounded down."""
-    return scale(held, *price.as_integer_ratio(), "down")
+    return scale(held, price, "down")
 
 
 @dataclass(frozen=True, eq=False)

@@ -66,7 +66,7 @@ def stretched(amounts: Integers, stretches: Stretches, *, down: bool = False) ->
     """Return amounts of tensors as if all parts were like the longest, rounded up, or down."""
     scaled = amounts
     for size, longest in stretches:
-        scaled = scale(scaled, longest, size, "down" if down else "up")
+        scaled = scale(scaled, (longest, size), "down" if down else "up")
     return scaled.astype(amounts.dtype, copy=False)
 
 
