@@ -388,7 +388,7 @@ def _reductions(
     for number, words in enumerate(COLLECTIVES):
         joins = [workload.repeats.splits(count, level, *words) for level in range(len(moved))]
         if any(own.any() for own in joins):
-            halves = workload.repeats.halves_where(workload.users, words[0])
+            halves = workload.repeats.halves(workload.users, words[0])
             topmost = halves if words[0] in IN_HALVES else np.ones_like(halves)
             rows = [row * own[nodes] for row, own in zip(moved, joins, strict=True)]
             yield Reduction(rows, topmost[nodes], halves[nodes], number)

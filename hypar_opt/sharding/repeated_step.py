@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import TYPE_CHECKING
 
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import TRAINING, Phase
 from hypar_opt.sharding.repetitions import exchanges_of
-from hypar_opt.workload.repeats import IN_HALVES
+from hypar_opt.workload.repeats import ZERO_STAGES
 
 if TYPE_CHECKING:
     from hypar_opt.sharding.program import Exchange, Program
@@ -34,17 +35,12 @@ def exchanges_of_step(program: Program, phases: Sequence[Phase] = TRAINING) -> I
 def _of_gradient(program: Program, all_reduce: Exchange) -> Iterator[Exchange]:
     """Yield what an all-reduce of a gradient is, given what data parallelism shards."""
     repeats, node = program.workload.repeats, all_reduce.node
-    shard = repeats.shard(node, all_reduce.level)
-    if shard == "none":
-        yield all_reduce._replace(elements=repeats.reduced * all_reduce.elements)
-        return
-    half, each = all_reduce.elements // 2, repeats.micro_batches
-    scattered = repeats.reduced * (each * half if shard in IN_HALVES else half)
-    yield all_reduce._replace(kind=StepKind.REDUCE_SCATTER, elements=scattered)
-    gathered = all_reduce._replace(kind=StepKind.ALL_GATHER, weights=True)
-    if shard != "weights":
-        yield gathered._replace(elements=half)
-        return
-    for user in program.workload.weight_users.get(node, (node,)):
-        for phase in (Phase.FORWARD, Phase.BACKWARD):
-            yield gathered._replace(phase=phase, node=user, elements=each * half)
+    for one in ZERO_STAGES[repeats.shard(node, all_reduce.level)]:
+        moved = one.share(all_reduce.elements) * repeats.elements(one)
+        moved *= repeats.micro_batches if one.each_micro_batch else 1
+        exchange = all_reduce._replace(kind=StepKind(one.kind), weights=one.weights, elements=moved)
+        if not one.passes:
+            yield exchange
+        users = program.workload.weight_users.get(node, (node,))
+        for user, phase in product(users, map(Phase, one.passes)):
+            yield exchange._replace(phase=phase, node=user)

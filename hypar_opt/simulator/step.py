@@ -17,7 +17,6 @@ from hypar_opt.costs.physical import Pairs, Rings
 from hypar_opt.costs.side_work import side_work
 from hypar_opt.costs.sides import Share, check_of_groups
 from hypar_opt.errors import HyparError, argument
-from hypar_opt.hardware import arrays
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.sharding.program import Program
@@ -218,7 +217,7 @@ def _of_parts(seconds: Sequence[Sequence[Fraction]]) -> list[float] | list[OfPar
 
 def _longest(array: Array, options: RunOptions) -> bool:
     """Return whether layers and exchanges take as long as those of the longest part."""
-    return not arrays.is_papers(array) and not options.exact_shares
+    return array.step_model.by_largest_shard and not options.exact_shares
 
 
 def _updates(

@@ -41,7 +41,7 @@ from hypar_opt.workload.layer_tensors import Extent
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BY_COLUMN, BY_ROW, COLUMNS, PARTIAL, ROWS
 from hypar_opt.workload.parallelism import SHARDED
-from hypar_opt.workload.repeats import COLLECTIVES
+from hypar_opt.workload.repeats import COLLECTIVES, ZERO_STAGES
 from hypar_opt.workload.splitting import spatial_columns
 
 if TYPE_CHECKING:
@@ -214,20 +214,14 @@ class StepRules:
         """Yield an all-reduce of gradients at a level, or its halves, by what is split there."""
         repeats, phase = self._repeats, Phase.GRADIENT
         group = next(n for n, words in enumerate(COLLECTIVES) if word in words)
-        if word == SHARDED[0]:
-            moved = repeats.reduced * both
-            yield Collective(phase, StepKind.ALL_REDUCE, "gradient", level, moved, often, 2, group)
-            return
-        scattered = 1 if word == "state" else repeats.micro_batches
-        gathered: Amount = 1
-        if word == "weights":
-            gathered = 2 * repeats.micro_batches * np.array(self.workload.users)[nodes]
-        half = both // 2
-        for kind, tensor, each, times in (
-            (StepKind.REDUCE_SCATTER, "gradient", repeats.reduced * half, scattered),
-            (StepKind.ALL_GATHER, "weights", half, gathered),
-        ):
-            yield Collective(phase, kind, tensor, level, each * times, often * times, group=group)
+        users = np.array(self.workload.users)[nodes]
+        for own in ZERO_STAGES[word]:
+            kind, tensor = StepKind(own.kind), "weights" if own.weights else "gradient"
+            each = own.share(both) * repeats.elements(own)
+            times = repeats.times(own, users)
+            yield Collective(
+                *(phase, kind, tensor, level, each * times, often * times, own.halves, group)
+            )
 
     @cached_property
     def _gradient(self) -> PartialSums:
