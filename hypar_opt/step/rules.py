@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -94,6 +94,9 @@ class StepRules:
     longest
         Whether amounts are as if all parts sent and received as much as the longest, where axes
         are divided unevenly: of states over all levels. Otherwise they are what moves.
+    unequal
+        Whether parts of H1 are unequal: then operations say what H1 splits, for
+        `hypar_opt.step.shares`.
     """
 
     def __init__(
@@ -104,9 +107,10 @@ class StepRules:
         phases: tuple[Phase, ...] = TRAINING,
         *,
         longest: bool = False,
+        unequal: bool = False,
     ) -> None:
         self.workload, self.hierarchy, self.phases = workload, hierarchy, phases
-        self.reading, self.longest = READINGS[reading], longest
+        self.reading, self.longest, self.unequal = READINGS[reading], longest, unequal
         self._layouts, self._repeats = workload.layouts, workload.repeats
         self._choices = len(workload.choices)
 
@@ -117,9 +121,10 @@ class StepRules:
         choices = [*level_choices(states)]
         for tensor in self._reduced:
             passes = tensor.passes if isinstance(tensor.passes, int) else tensor.passes[nodes]
+            top = self._at_h1(tensor, nodes, choices)
             for level, quarters in self._sums(tensor, nodes, choices):
                 own = tensor.phase, tensor.kind, tensor.tensor, level, quarters
-                yield Collective(*own, tensor.times[nodes], passes)
+                yield Collective(*own, tensor.times[nodes], passes, at_h1=top)
         if Phase.GRADIENT in self.phases:
             yield from self._gradients(nodes, choices)
         yield from self._borders(nodes, choices)
@@ -165,7 +170,9 @@ class StepRules:
                 if phase in self.phases and lacks.any() and quarters.any():
                     again = repeated if repeated is not None and repeated.any() else None
                     amounts = (quarters * times).astype(self._dtype)
-                    every.append(PartialSums(phase, kind_, name, lacks, again, amounts, times, passes))
+                    every.append(
+                        PartialSums(phase, kind_, name, lacks, again, amounts, times, passes)
+                    )
         return every
 
     def _sums(
@@ -197,8 +204,19 @@ class StepRules:
                 copies = copies * np.where(own, parts, 1)
         return copies
 
+    def _at_h1(
+        self, tensor: PartialSums, nodes: Indices, choices: Sequence[Indices]
+    ) -> tuple[tuple[str, ...], Indices, Indices] | None:
+        """Return the layouts in which unequal parts have what nodes reduce; whole where copied."""
+        if not (self.unequal and choices):
+            return None
+        output = self._layouts.output[choices[0], nodes]
+        layout = np.where(tensor.lacks[choices[0], nodes], 0, output)
+        return self._layouts.names, layout, layout
+
     def _gradients(self, nodes: Indices, choices: Sequence[Indices]) -> Iterator[Collective]:
         """Yield the all-reduces of nodes' gradients, or ZeRO's halves of them."""
+        top = self._at_h1(self._gradient, nodes, choices)
         for level, both in self._sums(self._gradient, nodes, choices):
             for word in SHARDED:
                 here = self._repeats.splits(len(self.workload.nodes), level, word)
@@ -206,7 +224,8 @@ class StepRules:
                     continue
                 often = here[nodes].astype(np.int64)
                 moved = both if here.all() else both * often
-                yield from self._of_gradient(word, level, moved, nodes, often)
+                for half in self._of_gradient(word, level, moved, nodes, often):
+                    yield half._replace(at_h1=top)
 
     def _of_gradient(
         self, word: str, level: int, both: Integers, nodes: Indices, often: Integers
@@ -320,6 +339,12 @@ class StepRules:
         ]
         exchanged, gathered = self._repeated(pairs)
         joined = self._joined(boundaries, written, read) if self.reading.joins_levels else None
+        at_h1 = None
+        if self.unequal and pairs:
+            workload, layouts = self.workload, self._layouts
+            source, target = (workload.ends[boundaries, end] for end in (0, 1))
+            read_by = workload.operand[boundaries], read[0], target
+            at_h1 = layouts.names, layouts.output[written[0], source], layouts.inputs[read_by]
         uneven = [
             stretches_of(axes[:, boundaries], [own[None] for own in made], self.hierarchy)
             for axes, made in zip(sizes_at_ends(self.workload), (written, read), strict=True)
@@ -327,13 +352,15 @@ class StepRules:
         ]
         for kind, repeated in ((StepKind.ALL_TO_ALL, exchanged), (StepKind.ALL_GATHER, gathered)):
             for level, (pair, copies) in enumerate(zip(pairs, repeated, strict=True)):
-                tables = self.conversions(self.hierarchy.sizes[level])[kind]
+                whole = self.unequal and not level
+                tables = self._conversions(0 if whole else self.hierarchy.sizes[level])[kind]
                 moved = [table.reshape(-1)[pair] for table in tables]
                 if not any(own.any() for own in moved):
                     continue
                 messages: Amount = 1
+                group: Amount = 0
                 if joined is not None and kind is StepKind.ALL_TO_ALL:
-                    above, messages = joined[level]
+                    above, messages, group = joined[level]
                     # What crosses a joined level has not crossed one above: no remainder.
                     moved = [own // above for own in moved]
                 moved = [own * copies for own in moved]
@@ -348,7 +375,7 @@ class StepRules:
                         # of what is read.
                         quarters = np.maximum(*(stretched(quarters, end) for end in uneven))
                     own = phase, step, "input", level, quarters, times
-                    yield Collective(*own, messages=messages)
+                    yield Collective(*own, group=group, messages=messages, at_h1=at_h1)
 
     @cached_property
     def _ways(self) -> tuple[Phase, ...]:
@@ -366,10 +393,11 @@ class StepRules:
         """The boundaries that may pass on partial sums; None if none may."""
         return passes_addends(self.workload) if takes_addends(self.workload) else None
 
-    def conversions(self, parts: int) -> dict[StepKind, list[Integers]]:
+    def _conversions(self, parts: int) -> dict[StepKind, list[Integers]]:
         """Return what boundaries move across a level by pairs of choices: forward, and backward.
 
-        Of tensors that targets read split, and of those that they read whole.
+        Of tensors that targets read split, and of those that they read whole. Between unequal
+        parts (0) it is all of the tensor, of which they receive shares.
 
         Returns
         -------
@@ -482,8 +510,8 @@ class StepRules:
 
     def _joined(
         self, boundaries: Indices, written: Sequence[Indices], read: Sequence[Indices]
-    ) -> list[tuple[Integers | int, Integers | int]]:
-        """Return what divides all-to-alls at each level, and their messages, where they are joined.
+    ) -> list[tuple[Integers, Integers, Flags]]:
+        """Return what divides all-to-alls at each level, their messages, and where they are joined.
 
         One all-to-all over several levels: those above divide what is left to cross a level, and
         those below multiply the messages. All levels together decide which axes are uneven: where
@@ -509,7 +537,7 @@ class StepRules:
             for before, own, parts in zip(above, here, self.hierarchy.sizes, strict=False)
         ]
         return [
-            (np.where(own, before, 1), np.where(own, every // upto, 1))
+            (np.where(own, before, 1), np.where(own, every // upto, 1), own)
             for own, before, upto in zip(here, above, through, strict=True)
         ]
 
@@ -548,6 +576,19 @@ class StepRules:
         return exact_dtype(most * self.workload.elements * self.workload.most_repeats)
 
 
+@lru_cache(maxsize=128)
+def rules_of(
+    workload: Workload,
+    hierarchy: Hierarchy,
+    reading: str,
+    phases: tuple[Phase, ...],
+    longest: bool = False,
+    unequal: bool = False,
+) -> StepRules:
+    """Return a workload's rules, whose tables are computed once."""
+    return StepRules(workload, hierarchy, reading, phases, longest=longest, unequal=unequal)
+
+
 def _for_each(ways: Sequence[Phase], moved: Sequence[Integers]) -> Sequence[Integers]:
     """Return what moves in each of some passes, of amounts forward and, if others, backward."""
     both = [*moved, *moved][:2]
@@ -557,7 +598,7 @@ def _for_each(ways: Sequence[Phase], moved: Sequence[Integers]) -> Sequence[Inte
 def _conversions(
     workload: Workload, reading: Reading, parts: int, dtype: type[np.int64 | np.object_]
 ) -> dict[StepKind, list[Integers]]:
-    """Return what boundaries move by pairs of choices; see `StepRules.conversions`.
+    """Return what boundaries move by pairs of choices; see `StepRules._conversions`.
 
     Boundaries from shared weights move nothing: weights are stored as their users split them.
     """
@@ -568,7 +609,9 @@ def _conversions(
     shape = len(names), len(names), len(workload.boundaries)
     moved = np.zeros((2, *shape), dtype)
     for written, read in itertools.product(range(len(names)), repeat=2):
-        if written != read and names[read] != PARTIAL:  # addends are padded: nothing moves
+        if not parts:
+            moved[:, written, read] = 4 * tensors.elements
+        elif written != read and names[read] != PARTIAL:  # addends are padded: nothing moves
             both = reading.conversion(names[written], names[read], parts, tensors)
             moved[0, written, read], moved[1, written, read] = both
     moved[..., workload.is_weight_boundary] = 0
