@@ -337,7 +337,7 @@ class StepRules:
             (boundaries * self._choices + own) * self._choices + to
             for own, to in zip(written, read, strict=True)
         ]
-        exchanged, gathered = self._repeated(pairs)
+        exchanged, gathered = self._repeated(boundaries, read, pairs)
         joined = self._joined(boundaries, written, read) if self.reading.joins_levels else None
         at_h1 = None
         if self.unequal and pairs:
@@ -414,7 +414,7 @@ class StepRules:
         return {}
 
     def _repeated(
-        self, pairs: Sequence[Indices]
+        self, boundaries: Indices, read: Sequence[Indices], pairs: Sequence[Indices]
     ) -> tuple[list[Integers | int], list[Integers | int]]:
         """Return how often exchanges at each level are repeated, of what is read split and whole.
 
@@ -422,11 +422,15 @@ class StepRules:
         first: by then the levels above have gathered their parts; below, only what is stored whole
         is copied. In the paper's readings nothing is last.
         """
-        sizes = self.hierarchy.sizes
-        whole, kept, addends = (
+        sizes, workload = self.hierarchy.sizes, self.workload
+        kept, addends = (
             [table.reshape(-1)[pair] for pair in pairs] if table is not None else []
             for table in self._copied
         )
+        whole: list[Flags] = []
+        if workload.reads_whole:
+            operand, target = workload.operand[boundaries], workload.ends[boundaries, 1]
+            whole = [self._layouts.inputs[operand, own, target] == 0 for own in read]
         always = self._copies(addends)
         if not whole:
             return [always] * len(pairs), [always] * len(pairs)
@@ -449,8 +453,8 @@ class StepRules:
     def _copied(self) -> list[Flags | None]:
         """Where pairs of choices leave copies of a boundary's tensor; None where none does.
 
-        Where the target reads it whole; where it is stored whole, too; and where the target takes
-        addends, of addends or of a replica, padded. Each ``(boundaries, choices, choices)``.
+        Where it is stored whole, and read whole; and where the target takes addends, of addends or
+        of a replica, padded. Each ``(boundaries, choices, choices)``.
         """
         workload, layouts = self.workload, self._layouts
         sources, targets = workload.ends.T
@@ -460,7 +464,7 @@ class StepRules:
         takes = layouts.addends[:, targets].T[:, None, :]
         passes = (written == 1) & passes_addends(workload)[:, None, None]
         shape = len(workload.ends), self._choices, self._choices
-        flags = (whole, whole & stored, takes & (passes | stored))
+        flags = whole & stored, takes & (passes | stored)
         return [
             np.ascontiguousarray(np.broadcast_to(own, shape)) if own.any() else None
             for own in flags
