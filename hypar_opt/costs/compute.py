@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.physical import rounded_half_even
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.integers import exact_dtype
+from hypar_opt.integers import exact_dtype, scale
 from hypar_opt.sharding.repetitions import passes_of
 from hypar_opt.step.states import added_up, copies
 from hypar_opt.step.uneven import (
@@ -228,7 +227,7 @@ class Work:
         per_second: int,
         phases: Sequence[Phase],
     ) -> Integers:
-        """Return the time of nodes' passes as integers of ``1 / per_second``, rounded half to even.
+        """Return the time of nodes' passes as integers of ``1 / per_second``, rounded.
 
         Parameters
         ----------
@@ -274,7 +273,7 @@ class Work:
         """Return the two times of passes that are all alike, of which the longer counts."""
         per_second *= len(phases)
         words = added_up(self._words(workload, nodes, states))
-        loading = rounded_half_even(words, self.element_bytes * per_second / self._dram_bandwidth)
+        loading = scale(words, self.element_bytes * per_second / self._dram_bandwidth)
         each = self._seconds_of_macs(workload)
         operations = self._operations(workload, nodes, states)
         return loading, self._computing(each, operations, nodes, per_second)
@@ -299,7 +298,7 @@ class Work:
         times: Integers = np.zeros(1, np.int64)
         for seconds, number in known.items():
             rate = seconds * per_second / self.hierarchy.accelerators
-            times = np.where(numbers == number, rounded_half_even(operations, rate), times)
+            times = np.where(numbers == number, scale(operations, rate), times)
         return times
 
     def upper_bound(self, workload: Workload) -> Fraction:

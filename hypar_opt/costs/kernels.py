@@ -11,10 +11,9 @@ import numpy as np
 
 from hypar_opt.costs.compute import NO_SIZES, Work
 from hypar_opt.costs.kinds import kinds_of_nodes
-from hypar_opt.costs.physical import rounded_half_even
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware.accelerator import OPERATIONS_PER_MAC, exactly
-from hypar_opt.integers import exact_dtype
+from hypar_opt.integers import exact_dtype, scale
 from hypar_opt.sharding.layouts import TOKEN
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.repetitions import passes_of
@@ -184,12 +183,12 @@ class KernelWork(Work):
             others: Integers = (
                 own.each[nodes] * each + own.output[nodes] * output + own.of_inner[nodes] * inner
             )
-            loading = rounded_half_even(of_products, per_word)
+            loading = scale(of_products, per_word)
             computing = self._computing(own.seconds, operations, nodes, per_second)
-            launching = rounded_half_even(
+            launching = scale(
                 own.launches[nodes], (self.accelerator.launch or Fraction()) * per_second
             )
-            rest = rounded_half_even(others, per_word / 4), launching
+            rest = scale(others, per_word / 4), launching
             yield added_up([loading, *rest]), added_up([computing, *rest])
 
     def _update(
@@ -210,7 +209,7 @@ class KernelWork(Work):
             levels = np.arange(self.hierarchy.levels)[:, None, None]
             words = words // copies(lacks & (levels >= first), nodes, states, self.hierarchy)
         each = (self.accelerator.update or Fraction()) * per_second / self._dram_bandwidth
-        return rounded_half_even(words, each)
+        return scale(words, each)
 
 
 @lru_cache(maxsize=16)

@@ -11,10 +11,10 @@ from itertools import islice, pairwise
 from math import prod
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.device_load import SINGLE, WeightBytes
+from hypar_opt.costs.device_load import WeightBytes
 from hypar_opt.costs.saved_tensors import INPUT, inputs_of, saved_tensors, stored_output
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.hardware.accelerator import AcceleratorGroup
+from hypar_opt.hardware.accelerator import SINGLE, AcceleratorGroup
 from hypar_opt.hierarchy import parts_by_share
 from hypar_opt.sharding.halos import halos
 from hypar_opt.sharding.layouts import BATCH as BY_BATCH

@@ -15,12 +15,11 @@ from hypar_opt.costs.groups import check_of_groups
 from hypar_opt.costs.kernels import KernelWork, launches_of, work_of
 from hypar_opt.costs.physical import Pairs, Rings
 from hypar_opt.errors import HyparError, argument
-from hypar_opt.hardware import arrays
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.simulator.exchanges import StepExchanges, of_groups, of_plan
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.schedule import Schedule
-from hypar_opt.step.order import rules_of
+from hypar_opt.step.rules import rules_of
 from hypar_opt.step.shares import Share, WorkOfPart
 from hypar_opt.step.states import copies, of_rows
 from hypar_opt.workload.early_stop import needed_again
@@ -194,7 +193,7 @@ def _of_parts(seconds: Sequence[Sequence[Fraction]]) -> list[float] | list[OfPar
 
 def _longest(array: Array, options: RunOptions) -> bool:
     """Return whether layers and exchanges take as long as those of the longest part."""
-    return not arrays.is_papers(array) and not options.exact_shares
+    return array.step_model.by_largest_shard and not options.exact_shares
 
 
 def _updates(

@@ -41,7 +41,7 @@ from hypar_opt.workload.layer_tensors import Extent
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BY_COLUMN, BY_ROW, COLUMNS, PARTIAL, ROWS
 from hypar_opt.workload.parallelism import SHARDED
-from hypar_opt.workload.repeats import COLLECTIVES
+from hypar_opt.workload.repeats import COLLECTIVES, ZERO_STAGES
 from hypar_opt.workload.splitting import spatial_columns
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 
-class Reduced(NamedTuple):
+class PartialSums(NamedTuple):
     """A tensor that nodes reduce.
 
     Parameters
@@ -130,7 +130,7 @@ class StepRules:
         yield from self._borders(nodes, choices)
 
     @cached_property
-    def _reduced(self) -> list[Reduced]:
+    def _reduced(self) -> list[PartialSums]:
         """What passes reduce of nodes' outputs, statistics and, as the paper prints, errors."""
         workload, layouts, row = self.workload, self._layouts, self.reading
         whole = layouts.whole
@@ -170,11 +170,13 @@ class StepRules:
                 if phase in self.phases and lacks.any() and quarters.any():
                     again = repeated if repeated is not None and repeated.any() else None
                     amounts = (quarters * times).astype(self._dtype)
-                    every.append(Reduced(phase, kind_, name, lacks, again, amounts, times, passes))
+                    every.append(
+                        PartialSums(phase, kind_, name, lacks, again, amounts, times, passes)
+                    )
         return every
 
     def _sums(
-        self, tensor: Reduced, nodes: Indices, choices: Sequence[Indices]
+        self, tensor: PartialSums, nodes: Indices, choices: Sequence[Indices]
     ) -> Iterator[tuple[int, Integers]]:
         """Yield the levels at which nodes reduce a tensor, and what moves there."""
         quarters = tensor.quarters[nodes]
@@ -203,7 +205,7 @@ class StepRules:
         return copies
 
     def _at_h1(
-        self, tensor: Reduced, nodes: Indices, choices: Sequence[Indices]
+        self, tensor: PartialSums, nodes: Indices, choices: Sequence[Indices]
     ) -> tuple[tuple[str, ...], Indices, Indices] | None:
         """Return the layouts in which unequal parts have what nodes reduce; whole where copied."""
         if not (self.unequal and choices):
@@ -231,28 +233,22 @@ class StepRules:
         """Yield an all-reduce of gradients at a level, or its halves, by what is split there."""
         repeats, phase = self._repeats, Phase.GRADIENT
         group = next(n for n, words in enumerate(COLLECTIVES) if word in words)
-        if word == SHARDED[0]:
-            moved = repeats.reduced * both
-            yield Collective(phase, StepKind.ALL_REDUCE, "gradient", level, moved, often, 2, group)
-            return
-        scattered = 1 if word == "state" else repeats.micro_batches
-        gathered: Amount = 1
-        if word == "weights":
-            gathered = 2 * repeats.micro_batches * np.array(self.workload.users)[nodes]
-        half = both // 2
-        for kind, tensor, each, times in (
-            (StepKind.REDUCE_SCATTER, "gradient", repeats.reduced * half, scattered),
-            (StepKind.ALL_GATHER, "weights", half, gathered),
-        ):
-            yield Collective(phase, kind, tensor, level, each * times, often * times, group=group)
+        users = np.array(self.workload.users)[nodes]
+        for own in ZERO_STAGES[word]:
+            kind, tensor = StepKind(own.kind), "weights" if own.weights else "gradient"
+            each = own.share(both) * repeats.elements(own)
+            times = repeats.times(own, users)
+            yield Collective(
+                *(phase, kind, tensor, level, each * times, often * times, own.halves, group)
+            )
 
     @cached_property
-    def _gradient(self) -> Reduced:
+    def _gradient(self) -> PartialSums:
         stored = np.array(self.workload.stored, object)
         once = np.ones(len(stored), np.int64)
         lacks = self._layouts.weight < FIRST_SPLIT
         quarters = (self.reading.gradient * stored).astype(self._dtype)
-        return Reduced(
+        return PartialSums(
             *(Phase.GRADIENT, StepKind.ALL_REDUCE, "gradient", lacks, None, quarters, once, 2)
         )
 
@@ -341,7 +337,7 @@ class StepRules:
             (boundaries * self._choices + own) * self._choices + to
             for own, to in zip(written, read, strict=True)
         ]
-        exchanged, gathered = self._repeated(pairs)
+        exchanged, gathered = self._repeated(boundaries, read, pairs)
         joined = self._joined(boundaries, written, read) if self.reading.joins_levels else None
         split: dict[StepKind, Indices] = {}
         if self.unequal and pairs:
@@ -425,7 +421,7 @@ class StepRules:
         return {}
 
     def _repeated(
-        self, pairs: Sequence[Indices]
+        self, boundaries: Indices, read: Sequence[Indices], pairs: Sequence[Indices]
     ) -> tuple[list[Integers | int], list[Integers | int]]:
         """Return how often exchanges at each level are repeated, of what is read split and whole.
 
@@ -433,11 +429,15 @@ class StepRules:
         first: by then the levels above have gathered their parts; below, only what is stored whole
         is copied. In the paper's readings nothing is last.
         """
-        sizes = self.hierarchy.sizes
-        whole, kept, addends = (
+        sizes, workload = self.hierarchy.sizes, self.workload
+        kept, addends = (
             [table.reshape(-1)[pair] for pair in pairs] if table is not None else []
             for table in self._copied
         )
+        whole: list[Flags] = []
+        if workload.reads_whole:
+            operand, target = workload.operand[boundaries], workload.ends[boundaries, 1]
+            whole = [self._layouts.inputs[operand, own, target] == 0 for own in read]
         always = self._copies(addends)
         if not whole:
             return [always] * len(pairs), [always] * len(pairs)
@@ -460,8 +460,8 @@ class StepRules:
     def _copied(self) -> list[Flags | None]:
         """Where pairs of choices leave copies of a boundary's tensor; None where none does.
 
-        Where the target reads it whole; where it is stored whole, too; and where the target takes
-        addends, of addends or of a replica, padded. Each ``(boundaries, choices, choices)``.
+        Where it is stored whole, and read whole; and where the target takes addends, of addends or
+        of a replica, padded. Each ``(boundaries, choices, choices)``.
         """
         workload, layouts = self.workload, self._layouts
         sources, targets = workload.ends.T
@@ -471,7 +471,7 @@ class StepRules:
         takes = layouts.addends[:, targets].T[:, None, :]
         passes = (written == 1) & passes_addends(workload)[:, None, None]
         shape = len(workload.ends), self._choices, self._choices
-        flags = (whole, whole & stored, takes & (passes | stored))
+        flags = whole & stored, takes & (passes | stored)
         return [
             np.ascontiguousarray(np.broadcast_to(own, shape)) if own.any() else None
             for own in flags

@@ -160,8 +160,8 @@ COSTS = (
     Mutant(
         "new weights are gathered in the elements of gradients",
         "workload/repeats",
-        '("none", 2), ("state", 1)',
-        '("none", 2), ("state", 2)',
+        '_UPDATED = GradientCollective("all-gather", weights=True)',
+        '_UPDATED = GradientCollective("all-gather")',
         ("simulator/test_losses_and_gathers", "proofs/test_trained_plans"),
     ),
     Mutant(
