@@ -19,7 +19,7 @@ def exact_dtype(largest: int) -> type[np.int64 | np.object_]:
 
 def scale(
     amounts: Integers,
-    ratio: Fraction | tuple[Integers, Integers],
+    ratio: Fraction | tuple[Integers | int, Integers | int],
     rounding: Literal["half up", "up", "down"] = "half up",
 ) -> Integers:
     """Return ``amounts * ratio``, computed exactly and rounded to integers.
@@ -35,10 +35,7 @@ def scale(
         int64 if it holds all that is computed.
     """
     over, under = ratio.as_integer_ratio() if isinstance(ratio, Fraction) else ratio
-    most, above, below = (
-        max(int(np.max(own, initial=0)), -int(np.min(own, initial=0)))
-        for own in (amounts, over, under)
-    )
+    most, above, below = map(_magnitude, (amounts, over, under))
     factor = 2 if rounding == "half up" else 1
     dtype = exact_dtype(factor * (max(most, 1) * max(above, 1) + below))
     if dtype != amounts.dtype == np.int64 and most > below:
@@ -51,3 +48,10 @@ def scale(
     exact, of = (np.asarray(own, dtype) for own in (amounts, under))
     more = {"half up": of, "up": of - 1, "down": 0}[rounding]
     return np.asarray((factor * exact * over + more) // (factor * of))
+
+
+def _magnitude(amounts: Integers | int) -> int:
+    """Return the largest absolute value of some amounts."""
+    if isinstance(amounts, int):
+        return abs(amounts)
+    return max(int(amounts.max(initial=0)), -int(amounts.min(initial=0)))
