@@ -103,7 +103,7 @@ class Work:
                 yield kernel.times, self._times(kernel, workload, nodes, per_second)
             if Phase.GRADIENT in phases:
                 repeats = workload.repeats
-                yield 1, [self._update(workload, nodes, states, Fraction(per_second), repeats)]
+                yield 1, [self._update(workload, nodes, states, per_second, repeats)]
             return
         # Passes that are all alike are rounded together where each is taken once.
         together = len(phases) if workload.repeats.computes_once else 1
@@ -239,7 +239,8 @@ def _longer(times: Sequence[Integers]) -> Integers:
 def _timed(amounts: Integers, seconds: Fraction, per_second: int | None) -> Integers:
     """Return the time of amounts at so many seconds each: integers, or exact fractions."""
     if per_second is None:
-        return np.asarray(amounts, object) * seconds
+        exact: Integers = np.asarray(amounts, object) * seconds
+        return exact
     return scale(amounts, seconds * per_second)
 
 
@@ -270,7 +271,8 @@ def _once_at_most(work: Work, workload: Workload) -> Fraction:
     if work.longest:
         stretch = most_stretched(workload, work.hierarchy)
         stretch *= 2 if causal_nodes(workload).any() else 1
-    return (loading + computing / accelerators) * stretch + launching
+    most: Fraction = (loading + computing / accelerators) * stretch + launching
+    return most
 
 
 class _Pass(NamedTuple):
@@ -320,7 +322,8 @@ def _pass_of(workload: Workload, accelerator: Accelerator, phase: Phase) -> _Pas
         * (flash if fused.attention and own.inner else conv if "k" in own.axes.weight else gemm)
         for k, own in zip(kernels, operators, strict=True)
     ]
-    return _Pass(*columns[:, numbers], tuple(each[kind] for kind in numbers))
+    seconds = tuple(each[kind] for kind in numbers)
+    return _Pass._make((*columns[:, numbers], seconds))
 
 
 def launches_of(workload: Workload, phase: Phase, *, fused: Fused) -> list[int]:

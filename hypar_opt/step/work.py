@@ -122,13 +122,14 @@ MOST_QUARTERS = 128
 @lru_cache(maxsize=64)
 def elements_touched(workload: Workload) -> int:
     """Return an upper bound on the elements of all tensors together, those within layers too."""
-    return workload.elements + sum(inner_elements(repeated(workload, ONCE)).tolist())
+    inner: int = sum(inner_elements(repeated(workload, ONCE)).tolist())
+    return workload.elements + inner
 
 
 @lru_cache(maxsize=64)
 def inner_elements(workload: Workload) -> NDArray[np.object_]:
     """Return the elements of each node's inner tensor, as attention's scores: ``(nodes,)``."""
-    inner = [elements(node.operator.inner, node.sizes) for node in workload.nodes]
+    inner: list[int] = [elements(node.operator.inner, node.sizes) for node in workload.nodes]
     return np.array(inner, object)
 
 
