@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import ProblemFields
     from hypar_opt.sharding.passes import Phase
+    from hypar_opt.step.shares import WorkOfPart
     from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.tensors import Workload
@@ -179,6 +180,8 @@ class Work:
     longest
         Whether a pass lasts as long as on the accelerator with most of a layer, where an axis is
         not divided evenly. Otherwise it is divided exactly, as in the paper.
+    part
+        What the accelerator has, if it is of one part of an unequal H1.
 
     Source: docs/simulator.md.
     """
@@ -188,6 +191,7 @@ class Work:
     element_bytes: int = 4
     input_sizes: Sizes = field(default_factory=lambda: NO_SIZES)
     longest: bool = False
+    part: WorkOfPart | None = None
 
     @property
     def _dram_bandwidth(self) -> Fraction:
@@ -352,6 +356,9 @@ class Work:
         lacks : (choices, nodes)
             Whether a choice splits none of them, so that each part has all.
         """
+        if self.part is not None:
+            asked = workload, sizes, lacks, nodes, states, self.hierarchy
+            return self.part.amounts(*asked, longest=self.longest)
         amounts: Integers = sizes[nodes] * copies(lacks, nodes, states, self.hierarchy)
         if self.longest:
             split = np.where(lacks, 0, split_sizes(workload))[:, nodes]

@@ -25,9 +25,9 @@ from hypar_opt.workload.repeats import ONCE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.sides import Share
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.integers import Integers
+    from hypar_opt.step.shares import Share
     from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.axes import Choice

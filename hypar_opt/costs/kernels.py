@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -132,14 +132,12 @@ class KernelWork(Work):
         seconds: Fraction = (loading + computing) * self._stretched_bound(workload) + launching
         return seconds
 
-    _counts_order: ClassVar[bool] = True
-    """Whether the last tokens of a causal sequence are more work than the first."""
-
     def _operations(self, workload: Workload, nodes: Indices, states: States) -> Integers:
         operations = super()._operations(workload, nodes, states)
         names, once = workload.layouts.names, repeated(workload, ONCE)
         causal = causal_nodes(once)
-        skips = self._counts_order and self.longest and Fused.on(self.accelerator).attention
+        # Of an unequal part the first token is not known.
+        skips = self.longest and self.part is None and Fused.on(self.accelerator).attention
         skips = skips and bool(causal.any())
         in_order = TOKEN in names and not are_mirrored(once, self.hierarchy.accelerators)
         if not (skips and in_order):

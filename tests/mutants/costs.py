@@ -103,7 +103,7 @@ COSTS = (
     ),
     Mutant(
         "a part never has less than its share of an axis",
-        "costs/side_work",
+        "step/shares",
         "np.where(at_h1 > 0, exact - less, amounts)",
         "np.where(at_h1 > 0, exact, amounts)",
         ("costs/test_whole_indices",),
