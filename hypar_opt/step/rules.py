@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 
-class Reduced(NamedTuple):
+class PartialSums(NamedTuple):
     """A tensor that nodes reduce.
 
     Parameters
@@ -125,7 +125,7 @@ class StepRules:
         yield from self._borders(nodes, choices)
 
     @cached_property
-    def _reduced(self) -> list[Reduced]:
+    def _reduced(self) -> list[PartialSums]:
         """What passes reduce of nodes' outputs, statistics and, as the paper prints, errors."""
         workload, layouts, row = self.workload, self._layouts, self.reading
         whole = layouts.whole
@@ -165,11 +165,11 @@ class StepRules:
                 if phase in self.phases and lacks.any() and quarters.any():
                     again = repeated if repeated is not None and repeated.any() else None
                     amounts = (quarters * times).astype(self._dtype)
-                    every.append(Reduced(phase, kind_, name, lacks, again, amounts, times, passes))
+                    every.append(PartialSums(phase, kind_, name, lacks, again, amounts, times, passes))
         return every
 
     def _sums(
-        self, tensor: Reduced, nodes: Indices, choices: Sequence[Indices]
+        self, tensor: PartialSums, nodes: Indices, choices: Sequence[Indices]
     ) -> Iterator[tuple[int, Integers]]:
         """Yield the levels at which nodes reduce a tensor, and what moves there."""
         quarters = tensor.quarters[nodes]
@@ -230,12 +230,12 @@ class StepRules:
             yield Collective(phase, kind, tensor, level, each * times, often * times, group=group)
 
     @cached_property
-    def _gradient(self) -> Reduced:
+    def _gradient(self) -> PartialSums:
         stored = np.array(self.workload.stored, object)
         once = np.ones(len(stored), np.int64)
         lacks = self._layouts.weight < FIRST_SPLIT
         quarters = (self.reading.gradient * stored).astype(self._dtype)
-        return Reduced(
+        return PartialSums(
             *(Phase.GRADIENT, StepKind.ALL_REDUCE, "gradient", lacks, None, quarters, once, 2)
         )
 
