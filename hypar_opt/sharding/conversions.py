@@ -122,23 +122,8 @@ class Step(NamedTuple):
         """The topmost of its levels; all but joined all-to-alls have no other."""
         return self.levels[0]
 
-    def moved(self, tensor: Extent) -> tuple[int, ...]:
-        """Return the elements that all devices together receive across each level.
-
-        What an all-to-all over several levels sends from one device to another crosses the topmost
-        level at which they are in different parts.
-        """
-        if len(self.levels) == 1:
-            return (self._moved_alone(tensor),)
-        # Of all but one of its axes each part has as much: `_together`.
-        left, moved = self.copies * tensor.elements, []
-        for parts in self.parts:
-            moved.append(left - left // parts)
-            left //= parts
-        return tuple(moved)
-
-    def _moved_alone(self, tensor: Extent) -> int:
-        """Return the elements that a step at one level moves."""
+    def moved(self, tensor: Extent) -> int:
+        """Return the elements that all devices receive across the level of a step at one."""
         (parts,), (source,), (target,) = self.parts, self.sources, self.targets
         match self.kind:
             case StepKind.SLICE | StepKind.PAD:

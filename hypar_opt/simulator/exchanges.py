@@ -112,7 +112,8 @@ def of_plan(
     )
     moved = []
     for exchange, other in pairs:
-        received, sent = Fraction(exchange.quarters * element_bytes, 4 * exchange.times), ()
+        received = Fraction(exchange.quarters * element_bytes, 4 * exchange.times)
+        sent: tuple[Fraction, ...] = ()
         if other.quarters != exchange.quarters:
             sent = (Fraction(other.quarters * element_bytes, 4 * other.times),)
         step = LevelBytes(exchange.kind, exchange.level, received, sent, exchange.messages)
@@ -192,9 +193,9 @@ def of_groups(
     }
     equal = PlanExchanges.of(rules, rows)
     states = of_rows(rows, len(workload.nodes))
+    sources, targets = ([block[:, end] for block in states] for end in workload.ends.T)
     nodes = workload, np.arange(len(workload.nodes)), states
-    ends = ([block[:, end] for block in states] for end in workload.ends.T)
-    boundaries = workload, np.arange(len(workload.ends)), *ends
+    boundaries = workload, np.arange(len(workload.ends)), sources, targets
     steps: list[tuple[ExchangeKey, LevelBytes]] = []
 
     def moved(
@@ -204,33 +205,32 @@ def of_groups(
         for level in range(len(rows)):
             # Between two parts one sends what the other receives.
             sending = sent[::-1] if not level and len(parts) == 2 else sent
-            rates = [np.broadcast_to(part[level], count).tolist() for part in (*received, *sending)]
-            for number, charges in enumerate(zip(*rates, strict=True)):
-                each = [Fraction(charge, cost.resolution) for charge in charges]
+            amounts = [np.broadcast_to(of[level], count).tolist() for of in (*received, *sending)]
+            for number, charges in enumerate(zip(*amounts, strict=True)):
+                each = tuple(Fraction(charge, cost.resolution) for charge in charges)
                 mean = sum(each[: len(parts)], Fraction()) / len(parts)
                 if mean:
-                    yield number, LevelBytes(None, level, mean, tuple(each[len(parts) :]))
+                    yield number, LevelBytes(None, level, mean, each[len(parts) :])
 
     for phase in cost.phases:
         sides = [SideBytes.among(cost.of(phase), share) for share in Share.each(parts)]
         waiting = [replace(side, longest=True) for side in sides]
-        of_nodes = ([side.node(*nodes) for side in each] for each in (sides, waiting))
-        for number, step in moved(*of_nodes, len(workload.nodes)):
-            if phase is Phase.GRADIENT:
-                for exchange in in_pass(equal.nodes[number], phase):
-                    if exchange.level == step.level and exchange.kind is not None:
-                        share = shares[exchange.kind]
-                        half = step._replace(
-                            step=exchange.kind,
-                            bytes=share * step.bytes,
-                            sent=tuple(share * amount for amount in step.sent),
-                        )
-                        steps.append((_key(workload, exchange), half))
+        received, sent = ([side.node(*nodes) for side in each] for each in (sides, waiting))
+        for number, step in moved(received, sent, len(workload.nodes)):
+            if phase is not Phase.GRADIENT:
+                kind = StepKind.ALL_REDUCE
+                if not any(workload.nodes[number].statistics):
+                    forward = phase is Phase.FORWARD
+                    kind = StepKind.REDUCE_SCATTER if forward else StepKind.ALL_GATHER
+                steps.append((ExchangeKey(phase, _TENSORS[kind], number), step._replace(step=kind)))
                 continue
-            half = StepKind.REDUCE_SCATTER if phase is Phase.FORWARD else StepKind.ALL_GATHER
-            kind = StepKind.ALL_REDUCE if any(workload.nodes[number].statistics) else half
-            steps.append((ExchangeKey(phase, _TENSORS[kind], number), step._replace(step=kind)))
-        of_boundaries = ([side.edge(*boundaries) for side in each] for each in (sides, waiting))
-        for number, step in moved(*of_boundaries, len(workload.ends)):
+            for exchange in in_pass(equal.nodes[number], phase):
+                if exchange.level == step.level and exchange.kind is not None:
+                    share = shares[exchange.kind]
+                    sent_of_it = tuple(share * amount for amount in step.sent)
+                    half = LevelBytes(exchange.kind, step.level, share * step.bytes, sent_of_it)
+                    steps.append((_key(workload, exchange), half))
+        received, sent = ([side.edge(*boundaries) for side in each] for each in (sides, waiting))
+        for number, step in moved(received, sent, len(workload.ends)):
             steps.append((ExchangeKey(phase, ExchangeKind.BOUNDARY, number), step))
     return _together(steps)

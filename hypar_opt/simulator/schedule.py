@@ -143,11 +143,11 @@ class Schedule:
         crossings = [Crossing(stage, Fraction(1), 1) for stage in stages]
         tasks = []
         for stage, share, times in all_reduce(stages) if all_reduced else crossings:
-            levels, own = tuple(sorted(stage)), [at_level[level] for level in stage]
+            levels, crossed = tuple(sorted(stage)), [at_level[level] for level in stage]
             digits = tuple(between.placement[level] for level in levels)
             rounds = between.rounds(levels, times)
             if tensor is ExchangeKind.BOUNDARY:
-                rounds = between.interconnect.between(*digits, own[0].messages)
+                rounds = between.interconnect.between(digits[0], crossed[0].messages)
             tasks.append(
                 ExchangeTask(
                     layer=layer,
@@ -155,10 +155,10 @@ class Schedule:
                     kind=tensor,
                     levels=levels,
                     digits=digits,
-                    bytes=float(share * sum(step.bytes for step in own)),
+                    bytes=float(share * sum(step.bytes for step in crossed)),
                     rounds=rounds,
-                    step=StepKind.ALL_REDUCE if tensor in _OF_WEIGHTS else own[0].step,
-                    sent=tuple(float(share * amount) for amount in sent_of(own)),
+                    step=StepKind.ALL_REDUCE if tensor in _OF_WEIGHTS else crossed[0].step,
+                    sent=tuple(float(share * amount) for amount in sent_of(crossed)),
                     once=phase is Phase.GRADIENT
                     and (all_reduced or tensor is ExchangeKind.WEIGHTS),
                 )

@@ -21,7 +21,7 @@ from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.simulator.exchanges import StepExchanges, of_groups, of_plan
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.schedule import Schedule
-from hypar_opt.step.order import rules_of
+from hypar_opt.step.rules import rules_of
 from hypar_opt.step.states import copies, of_rows
 from hypar_opt.workload.early_stop import needed_again
 from hypar_opt.workload.operators.kernels import Fused
@@ -127,7 +127,7 @@ def _exchanges(
         unweighted = plan.problem.model_copy(update={"level_weights": ()})
         equal_parts = CommunicationCost.of_problem(unweighted)
         return of_groups(rules_of(*step), workload, rows, equal_parts, plan.part_shares)
-    longest = rules_of(*step, longest=True) if _longest(array, options) else None
+    longest = rules_of(*step, True) if _longest(array, options) else None
     return of_plan(rules_of(*step), rows, plan.element_bytes, longest)
 
 

@@ -140,7 +140,7 @@ def _of_a_run(written: Layout, read: Layout, parts: int, tensor: Extent) -> Conv
     steps = conversion((written,), (read,), (parts,))
     steps = tuple(step for step in steps if step.kind is not StepKind.REDUCE_SCATTER)
     forward, backwards = (
-        sum(4 * sum(step.moved(tensor)) for step in way) for way in (steps, backward(steps))
+        sum(4 * step.moved(tensor) for step in way) for way in (steps, backward(steps))
     )
     return Conversion(forward, backwards)
 

@@ -165,7 +165,9 @@ class StepRules:
                 if phase in self.phases and lacks.any() and quarters.any():
                     again = repeated if repeated is not None and repeated.any() else None
                     amounts = (quarters * times).astype(self._dtype)
-                    every.append(PartialSums(phase, kind_, name, lacks, again, amounts, times, passes))
+                    every.append(
+                        PartialSums(phase, kind_, name, lacks, again, amounts, times, passes)
+                    )
         return every
 
     def _sums(
