@@ -33,13 +33,6 @@ SHARDING = (
         ("sharding/test_program",),
     ),
     Mutant(
-        "an error is as split as its tensor was before the step",
-        _CONVERSIONS,
-        "copies = others * _copies(step.targets, step.parts)",
-        "copies = step.copies",
-        ("execution/virtual/test_optima",),
-    ),
-    Mutant(
         "an all-reduce moves as much at each level",
         _CONVERSIONS,
         "            copies //= sizes[level]\n",
@@ -74,13 +67,6 @@ SHARDING = (
         _PROGRAM,
         "PARTIAL if lay in (CHANNEL, SHUFFLED) else lay",
         "PARTIAL if lay == SHUFFLED else lay",
-        ("execution/test_run",),
-    ),
-    Mutant(
-        "partial sums are scattered after the pool",
-        _RULES,
-        "workload.outputs if row.before_pool else workload.pooled",
-        "workload.pooled",
         ("execution/test_run",),
     ),
     Mutant(
