@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hypar_opt.costs.saved_tensors import SavedTensor, saved_tensors
-from hypar_opt.hardware.accelerator import OPTIMIZERS
-from hypar_opt.integers import exact_dtype
+from hypar_opt.hardware.accelerator import SINGLE, state_bytes
+from hypar_opt.integers import exact_dtype, scale
 from hypar_opt.step.states import added_up, copies
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BATCH, REPLICATING
@@ -25,17 +25,14 @@ from hypar_opt.workload.repeats import ONCE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.sides import Share
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.integers import Integers
+    from hypar_opt.step.shares import Share
     from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.axes import Choice
     from hypar_opt.workload.operators.kernels import Fused
     from hypar_opt.workload.tensors import Workload
-
-SINGLE = 4
-"""Bytes of a number in single precision."""
 
 
 class WeightBytes(NamedTuple):
@@ -63,9 +60,7 @@ class WeightBytes(NamedTuple):
         MLSys 2023, figure 1, has 18 bytes, Rajbhandari et al., "ZeRO", SC20, 16.
         """
         exact = max(SINGLE, element_bytes)
-        elements = OPTIMIZERS.get(optimizer) if isinstance(optimizer, str) else None
-        copy = element_bytes < SINGLE
-        state = int(optimizer) if elements is None else exact * (elements + copy)
+        state = state_bytes(optimizer, exact, copies=element_bytes < SINGLE)
         return cls(element_bytes, gradient_bytes or exact, state)
 
 
@@ -311,10 +306,7 @@ def _at_all_levels(lacks: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 def at_price(held: Integers, price: Fraction) -> Integers:
     """Return the charges of bytes, each at a price, rounded down."""
-    per, of = price.as_integer_ratio()
-    dtype = exact_dtype(max(per, 1) * max(int(held.max(initial=0)), of))
-    charged: Integers = held.astype(dtype) * per // of
-    return charged
+    return scale(held, price, "down")
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.compute import load_of
-from hypar_opt.costs.sides import Parts, Share
 from hypar_opt.integers import exact_dtype
+from hypar_opt.step.shares import Parts, Share
 from hypar_opt.step.states import copies, of_rows
 from hypar_opt.workload.layouts import FIRST_SPLIT
 

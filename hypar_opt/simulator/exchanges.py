@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.sides import Parts, Share, SideBytes
 from hypar_opt.simulator.tasks import ExchangeKind
 from hypar_opt.step.operations import Phase, StepKind
 from hypar_opt.step.order import PlanExchanges, in_pass
+from hypar_opt.step.shares import Parts, Share, received
 from hypar_opt.step.states import of_rows
 from hypar_opt.workload.repeats import COLLECTIVES
 
 if TYPE_CHECKING:
     from hypar_opt.costs.communication import CommunicationCost
     from hypar_opt.costs.shared_nodes import Rows
-    from hypar_opt.integers import Integers
     from hypar_opt.step.operations import Collective
     from hypar_opt.step.rules import StepRules
     from hypar_opt.workload.tensors import Workload
@@ -112,11 +110,11 @@ def of_plan(
     )
     moved = []
     for exchange, other in pairs:
-        received = Fraction(exchange.quarters * element_bytes, 4 * exchange.times)
+        bytes_ = Fraction(exchange.quarters * element_bytes, 4 * exchange.times)
         sent: tuple[Fraction, ...] = ()
         if other.quarters != exchange.quarters:
             sent = (Fraction(other.quarters * element_bytes, 4 * other.times),)
-        step = LevelBytes(exchange.kind, exchange.level, received, sent, exchange.messages)
+        step = LevelBytes(exchange.kind, exchange.level, bytes_, sent, exchange.messages)
         moved.append((_key(rules.workload, exchange), step))
     return _together(moved)
 
@@ -181,56 +179,53 @@ def of_groups(
     rows : (levels, nodes)
         The column of every node's choice, H1 first.
     cost
-        Of equal parts.
+        Of unequal parts.
     parts
         The share of each part of H1.
     """
     reduced = rules.workload.repeats.reduced
-    shares = {
+    halves = {
         StepKind.ALL_REDUCE: Fraction(reduced),
         StepKind.REDUCE_SCATTER: Fraction(reduced, 2),
         StepKind.ALL_GATHER: Fraction(1, 2),
     }
-    equal = PlanExchanges.of(rules, rows)
-    states = of_rows(rows, len(workload.nodes))
-    sources, targets = ([block[:, end] for block in states] for end in workload.ends.T)
-    nodes = workload, np.arange(len(workload.nodes)), states
-    boundaries = workload, np.arange(len(workload.ends)), sources, targets
+    equal, unequal = PlanExchanges.of(rules, rows), cost.rules(workload, len(rows))
     steps: list[tuple[ExchangeKey, LevelBytes]] = []
+    states = of_rows(rows, len(workload.nodes))
+    for own, number, step in _received(
+        unequal.node(np.arange(len(equal.nodes)), states), cost, parts
+    ):
+        if own.phase is not Phase.GRADIENT:
+            kind = StepKind.ALL_REDUCE if any(workload.nodes[number].statistics) else own.kind
+            key = _key(workload, own._replace(kind=kind, node=number))
+            steps.append((key, step._replace(step=kind)))
+            continue
+        for exchange in in_pass(equal.nodes[number], own.phase):
+            if exchange.level == step.level and exchange.kind is not None:
+                half = halves[exchange.kind]
+                sent = tuple(half * amount for amount in step.sent)
+                moved = step._replace(step=exchange.kind, bytes=half * step.bytes, sent=sent)
+                steps.append((_key(workload, exchange), moved))
+    ends = ([block[:, end] for block in states] for end in workload.ends.T)
+    of_ends = unequal.boundary(np.arange(len(equal.boundaries)), *ends)
+    for own, number, step in _received(of_ends, cost, parts):
+        steps.append((_key(workload, own._replace(boundary=number)), step))
+    return _together(sorted(steps, key=lambda own: own[1].level))
 
-    def moved(
-        received: Sequence[Sequence[Integers]], sent: Sequence[Sequence[Integers]], count: int
-    ) -> Iterator[tuple[int, LevelBytes]]:
-        """Yield what each node or boundary moves across each level, and its number."""
-        for level in range(len(rows)):
-            # Between two parts one sends what the other receives.
-            sending = sent[::-1] if not level and len(parts) == 2 else sent
-            amounts = [np.broadcast_to(of[level], count).tolist() for of in (*received, *sending)]
-            for number, charges in enumerate(zip(*amounts, strict=True)):
-                each = tuple(Fraction(charge, cost.resolution) for charge in charges)
-                mean = sum(each[: len(parts)], Fraction()) / len(parts)
-                if mean:
-                    yield number, LevelBytes(None, level, mean, each[len(parts) :])
 
-    for phase in cost.phases:
-        sides = [SideBytes.among(cost.of(phase), share) for share in Share.each(parts)]
-        waiting = [replace(side, longest=True) for side in sides]
-        received, sent = ([side.node(*nodes) for side in each] for each in (sides, waiting))
-        for number, step in moved(received, sent, len(workload.nodes)):
-            if phase is not Phase.GRADIENT:
-                kind = StepKind.ALL_REDUCE
-                if not any(workload.nodes[number].statistics):
-                    forward = phase is Phase.FORWARD
-                    kind = StepKind.REDUCE_SCATTER if forward else StepKind.ALL_GATHER
-                steps.append((ExchangeKey(phase, _TENSORS[kind], number), step._replace(step=kind)))
-                continue
-            for exchange in in_pass(equal.nodes[number], phase):
-                if exchange.level == step.level and exchange.kind is not None:
-                    share = shares[exchange.kind]
-                    sent_of_it = tuple(share * amount for amount in step.sent)
-                    half = LevelBytes(exchange.kind, step.level, share * step.bytes, sent_of_it)
-                    steps.append((_key(workload, exchange), half))
-        received, sent = ([side.edge(*boundaries) for side in each] for each in (sides, waiting))
-        for number, step in moved(received, sent, len(workload.ends)):
-            steps.append((ExchangeKey(phase, ExchangeKind.BOUNDARY, number), step))
-    return _together(steps)
+def _received(
+    operations: Iterable[Collective], cost: CommunicationCost, parts: Parts
+) -> Iterator[tuple[Collective, int, LevelBytes]]:
+    """Yield what parts of H1 receive, and send, of each node or boundary, and its number."""
+    every, count = list(operations), len(parts)
+    asked = [(share, longest) for longest in (False, True) for share in Share.each(parts)]
+    each = (received(every, share, cost.scale, longest=longest) for share, longest in asked)
+    for own, *of_parts in zip(every, *each, strict=True):
+        amounts = np.broadcast_arrays(*(part.quarters for part in of_parts))
+        for number, charges in enumerate(zip(*(part.tolist() for part in amounts), strict=True)):
+            if any(charges):
+                exact = [Fraction(charge, cost.resolution) for charge in charges]
+                mean, sent = sum(exact[:count], Fraction()) / count, exact[count:]
+                # Between two parts one sends what the other receives.
+                sent = sent[::-1] if not own.level and count == 2 else sent
+                yield own, number, LevelBytes(None, own.level, mean, tuple(sent))

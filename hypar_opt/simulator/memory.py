@@ -11,17 +11,17 @@ from itertools import islice, pairwise
 from math import prod
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.device_load import SINGLE, WeightBytes
+from hypar_opt.costs.device_load import WeightBytes
 from hypar_opt.costs.saved_tensors import INPUT, inputs_of, saved_tensors, stored_output
-from hypar_opt.costs.sides import Share
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.hardware.accelerator import AcceleratorGroup
+from hypar_opt.hardware.accelerator import SINGLE, AcceleratorGroup
 from hypar_opt.hierarchy import parts_by_share
 from hypar_opt.sharding.halos import halos
 from hypar_opt.sharding.layouts import BATCH as BY_BATCH
 from hypar_opt.sharding.layouts import CHANNEL, COLUMN, EXPERT, ROW, SHUFFLED, TOKEN
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.device_memory import DeviceMemory, LayerMemory, Moment
+from hypar_opt.step.shares import Share
 from hypar_opt.workload.layer_tensors import Boundary, Extent, Shape
 from hypar_opt.workload.operators.axes import BATCH, EXPERTS, REPLICATING, Axes
 from hypar_opt.workload.operators.kernels import Fused

@@ -11,17 +11,16 @@ import numpy as np
 
 from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.groups import check_of_groups
 from hypar_opt.costs.kernels import KernelWork, launches_of, work_of
 from hypar_opt.costs.physical import Pairs, Rings
-from hypar_opt.costs.side_work import side_work
-from hypar_opt.costs.sides import Share, check_of_groups
 from hypar_opt.errors import HyparError, argument
-from hypar_opt.hardware import arrays
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.simulator.exchanges import StepExchanges, of_groups, of_plan
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.schedule import Schedule
 from hypar_opt.step.rules import rules_of
+from hypar_opt.step.shares import Share, WorkOfPart
 from hypar_opt.step.states import copies, of_rows
 from hypar_opt.workload.early_stop import needed_again
 from hypar_opt.workload.operators.kernels import Fused
@@ -125,9 +124,9 @@ def _exchanges(
     if array.groups:
         # The simulator moves unweighted bytes: a level's weight belongs to the search's objective.
         unweighted = plan.problem.model_copy(update={"level_weights": ()})
-        equal_parts = CommunicationCost.of_problem(unweighted)
-        return of_groups(rules_of(*step), workload, rows, equal_parts, plan.part_shares)
-    longest = rules_of(*step, True) if _longest(array, options) else None
+        cost = CommunicationCost.of_problem(unweighted, unequal=True)
+        return of_groups(rules_of(*step), workload, rows, cost, plan.part_shares)
+    longest = rules_of(*step, longest=True) if _longest(array, options) else None
     return of_plan(rules_of(*step), rows, plan.element_bytes, longest)
 
 
@@ -178,7 +177,12 @@ def _works(plan: Plan, array: Array, options: RunOptions) -> list[Work]:
         )
         for accelerator in array.accelerators_of_parts
     ]
-    return list(map(side_work, works, Share.each(plan.part_shares))) if array.groups else works
+    if not array.groups:
+        return works
+    return [
+        replace(work, part=WorkOfPart(share, share.indices))
+        for work, share in zip(works, Share.each(plan.part_shares), strict=True)
+    ]
 
 
 def _of_parts(seconds: Sequence[Sequence[Fraction]]) -> list[float] | list[OfParts]:
@@ -189,7 +193,7 @@ def _of_parts(seconds: Sequence[Sequence[Fraction]]) -> list[float] | list[OfPar
 
 def _longest(array: Array, options: RunOptions) -> bool:
     """Return whether layers and exchanges take as long as those of the longest part."""
-    return not arrays.is_papers(array) and not options.exact_shares
+    return array.step_model.by_largest_shard and not options.exact_shares
 
 
 def _updates(

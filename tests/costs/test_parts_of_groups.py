@@ -14,7 +14,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.costs.group_memory import memory_of_parts
-from hypar_opt.costs.group_time import GroupTime
+from hypar_opt.costs.groups import GroupTime
 from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError
 from hypar_opt.instance.instance import Instance

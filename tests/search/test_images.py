@@ -149,7 +149,8 @@ def test_searches_find_the_best_of_all_plans(seed: int) -> None:
 
 @pytest.mark.parametrize("collective", ["ring", "one-ring", "hierarchical"])
 def test_around_rings_too_searches_find_the_best_of_all_plans(collective: str) -> None:
-    array, in_parts = load("hmc-torus-4").model_copy(update={"collective": collective}), 0
+    update, in_parts = {"collective": collective, "model": None}, 0
+    array = load("hmc-torus-4").model_copy(update=update)
     for seed in (5, 11, 12, 14):
         network = images(random.Random(seed), unit=16, most=2)
         cost: Any = "energy" if seed % 4 == 3 else "time"
