@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.compute import memory_load
+from hypar_opt.costs.device_load import papers_memory
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument, worded
 from hypar_opt.instance.least_loads import LeastLoads, Parts, axes_of, every_split, one_more
@@ -284,7 +284,10 @@ class ConstraintSet:
         limit = self._memory
         if self._parts is not None:
             self._parts.check(rows)
-        elif limit is not None and (needed := self._memory_of(rows)) > limit:
+        elif (
+            limit is not None
+            and (needed := papers_memory(self._workload, rows, self._problem)) > limit
+        ):
             raise HyparError(f"constraints: the plan takes {needed:,} bytes, memory is {limit:,}")
 
     def _check_tensors(self, nodes: Sequence[Sequence[int]]) -> None:
@@ -314,11 +317,8 @@ class ConstraintSet:
 
     def memory_of(self, rows: Sequence[Sequence[int]]) -> int:
         """Return the memory of a plan, ``(levels, layers)``, per accelerator in bytes."""
-        return self._memory_of([*map(self._with_shared_weights, rows)])
-
-    def _memory_of(self, rows: Sequence[Sequence[int]]) -> int:
-        parts = parts_of(rows, len(self._workload.nodes), len(self._choices), self._hierarchy)
-        return self._whole_bytes(int(memory_load(self._workload, parts, self._problem).sum()))
+        nodes = [*map(self._with_shared_weights, rows)]
+        return papers_memory(self._workload, nodes, self._problem)
 
     def load(self, parts: Parts) -> Integers:
         """Return each layer's load on memory, in bytes of all accelerators together.
@@ -332,11 +332,7 @@ class ConstraintSet:
 
     def least_memory(self) -> int:
         """Return the least memory of any plan, per accelerator in bytes."""
-        return self._whole_bytes(self._loads.least_of_plans())
-
-    def _whole_bytes(self, load: int) -> int:
-        """Convert a load over all accelerators to bytes per accelerator, rounded up."""
-        return -(-load // self._problem.accelerators)
+        return -(-self._loads.least_of_plans() // self._problem.accelerators)
 
     def _limited(self, table: CostTable, allowed: NDArray[np.bool_], loads: Integers) -> CostTable:
         """Return a table with allowed choices and, if memory is limited, loads and a capacity."""

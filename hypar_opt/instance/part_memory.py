@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.group_memory import loads_of_parts, memory_of_parts
+from hypar_opt.costs.device_load import papers_loads, papers_memory_of_parts
 from hypar_opt.errors import HyparError, InfeasibleError, argument
 from hypar_opt.integers import exact_dtype
 
@@ -56,7 +56,7 @@ class PartMemory:
         every_node = np.arange(len(self.workload.nodes))[:, None]
         asked = self.workload, every_node, [states[:, None]], self.problem, self.corners
         shape = len(every_node), states.shape[1]
-        return np.stack([np.broadcast_to(own, shape) for own in loads_of_parts(*asked)])
+        return np.stack([np.broadcast_to(own, shape) for own in papers_loads(*asked)])
 
     def limited(self, table: CostTable, allowed: NDArray[np.bool_], loads: Integers) -> CostTable:
         """Return a table with the capacity of each part.
@@ -90,7 +90,7 @@ class PartMemory:
         HyparError
             With the bytes.
         """
-        held = memory_of_parts(self.workload, rows, self.problem, self.corners)
+        held = papers_memory_of_parts(self.workload, rows, self.problem, self.corners)
         for needed, memory in zip(held, self.problem.part_memory, strict=True):
             if needed > memory:
                 raise HyparError(

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.group_memory import memory_of_parts
+from hypar_opt.costs.device_load import papers_memory_of_parts
 from hypar_opt.costs.group_time import GroupTime
 from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError
@@ -254,7 +254,7 @@ def test_memory_is_each_groups_own_and_a_search_finds_the_least_within_it(seed: 
     plans = list(every_plan(instance))
     costs = costs_of(instance, plans)
     full = (nodes_of(workload, instance.cost, rows, None, rule=None) for rows in plans)
-    held = [memory_of_parts(workload, rows, problem) for rows in full]
+    held = [papers_memory_of_parts(workload, rows, problem) for rows in full]
     cheapest = min(zip(costs, held, strict=True))[1]
     limit = max(max(cheapest) * 9 // 10, 1)
     fits = [cost for cost, own in zip(costs, held, strict=True) if max(own) <= limit]
