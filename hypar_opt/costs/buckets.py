@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hypar_opt.costs.joined_levels import joined
+from hypar_opt.costs.reductions import joined
 from hypar_opt.workload.repeats import COLLECTIVES
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.joined_levels import Places, Reductions
+    from hypar_opt.costs.reductions import Places, Reduction
     from hypar_opt.integers import Integers
     from hypar_opt.step.states import Indices
     from hypar_opt.workload.tensors import Workload
@@ -140,28 +140,26 @@ class LatencyShares:
     def among(
         self,
         nodes: Indices,
-        moved: Sequence[Integers],
+        reduced: Reduction,
         shape: tuple[int, ...],
-        reduced: Reductions,
         micro_batches: int,
     ) -> Share:
         """Return what shares out a latency among nodes and their states.
 
         Parameters
         ----------
-        moved
-            What the nodes reduce over each level.
+        reduced
+            What reduces the nodes' gradients.
         shape
             Of the nodes and their states.
-        reduced
-            What reduces them.
+
         """
         own = self.ends[0 if self.kinds or len(self.ends) == 1 else reduced.number]
         begins, ends = own[:, nodes]
-        halves = reduced.below[nodes]
+        halves = reduced.below
         if self.kinds:
-            levels, _ = joined(moved, shape)
-            numbers = np.zeros(1 << len(moved), np.intp)
+            levels, _ = joined(reduced.moved, shape)
+            numbers = np.zeros(1 << len(reduced.moved), np.intp)
             for joins, kind in self.kinds.items():
                 if joins < len(numbers):  # else of levels that the states have not reached
                     numbers[joins] = kind
@@ -180,6 +178,6 @@ class LatencyShares:
                 return messages * part
             # Gradients are reduce-scattered in buckets, weights all-gathered layer by layer.
             together: Integers = micro_batches * part + (all_of - micro_batches) * latency
-            return messages // all_of * together
+            return messages // np.maximum(all_of, 1) * together
 
         return share

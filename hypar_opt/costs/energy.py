@@ -12,21 +12,23 @@ import numpy as np
 
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import layer_macs, local_tensors
-from hypar_opt.costs.joined_levels import by_stage, joined, reductions_in
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of, rounded
+from hypar_opt.costs.reductions import by_stage, joined
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.integers import exact_dtype
 from hypar_opt.sharding.repetitions import passes_of
 from hypar_opt.step.states import added_up, copies_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
-    from hypar_opt.costs.joined_levels import Levels, Places
+    from hypar_opt.costs.reductions import Levels, Places, Reduction
     from hypar_opt.hardware.array import Array
     from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.sharding.passes import Phase
+    from hypar_opt.step.operations import Collective
     from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
@@ -95,26 +97,25 @@ class EnergyCost(ArrayCost):
             rows[0] = rows[0] + self._before_any_choice(workload)[nodes]
         return rows
 
-    def of_reductions(
+    def reductions_charged(
         self,
-        moved_by: Callable[[CommunicationCost], Sequence[Integers]],
-        workload: Workload,
-        nodes: Indices,
+        reductions: Mapping[tuple[Phase, int], Reduction],
+        workload: Workload,  # noqa: ARG002
+        nodes: Indices,  # noqa: ARG002
         shape: tuple[int, ...],
     ) -> list[Integers]:
-        moved = moved_by(self.communication)
+        every = [own.moved for own in reductions.values()]
+        moved = [sum(rows[1:], rows[0]) for rows in zip(*every, strict=True)]
         if self.rings is None:
             return [self.charge(row, self.rates(level)) for level, row in enumerate(moved)]
         # Remote access is each level's, whatever links its bytes cross.
         rows = [self.charge(row, self._rates_over(Fraction())) for row in moved]
         # Levels that split gradients are reduced over by themselves.
-        passes = [
-            joined(own.of(moved_by(self.communication.of(phase)), nodes), shape)
-            for phase in self.communication.phases
-            for own in reductions_in(self.communication, workload, phase, len(moved))
-        ]
-        links = self._over_links(self.rings, passes, len(moved))
+        links = self._over_links(self.rings, [joined(own, shape) for own in every], len(moved))
         return [row + link for row, link in zip(rows, links, strict=True)]
+
+    def rounded_together(self, exchange: Collective) -> Hashable:
+        return exchange.tensor
 
     def _over_links(
         self, rings: Rings, passes: list[tuple[Integers, Integers]], levels: int
@@ -162,11 +163,6 @@ class EnergyCost(ArrayCost):
 
     def communication_only(self) -> EnergyCost:
         return replace(self, local=False)
-
-    @property
-    def charged_apart(self) -> tuple[CommunicationCost, ...]:
-        """The exchanges of all passes together."""
-        return (self.communication,)
 
     @property
     def level_links(self) -> Sequence[object]:

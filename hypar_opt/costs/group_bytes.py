@@ -63,10 +63,10 @@ class GroupBytes(CommunicationCost):
     def thresholds(self, workload: Workload, levels: int) -> None:
         """Return none: H1 differs from other levels."""
 
-    def reduced(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
-        return self._mean(side.reduced(workload, nodes, states) for side in self._sides)
+    def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
+        return self._mean(side.node(workload, nodes, states) for side in self._sides)
 
-    def converted(
+    def edge(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
     ) -> list[Integers]:
         return self._mean(side.edge(workload, boundaries, sources, targets) for side in self._sides)

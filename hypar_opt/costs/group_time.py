@@ -17,6 +17,7 @@ from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.kernels import work_of
 from hypar_opt.costs.linear_bounds import longest, longest_of_run
 from hypar_opt.costs.physical import Rings, array_of
+from hypar_opt.costs.reductions import Reduction
 from hypar_opt.costs.side_work import Amounts, side_work, work_of_indices
 from hypar_opt.costs.sides import (
     Parts,
@@ -26,10 +27,12 @@ from hypar_opt.costs.sides import (
     check_of_groups,
 )
 from hypar_opt.costs.time import TimeCost
+from hypar_opt.sharding.repetitions import exchanges_of
 from hypar_opt.step.readings import Phase
 from hypar_opt.step.states import added_up, levels_of, shape_of
 from hypar_opt.step.uneven import split_sizes
 from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.repeats import COLLECTIVES, IN_HALVES
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -181,7 +184,10 @@ class GroupTime(TimeCost):
         for phase, received in self._received.items():
             moved = received.nodes_of_each(self._each, workload, nodes, states)
             charged = [
-                side.reduced(phase, own, workload, nodes, shape)
+                side.reductions_charged(
+                    {(phase, one.number): one for one in _reductions(workload, phase, own, nodes)},
+                    *(workload, nodes, shape),
+                )
                 for side, own in zip(cycle(self._sides), moved, strict=False)
             ]
             self._add_longest(corners, charged, runs)
@@ -291,8 +297,12 @@ class GroupTime(TimeCost):
             if phase is Phase.GRADIENT:  # no boundary's tensor moves in it
                 continue
             moved = received.edges_of_each(self._each, *ends)
+            often = exchanges_of(workload, phase)[workload.ends[boundaries, 1]]
             charged = [
-                side.conversions(received, own, *ends)
+                [
+                    side.charge(row, side.rates(level), often * side.rounds(level))
+                    for level, row in enumerate(own)
+                ]
                 for side, own in zip(cycle(self._sides), moved, strict=False)
             ]
             self._add_longest(corners, charged)
@@ -363,6 +373,25 @@ class GroupTime(TimeCost):
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the seconds of any plan: a part may have all of everything."""
         return len(self.members) * super().upper_bound(workload)
+
+
+def _reductions(
+    workload: Workload, phase: Phase, moved: Sequence[Integers], nodes: Indices
+) -> Iterator[Reduction]:
+    """Yield the reductions of a pass: gradients', of all levels that split the same of weights."""
+    count = len(workload.nodes)
+    if phase is not Phase.GRADIENT:
+        each = [2 if any(node.statistics) else 1 for node in workload.nodes]
+        times = exchanges_of(workload, phase)
+        yield Reduction(moved, times[nodes], (times * np.array(each))[nodes], len(COLLECTIVES) - 1)
+        return
+    for number, words in enumerate(COLLECTIVES):
+        joins = [workload.repeats.splits(count, level, *words) for level in range(len(moved))]
+        if any(own.any() for own in joins):
+            halves = workload.repeats.halves_where(workload.users, words[0])
+            topmost = halves if words[0] in IN_HALVES else np.ones_like(halves)
+            rows = [row * own[nodes] for row, own in zip(moved, joins, strict=True)]
+            yield Reduction(rows, topmost[nodes], halves[nodes], number)
 
 
 def _one_more(share: Share, sizes: Integers) -> Integers:

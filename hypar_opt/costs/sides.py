@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.reading_factors import conversions_of
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.hierarchy import parts_by_share, rounded_share
 from hypar_opt.integers import Integers, exact_dtype
@@ -217,7 +216,7 @@ class SideBytes(OfPart, CommunicationCost):
     With ``longest`` those that it waits for: its rounds last as long as their longest message.
     """
 
-    def reduced(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
+    def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         (charged,) = self.nodes_of_each([self.share], workload, nodes, states)
         return charged
 
@@ -240,7 +239,7 @@ class SideBytes(OfPart, CommunicationCost):
             for level, (here, own) in enumerate(zip(lacked, parts, strict=True)):
                 if here.any():
                     moved = elements[level % len(elements), nodes] * before
-                    moved = moved * (self._scale(level) * (own - 1)) * here
+                    moved = moved * (self.scale(level) * (own - 1)) * here
                     for share, of_nodes, levels in zip(shares, each, charged, strict=True):
                         added = moved
                         if level:
@@ -276,7 +275,7 @@ class SideBytes(OfPart, CommunicationCost):
         def quarters(factor: int, sizes: Sequence[int], *often: NDArray[np.int64]) -> Integers:
             # Of a tensor whole, and copied by every accelerator.
             largest = 8 * factor * max(sizes, default=0) * math.prod(self.sizes)
-            largest *= workload.most_repeats * self._scale(0)
+            largest *= workload.most_repeats * self.scale(0)
             dtype = exact_dtype(2 * len(share.parts) * max(largest, share.whole**2))
             times: Integers = np.array(often, dtype)
             return factor * np.array(sizes, dtype) * times
@@ -299,7 +298,7 @@ class SideBytes(OfPart, CommunicationCost):
             sums = [node.statistics[0 if forward else 1] for node in nodes]
             yield split, quarters(factors.gradient, sums, often), True, layouts.whole
 
-    def converted(
+    def edge(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
     ) -> list[Integers]:
         (charged,) = self.edges_of_each([self.share], workload, boundaries, sources, targets)
@@ -338,9 +337,16 @@ class SideBytes(OfPart, CommunicationCost):
         for level in levels:
             amount: Integers = sizes
             if level:
-                table = conversions_of(workload, "executed", self.phases, parts[level])
-                amount = table[boundaries, made[level], needed[level]] * moving
-            amount = amount * self._scale(level)
+                tables = self.rules(workload, len(made)).conversions(parts[level]).values()
+                way = self.phases == (Phase.BACKWARD,)
+                amount = sum(
+                    [*own, *own][:2][way][boundaries, made[level], needed[level]] for own in tables
+                )
+                amount = amount * moving * (self.phases != (Phase.GRADIENT,))
+                if workload.repeats != ONCE:
+                    often = exchanges_of(workload, self.phases[0])[target]
+                    amount = amount * often.astype(sizes.dtype)
+            amount = amount * self.scale(level)
             for other in levels[1:] if whole else ():
                 # All-gathers come last, the topmost first.
                 gathered = whole[other] if other < level else kept[other]
@@ -377,7 +383,7 @@ class SideBytes(OfPart, CommunicationCost):
 
     def _boundary_sizes(self, workload: Workload) -> Integers:
         sizes, share = workload.boundary_sizes, self.share
-        largest = 64 * max(sizes, default=0) * math.prod(self.sizes) * self._scale(0)
+        largest = 64 * max(sizes, default=0) * math.prod(self.sizes) * self.scale(0)
         largest *= workload.most_repeats
         # A rest times what is received: both are parts of the square of the shares' sum.
         return np.array(sizes, exact_dtype(2 * len(share.parts) * max(largest, share.whole**4)))

@@ -1,7 +1,7 @@
 """A bound on the plans of all ways of training, by one table: the ways may have too many states.
 
 A node in another way takes no less than `TimeCost.cut` charges it, which is no more than its whole
-weights take (`hypar_opt.costs.joined_levels.by_stage`). Of the levels over which its gradient is
+weights take (`hypar_opt.costs.reductions.by_stage`). Of the levels over which its gradient is
 reduced those at which nothing but the state is split are above all others, and all-reduce together,
 in stages as rings say. Those at which gradients are split are next, and then weights; each of both
 is reduced in stages of its own, and these are parts of stages of all levels. A reduce-scatter in

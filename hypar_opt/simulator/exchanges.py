@@ -214,17 +214,33 @@ def _charged(
 
     for phase, in_pass in sides.items():
         nodes = workload, every_node, states
-        of_nodes = [side.reduced(*nodes) for side in in_pass]
-        borders = [own for side in in_pass if (own := side.at_borders(*nodes))]
         ends = workload, every_boundary, sources, targets
-        of_edges = [side.converted(*ends) for side in in_pass]
-        passed = [own for side in in_pass if (own := side.passed_sums(*ends))]
+        if isinstance(in_pass[0], SideBytes):
+            of_nodes = [side.node(*nodes) for side in in_pass]
+            of_edges = [side.edge(*ends) for side in in_pass]
+            borders, passed = [], []
+        else:
+            (cost,), levels = in_pass, len(rows)
+            rules = cost.rules(workload, levels)
+            of_node = [*rules.node(every_node, states)]
+            of_edge = [*rules.boundary(every_boundary, sources, targets)]
+            is_halo = [own.tensor == "halo" for own in of_node]
+            is_input = [own.tensor == "input" for own in of_edge]
+            parts = (
+                [own for own, halo in zip(of_node, is_halo, strict=True) if not halo],
+                [own for own, halo in zip(of_node, is_halo, strict=True) if halo],
+                [own for own, given in zip(of_edge, is_input, strict=True) if given],
+                [own for own, given in zip(of_edge, is_input, strict=True) if not given],
+            )
+            of_nodes, borders, of_edges, passed = (
+                [cost.charges(some, workload, levels)] if some else [] for some in parts
+            )
         for level in range(len(rows)):
             for number, step in moved(passed, level, every_boundary) if passed else ():
                 half, source = halves[phase], int(workload.ends[number, 0])
                 sums = reductions.setdefault((phase, _TENSORS[half], source), [])
                 sums.append(step._replace(step=half))
-            for number, step in moved(of_nodes, level, every_node):
+            for number, step in moved(of_nodes, level, every_node) if of_nodes else ():
                 kind, tensor = StepKind.ALL_REDUCE, _sums(phase, workload.nodes[number].statistics)
                 if tensor is ExchangeKind.PARTIAL_SUMS and phase in halves:
                     kind = halves[phase]
@@ -234,7 +250,7 @@ def _charged(
             for number, step in moved(borders, level, every_node) if borders else ():
                 moving = reductions.setdefault((phase, ExchangeKind.HALOS, number), [])
                 moving.append(step._replace(step=StepKind.HALO))
-            for number, step in moved(of_edges, level, every_boundary):
+            for number, step in moved(of_edges, level, every_boundary) if of_edges else ():
                 conversions.setdefault((phase, number), []).append(step)
     return StepExchanges(reductions, conversions)
 

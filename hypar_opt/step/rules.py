@@ -204,20 +204,19 @@ class StepRules:
                 here = self._repeats.splits(len(self.workload.nodes), level, word)
                 if not here.any():
                     continue
-                moved = both if here.all() else both * here[nodes]
-                yield from self._of_gradient(word, level, moved, nodes)
+                often = here[nodes].astype(np.int64)
+                moved = both if here.all() else both * often
+                yield from self._of_gradient(word, level, moved, nodes, often)
 
     def _of_gradient(
-        self, word: str, level: int, both: Integers, nodes: Indices
+        self, word: str, level: int, both: Integers, nodes: Indices, often: Integers
     ) -> Iterator[Collective]:
         """Yield an all-reduce of gradients at a level, or its halves, by what is split there."""
         repeats, phase = self._repeats, Phase.GRADIENT
         group = next(n for n, words in enumerate(COLLECTIVES) if word in words)
         if word == SHARDED[0]:
             moved = repeats.reduced * both
-            yield Collective(
-                phase, StepKind.ALL_REDUCE, "gradient", level, moved, passes=2, group=group
-            )
+            yield Collective(phase, StepKind.ALL_REDUCE, "gradient", level, moved, often, 2, group)
             return
         scattered = 1 if word == "state" else repeats.micro_batches
         gathered: Amount = 1
@@ -228,7 +227,7 @@ class StepRules:
             (StepKind.REDUCE_SCATTER, "gradient", repeats.reduced * half, scattered),
             (StepKind.ALL_GATHER, "weights", half, gathered),
         ):
-            yield Collective(phase, kind, tensor, level, each * times, times, group=group)
+            yield Collective(phase, kind, tensor, level, each * times, often * times, group=group)
 
     @cached_property
     def _gradient(self) -> Reduced:
@@ -277,6 +276,11 @@ class StepRules:
                         times = exchanges_of(self.workload, phase)[nodes]
                         moved = stretched(each * times, uneven)
                         yield Collective(phase, StepKind.HALO, "halo", level, moved, times)
+
+    @property
+    def has_borders(self) -> bool:
+        """Whether any layer's parts may exchange rows or columns of images."""
+        return self._halos is not None
 
     @cached_property
     def _halos(self) -> Integers | None:
@@ -329,7 +333,7 @@ class StepRules:
         ]
         for kind, repeated in ((StepKind.ALL_TO_ALL, exchanged), (StepKind.ALL_GATHER, gathered)):
             for level, (pair, copies) in enumerate(zip(pairs, repeated, strict=True)):
-                tables = self._conversions(self.hierarchy.sizes[level])[kind]
+                tables = self.conversions(self.hierarchy.sizes[level])[kind]
                 moved = [table.reshape(-1)[pair] for table in tables]
                 if not any(own.any() for own in moved):
                     continue
@@ -361,17 +365,14 @@ class StepRules:
     def _times(self) -> dict[Phase, Integers]:
         """How often a step moves each boundary's tensor, and its error."""
         targets = self.workload.ends[:, 1]
-        times = {phase: exchanges_of(self.workload, phase)[targets] for phase in self._ways}
-        if Phase.BACKWARD in times:
-            times[Phase.BACKWARD] = times[Phase.BACKWARD] * self.workload.has_error
-        return times
+        return {phase: exchanges_of(self.workload, phase)[targets] for phase in self._ways}
 
     @cached_property
     def _passes(self) -> Flags | None:
         """The boundaries that may pass on partial sums; None if none may."""
         return passes_addends(self.workload) if takes_addends(self.workload) else None
 
-    def _conversions(self, parts: int) -> dict[StepKind, list[Integers]]:
+    def conversions(self, parts: int) -> dict[StepKind, list[Integers]]:
         """Return what boundaries move across a level by pairs of choices: forward, and backward.
 
         Of tensors that targets read split, and of those that they read whole.
@@ -562,7 +563,7 @@ def _for_each(ways: Sequence[Phase], moved: Sequence[Integers]) -> Sequence[Inte
 def _conversions(
     workload: Workload, reading: Reading, parts: int, dtype: type[np.int64 | np.object_]
 ) -> dict[StepKind, list[Integers]]:
-    """Return what boundaries move by pairs of choices; see `StepRules._conversions`.
+    """Return what boundaries move by pairs of choices; see `StepRules.conversions`.
 
     Boundaries from shared weights move nothing: weights are stored as their users split them.
     """
@@ -577,6 +578,7 @@ def _conversions(
             both = reading.conversion(names[written], names[read], parts, tensors)
             moved[0, written, read], moved[1, written, read] = both
     moved[..., workload.is_weight_boundary] = 0
+    moved[1][..., ~workload.has_error] = 0
     writes, reads = layouts.output[:, sources], layouts.inputs[workload.operand, :, targets]
     index = writes.T[:, :, None], reads[:, None, :], np.arange(shape[-1])[:, None, None]
     whole = (reads == 0)[:, None, :]

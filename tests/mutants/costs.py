@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_COPIES = "costs/copies_at_boundaries"
+_RULES = "step/rules"
 _BYTES = "costs/communication"
 _TIME = "costs/time"
 _ENERGY = "costs/energy"
@@ -12,23 +12,23 @@ _ENERGY = "costs/energy"
 COSTS = (
     Mutant(
         "what is whole below is not counted",
-        _COPIES,
-        "copies = copies * np.where(whole[block], below, kept[-1].below)",
-        "copies = copies * np.where(whole[block], 1, kept[-1].below)",
+        _RULES,
+        "[own * more for own, more in zip(above, reversed(below), strict=True)]",
+        "above",
         ("execution/virtual/test_optima", "proofs/test_proof_tables"),
     ),
     Mutant(
         "what is gathered above is not counted",
-        _COPIES,
-        "copies = gathered[block].above",
-        "copies = np.ones_like(gathered[block].above)",
+        _RULES,
+        "above.append(above[-1] * np.where(own, parts, 1) if own.any() else above[-1])",
+        "above.append(above[-1])",
         ("proofs/test_proof_tables",),
     ),
     Mutant(
         "gathered last ignored",
-        _COPIES,
-        "        if gathers_last:\n",
-        "        if False:\n",
+        _RULES,
+        "exchanged = [always] * len(pairs) if self.reading.gathers_last else above",
+        "exchanged = above",
         ("search/test_three_choices",),
     ),
     Mutant(
@@ -47,30 +47,30 @@ COSTS = (
     ),
     Mutant(
         "outputs are counted after the pool",
-        "costs/reading_factors",
-        "outputs = workload.outputs if row.before_pool else workload.pooled",
-        "outputs = workload.pooled",
+        _RULES,
+        "workload.outputs if row.before_pool else workload.pooled",
+        "workload.pooled",
         ("costs/test_communication", "execution/test_run"),
     ),
     Mutant(
         "a replica's reductions are charged",
-        "costs/reading_factors",
-        "(layouts.output < FIRST_SPLIT) & ~whole,",
-        "layouts.output < FIRST_SPLIT,",
+        _RULES,
+        "partial = (layouts.output < FIRST_SPLIT) & ~whole",
+        "partial = layouts.output < FIRST_SPLIT",
         ("execution/virtual/test_optima", "proofs/test_proof_tables"),
     ),
     Mutant(
         "statistics are free",
-        "costs/reading_factors",
-        "[row.gradient * size for size in statistics]",
-        "[0 * size for size in statistics]",
+        _RULES,
+        "row.gradient * stats",
+        "0 * stats",
         ("proofs/test_proof_tables", "execution/test_run"),
     ),
     Mutant(
         "the topmost level is crossed twice",
         _TIME,
-        "crossings = twice if rounds > 1 else np.where(is_below, twice, once)",
-        "crossings = twice",
+        "crossings = own.below if rounds > 1 else np.where(is_below, own.below, own.topmost)",
+        "crossings = own.below",
         ("costs/test_time",),
     ),
     Mutant(
@@ -131,16 +131,16 @@ COSTS = (
     ),
     Mutant(
         "a joined level divides what crosses it",
-        "costs/all_to_alls",
-        "np.where(self.here, self.parts.above, 1)",
-        "np.where(self.here, self.parts.through, 1)",
+        _RULES,
+        "(np.where(own, before, 1), np.where(own, every // upto, 1))",
+        "(np.where(own, upto, 1), np.where(own, every // upto, 1))",
         ("execution/virtual/test_joined",),
     ),
     Mutant(
         "a joined all-to-all sends a message to each other part of a level",
-        "costs/all_to_alls",
-        "np.where(self.here, self.all_parts // self.parts.through, 1)",
-        "np.where(self.here, 1, 1)",
+        _RULES,
+        "np.where(own, every // upto, 1))",
+        "np.where(own, 1, 1))",
         ("proofs/test_proof_tables",),
     ),
     Mutant(
