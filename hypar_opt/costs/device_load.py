@@ -13,6 +13,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,15 +49,12 @@ class DeviceLoad:
     @cached_property
     def terms(self) -> list[HoldArrays]:
         """One tensor of each node at a time; of a node that has no more, one of no bytes."""
-        nodes, choices = len(self.workload.nodes), len(self.workload.choices)
-        none = [Hold(node, 0, (), (ONE_PART,) * choices) for node in range(nodes)]
-        terms: list[list[Hold]] = []
-        counts = [0] * nodes
+        choices = len(self.workload.choices)
+        of_node: list[list[Hold]] = [[] for _ in self.workload.nodes]
         for hold in self.holds:
-            if counts[hold.node] == len(terms):
-                terms.append([*none])
-            terms[counts[hold.node]][hold.node] = hold
-            counts[hold.node] += 1
+            of_node[hold.node].append(hold)
+        none = Hold(0, 0, (), (ONE_PART,) * choices)
+        terms = zip_longest(*of_node, fillvalue=none)
         return [HoldArrays(term, choices, self.hierarchy) for term in terms]
 
     def of(self, nodes: Indices, states: States) -> Integers:
@@ -73,13 +71,24 @@ class DeviceLoad:
         ----------
         parts : (choices, nodes), or (choices, 1)
         """
-        return added_up([term.bytes * term.in_parts(parts) for term in self.terms]).astype(object)
+        held = []
+        for term in self.terms:
+            split = parts.astype(term.elements.dtype)
+            lacks = term.lacks.reshape(-1, *term.lacks.shape[-2:]).all(axis=0)
+            undecided = self.hierarchy.accelerators // split.prod(axis=0)
+            copied = np.where(lacks, split, 1).prod(axis=0) * undecided
+            held.append(term.bytes * term.elements * copied)
+        return added_up(held).astype(object)
 
     @cached_property
     def marks(self) -> list[Hashable]:
         """What tells nodes apart."""
         columns = [
-            [*zip((term.bytes * term.elements).tolist(), term.marks, strict=True)]
+            zip(
+                (term.bytes * term.elements).tolist(),
+                map(bytes, np.moveaxis(term.lacks, -1, 0).copy()),
+                strict=True,
+            )
             for term in self.terms
         ]
         return list(zip(*columns, strict=True))
@@ -142,7 +151,7 @@ def _papers_load(
     inference: bool,
 ) -> DeviceLoad:
     holds = papers_holds(workload, element_bytes, optimizer_bytes, inference=inference)
-    return DeviceLoad(holds, workload, hierarchy)
+    return DeviceLoad(tuple(holds), workload, hierarchy)
 
 
 def papers_memory(workload: Workload, rows: Sequence[Sequence[int]], problem: ProblemFields) -> int:
@@ -156,18 +165,6 @@ def papers_memory(workload: Workload, rows: Sequence[Sequence[int]], problem: Pr
     nodes = np.arange(len(workload.nodes))
     held = papers_load(workload, problem).of(nodes, of_rows(rows, len(nodes)))
     return -(-sum(held.tolist()) // problem.hierarchy.accelerators)
-
-
-def papers_memory_of_parts(
-    workload: Workload,
-    rows: Sequence[Sequence[int]],
-    problem: ProblemFields,
-    corners: Sequence[Parts] = (),
-) -> list[int]:
-    """Return the same of an accelerator of each part of H1; corners as for `papers_loads`."""
-    nodes = np.arange(len(workload.nodes))
-    loads = papers_loads(workload, nodes, of_rows(rows, len(nodes)), problem, corners)
-    return [-(-sum(held.tolist()) // problem.hierarchy.accelerators) for held in loads]
 
 
 def papers_loads(

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.device_load import papers_loads, papers_memory_of_parts
+from hypar_opt.costs.device_load import papers_loads
 from hypar_opt.errors import HyparError, InfeasibleError, argument
 from hypar_opt.integers import exact_dtype
+from hypar_opt.step.states import of_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
     from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
 
@@ -54,9 +56,19 @@ class PartMemory:
         (parts, nodes, states)
         """
         every_node = np.arange(len(self.workload.nodes))[:, None]
-        asked = self.workload, every_node, [states[:, None]], self.problem, self.corners
         shape = len(every_node), states.shape[1]
-        return np.stack([np.broadcast_to(own, shape) for own in papers_loads(*asked)])
+        return np.stack(
+            [np.broadcast_to(own, shape) for own in self._held(every_node, [states[:, None]])]
+        )
+
+    def _held(self, nodes: Indices, states: States) -> list[Integers]:
+        return papers_loads(self.workload, nodes, states, self.problem, self.corners)
+
+    def of_plan(self, rows: Sequence[Sequence[int]]) -> list[int]:
+        """Return the bytes of an accelerator of each part in a plan, ``(levels, nodes)``."""
+        nodes = np.arange(len(self.workload.nodes))
+        loads = self._held(nodes, of_rows(rows, len(nodes)))
+        return [-(-sum(own.tolist()) // self.problem.accelerators) for own in loads]
 
     def limited(self, table: CostTable, allowed: NDArray[np.bool_], loads: Integers) -> CostTable:
         """Return a table with the capacity of each part.
@@ -90,8 +102,7 @@ class PartMemory:
         HyparError
             With the bytes.
         """
-        held = papers_memory_of_parts(self.workload, rows, self.problem, self.corners)
-        for needed, memory in zip(held, self.problem.part_memory, strict=True):
+        for needed, memory in zip(self.of_plan(rows), self.problem.part_memory, strict=True):
             if needed > memory:
                 raise HyparError(
                     f"constraints: the plan takes {needed:,} bytes, memory is {memory:,}"

@@ -142,19 +142,18 @@ def counted_memory(
     share
         That of the accelerator's part of H1, between groups of accelerators.
     """
-    element_bytes = problem.element_bytes
+    if weight_bytes is None:
+        own = problem.element_bytes, problem.constraints.optimizer
+        weight_bytes = WeightBytes.of(*own, problem.training.reduce_bytes)
     if problem.inference:
-        weight_bytes = WeightBytes(element_bytes, 0, 0)
-    elif weight_bytes is None:
-        asked = element_bytes, problem.constraints.optimizer
-        weight_bytes = WeightBytes.of(*asked, problem.training.reduce_bytes)
+        weight_bytes = weight_bytes._replace(gradient=0, state=0)
     if workload.repeats is not repeats:
         workload = repeated(workload, repeats)
-    asked = network, workload, problem.hierarchy, element_bytes, weight_bytes
-    step = step_holds(*asked, Fused.on(accelerator), inference=problem.inference)
+    asked = network, workload, problem.hierarchy, problem.element_bytes, weight_bytes
+    step = step_holds(*asked, Fused.on(accelerator))
     program = Program(workload, rows, problem.hierarchy)
     unequal = (share.parts, share.side) if share else ()
-    amounts = step.largest(program, *unequal, exact=exact_shares).tolist()
+    amounts = step.largest(program, *unequal, exact=exact_shares)
     held = {tensor: [0] * len(workload.nodes) for tensor in (*KEPT, *MOMENTS)}
     for hold, own in zip(step.holds, amounts, strict=True):
         for layer in hold.layers:

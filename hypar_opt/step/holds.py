@@ -11,7 +11,8 @@ Source: docs/decisions/0029-memory-of-a-device.md.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache
+from itertools import zip_longest
 from math import prod
 from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,8 +32,6 @@ from hypar_opt.workload.repeats import CONVERTED
 from hypar_opt.workload.shards import Shards
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.integers import Integers
     from hypar_opt.sharding.program import Program
@@ -105,9 +104,9 @@ class Hold(NamedTuple):
         While which layers run it is there; of what is held all the time, the layer it belongs to:
         the first that saves a tensor, or that uses weights.
     shards
-        The level from which on data parallelism splits replicas; None for none.
+        The levels from which on data parallelism splits replicas: of several that are gathered.
     gathered
-        For a moment it is there once for each of these levels from which on replicas are split.
+        Whether it is whole nevertheless: once for each of `shards` that leaves several.
     border
         Only so many more indices along each axis that is split are held, and not the tensor.
     """
@@ -118,8 +117,8 @@ class Hold(NamedTuple):
     split: tuple[int, ...]
     tensor: str = ""
     layers: Sequence[int] = ()
-    shards: int | None = None
-    gathered: tuple[int, ...] = ()
+    shards: tuple[int, ...] = ()
+    gathered: bool = False
     border: tuple[int, ...] = ()
 
 
@@ -142,10 +141,10 @@ class HoldRules:
     ----------
     workload
         The tensors of a micro-batch, and what is computed again and sharded.
+    weight_bytes
+        In inference those of gradients and state are 0.
     fused
         What kernels do not write.
-    inference
-        Whether there is a forward pass alone.
     """
 
     def __init__(
@@ -155,12 +154,10 @@ class HoldRules:
         element_bytes: int,
         weight_bytes: WeightBytes,
         fused: Fused,
-        *,
-        inference: bool = False,
     ) -> None:
         self.network, self.workload, self.fused = network, workload, fused
         self.element_bytes, self.weight_bytes = element_bytes, weight_bytes
-        self.inference = inference
+        self.inference = not weight_bytes.gradient
         self._layers = range(workload.shared, len(workload.nodes))
         layouts = workload.layouts
         axes = np.array([axis_of_map(name) for name in layouts.names])
@@ -184,24 +181,24 @@ class HoldRules:
         """Yield weights, gradients and state; shared ones belong to the first that uses them."""
         users = self.workload.weight_users
         for node, elements in enumerate(self.workload.stored):
-            if elements:
-                firsts = reversed(self.workload.repeats.sharded.get(node, Shards()))
-                for word, each, first in zip(KEPT, self.weight_bytes, firsts, strict=False):
+            firsts = reversed(self.workload.repeats.sharded.get(node, Shards()))
+            for word, each, first in zip(KEPT, self.weight_bytes, firsts, strict=False):
+                if elements and each:
+                    hold = self._with_axes(node, each, self._weight_axes(node))
+                    shards = () if first is None else (first,)
                     layers = (min(users.get(node, (node,))),)
-                    if each:
-                        hold = self._with_axes(node, each, self._weight_axes(node))
-                        yield hold._replace(tensor=word, layers=layers, shards=first)
+                    yield hold._replace(tensor=word, layers=layers, shards=shards)
 
     def _gathered(self, node: int) -> Iterator[Hold]:
         """Yield a layer's weights, and their gradients, as its passes gather what is sharded."""
-        shards = self.workload.repeats.sharded.get(node)
-        if shards is None or self.workload.nodes[node].operator.reads_ids:
-            return
-        of_gradients = shards.gradients if self.weight_bytes.gradient else None
-        firsts = tuple(own for own in (shards.weights, of_gradients) if own is not None)
-        if firsts and self.workload.weights[node]:
+        own = self.workload.repeats.sharded.get(node, Shards())
+        firsts = (own.weights, None if self.inference else own.gradients)
+        shards = tuple(first for first in firsts if first is not None)
+        reads_ids = self.workload.nodes[node].operator.reads_ids
+        if shards and self.workload.weights[node] and not reads_ids:
             hold = self._with_axes(node, self.weight_bytes.weight, self._weight_axes(node))
-            yield hold._replace(tensor="gathered", layers=(node,), gathered=firsts)
+            hold = hold._replace(shards=shards, gathered=True)
+            yield hold._replace(tensor="gathered", layers=(node,))
 
     def _values(self, node: int) -> Iterator[Hold]:
         """Yield a loss's values in single precision, and the errors of scores that are written."""
@@ -414,13 +411,10 @@ def step_holds(
     element_bytes: int,
     weight_bytes: WeightBytes,
     fused: Fused,
-    *,
-    inference: bool = False,
 ) -> HoldArrays:
     """Return what all nodes hold in a step; parameters as for `HoldRules`."""
-    asked = network, workload, element_bytes, weight_bytes, fused
-    holds = tuple(HoldRules(*asked, inference=inference).holds())
-    return HoldArrays(holds, len(workload.choices), hierarchy)
+    rules = HoldRules(network, workload, element_bytes, weight_bytes, fused)
+    return HoldArrays(tuple(rules.holds()), len(workload.choices), hierarchy)
 
 
 class HoldArrays:
@@ -432,8 +426,9 @@ class HoldArrays:
         In which a node may occur several times.
     nodes, bytes, elements : (holds,)
         Whose choices lay them out; of an element; and before any split.
-    replicated : (choices, holds)
-        Which choices leave a copy in each part, as if nothing were sharded.
+    replicated, lacks : (choices, holds)
+        Which choices leave a copy in each part: as if nothing were sharded, and as it is, by level
+        if anything is.
     """
 
     def __init__(self, holds: Sequence[Hold], choices: int, hierarchy: Hierarchy) -> None:
@@ -446,40 +441,20 @@ class HoldArrays:
         self.nodes = np.array([hold.node for hold in holds], np.intp)
         self.bytes, self.elements = np.array(each, dtype), np.array(elements, dtype)
         self._split = np.array([hold.split for hold in holds], np.intp).reshape(-1, choices).T
-        self.replicated = (self._split == REPLICA) | (self._split == DATA_REPLICA)
-        self._sharded = self._shards([hold.shards for hold in holds])
-        gathers = range(max((len(hold.gathered) for hold in holds), default=0))
-        self._gathered = [
-            self._shards([hold.gathered[n] if n < len(hold.gathered) else None for hold in holds])
-            for n in gathers
+        self._gathered = np.array([hold.gathered for hold in holds], bool)
+        self.lacks = self.replicated = np.isin(self._split, (REPLICA, DATA_REPLICA))
+        # Where replicas are sharded, by levels, choices and holds: once for each level to begin at.
+        levels, begins = np.arange(hierarchy.levels)[:, None, None], (hold.shards for hold in holds)
+        self._sharded = [
+            (self._split == DATA_REPLICA) & (levels >= np.array(own))
+            for own in zip_longest(*begins, fillvalue=hierarchy.levels)
         ]
-        self._gathers = np.array([bool(hold.gathered) for hold in holds], bool)
-
-    def _shards(self, firsts: Sequence[int | None]) -> NDArray[np.bool_]:
-        """Return where replicas are sharded: ``(levels, choices, holds)``.
-
-        Parameters
-        ----------
-        firsts
-            The level from which on, of each tensor; None for none.
-        """
-        levels = self._hierarchy.levels
-        below = np.array([levels if first is None else first for first in firsts])
-        return (self._split == DATA_REPLICA) & (np.arange(levels)[:, None, None] >= below)
+        if self._sharded:
+            self.lacks = self.replicated & (self._gathered | ~self._sharded[0])
 
     def of(self, *tensors: str) -> list[Hold]:
         """Return those of some kinds, of `KEPT` and `MOMENTS`, but no borders."""
         return [hold for hold in self.holds if hold.tensor in tensors and not hold.border]
-
-    @cached_property
-    def lacks(self) -> NDArray[np.bool_]:
-        """Which choices leave a copy in each part, at any level or ``(levels, choices, holds)``."""
-        return self.replicated & ~self._sharded if self._sharded.any() else self.replicated
-
-    @property
-    def marks(self) -> list[bytes]:
-        """What tells apart tensors of equal sizes."""
-        return [own.tobytes() for own in np.moveaxis(self.lacks, -1, 0)]
 
     def in_states(self, nodes: Indices, states: States) -> Integers:
         """Return the elements in all accelerators together, divided exactly.
@@ -490,26 +465,15 @@ class HoldArrays:
             The numbers of tensors, one of each node.
         """
         held: Integers = self.elements[nodes] * copies(self.lacks, nodes, states, self._hierarchy)
-        if self._gathered:
-            each = (copies(own, nodes, states, self._hierarchy) > 1 for own in self._gathered)
-            times = reduce(np.add, (own.astype(np.int64) for own in each))
-            held = held * np.where(self._gathers[nodes], times, 1)
-        return held
-
-    def in_parts(self, parts: Integers) -> Integers:
-        """Return the elements in all accelerators where choices split into so many parts.
-
-        Parameters as for `DeviceLoad.at`.
-        """
-        lacks = self.replicated & ~self._sharded.any(axis=0)
-        parts = parts.astype(self.elements.dtype)
-        undecided = self._hierarchy.accelerators // parts.prod(axis=0)
-        held: Integers = self.elements * np.where(lacks, parts, 1).prod(axis=0) * undecided
+        if self._gathered.any():
+            shards = (copies(own, nodes, states, self._hierarchy) for own in self._sharded)
+            times = sum((own > 1).astype(np.int64) for own in shards)
+            held = held * np.where(self._gathered[nodes], times, 1)
         return held
 
     def largest(
         self, program: Program, shares: Sequence[int] = (), part: int = 0, *, exact: bool = False
-    ) -> Integers:
+    ) -> list[int]:
         """Return the bytes of each tensor on the accelerator of a plan that has most of it.
 
         Parameters
@@ -529,12 +493,13 @@ class HoldArrays:
             # Addends that a reader takes are whole in each part.
             axes = [REPLICA if own == PARTIAL else axis_of_map(own) for own in stored]
             split[:, column] = np.where(split[:, column] == SCATTERED, axes, split[:, column])
-        levels, (sizes, border) = np.array(self._hierarchy.sizes, np.int64)[:, None], self._axes
-        numbers, unequal = np.arange(len(sizes))[:, None], bool(shares) and len(rows) > 0
+        whole, unequal = sum(shares), bool(shares) and len(rows) > 0
+        dtype = exact_dtype(self._most * max(whole, 1))
+        levels, (sizes, border) = np.array(self._hierarchy.sizes, dtype)[:, None], self._axes
+        sizes, numbers = sizes.astype(dtype), np.arange(len(sizes))[:, None]
         parts = np.where(split[:, None] == numbers, levels[:, None], 1).prod(axis=0)
         if unequal:
-            at_h1, whole = split[0] == numbers, sum(shares)
-            sizes = sizes.astype(exact_dtype(whole * self._most))
+            at_h1 = split[0] == numbers
             own = sizes * shares[part] if exact else parts_by_share(sizes, shares)[part]
             sizes = np.where(at_h1, own, sizes)
             parts = np.where(at_h1, parts * (whole if exact else 1) // len(shares), parts)
@@ -547,30 +512,22 @@ class HoldArrays:
             words = program.workload.choices
             side = [SIDES.index(word) if word in SIDES else part for word in words]
             elements = np.where(np.array(side)[rows[0]] == part, elements, 0)
-        where = np.arange(len(rows))[:, None], rows, columns
-        shards, *gathered = (
-            np.where(own[where], levels, 1).prod(axis=0) for own in (self._sharded, *self._gathered)
-        )
-        elements = _up(elements, shards)
-        if gathered:
-            times = sum((own > 1).astype(np.int64) for own in gathered)
-            elements = np.where(self._gathers, elements * times, elements)
-        held: Integers = self.bytes * elements
+        if self._sharded:
+            where = np.arange(len(rows))[:, None], rows, columns
+            shards = [np.where(own[where], levels, 1).prod(axis=0) for own in self._sharded]
+            times = sum((own > 1).astype(dtype) for own in shards)
+            elements = np.where(self._gathered, elements * times, _up(elements, shards[0]))
+        held: list[int] = (self.bytes * elements).tolist()
         return held
 
     @cached_property
     def _axes(self) -> tuple[Integers, Integers]:
         """The sizes of axes and of borders: two of ``(axes, holds)``."""
-        most = max((len(hold.sizes) for hold in self.holds), default=0)
-        return tuple(
-            np.array([(*own, *[filler] * (most - len(own))) for own in each], self.elements.dtype)
-            .reshape(-1, most)
-            .T
-            for filler, each in (
-                (1, [hold.sizes for hold in self.holds]),
-                (0, [hold.border for hold in self.holds]),
-            )
-        )
+        sizes = [hold.sizes for hold in self.holds]
+        borders = [hold.border or (0,) * len(hold.sizes) for hold in self.holds]
+        every = zip_longest(*sizes, fillvalue=1), zip_longest(*borders, fillvalue=0)
+        one, other = (np.array([*rows], self.elements.dtype) for rows in every)
+        return one.reshape(-1, len(sizes)), other.reshape(-1, len(sizes))
 
 
 def _up(size: Integers, parts: Integers) -> Integers:
