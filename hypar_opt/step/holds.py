@@ -28,7 +28,8 @@ from hypar_opt.workload.layer_tensors import Boundary, Extent
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BATCH, REPLICATING, SPATIAL
 from hypar_opt.workload.parallelism import SIDES
-from hypar_opt.workload.repeats import CONVERTED
+from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.repeats import CONVERTED, Repeats
 from hypar_opt.workload.shards import Shards
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.layer_tensors import Shape
     from hypar_opt.workload.network import Network
-    from hypar_opt.workload.operators.axes import Axes
+    from hypar_opt.workload.operators.axes import Axes, Choice
     from hypar_opt.workload.operators.kernels import Fused
     from hypar_opt.workload.operators.saved import Saved
     from hypar_opt.workload.tensors import Workload
@@ -166,46 +167,49 @@ class HoldRules:
             for numbers in (layouts.output, layouts.inputs[0])
         )
 
-    def holds(self) -> Iterator[Hold]:
-        """Yield all tensors of a step: those of nodes by their numbers."""
-        yield from self._weights()
+        self._splits: dict[Hashable, tuple[int, ...]] = {}
+
+    def of_weights(self) -> Iterator[Hold]:
+        """Yield weights, gradients and state, all the time and as passes gather what is sharded.
+
+        Shared weights belong to the first layer that uses them.
+        """
+        workload, users = self.workload, self.workload.weight_users
+        for node, (elements, read) in enumerate(
+            zip(workload.stored, workload.weights, strict=True)
+        ):
+            if not elements + read:
+                continue
+            operator, shards = workload.nodes[node].operator, workload.repeats.sharded.get(node)
+            whole = self._with_axes(node, 0, operator.axes.weight)
+            every = zip(KEPT, self.weight_bytes, reversed(shards or Shards()), strict=False)
+            own = [(word, each, () if n is None else (n,)) for word, each, n in every if each]
+            if elements:
+                layers = (min(users.get(node, (node,))),)
+                yield from (
+                    whole._replace(bytes=each, tensor=word, layers=layers, shards=firsts)
+                    for word, each, firsts in own
+                )
+            firsts = tuple(n for _, _, begins in own[:2] for n in begins)
+            if firsts and read and not operator.reads_ids:
+                gathered = whole._replace(bytes=self.weight_bytes.weight, shards=firsts)
+                yield gathered._replace(tensor="gathered", layers=(node,), gathered=True)
+
+    def of_maps(self) -> Iterator[Hold]:
+        """Yield all else: what depends on no shards of weights."""
         if not self.inference:
             yield from self._saved()
         for node in self._layers:
-            yield from self._gathered(node)
             yield from self._values(node)
             yield from self._borders(node)
         yield from self._errors()
-
-    def _weights(self) -> Iterator[Hold]:
-        """Yield weights, gradients and state; shared ones belong to the first that uses them."""
-        users = self.workload.weight_users
-        for node, elements in enumerate(self.workload.stored):
-            firsts = reversed(self.workload.repeats.sharded.get(node, Shards()))
-            for word, each, first in zip(KEPT, self.weight_bytes, firsts, strict=False):
-                if elements and each:
-                    hold = self._with_axes(node, each, self._weight_axes(node))
-                    shards = () if first is None else (first,)
-                    layers = (min(users.get(node, (node,))),)
-                    yield hold._replace(tensor=word, layers=layers, shards=shards)
-
-    def _gathered(self, node: int) -> Iterator[Hold]:
-        """Yield a layer's weights, and their gradients, as its passes gather what is sharded."""
-        own = self.workload.repeats.sharded.get(node, Shards())
-        firsts = (own.weights, None if self.inference else own.gradients)
-        shards = tuple(first for first in firsts if first is not None)
-        reads_ids = self.workload.nodes[node].operator.reads_ids
-        if shards and self.workload.weights[node] and not reads_ids:
-            hold = self._with_axes(node, self.weight_bytes.weight, self._weight_axes(node))
-            hold = hold._replace(shards=shards, gathered=True)
-            yield hold._replace(tensor="gathered", layers=(node,))
 
     def _values(self, node: int) -> Iterator[Hold]:
         """Yield a loss's values in single precision, and the errors of scores that are written."""
         layer = self.workload.nodes[node]
         if self.inference:
             return
-        if singles := self._saves(node).singles:
+        if singles := self._saves[node].singles:
             # Single precision needs no copy.
             each = SINGLE * (singles - (self.element_bytes >= SINGLE))
             hold = self._map(node, layer.pooled)
@@ -228,7 +232,7 @@ class HoldRules:
         hold = self._map(node, layer.input, reads=True)._replace(border=border)
         if node in self.workload.readers:  # the network's input has no error
             yield hold._replace(tensor="borders", layers=(node,))
-        if self.inference or not self._saves(node).inputs:
+        if self.inference or not self._saves[node].inputs:
             return
         if (first := again.get(node)) is None:
             yield hold._replace(tensor="saved", layers=(node,))
@@ -243,7 +247,7 @@ class HoldRules:
         """
         last: dict[int, int] = {}
         for node in self._layers:
-            saves = self._saves(node)
+            saves = self._saves[node]
             for writer, _ in self._inputs(node):
                 if self.inference or not saves.unwritten:
                     # The error of logits is the loss's own.
@@ -267,7 +271,7 @@ class HoldRules:
         dropped: dict[int, dict[Hashable, Hold]] = {}
         layers_of: dict[int, list[int]] = {}
         for node in self._layers:
-            inside, saves = segment.get(node), self._saves(node)
+            inside, saves = segment.get(node), self._saves[node]
             layers_of.setdefault(segment.get(node, node), []).append(node)
             for writer, hold in self._inputs(node):
                 starts = inside is not None and segment.get(writer) != inside
@@ -300,7 +304,7 @@ class HoldRules:
 
     def _written(self, node: int) -> Iterator[tuple[Hashable, Hold]]:
         """Yield a layer's output, before its activation or pool, where it saves it."""
-        layer, saves = self.workload.nodes[node], self._saves(node)
+        layer, saves = self.workload.nodes[node], self._saves[node]
         if saves.output and layer.operator.fused_pool is None:
             yield node, self._output(node)
         elif saves.output:
@@ -310,7 +314,7 @@ class HoldRules:
 
     def _own(self, node: int) -> Iterator[tuple[Hashable, Hold]]:
         """Yield what a layer saves that no other reads."""
-        for number, own in enumerate(self._saves(node).own):
+        for number, own in enumerate(self._saves[node].own):
             each = own.elements * self.element_bytes + own.bytes
             yield (node, number), self._with_axes(node, each, own.axes)
 
@@ -343,27 +347,32 @@ class HoldRules:
         sizes = (extent.elements // prod(extent[1:]), *extent[1:])
         return Hold(node, self.element_bytes, sizes, (self._read if reads else self._stored)[node])
 
-    def _weight_axes(self, node: int) -> Axes:
-        return self.workload.nodes[node].operator.axes.weight
-
     def _with_axes(self, node: int, each: int, axes: Axes) -> Hold:
         """Return a tensor of a node's own, with some of its axes."""
-        sizes = self.workload.nodes[node].sizes
-        own = [axis for axis in axes if axis in sizes]
-        split = []
-        choices = zip(self.workload.choices_of_nodes[node], self.workload.choices, strict=True)
-        for choice, word in choices:
-            axis = choice.axis if choice else BATCH
-            if axis in own:
-                split.append(own.index(axis))
-            elif choice is None or word in SIDES:
-                split.append(ONE_PART)
-            else:
-                split.append(DATA_REPLICA if axis in REPLICATING else REPLICA)
-        return Hold(node, each * bool(own), tuple(sizes[axis] for axis in own), tuple(split))
+        sizes, choices = self.workload.nodes[node].sizes, self.workload.choices_of_nodes[node]
+        own = tuple([axis for axis in axes if axis in sizes])
+        key = id(choices), own  # alike of many nodes
+        if key not in self._splits:
+            every = zip(choices, self.workload.choices, strict=True)
+            self._splits[key] = tuple([_split(own, choice, word) for choice, word in every])
+        return Hold(node, each * bool(own), tuple([sizes[axis] for axis in own]), self._splits[key])
 
-    def _saves(self, node: int) -> Saved:
-        return self.workload.nodes[node].operator.saves(fused=self.fused)
+    @cached_property
+    def _saves(self) -> list[Saved]:
+        """What each node saves: layers that are alike share their operator."""
+        operators = {id(node.operator): node.operator for node in self.workload.nodes}
+        saves = {key: operator.saves(fused=self.fused) for key, operator in operators.items()}
+        return [saves[id(node.operator)] for node in self.workload.nodes]
+
+
+def _split(axes: Axes, choice: Choice | None, word: str) -> int:
+    """Return the number of the axis that a choice of a node splits, or what else it does."""
+    axis = choice.axis if choice else BATCH
+    if axis in axes:
+        return axes.index(axis)
+    if choice is None or word in SIDES:
+        return ONE_PART
+    return DATA_REPLICA if axis in REPLICATING else REPLICA
 
 
 def papers_holds(
@@ -414,7 +423,17 @@ def step_holds(
 ) -> HoldArrays:
     """Return what all nodes hold in a step; parameters as for `HoldRules`."""
     rules = HoldRules(network, workload, element_bytes, weight_bytes, fused)
-    return HoldArrays(tuple(rules.holds()), len(workload.choices), hierarchy)
+    unsharded = repeated(workload, Repeats(again=workload.repeats.again))
+    maps = _maps(network, unsharded, element_bytes, fused, inference=rules.inference)
+    return HoldArrays((*rules.of_weights(), *maps), len(workload.choices), hierarchy)
+
+
+@lru_cache(maxsize=64)
+def _maps(
+    network: Network, workload: Workload, element_bytes: int, fused: Fused, *, inference: bool
+) -> tuple[Hold, ...]:
+    weight_bytes = WeightBytes(element_bytes, not inference, 0)
+    return tuple(HoldRules(network, workload, element_bytes, weight_bytes, fused).of_maps())
 
 
 class HoldArrays:
