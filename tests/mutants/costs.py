@@ -158,6 +158,20 @@ COSTS = (
         ("simulator/test_losses_and_gathers",),
     ),
     Mutant(
+        "replicas are sharded from the level below on",
+        "step/holds",
+        "levels >= np.array(own)",
+        "levels > np.array(own)",
+        ("step/test_holds",),
+    ),
+    Mutant(
+        "what is gathered is held though nothing is sharded",
+        "step/holds",
+        "times = sum((own > 1).astype(dtype) for own in shards)",
+        "times = sum((own > 0).astype(dtype) for own in shards)",
+        ("step/test_holds",),
+    ),
+    Mutant(
         "new weights are gathered in the elements of gradients",
         "workload/repeats",
         '("none", 2), ("state", 1)',
