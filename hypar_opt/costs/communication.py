@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -17,7 +17,7 @@ from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.integers import exact_dtype
 from hypar_opt.step.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
-from hypar_opt.step.rules import StepRules
+from hypar_opt.step.rules import rules_of
 from hypar_opt.step.states import levels_of, runs_of
 from hypar_opt.step.uneven import most_stretched
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
     from hypar_opt.step.operations import Collective
+    from hypar_opt.step.rules import StepRules
     from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
@@ -71,6 +72,8 @@ class CommunicationCost(CostModel):
     longest
         Whether amounts are as if all parts sent and received as much as the longest, where axes
         are divided unevenly: of states over all levels. Otherwise they are what moves.
+    unequal
+        Whether parts of H1 are unequal, which `hypar_opt.costs.groups` charges.
 
     Raises
     ------
@@ -86,6 +89,7 @@ class CommunicationCost(CostModel):
     level_weights: tuple[int, ...] = ()
     sizes: tuple[int, ...] = ()
     longest: bool = False
+    unequal: bool = False
 
     def __post_init__(self) -> None:
         if self.reading not in READINGS:
@@ -130,7 +134,8 @@ class CommunicationCost(CostModel):
     def rules(self, workload: Workload, levels: int) -> StepRules:
         """Return the rules of what a workload exchanges at so many levels."""
         parts = self._parts(max(levels, len(self.sizes)))
-        return rules_of(workload, Hierarchy(parts), self.reading, self.phases, self.longest)
+        asked = self.reading, self.phases, self.longest, self.unequal
+        return rules_of(workload, Hierarchy(parts), *asked)
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return each node's charges: what it reduces, and moves at borders of images; Table 1."""
@@ -150,10 +155,13 @@ class CommunicationCost(CostModel):
     ) -> list[Integers]:
         """Return what operations are charged, by level."""
         dtype = self.dtype(workload, levels)
-        rows: list[Integers] = [np.zeros(1, dtype)] * levels
+        at_levels: list[list[Collective]] = [[] for _ in range(levels)]
         for own in operations:
-            rows[own.level] = rows[own.level] + self.moved([own], dtype)
-        return rows
+            at_levels[own.level].append(own)
+        return [
+            self.mean(self.moved(every, dtype)) if every else np.zeros(1, dtype)
+            for every in at_levels
+        ]
 
     def moved(
         self, operations: Sequence[Collective], dtype: type[np.int64 | np.object_]
@@ -161,6 +169,10 @@ class CommunicationCost(CostModel):
         """Return the charges of what operations at one level move, together."""
         every = [own.quarters.astype(dtype, copy=False) for own in operations]
         moved: Integers = sum(every[1:], every[0]) * self.scale(operations[0].level)
+        return moved
+
+    def mean(self, moved: Integers) -> Integers:
+        """Return the charges of the bytes of all accelerators, as `moved` counts them."""
         return moved
 
     def dtype(self, workload: Workload, levels: int) -> type[np.int64 | np.object_]:
@@ -183,7 +195,9 @@ class CommunicationCost(CostModel):
             return alike  # a level is charged for the copies that those above leave
         # Where levels weigh otherwise, what lies between two tells them apart.
         differ = len(set(self.level_weights)) > 1
-        return alike._replace(groups=runs_of(kinds) if differ else [*map(kinds.index, kinds)])
+        alike = alike._replace(groups=runs_of(kinds) if differ else [*map(kinds.index, kinds)])
+        # An H1 of unequal parts is as no other level.
+        return alike.told_apart([not n for n in range(levels)]) if self.unequal else alike
 
     def thresholds(self, workload: Workload, levels: int) -> ThresholdTable | None:
         """Return the charges of all levels together, for two choices and equal levels.
@@ -197,7 +211,8 @@ class CommunicationCost(CostModel):
             return None
         if len(workload.repeats.begins) > 1:
             return None  # nor do they where levels split other things of the weights
-        if self._row.joins_levels or workload.reads_whole or workload.lacks_every_axis:
+        differ = self.unequal or self._row.joins_levels
+        if differ or workload.reads_whole or workload.lacks_every_axis:
             # A tensor's charge depends on the level and not on the layer's own count alone.
             return None
         # All levels have the same weight and parts: the first level's charges are those of all.
@@ -272,15 +287,3 @@ class CommunicationCost(CostModel):
         """Return the charge of a quarter of an element at a level."""
         weight = self.level_weights[level] if self.level_weights else 1
         return self.element_bytes * weight * self.resolution // 4
-
-
-@lru_cache(maxsize=128)
-def rules_of(
-    workload: Workload,
-    hierarchy: Hierarchy,
-    reading: str,
-    phases: tuple[Phase, ...],
-    longest: bool,
-) -> StepRules:
-    """Return a workload's rules, whose tables are computed once."""
-    return StepRules(workload, hierarchy, reading, phases, longest=longest)

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.physical import rounded_half_even
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.integers import exact_dtype
+from hypar_opt.integers import exact_dtype, scale
 from hypar_opt.sharding.repetitions import passes_of
 from hypar_opt.step.states import added_up, copies
 from hypar_opt.step.uneven import (
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.integers import Integers
     from hypar_opt.sharding.passes import Phase
+    from hypar_opt.step.shares import WorkOfPart
     from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.tensors import Workload
@@ -128,6 +128,8 @@ class Work:
     longest
         Whether a pass lasts as long as on the accelerator with most of a layer, where an axis is
         not divided evenly. Otherwise it is divided exactly, as in the paper.
+    part
+        What the accelerator has, if it is of one part of an unequal H1.
 
     Source: docs/simulator.md.
     """
@@ -137,6 +139,7 @@ class Work:
     element_bytes: int = 4
     input_sizes: Sizes = field(default_factory=lambda: NO_SIZES)
     longest: bool = False
+    part: WorkOfPart | None = None
 
     @property
     def _dram_bandwidth(self) -> Fraction:
@@ -172,7 +175,7 @@ class Work:
         per_second: int,
         phases: Sequence[Phase],
     ) -> Integers:
-        """Return the time of nodes' passes as integers of ``1 / per_second``, rounded half to even.
+        """Return the time of nodes' passes as integers of ``1 / per_second``, rounded.
 
         Parameters
         ----------
@@ -218,7 +221,7 @@ class Work:
         """Return the two times of passes that are all alike, of which the longer counts."""
         per_second *= len(phases)
         words = added_up(self._words(workload, nodes, states))
-        loading = rounded_half_even(words, self.element_bytes * per_second / self._dram_bandwidth)
+        loading = scale(words, self.element_bytes * per_second / self._dram_bandwidth)
         each = self._seconds_of_macs(workload)
         operations = self._operations(workload, nodes, states)
         return loading, self._computing(each, operations, nodes, per_second)
@@ -243,7 +246,7 @@ class Work:
         times: Integers = np.zeros(1, np.int64)
         for seconds, number in known.items():
             rate = seconds * per_second / self.hierarchy.accelerators
-            times = np.where(numbers == number, rounded_half_even(operations, rate), times)
+            times = np.where(numbers == number, scale(operations, rate), times)
         return times
 
     def upper_bound(self, workload: Workload) -> Fraction:
@@ -301,6 +304,9 @@ class Work:
         lacks : (choices, nodes)
             Whether a choice splits none of them, so that each part has all.
         """
+        if self.part is not None:
+            asked = workload, sizes, lacks, nodes, states, self.hierarchy
+            return self.part.amounts(*asked, longest=self.longest)
         amounts: Integers = sizes[nodes] * copies(lacks, nodes, states, self.hierarchy)
         if self.longest:
             split = np.where(lacks, 0, split_sizes(workload))[:, nodes]

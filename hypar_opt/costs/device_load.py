@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.sides import Share
-from hypar_opt.integers import exact_dtype
+from hypar_opt.integers import exact_dtype, scale
 from hypar_opt.step.holds import ONE_PART, Hold, HoldArrays, papers_holds
+from hypar_opt.step.shares import Share
 from hypar_opt.step.states import added_up, of_rows
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.sides import Parts
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import ProblemFields
+    from hypar_opt.step.shares import Parts
     from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
@@ -204,10 +204,7 @@ def papers_loads(
 
 def at_price(held: Integers, price: Fraction) -> Integers:
     """Return the charges of bytes, each at a price, rounded down."""
-    per, of = price.as_integer_ratio()
-    dtype = exact_dtype(max(per, 1) * max(int(held.max(initial=0)), of))
-    charged: Integers = held.astype(dtype) * per // of
-    return charged
+    return scale(held, price, "down")
 
 
 @dataclass(frozen=True, eq=False)

@@ -75,7 +75,7 @@ class EnergyCost(ArrayCost):
         """
         array, placement = array_of(problem)
         if problem.is_shared_out:
-            from hypar_opt.costs.group_bytes import GroupBytes
+            from hypar_opt.costs.groups import GroupBytes
 
             communication: CommunicationCost = GroupBytes.of_groups(problem)
         else:
@@ -105,13 +105,15 @@ class EnergyCost(ArrayCost):
         shape: tuple[int, ...],
     ) -> list[Integers]:
         every = [own.moved for own in reductions.values()]
-        moved = [sum(rows[1:], rows[0]) for rows in zip(*every, strict=True)]
+        mean = self.communication.mean
+        moved = [mean(sum(rows[1:], rows[0])) for rows in zip(*every, strict=True)]
         if self.rings is None:
             return [self.charge(row, self.rates(level)) for level, row in enumerate(moved)]
         # Remote access is each level's, whatever links its bytes cross.
         rows = [self.charge(row, self._rates_over(Fraction())) for row in moved]
         # Levels that split gradients are reduced over by themselves.
-        links = self._over_links(self.rings, [joined(own, shape) for own in every], len(moved))
+        passes = [joined(list(map(mean, own)), shape) for own in every]
+        links = self._over_links(self.rings, passes, len(moved))
         return [row + link for row, link in zip(rows, links, strict=True)]
 
     def rounded_together(self, exchange: Collective) -> Hashable:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from hypar_opt.costs.compute import NO_SIZES, Work
 from hypar_opt.costs.kinds import kinds_of_nodes
-from hypar_opt.costs.physical import rounded_half_even
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware.accelerator import OPERATIONS_PER_MAC, exactly
-from hypar_opt.integers import exact_dtype
+from hypar_opt.integers import exact_dtype, scale
 from hypar_opt.sharding.layouts import TOKEN
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.repetitions import passes_of
@@ -133,14 +132,12 @@ class KernelWork(Work):
         seconds: Fraction = (loading + computing) * self._stretched_bound(workload) + launching
         return seconds
 
-    _counts_order: ClassVar[bool] = True
-    """Whether the last tokens of a causal sequence are more work than the first."""
-
     def _operations(self, workload: Workload, nodes: Indices, states: States) -> Integers:
         operations = super()._operations(workload, nodes, states)
         names, once = workload.layouts.names, repeated(workload, ONCE)
         causal = causal_nodes(once)
-        skips = self._counts_order and self.longest and Fused.on(self.accelerator).attention
+        # Of an unequal part the first token is not known.
+        skips = self.longest and self.part is None and Fused.on(self.accelerator).attention
         skips = skips and bool(causal.any())
         in_order = TOKEN in names and not are_mirrored(once, self.hierarchy.accelerators)
         if not (skips and in_order):
@@ -186,12 +183,12 @@ class KernelWork(Work):
             others: Integers = (
                 own.each[nodes] * each + own.output[nodes] * output + own.of_inner[nodes] * inner
             )
-            loading = rounded_half_even(of_products, per_word)
+            loading = scale(of_products, per_word)
             computing = self._computing(own.seconds, operations, nodes, per_second)
-            launching = rounded_half_even(
+            launching = scale(
                 own.launches[nodes], (self.accelerator.launch or Fraction()) * per_second
             )
-            rest = rounded_half_even(others, per_word / 4), launching
+            rest = scale(others, per_word / 4), launching
             yield added_up([loading, *rest]), added_up([computing, *rest])
 
     def _update(
@@ -212,7 +209,7 @@ class KernelWork(Work):
             levels = np.arange(self.hierarchy.levels)[:, None, None]
             words = words // copies(lacks & (levels >= first), nodes, states, self.hierarchy)
         each = (self.accelerator.update or Fraction()) * per_second / self._dram_bandwidth
-        return rounded_half_even(words, each)
+        return scale(words, each)
 
 
 @lru_cache(maxsize=16)

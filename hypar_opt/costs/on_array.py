@@ -150,7 +150,7 @@ class ArrayCost(CostModel):
                 reduced.setdefault((own.phase, own.group), []).append(own)
         dtype = self.communication.dtype(workload, levels)
         for (_, level), every in between.items():
-            moved = self.communication.moved(every, dtype)
+            moved = self.communication.mean(self.communication.moved(every, dtype))
             messages = every[0].times * every[0].messages * self.rounds(level)
             rows[level] = rows[level] + self.charge(moved, self.rates(level), messages)
         together = {

@@ -106,10 +106,10 @@ class TimeCost(ArrayCost):
                 array.accelerator.updated_by(problem.constraints.optimizer),
                 problem.hierarchy,
                 problem.element_bytes,
-                longest=problem.times_longest_part,
+                longest=problem.step_model.by_largest_shard,
             ),
             bucket_elements=array.bucket_elements(problem.element_bytes),
-            longest=problem.times_longest_part,
+            longest=problem.step_model.by_largest_shard,
             rule=problem.split_rule,
         )
         return cost.in_buckets(workload).in_parts(None, workload)

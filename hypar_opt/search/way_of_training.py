@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from hypar_opt.costs.device_load import DeviceLoad, PartLoad, PricedLoad
 from hypar_opt.costs.kinds import kinds_of_nodes, numbered
 from hypar_opt.costs.on_array import ArrayCost
-from hypar_opt.costs.sides import Share
 from hypar_opt.costs.state_tables import nodes_by_state
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import NoAnswerError, RefusedError
@@ -19,6 +18,7 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, total_cost
 from hypar_opt.simulator.memory import counted_memory, parts_between_groups, reserved_by
 from hypar_opt.step.holds import KEPT, WeightBytes, step_holds
+from hypar_opt.step.shares import Share
 from hypar_opt.units import format_bytes
 from hypar_opt.workload.operators.kernels import Fused
 

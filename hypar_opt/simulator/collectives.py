@@ -40,14 +40,5 @@ def all_reduce(stages: Sequence[Stage]) -> list[Crossing]:
     operations in MPICH", IJHPCA 19(1), 2005, section 4: recursive halving and doubling.
     """
     topmost, *below = stages
-    return [*reduce_scatter(below), Crossing(topmost, Fraction(1), 2), *all_gather(below)]
-
-
-def reduce_scatter(stages: Sequence[Stage]) -> list[Crossing]:
-    """Return the exchanges of the first half of an all-reduce, the deepest stage first."""
-    return [Crossing(stage, Fraction(1, 2), 1) for stage in reversed(stages)]
-
-
-def all_gather(stages: Sequence[Stage]) -> list[Crossing]:
-    """Return the exchanges of the second half of an all-reduce, the topmost stage first."""
-    return [Crossing(stage, Fraction(1, 2), 1) for stage in stages]
+    gathered = [Crossing(stage, Fraction(1, 2), 1) for stage in below]
+    return [*reversed(gathered), Crossing(topmost, Fraction(1), 2), *gathered]

@@ -9,12 +9,12 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.sides import Share
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware.accelerator import AcceleratorGroup
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.device_memory import DeviceMemory, LayerMemory, Moment
 from hypar_opt.step.holds import KEPT, MOMENTS, WeightBytes, step_holds
+from hypar_opt.step.shares import Share
 from hypar_opt.workload.operators.axes import BATCH, EXPERTS
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.recomputation import repeated

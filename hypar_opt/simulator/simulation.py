@@ -13,7 +13,6 @@ from hypar_opt.costs.compute import layer_macs, local_words
 from hypar_opt.costs.device_load import papers_memory
 from hypar_opt.costs.energy import WORD_BYTES
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.hardware import arrays
 from hypar_opt.simulator.bounds import critical_path, in_sequence, lower_bound
 from hypar_opt.simulator.memory import memory_of
 from hypar_opt.simulator.options import RunOptions
@@ -219,9 +218,9 @@ def _memory(
 ) -> tuple[int, int, DeviceMemory | None]:
     """Return the bytes that the fullest accelerator needs and has.
 
-    On one's own array a device holds each tensor once; on the paper's the paper's are counted.
+    By tensor or by layer, as the array's model says.
     """
-    if not arrays.is_papers(array):
+    if array.step_model.memory_by_tensor:
         held = memory_of(plan, workload, rows, options, array)
         return held.total, held.capacity or 0, held
     capacity = int(array.accelerator.dram_capacity)

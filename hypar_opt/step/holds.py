@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.hardware.accelerator import OPTIMIZERS
+from hypar_opt.hardware.accelerator import SINGLE, state_bytes
 from hypar_opt.hierarchy import parts_by_share
 from hypar_opt.integers import exact_dtype
 from hypar_opt.sharding.layouts import PARTIAL, WHOLE, Layout
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.kernels import Fused
     from hypar_opt.workload.operators.saved import Saved
     from hypar_opt.workload.tensors import Workload
-
-SINGLE = 4
-"""Bytes of a number in single precision."""
 
 
 class WeightBytes(NamedTuple):
@@ -73,9 +70,7 @@ class WeightBytes(NamedTuple):
         MLSys 2023, figure 1, has 18 bytes, Rajbhandari et al., "ZeRO", SC20, 16.
         """
         exact = max(SINGLE, element_bytes)
-        elements = OPTIMIZERS.get(optimizer) if isinstance(optimizer, str) else None
-        copy = element_bytes < SINGLE
-        state = int(optimizer) if elements is None else exact * (elements + copy)
+        state = state_bytes(optimizer, exact, copies=element_bytes < SINGLE)
         return cls(element_bytes, gradient_bytes or exact, state)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.group_time import GroupTime
+from hypar_opt.costs.groups import GroupTime
 from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError
 from hypar_opt.instance.instance import Instance

@@ -103,7 +103,7 @@ COSTS = (
     ),
     Mutant(
         "a part never has less than its share of an axis",
-        "costs/side_work",
+        "step/shares",
         "np.where(at_h1 > 0, exact - less, amounts)",
         "np.where(at_h1 > 0, exact, amounts)",
         ("costs/test_whole_indices",),
@@ -174,8 +174,8 @@ COSTS = (
     Mutant(
         "new weights are gathered in the elements of gradients",
         "workload/repeats",
-        '("none", 2), ("state", 1)',
-        '("none", 2), ("state", 2)',
+        '_UPDATED = GradientCollective("all-gather", weights=True)',
+        '_UPDATED = GradientCollective("all-gather")',
         ("simulator/test_losses_and_gathers", "proofs/test_trained_plans"),
     ),
     Mutant(

@@ -12,7 +12,6 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.costs.device_load import PartLoad
-from hypar_opt.costs.sides import Share
 from hypar_opt.errors import InfeasibleError, NoAnswerError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.arguments import problem_of
@@ -20,6 +19,7 @@ from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.proofs.certificate import check_price
 from hypar_opt.simulator.memory import counted_memory
 from hypar_opt.step.holds import KEPT, WeightBytes, step_holds
+from hypar_opt.step.shares import Share
 from hypar_opt.step.states import of_rows
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.operators.kernels import Fused
