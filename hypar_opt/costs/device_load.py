@@ -20,14 +20,13 @@ import numpy as np
 
 from hypar_opt.integers import exact_dtype, scale
 from hypar_opt.step.holds import ONE_PART, Hold, HoldArrays, papers_holds
-from hypar_opt.step.shares import Share
 from hypar_opt.step.states import added_up, of_rows
 
 if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import ProblemFields
-    from hypar_opt.step.shares import Parts
+    from hypar_opt.step.shares import Share
     from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
@@ -154,40 +153,26 @@ def _papers_load(
     return DeviceLoad(tuple(holds), workload, hierarchy)
 
 
-def papers_memory(workload: Workload, rows: Sequence[Sequence[int]], problem: ProblemFields) -> int:
-    """Return the bytes of an accelerator in a plan as the paper counts, rounded up.
-
-    Parameters
-    ----------
-    rows : (levels, nodes)
-        The choices of all nodes.
-    """
-    nodes = np.arange(len(workload.nodes))
-    held = papers_load(workload, problem).of(nodes, of_rows(rows, len(nodes)))
-    return -(-sum(held.tolist()) // problem.hierarchy.accelerators)
-
-
 def papers_loads(
     workload: Workload,
     nodes: Indices,
     states: States,
     problem: ProblemFields,
-    corners: Sequence[Parts] = (),
+    shares: Sequence[Share] = (),
 ) -> list[Integers]:
-    """Return the bytes that nodes hold in each part of H1, as if all accelerators held as much.
-
-    As the paper counts.
+    """Return the bytes that nodes hold as the paper counts, in all accelerators together.
 
     Parameters
     ----------
     states
         Over all levels.
-    corners
-        Those of a simplex of shares, for the least that each part holds between them.
+    shares
+        Of parts of H1, each of which is counted as if all accelerators held as much; none for one
+        count of all.
     """
-    each = [Share.each(parts) for parts in corners or (problem.part_shares,)]
-    shares = [min(own, key=lambda share: share.own) for own in zip(*each, strict=True)]
     load = papers_load(workload, problem)
+    if not shares:
+        return [load.of(nodes, states)]
     dtype = exact_dtype(len(shares) * load.upper_bound)
     held = [(term, term.in_states(nodes, states).astype(dtype, copy=False)) for term in load.terms]
     return [
@@ -200,6 +185,26 @@ def papers_loads(
         )
         for share in shares
     ]
+
+
+def papers_memory(
+    workload: Workload,
+    rows: Sequence[Sequence[int]],
+    problem: ProblemFields,
+    shares: Sequence[Share] = (),
+) -> list[int]:
+    """Return the bytes of an accelerator in a plan as the paper counts, rounded up.
+
+    Parameters
+    ----------
+    rows : (levels, nodes)
+        The choices of all nodes.
+    shares
+        Of the parts of H1 whose accelerators are asked for; none for those of equal parts.
+    """
+    nodes = np.arange(len(workload.nodes))
+    loads = papers_loads(workload, nodes, of_rows(rows, len(nodes)), problem, shares)
+    return [-(-sum(own.tolist()) // problem.hierarchy.accelerators) for own in loads]
 
 
 def at_price(held: Integers, price: Fraction) -> Integers:

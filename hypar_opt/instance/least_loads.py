@@ -91,7 +91,7 @@ class LeastLoads:
         self._least: dict[tuple[int, Parts, Way | None], Integers] = {}
         self.start: Parts = (1,) * self._choices
         """The parts above the first level."""
-        # Parts of unequal shares have loads of their own: `hypar_opt.instance.part_memory`.
+        # Parts of unequal shares have loads of their own: `hypar_opt.costs.device_load`.
         papers = problem.constraints.memory is not None and not problem.device_memory
         self._limited = papers and not (problem.part_memory and problem.is_shared_out)
         self.impossible = 1 + (sum(self.load(self.start).tolist()) if self._limited else 0)

@@ -224,7 +224,7 @@ def _memory(
         held = memory_of(plan, workload, rows, options, array)
         return held.total, held.capacity or 0, held
     capacity = int(array.accelerator.dram_capacity)
-    return papers_memory(workload, rows, plan), capacity, None
+    return papers_memory(workload, rows, plan)[0], capacity, None
 
 
 def _layers(tasks: Sequence[Task], measured: Measurements) -> tuple[LayerTime, ...]:
