@@ -271,8 +271,7 @@ def _once_at_most(work: Work, workload: Workload) -> Fraction:
     if work.longest:
         stretch = most_stretched(workload, work.hierarchy)
         stretch *= 2 if causal_nodes(workload).any() else 1
-    most: Fraction = (loading + computing / accelerators) * stretch + launching
-    return most
+    return Fraction((loading + computing / accelerators) * stretch + launching)
 
 
 class _Pass(NamedTuple):
