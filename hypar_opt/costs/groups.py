@@ -17,9 +17,9 @@ import numpy as np
 
 from hypar_opt.costs.buckets import LatencyShares
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.kernels import work_of
 from hypar_opt.costs.physical import Rings, array_of
 from hypar_opt.costs.time import TimeCost
+from hypar_opt.costs.work import Work
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.shares import Amounts, CountOfIndices, Parts, Share, WorkOfPart, received
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.compute import Work
     from hypar_opt.costs.shared_nodes import Rows
+    from hypar_opt.costs.work import Work
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
@@ -164,8 +164,7 @@ class GroupTime(TimeCost):
         array, placement = array_of(problem)
         asked, kept = (problem.hierarchy, problem.element_bytes), problem.constraints.optimizer
         works = {
-            group.name: work_of(group.updated_by(kept), *asked, longest=True)
-            for group in array.groups
+            group.name: Work(group.updated_by(kept), *asked, longest=True) for group in array.groups
         }
         network, (between, *below) = array.interconnect, placement
         cost = cls(

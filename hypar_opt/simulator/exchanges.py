@@ -110,10 +110,11 @@ def of_plan(
     )
     moved = []
     for exchange, other in pairs:
-        received, sent = Fraction(exchange.quarters * element_bytes, 4 * exchange.times), ()
+        bytes_ = Fraction(exchange.quarters * element_bytes, 4 * exchange.times)
+        sent: tuple[Fraction, ...] = ()
         if other.quarters != exchange.quarters:
             sent = (Fraction(other.quarters * element_bytes, 4 * other.times),)
-        step = LevelBytes(exchange.kind, exchange.level, received, sent, exchange.messages)
+        step = LevelBytes(exchange.kind, exchange.level, bytes_, sent, exchange.messages)
         moved.append((_key(rules.workload, exchange), step))
     return _together(moved)
 

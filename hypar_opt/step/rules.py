@@ -152,7 +152,7 @@ class StepRules:
         every = []
         both = (Phase.FORWARD, row.partial_sum), (Phase.BACKWARD, row.gathered_error)
         for (phase, factor), kind, stats in zip(both, kinds, statistics, strict=True):
-            tensors = [
+            tensors: list[tuple[StepKind, str, Flags, Flags | None, Integers]] = [
                 (StepKind.ALL_REDUCE, "statistics", split, own, row.gradient * stats),
                 (kind, "output", partial, sums, factor * outputs),
             ]

@@ -190,7 +190,7 @@ class WorkOfPart:
         *,
         longest: bool,
     ) -> Integers:
-        """Return what `hypar_opt.costs.compute.Work` has of tensors, as if all parts had as much.
+        """Return what `hypar_opt.step.work.WorkRules` has of tensors, as if all parts had as much.
 
         Parameters
         ----------
