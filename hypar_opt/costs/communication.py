@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -257,22 +257,7 @@ class CommunicationCost(CostModel):
 
     def upper_bound(self, workload: Workload, level: int) -> int:
         """Return an upper bound on the cost of a level's assignment, in units of charges."""
-        return self.scale(level) * self._amounts(workload, level)
-
-    def _amounts(self, workload: Workload, level: int) -> int:
-        """Return an upper bound on the quarters of elements that move at a level, in all groups."""
-        # No reading charges a tensor more than 2 (n - 1) elements in all passes, and none has more
-        # copies than there are groups above a level: with replicas than accelerators.
-        beyond = bool(workload.weight_users) or workload.has_replicas
-        levels = max(len(self.sizes), level + 1) if beyond else level
-        most = 8 * (max(self.sizes, default=2) - 1)
-        if self.longest:
-            most *= most_stretched(workload, self.hierarchy)
-        most *= workload.most_repeats
-        if self.rules(workload, levels).has_borders:
-            # A part is no shorter than its halo: all borders have fewer than 8 times the tensor.
-            most *= 9
-        return most * workload.elements * math.prod(self._parts(levels))
+        return self.scale(level) * _most_moved(self, workload, level)
 
     @cached_property
     def hierarchy(self) -> Hierarchy:
@@ -287,3 +272,20 @@ class CommunicationCost(CostModel):
         """Return the charge of a quarter of an element at a level."""
         weight = self.level_weights[level] if self.level_weights else 1
         return self.element_bytes * weight * self.resolution // 4
+
+
+@lru_cache(maxsize=256)
+def _most_moved(cost: CommunicationCost, workload: Workload, level: int) -> int:
+    """Return an upper bound on the quarters of elements that move at a level, in all groups."""
+    # No reading charges a tensor more than 2 (n - 1) elements in all passes, and none has more
+    # copies than there are groups above a level: with replicas than accelerators.
+    beyond = bool(workload.weight_users) or workload.has_replicas
+    levels = max(len(cost.sizes), level + 1) if beyond else level
+    most = 8 * (max(cost.sizes, default=2) - 1)
+    if cost.longest:
+        most *= most_stretched(workload, cost.hierarchy)
+    most *= workload.most_repeats
+    if cost.rules(workload, levels).has_borders:
+        # A part is no shorter than its halo: all borders have fewer than 8 times the tensor.
+        most *= 9
+    return most * workload.elements * math.prod(cost._parts(levels))

@@ -200,7 +200,7 @@ class GroupTime(TimeCost):
         return [replace(bound, corner=corner, known=bound.known) for corner in corners]
 
     @cached_property
-    def _each(self) -> list[list[Share]]:
+    def _each(self) -> list[tuple[Share, ...]]:
         """Every part's share, at each corner."""
         corners = self.shares if len(self.shares) > 1 else ()
         return [Share.each(parts, corners) for parts in self.shares]
@@ -306,7 +306,7 @@ class GroupTime(TimeCost):
             yield reduce(np.maximum, [*own, *_least_of_longest(at, behind, reached)])
 
     @cached_property
-    def _at_weights(self) -> list[Share]:
+    def _at_weights(self) -> tuple[Share, ...]:
         """Every part's share at the point where the bound is tight, rounded."""
         total = sum(self.shares[0])
         before = [list(accumulate(parts, initial=0)) for parts in self.shares]
@@ -343,7 +343,7 @@ class GroupTime(TimeCost):
             As `TimeCost.charges` takes it.
         """
         corners = [self.uncharged(sum(map(len, runs))) for _ in self.shares]
-        shares = [share for parts in self._each for share in parts]
+        shares = tuple(share for parts in self._each for share in parts)
         of_phases: dict[Phase, list[Collective]] = {}
         for own in operations:
             of_phases.setdefault(own.phase, []).append(own)

@@ -19,9 +19,8 @@ Source: docs/decisions/0025-unequal-groups.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -72,9 +71,9 @@ class Share:
     corners: tuple[Parts, ...] = ()
 
     @classmethod
-    def each(cls, parts: Parts, corners: tuple[Parts, ...] = ()) -> list[Share]:
+    def each(cls, parts: Parts, corners: tuple[Parts, ...] = ()) -> tuple[Share, ...]:
         """Return the share of every part."""
-        return [cls(side, parts, corners) for side in range(len(parts))]
+        return tuple(cls(side, parts, corners) for side in range(len(parts)))
 
     @property
     def least(self) -> Parts:
@@ -246,7 +245,7 @@ class WorkOfPart:
 
 def received(
     operations: Iterable[Collective],
-    shares: Sequence[Share],
+    shares: tuple[Share, ...],
     charge: Callable[[int], int],
     *,
     longest: bool = False,
@@ -267,15 +266,16 @@ def received(
     longest = longest and len(shares[0].parts) > 2  # between two parts a round has one message
     begun: dict[tuple[int, int], Integers] = {}
     for operation in operations:
-        ratio = _ratio(operation, tuple(shares), longest=longest)
-        charges = scale(operation.quarters, Fraction(charge(operation.level)))
-        before = np.zeros(1, np.int64)
+        ratio = _ratio(operation, shares, longest=longest)
+        each, charges, before = charge(operation.level), operation.quarters, None
+        if each > 1:
+            charges = scale(charges, (each, 1))
         if operation.phase is Phase.GRADIENT:
             key = operation.level, operation.group
-            before = begun.get(key, before)
-            charges = begun[key] = before + charges
+            before = begun.get(key)
+            charges = begun[key] = charges if before is None else before + charges
         amounts = scale(charges, ratio)
-        if before.any():
+        if before is not None:
             amounts = amounts - scale(before, ratio)
         yield [operation._replace(quarters=own) for own in amounts]
 
