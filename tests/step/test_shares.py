@@ -1,0 +1,144 @@
+"""Unequal parts of H1 receive shares of what equal parts do: what must hold for any operations."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.state_tables import choices_by_level
+from hypar_opt.instance.instance import Instance
+from hypar_opt.integers import Integers
+from hypar_opt.models import find_network
+from hypar_opt.plan.arguments import one_sided, problem_of
+from hypar_opt.sharding.passes import Phase
+from hypar_opt.step.operations import Collective
+from hypar_opt.step.shares import Share, received
+from hypar_opt.step.states import Indices
+from hypar_opt.workload.parallelism import CHOICES
+from hypar_opt.workload.tensors import Workload
+from tests.slow import slow_after
+from tests.strategies.groups import GROUPS, of_counts
+from tests.strategies.problems import random_network
+
+SEEDS = slow_after(6, range(120))
+
+
+class Case:
+    """A random plan of a network on unequal parts of H1, two in every second.
+
+    Parameters
+    ----------
+    parts_of_axes
+        Whether every layer is in all parts, which divide its axes evenly.
+    """
+
+    def __init__(self, seed: int, *, parts_of_axes: bool = False) -> None:
+        rng = Random(seed)
+        counts = [*GROUPS]
+        array = of_counts(rng.choice(counts[:2] if seed % 2 == 0 else counts[2:]))
+        layers = seed % 3 and not parts_of_axes
+        network = random_network(rng, 4) if layers else find_network("resnet-18")
+        problem = problem_of(
+            network,
+            array=array,
+            batch=24,
+            choices=(*CHOICES, *one_sided(array)),
+            constraints={"runnable": False},
+        )
+        instance = Instance(network, problem)
+        if rng.random() < 0.5:
+            sharded = {"micro_batches": 2, "shard": rng.choice(["state", "gradients", "weights"])}
+            instance = instance.trained(problem.training.model_copy(update=sharded))
+        self.workload: Workload = instance.workload
+        self.count = problem.hierarchy.sizes[0]
+        cuts = sorted(rng.sample(range(1, 1000), self.count - 1))
+        parts = tuple(b - a for a, b in zip([0, *cuts], [*cuts, 1000], strict=True))
+        self.shares = Share.each(parts)
+        self.problem = problem
+        offered = choices_by_level(self.workload, problem.levels)
+        if parts_of_axes:
+            offered = [len(CHOICES)] * problem.levels
+        self.rows: Indices = np.array(
+            [
+                [rng.choice(np.flatnonzero(~own[:of]).tolist()) for own in self.workload.forbidden]
+                for of in offered
+            ]
+        )
+
+    def operations(self, *, unequal: bool = True) -> list[Collective]:
+        cost = CommunicationCost.of_problem(self.problem, unequal=unequal)
+        rules = cost.rules(self.workload, len(self.rows))
+        ends = ([self.rows[:, end]] for end in self.workload.ends.T)
+        of_nodes = rules.node(np.arange(len(self.workload.nodes)), [self.rows])
+        return [*of_nodes, *rules.boundary(np.arange(len(self.workload.ends)), *ends)]
+
+    def received(self, shares: tuple[Share, ...], *, longest: bool = False) -> list[Integers]:
+        """What each part receives of each operation: ``(parts, nodes or boundaries)``."""
+        every = received(self.operations(), shares, lambda _: 1, longest=longest)
+        return [np.array([part.quarters for part in parts]) for parts in every]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_below_h1_all_parts_together_receive_what_equal_parts_do(seed: int) -> None:
+    case = Case(seed)
+    for own, parts in zip(case.operations(), case.received(case.shares), strict=True):
+        if own.level:
+            assert (abs(parts.sum(axis=0) - case.count * own.quarters) <= case.count).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_all_parts_receive_forward_they_send_back(seed: int) -> None:
+    """But of tensors without an error; and what is reduce-scattered is gathered again."""
+    case = Case(seed)
+    of_passes: dict[tuple[str, int], dict[Phase, Integers]] = {}
+    has_error = case.workload.has_error
+    for own, parts in zip(case.operations(), case.received(case.shares), strict=True):
+        if own.tensor in ("output", "input") and not own.level:
+            moved = parts.sum(axis=0) * (has_error if own.tensor == "input" else 1)
+            passes = of_passes.setdefault((own.tensor, own.level), {})
+            passes[own.phase] = passes.get(own.phase, 0) + moved
+    for passes in of_passes.values():
+        forward, backward = (passes[phase] for phase in (Phase.FORWARD, Phase.BACKWARD))
+        assert (abs(forward - backward) <= 2 * case.count).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_between_two_parts_one_receives_back_what_the_other_did(seed: int) -> None:
+    case = Case(seed - seed % 2)
+    of_passes: dict[str, dict[Phase, Integers]] = {}
+    for own, parts in zip(case.operations(), case.received(case.shares), strict=True):
+        if own.tensor in ("output", "input") and not own.level:
+            passes = of_passes.setdefault(own.tensor, {})
+            passes[own.phase] = passes.get(own.phase, 0) + parts
+    assert case.count == 2
+    for tensor, passes in of_passes.items():
+        moves = case.workload.has_error if tensor == "input" else np.ones(1, bool)
+        forward, backward = (passes[phase] * moves for phase in (Phase.FORWARD, Phase.BACKWARD))
+        assert (abs(forward - backward[::-1]) <= 2).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_part_receives_more_than_the_longest_messages_of_all_rounds(seed: int) -> None:
+    case = Case(seed)
+    waits = case.received(case.shares, longest=True)
+    for parts, longest in zip(case.received(case.shares), waits, strict=True):
+        assert (parts.max(axis=0) <= longest.max(axis=0) + 1).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_equal_shares_receive_as_much_as_equal_parts(seed: int) -> None:
+    """Of axes that the parts divide evenly."""
+    case = Case(seed - seed % 2, parts_of_axes=True)
+    equal = case.received(Share.each((1,) * case.count))
+    moved: dict[tuple[Phase, str, int], Integers] = {}
+    for own, parts in zip(case.operations(), equal, strict=True):
+        assert (parts == parts[0]).all()
+        key = own.phase, own.tensor, own.level
+        moved[key] = moved.get(key, 0) + parts[0]
+    for own in case.operations(unequal=False):
+        moved[own.phase, own.tensor, own.level] -= own.quarters
+    assert moved
+    assert not any(left.any() for left in moved.values())
