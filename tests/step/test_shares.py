@@ -13,8 +13,7 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.integers import Integers
 from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import one_sided, problem_of
-from hypar_opt.sharding.passes import Phase
-from hypar_opt.step.operations import Collective
+from hypar_opt.step.operations import Collective, Phase, StepKind
 from hypar_opt.step.shares import Share, received
 from hypar_opt.step.states import Indices
 from hypar_opt.workload.parallelism import CHOICES
@@ -142,3 +141,20 @@ def test_equal_shares_receive_as_much_as_equal_parts(seed: int) -> None:
         moved[own.phase, own.tensor, own.level] -= own.quarters
     assert moved
     assert not any(left.any() for left in moved.values())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_until_h1_gathers_a_tensor_it_is_split_as_it_was_written(seed: int) -> None:
+    """So is what levels below exchange of it."""
+    case = Case(seed)
+    layouts, (sources, targets) = case.workload.layouts, case.workload.ends.T
+    read = layouts.inputs[case.workload.operand, case.rows[0, targets], targets]
+    written = layouts.output[case.rows[0, sources], sources]
+    is_split = (read == 0) & (written > 0)
+    names = [layouts.names[number] for number in written[is_split]]
+    for own, parts in zip(case.operations(), case.received(case.shares), strict=True):
+        if (own.tensor, own.kind) == ("input", StepKind.ALL_TO_ALL) and own.level:
+            for share, moved in zip(case.shares, parts[:, is_split], strict=True):
+                has = [share.all_of(name, share.parts)[share.side] for name in names]
+                exact = case.count * own.quarters[is_split] * np.array(has, int)
+                assert (abs(moved * share.whole - exact) <= share.whole).all()
