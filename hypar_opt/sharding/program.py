@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.hierarchy import Hierarchy, Shares
 from hypar_opt.sharding.conversions import (
     Layouts,
     Step,
@@ -29,7 +29,6 @@ from hypar_opt.sharding.layouts import (
     WHOLE,
     Layout,
 )
-from hypar_opt.sharding.shares import Shares
 from hypar_opt.workload.addends import passes_addends
 from hypar_opt.workload.operators.axes import TOKENS
 

@@ -30,8 +30,8 @@ from hypar_opt.sharding.layouts import (
     ROW,
     TOKEN,
     is_split,
+    side_of,
 )
-from hypar_opt.sharding.shares import side_of
 from hypar_opt.sharding.ties import Axis
 from hypar_opt.workload.operands import operands_of
 from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap
