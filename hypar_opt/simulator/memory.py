@@ -16,7 +16,6 @@ from hypar_opt.costs.saved_tensors import INPUT, inputs_of, saved_tensors, store
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware.accelerator import SINGLE, AcceleratorGroup
 from hypar_opt.hierarchy import parts_by_share
-from hypar_opt.sharding.halos import halos
 from hypar_opt.sharding.layouts import BATCH as BY_BATCH
 from hypar_opt.sharding.layouts import CHANNEL, COLUMN, EXPERT, ROW, SHUFFLED, TOKEN
 from hypar_opt.sharding.program import Program
@@ -383,7 +382,7 @@ class _Count:
         each = (self.program.parts(read, *among) for among in axes)
         own = list(map(_up, layer.input, each))
         before = prod(own)
-        for halo in halos(layer, read, self.program.hierarchy):
+        for halo in self.program.halos(node, of_input=True):
             own[2 + (halo.layout == COLUMN)] += halo.before + halo.behind
         return prod(own) - before
 
