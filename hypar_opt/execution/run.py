@@ -152,10 +152,10 @@ def exchange_rows(
     """Return the bytes that devices received and those of the program, in program order."""
     modelled: Counter[Purpose] = Counter()
     for exchange in exchanges_of_step(program, phases):
-        source = Source(
-            *(exchange.phase, exchange.node, exchange.boundary), exchange.tensor == "weights"
-        )
-        modelled[Purpose(source, exchange.kind, exchange.level)] += exchange.elements
+        phase, kind, tensor, level, *_ = exchange
+        assert kind is not None  # as in the readings of a run
+        source = Source(phase, exchange.node, exchange.boundary, tensor == "weights")
+        modelled[Purpose(source, kind, level)] += exchange.elements
     rows = []
     for purpose in dict.fromkeys((*modelled, *received)):
         counted = received.get(purpose, 0)

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
-from hypar_opt.simulator.collectives import Crossing, all_reduce
 from hypar_opt.simulator.exchanges import ExchangeKey, added, sent_of
 from hypar_opt.simulator.streams import Streams
 from hypar_opt.simulator.tasks import (
@@ -117,15 +116,15 @@ class Schedule:
         self, steps: Sequence[LevelBytes], layer: str, phase: Phase, tensor: ExchangeKind
     ) -> list[ExchangeTask]:
         key = tuple(steps), phase, tensor
-        if key not in self._known_tasks:
-            self._known_tasks[key] = self._new_tasks(steps, layer, phase, tensor)
+        if key not in self._task_cache:
+            self._task_cache[key] = self._new_tasks(steps, layer, phase, tensor)
         return [
             task if task.layer == layer else changed(task, layer=layer)
-            for task in self._known_tasks[key]
+            for task in self._task_cache[key]
         ]
 
     @cached_property
-    def _known_tasks(self) -> dict[tuple[object, ...], list[ExchangeTask]]:
+    def _task_cache(self) -> dict[tuple[object, ...], list[ExchangeTask]]:
         """The tasks of exchanges that were asked for: those of equal blocks are equal."""
         return {}
 
@@ -138,16 +137,16 @@ class Schedule:
         """
         at_level = {step.level: step for step in steps}
         between = self.pairs if tensor in _BETWEEN_PAIRS else self.collective
-        all_reduced = steps[0].step is StepKind.ALL_REDUCE
+        reduces = steps[0].step is StepKind.ALL_REDUCE
         stages = between.stages(list(at_level))
         crossings = [Crossing(stage, Fraction(1), 1) for stage in stages]
         tasks = []
-        for stage, share, times in all_reduce(stages) if all_reduced else crossings:
-            levels, own = tuple(sorted(stage)), [at_level[level] for level in stage]
+        for stage, share, times in all_reduced(stages) if reduces else crossings:
+            levels, crossed = tuple(sorted(stage)), [at_level[level] for level in stage]
             digits = tuple(between.placement[level] for level in levels)
             rounds = between.rounds(levels, times)
             if tensor is ExchangeKind.BOUNDARY:
-                rounds = between.interconnect.between(*digits, own[0].messages)
+                rounds = between.interconnect.between(digits[0], crossed[0].messages)
             tasks.append(
                 ExchangeTask(
                     layer=layer,
@@ -155,12 +154,11 @@ class Schedule:
                     kind=tensor,
                     levels=levels,
                     digits=digits,
-                    bytes=float(share * sum(step.bytes for step in own)),
+                    bytes=float(share * sum(step.bytes for step in crossed)),
                     rounds=rounds,
-                    step=StepKind.ALL_REDUCE if tensor in _OF_WEIGHTS else own[0].step,
-                    sent=tuple(float(share * amount) for amount in sent_of(own)),
-                    once=phase is Phase.GRADIENT
-                    and (all_reduced or tensor is ExchangeKind.WEIGHTS),
+                    step=StepKind.ALL_REDUCE if tensor in _OF_WEIGHTS else crossed[0].step,
+                    sent=tuple(float(share * amount) for amount in sent_of(crossed)),
+                    once=phase is Phase.GRADIENT and (reduces or tensor is ExchangeKind.WEIGHTS),
                 )
             )
         return tasks
@@ -176,6 +174,41 @@ _BY_USE, _ONCE, _ = range(len(COLLECTIVES))
 
 _Alike = tuple[tuple[int, tuple[int, ...]], ...]
 """The levels that gradients are reduced over, and the parts of H1 that send nothing there."""
+
+
+class Crossing(NamedTuple):
+    """An exchange of an all-reduce over the levels of a stage.
+
+    Parameters
+    ----------
+    share
+        Of the bytes that the all-reduce moves across these levels.
+    times
+        2 to reduce-scatter and gather, else 1.
+    """
+
+    stage: tuple[int, ...]
+    share: Fraction
+    times: int
+
+
+def all_reduced(stages: Sequence[tuple[int, ...]]) -> list[Crossing]:
+    """Return the exchanges of an all-reduce, in their order.
+
+    Reduce-scatter from the deepest stage up, then all-gather. The topmost stage is reduced and
+    gathered in one exchange.
+
+    Parameters
+    ----------
+    stages
+        Levels that are reduced over together, topmost first: between pairs, one each.
+
+    Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication
+    operations in MPICH", IJHPCA 19(1), 2005, section 4: recursive halving and doubling.
+    """
+    topmost, *below = stages
+    gathered = [Crossing(stage, Fraction(1, 2), 1) for stage in below]
+    return [*reversed(gathered), Crossing(topmost, Fraction(1), 2), *gathered]
 
 
 def _task(layer: str, phase: Phase, seconds: float | OfParts) -> ComputeTask:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.compute import layer_macs, local_words
 from hypar_opt.costs.device_load import papers_memory
 from hypar_opt.costs.energy import WORD_BYTES
 from hypar_opt.frozen import FrozenDict
@@ -29,6 +28,7 @@ from hypar_opt.simulator.spans import trace_of
 from hypar_opt.simulator.step import launching, phases_of, program, repeats_on
 from hypar_opt.simulator.tasks import ExchangeTask, Task, of_one_micro_batch
 from hypar_opt.step.states import of_rows
+from hypar_opt.step.work import layer_macs, local_words
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
@@ -83,7 +83,9 @@ def simulate_step(
     memory, capacity, device_memory = _memory(plan, workload, array, rows, options)
     times = _passes(plan, workload, repeats_on(plan, workload, array, options))
     words, between_vaults = _accessed(plan, workload, rows, times)
-    macs = zip(times, layer_macs(workload, array.accelerator, options.input_sizes), strict=True)
+    macs = zip(
+        times, layer_macs(workload, array.accelerator.mac_count, options.input_sizes), strict=True
+    )
     return StepResult(
         plan=plan,
         array=array.name,

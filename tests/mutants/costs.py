@@ -82,8 +82,8 @@ COSTS = (
     ),
     Mutant(
         "the DRAM is never the slower",
-        "costs/compute",
-        "times * reduce(np.maximum, linear)",
+        "costs/work",
+        "times * _longer(linear)",
         "times * linear[-1]",
         ("costs/test_time",),
     ),
@@ -132,15 +132,15 @@ COSTS = (
     Mutant(
         "a joined level divides what crosses it",
         _RULES,
-        "(np.where(own, before, 1), np.where(own, every // upto, 1))",
-        "(np.where(own, upto, 1), np.where(own, every // upto, 1))",
+        "(np.where(own, before, 1), np.where(own, every // upto, 1), own)",
+        "(np.where(own, upto, 1), np.where(own, every // upto, 1), own)",
         ("execution/virtual/test_joined",),
     ),
     Mutant(
         "a joined all-to-all sends a message to each other part of a level",
         _RULES,
-        "np.where(own, every // upto, 1))",
-        "np.where(own, 1, 1))",
+        "np.where(own, every // upto, 1), own)",
+        "np.where(own, 1, 1), own)",
         ("proofs/test_proof_tables",),
     ),
     Mutant(

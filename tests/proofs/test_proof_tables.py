@@ -101,8 +101,8 @@ def program_bytes(plan: ho.Plan) -> int:
     phases = INFERENCE if plan.inference else TRAINING
     joined = plan.joins_levels
     program = Program(instance.executed_workload, rows, plan.hierarchy, joined=joined)
-    exchanges = exchanges_of_step(program, phases)
-    return sum(one.elements for one in exchanges) * plan.element_bytes
+    elements: int = sum(one.elements for one in exchanges_of_step(program, phases))
+    return elements * plan.element_bytes
 
 
 @every_cost(*READINGS, "joined")

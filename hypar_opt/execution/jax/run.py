@@ -308,7 +308,7 @@ def _bytes_of_biases(sharded: ShardedNetwork) -> Counter[int]:
         if layer.has_bias:
             bias = Extent(sharded.layer_maps[position].output.channels)
             for step in program.bias_steps(position + sharded.shared):
-                moved[step.level] += sum(step.moved(bias)) * ELEMENT_BYTES
+                moved[step.level] += step.moved(bias) * ELEMENT_BYTES
     return moved
 
 

@@ -78,8 +78,8 @@ def test_a_level_of_four_reduces_and_gathers_what_two_of_two_do(seed: int) -> No
     network = drawn_network(seed)
     (four,) = drawn_programs(network, seed, 1, ((4,),))
 
-    def moved(program: Program) -> dict[StepKind, int]:
-        moved = Counter[StepKind]()
+    def moved(program: Program) -> dict[StepKind | None, int]:
+        moved = Counter[StepKind | None]()
         for exchange in exchanges_of_step(program):
             moved[exchange.kind] += exchange.elements
         return dict(moved)
