@@ -1,18 +1,17 @@
-"""Which problems may have the choices that only some readings charge."""
+"""Which problems may have the levels and choices that only some readings charge."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import HyparError, argument
-from hypar_opt.step.readings import READINGS
+from hypar_opt.step.readings import READINGS, reading_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import ADDENDS
 from hypar_opt.workload.parallelism import OF_IMAGES, OF_RUNS
 
 if TYPE_CHECKING:
     from hypar_opt.plan.problem import Problem
-    from hypar_opt.step.readings import Reading
     from hypar_opt.workload.tensors import Workload
 
 _WITH_OUTPUT = " or ".join(
@@ -21,14 +20,21 @@ _WITH_OUTPUT = " or ".join(
 """The readings with a charge for an input that all parts read whole."""
 
 
-def check_choices(problem: Problem, workload: Workload, reading: Reading) -> None:
-    """Refuse a choice that the problem's reading does not charge, or that no layer has.
+def check_reading(problem: Problem, workload: Workload) -> None:
+    """Refuse levels and choices that the problem's reading does not charge, or that no layer has.
 
     Raises
     ------
+    UnknownNameError
+        If there is no such reading.
     HyparError
-        Naming the choice, or the layer.
+        Naming the levels, the choice or the layer.
     """
+    reading = reading_of(problem.reading)
+    if reading.halves and not problem.hierarchy.of_halves:
+        sizes = ",".join(map(str, problem.hierarchy.sizes))
+        executed = argument("reading", "executed")
+        raise HyparError(f"levels of {sizes} parts need {executed}; the paper's are of two")
     for word in OF_RUNS:
         if word not in problem.choices:
             continue

@@ -221,7 +221,7 @@ class Work:
         workload: Workload,
         nodes: Indices,
         states: States,
-        per_second: int,
+        per_second: Fraction | int,
         phases: Sequence[Phase],
     ) -> Integers:
         """Return the time of nodes' passes as integers of ``1 / per_second``, rounded half to even.
@@ -245,7 +245,7 @@ class Work:
         workload: Workload,
         nodes: Indices,
         states: States,
-        per_second: int,
+        per_second: Fraction | int,
         phases: Sequence[Phase],
     ) -> Iterator[tuple[Integers | int, Sequence[Integers]]]:
         """Yield the times of which `charges` adds up the longest, and how often a step takes it.
@@ -264,7 +264,7 @@ class Work:
         workload: Workload,
         nodes: Indices,
         states: States,
-        per_second: int,
+        per_second: Fraction | int,
         phases: Sequence[Phase],
     ) -> tuple[Integers, Integers]:
         """Return the two times of passes that are all alike, of which the longer counts."""
@@ -280,7 +280,7 @@ class Work:
         each: Sequence[Fraction],
         operations: Integers,
         nodes: Indices,
-        per_second: int,
+        per_second: Fraction | int,
     ) -> Integers:
         """Return the time of nodes' multiply-accumulates in a pass.
 

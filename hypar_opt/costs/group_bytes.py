@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.sides import Parts, Share, SideBytes, between_groups, check_of_groups
+from hypar_opt.costs.sides import Parts, Share, SideBytes, check_of_groups
 from hypar_opt.step.states import added_up
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.base import Symmetries
     from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
     from hypar_opt.step.states import Indices, States
@@ -56,12 +55,13 @@ class GroupBytes(CommunicationCost):
             for share in Share.each(self.parts)
         ]
 
-    def symmetries(self, workload: Workload, levels: int) -> Symmetries:
-        """Return which levels are charged alike: H1, between the groups, as no other."""
-        return super().symmetries(workload, levels).told_apart(between_groups(levels))
+    def level_key(self, level: int) -> Hashable:
+        """Return a level's weight, and whether it is H1, between the groups."""
+        return super().level_key(level), not level
 
-    def thresholds(self, workload: Workload, levels: int) -> None:
-        """Return none: H1 differs from other levels."""
+    @property
+    def proportional(self) -> bool:
+        return False
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         return self._mean(side.node(workload, nodes, states) for side in self._sides)

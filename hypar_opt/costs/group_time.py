@@ -23,7 +23,6 @@ from hypar_opt.costs.sides import (
     Parts,
     Share,
     SideBytes,
-    between_groups,
     check_of_groups,
 )
 from hypar_opt.costs.time import TimeCost
@@ -37,7 +36,6 @@ from hypar_opt.workload.repeats import COLLECTIVES, IN_HALVES
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from hypar_opt.costs.base import Symmetries
     from hypar_opt.costs.compute import Work
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.hardware.links import BisectionLink
@@ -300,7 +298,7 @@ class GroupTime(TimeCost):
             often = exchanges_of(workload, phase)[workload.ends[boundaries, 1]]
             charged = [
                 [
-                    side.charge(row, side.rates(level), often * side.rounds(level))
+                    side.at_rates(row, side.rates(level), often * side.rounds(level))
                     for level, row in enumerate(own)
                 ]
                 for side, own in zip(cycle(self._sides), moved, strict=False)
@@ -366,9 +364,9 @@ class GroupTime(TimeCost):
                 together[choice if choice in SIDES else None, *key].append(node)
         return replace(self, latencies=LatencyShares.of_plan(together, workload.stored))
 
-    def symmetries(self, workload: Workload, levels: int) -> Symmetries:
-        """Return which levels are charged alike: H1, between the groups, as no other."""
-        return super().symmetries(workload, levels).told_apart(between_groups(levels))
+    def level_key(self, level: int) -> Hashable:
+        """Return a level's rates, and whether it is H1, between the groups."""
+        return super().level_key(level), not level
 
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the seconds of any plan: a part may have all of everything."""

@@ -104,7 +104,7 @@ class KernelWork(Work):
         workload: Workload,
         nodes: Indices,
         states: States,
-        per_second: int,
+        per_second: Fraction | int,
         phases: Sequence[Phase],
     ) -> Iterator[tuple[Integers | int, Sequence[Integers]]]:
         times = self._of_phases(workload, nodes, states, per_second, phases)
@@ -161,7 +161,7 @@ class KernelWork(Work):
         workload: Workload,
         nodes: Indices,
         states: States,
-        per_second: int,
+        per_second: Fraction | int,
         phases: Sequence[Phase],
     ) -> Iterator[tuple[Integers, Integers]]:
         """Yield the times of each pass of nodes as products load and as they compute.
@@ -199,7 +199,7 @@ class KernelWork(Work):
         workload: Workload,
         nodes: Indices,
         states: States,
-        per_second: int,
+        per_second: Fraction | int,
         repeats: Repeats,
     ) -> Integers:
         """Return the time in which the weights that nodes keep are updated."""

@@ -24,7 +24,7 @@ class KnownCharges:
     Parameters
     ----------
     cost
-        As `CostModel.of_boundaries` returns it.
+        Or of a time, `TimeCost.of_boundaries`.
     of_kinds
         By kind: what `PairsOfStates.least` finds.
     of_nodes
@@ -36,9 +36,9 @@ class KnownCharges:
     of_kinds: dict[int, tuple[Integers, int]] = field(default_factory=dict)
     of_nodes: dict[tuple[int, ...], Integers] | None = None
 
-    def of(self, cost: CostModel | None) -> dict[int, tuple[Integers, int]]:
+    def of(self, cost: CostModel) -> dict[int, tuple[Integers, int]]:
         """Return what is known of a cost's kinds, and will be."""
-        if cost is None or cost != self.cost:
+        if cost != self.cost:
             self.cost, self.of_kinds = cost, {}
             self.of_nodes = None if self.of_nodes is None else {}
         return self.of_kinds

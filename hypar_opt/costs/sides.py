@@ -446,8 +446,3 @@ def check_of_groups(problem: Problem) -> Problem:
                 " leave it out"
             )
     return problem
-
-
-def between_groups(levels: int) -> list[bool]:
-    """Return of each level whether it lies between the groups: H1 alone does."""
-    return [not level for level in range(levels)]

@@ -259,9 +259,10 @@ def classed(
     node_kinds, nodes = numbered((kind, mark, row.tobytes()) for kind, mark, row in own_kinds)
     classes = StateClasses(tuple(alike.groups), made, len(workload.choices))
     check_size(max(len(nodes) * len(states), len(boundaries) * classes.count**2))
-    each = [(own.by_levels(workload) or own).in_all(len(made)) for own in (cost, below, above)]
+    each = [(own.by_levels(workload) or own).attributed for own in (cost, below, above)]
     known = known or KnownCharges()
-    of_kinds = known.of(each[1].of_boundaries)
+    time = each[1].time
+    of_kinds = known.of(each[1] if time is None else time.of_boundaries)
     node = known.nodes_by_state(cost, workload, nodes, len(made), deadline)
     order: Indices = in_mixed_radix(states, choices_by_level(workload, len(made)))
     node = node[:, order]

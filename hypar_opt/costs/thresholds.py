@@ -99,6 +99,12 @@ class ThresholdTable:
             )
         return tables
 
+    def astype(self, dtype: type[np.int64 | np.object_]) -> ThresholdTable:
+        """Return the table with its charges as such integers."""
+        data, model = np.asarray(self.data, dtype), np.asarray(self.model, dtype)
+        pairs: Integers = np.asarray(self.pairs, dtype)
+        return replace(self, data=data, model=model, pairs=pairs)
+
     def as_one_table(self) -> CostTable:
         """Return the tables of all thresholds side by side, for solvers of plain tables."""
         return side_by_side(self.tables())

@@ -233,7 +233,7 @@ def _charged(
                 [own for own, given in zip(of_edge, is_input, strict=True) if not given],
             )
             of_nodes, borders, of_edges, passed = (
-                [cost.charges(some, workload, levels)] if some else [] for some in parts
+                [cost.fold(some, levels)] if some else [] for some in parts
             )
         for level in range(len(rows)):
             for number, step in moved(passed, level, every_boundary) if passed else ():

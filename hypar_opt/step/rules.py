@@ -27,7 +27,7 @@ from hypar_opt.sharding.layouts import CHANNEL, SHUFFLED
 from hypar_opt.sharding.passes import TRAINING, Phase
 from hypar_opt.sharding.repetitions import exchanges_of
 from hypar_opt.step.operations import Collective
-from hypar_opt.step.readings import READINGS
+from hypar_opt.step.readings import reading_of
 from hypar_opt.step.states import level_choices
 from hypar_opt.step.uneven import (
     most_stretched,
@@ -106,7 +106,7 @@ class StepRules:
         longest: bool = False,
     ) -> None:
         self.workload, self.hierarchy, self.phases = workload, hierarchy, phases
-        self.reading, self.longest = READINGS[reading], longest
+        self.reading, self.longest = reading_of(reading), longest
         self._layouts, self._repeats = workload.layouts, workload.repeats
         self._choices = len(workload.choices)
 
@@ -324,7 +324,9 @@ class StepRules:
             (boundaries * self._choices + own) * self._choices + to
             for own, to in zip(written, read, strict=True)
         ]
-        exchanged, gathered = self._repeated(pairs)
+        exchanged, gathered = self._repeated(
+            pairs, [boundaries * self._choices + to for to in read]
+        )
         joined = self._joined(boundaries, written, read) if self.reading.joins_levels else None
         uneven = [
             stretches_of(axes[:, boundaries], [own[None] for own in made], self.hierarchy)
@@ -392,7 +394,7 @@ class StepRules:
         return {}
 
     def _repeated(
-        self, pairs: Sequence[Indices]
+        self, pairs: Sequence[Indices], read: Sequence[Indices]
     ) -> tuple[list[Integers | int], list[Integers | int]]:
         """Return how often exchanges at each level are repeated, of what is read split and whole.
 
@@ -402,8 +404,8 @@ class StepRules:
         """
         sizes = self.hierarchy.sizes
         whole, kept, addends = (
-            [table.reshape(-1)[pair] for pair in pairs] if table is not None else []
-            for table in self._copied
+            [table.reshape(-1)[index] for index in by] if table is not None else []
+            for by, table in zip((read, pairs, pairs), self._copied, strict=True)
         )
         always = self._copies(addends)
         if not whole:
@@ -427,22 +429,21 @@ class StepRules:
     def _copied(self) -> list[Flags | None]:
         """Where pairs of choices leave copies of a boundary's tensor; None where none does.
 
-        Where the target reads it whole; where it is stored whole, too; and where the target takes
-        addends, of addends or of a replica, padded. Each ``(boundaries, choices, choices)``.
+        Where the target reads it whole, ``(boundaries, choices)``; where it is stored whole, too;
+        and where the target takes addends, of addends or of a replica, padded: these
+        ``(boundaries, choices, choices)``.
         """
         workload, layouts = self.workload, self._layouts
         sources, targets = workload.ends.T
         written = layouts.output[:, sources].T[:, :, None]
-        whole = (layouts.inputs[workload.operand, :, targets] == 0)[:, None, :]
+        whole = layouts.inputs[workload.operand, :, targets] == 0
         stored = layouts.whole[:, sources].T[:, :, None]
         takes = layouts.addends[:, targets].T[:, None, :]
         passes = (written == 1) & passes_addends(workload)[:, None, None]
         shape = len(workload.ends), self._choices, self._choices
-        flags = (whole, whole & stored, takes & (passes | stored))
-        return [
-            np.ascontiguousarray(np.broadcast_to(own, shape)) if own.any() else None
-            for own in flags
-        ]
+        of_pairs = (whole[:, None, :] & stored, takes & (passes | stored))
+        flags = [whole, *(np.broadcast_to(own, shape) for own in of_pairs)]
+        return [np.ascontiguousarray(own) if own.any() else None for own in flags]
 
     def _passed_sums(
         self, boundaries: Indices, written: Sequence[Indices], read: Sequence[Indices]

@@ -34,15 +34,15 @@ COSTS = (
     Mutant(
         "level weights weigh nothing",
         _BYTES,
-        "weight = self.level_weights[level] if self.level_weights else 1",
-        "weight = 1",
+        "return self.level_weights[level] if self.level_weights else 1",
+        "return 1",
         ("costs/test_communication",),
     ),
     Mutant(
         "levels of unequal weights separate",
-        _BYTES,
-        "len(workload.choices) > 2 or len(set(self.level_weights)) > 1 or len(set(sizes)) > 1",
-        "len(workload.choices) > 2 or len(set(sizes)) > 1",
+        "costs/base",
+        "if len(kinds) > 1 or not self.proportional:",
+        "if not self.proportional:",
         ("search/test_joint",),
     ),
     Mutant(
