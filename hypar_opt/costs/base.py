@@ -126,7 +126,7 @@ class CostModel(ABC):
 
     @property
     def proportional(self) -> bool:
-        """Whether a charge is in proportion to what moves, whatever moves at whichever level."""
+        """Whether charges are in one proportion to what moves of a tensor, at all levels."""
         return self._sample[1]
 
     @cached_property
@@ -195,7 +195,7 @@ class CostModel(ABC):
         groups = runs_of(kinds)
         if workload.reads_whole and not rules.reading.gathers_last:
             groups = [*range(levels)]  # a level is charged for the copies that those above leave
-        elif self.proportional and len({*keys}) == 1:
+        elif self.proportional:
             groups = [*map(kinds.index, kinds)]
         return Symmetries(kinds, groups, (None,) * len(workload.nodes))
 
@@ -213,11 +213,11 @@ class CostModel(ABC):
         if rules.reading.joins_levels or workload.reads_whole or workload.lacks_every_axis:
             # A tensor's charge depends on the level and not on the layer's own count alone.
             return None
-        kinds = {(self.level_key(n), rules.hierarchy.sizes[n]) for n in range(levels)}
-        if len(kinds) > 1 or not self.proportional:
+        sizes = rules.hierarchy.sizes[:levels]
+        if len({*sizes}) > 1 or not self.proportional:
             return None
         # The first level's charges are those of all.
-        parts = rules.hierarchy.sizes[0] if levels else 2
+        parts = sizes[0] if sizes else 2
         nodes, choices = np.arange(len(workload.nodes))[:, None], np.arange(2)
         of_nodes = self.node(workload, nodes, [choices[None, None]])[0]
         charges = np.broadcast_to(of_nodes, (len(nodes), 2)).astype(object).T

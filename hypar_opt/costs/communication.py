@@ -132,7 +132,7 @@ class CommunicationCost(CostModel):
 
     @property
     def proportional(self) -> bool:
-        return True
+        return len({*self.level_weights}) < 2
 
     def moved(
         self, operations: Sequence[Collective], dtype: type[np.int64 | np.object_]

@@ -40,9 +40,10 @@ def derived(cost: CostModel, workload: Workload, levels: int) -> tuple[list[Hash
     for own, charges in zip(operations, charged[0] if charged else (), strict=True):
         quarters = own.quarters.reshape(-1).tolist()
         for moved, charge in zip(quarters, charges, strict=True):
-            key = own.phase, own.kind, own.tensor
-            first, its_charge = each.setdefault(key, (moved, charge))
-            proportional &= charge * first == its_charge * moved
+            if moved:
+                key = own.phase, own.kind, own.tensor
+                first, its_charge = each.setdefault(key, (moved, charge))
+                proportional &= charge * first == its_charge * moved
     return keys, proportional and len({*keys}) == 1
 
 

@@ -44,7 +44,7 @@ class ThresholdTable:
     data: Sequence[int] | Integers
     model: Sequence[int] | Integers
     ends: Sequence[tuple[int, int]] | NDArray[np.intp]
-    pairs: Sequence[Sequence[int] | Integers]
+    pairs: Sequence[Sequence[int] | Integers] | Integers
     levels: int
     parts: int = 2
     unit: str = "bytes"

@@ -41,9 +41,30 @@ COSTS = (
     Mutant(
         "levels of unequal weights separate",
         "costs/base",
-        "if len(kinds) > 1 or not self.proportional:",
-        "if not self.proportional:",
+        "if len({*sizes}) > 1 or not self.proportional:",
+        "if len({*sizes}) > 1:",
         ("search/test_joint",),
+    ),
+    Mutant(
+        "levels are alike, whatever a cost charges at them",
+        "costs/contract",
+        "charged.index(own) for own in charged",
+        "0 for own in charged",
+        ("costs/test_contract",),
+    ),
+    Mutant(
+        "a cost is in proportion to what moves, whatever it charges",
+        "costs/contract",
+        "proportional &= charge * first == its_charge * moved",
+        "proportional &= True",
+        ("costs/test_contract",),
+    ),
+    Mutant(
+        "levels are permuted across others that are charged otherwise",
+        "costs/base",
+        "groups = runs_of(kinds)",
+        "groups = [*map(kinds.index, kinds)]",
+        ("costs/test_contract",),
     ),
     Mutant(
         "outputs are counted after the pool",
