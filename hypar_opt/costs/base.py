@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.choices_of_readings import check_reading
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, RefusedError, argument
 from hypar_opt.integers import Integers, exact_dtype
-from hypar_opt.step.readings import INFERENCE, TRAINING
+from hypar_opt.step.readings import INFERENCE, READINGS, TRAINING, reading_of
 from hypar_opt.step.rules import StepRules
 from hypar_opt.step.states import added_up, levels_of, runs_of
+from hypar_opt.workload.layouts import FIRST_SPLIT
+from hypar_opt.workload.operators.axes import ADDENDS
+from hypar_opt.workload.parallelism import OF_IMAGES, OF_RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
@@ -36,6 +38,12 @@ if TYPE_CHECKING:
 
 _WIDE = 2**40
 """Amounts from which on they are Python's integers, so that an author's factors overflow none."""
+
+
+_WITH_OUTPUT = " or ".join(
+    ", ".join(name for name, row in READINGS.items() if row.input_error is not None).rsplit(", ", 1)
+)
+"""The readings with a charge for an input that all parts read whole."""
 
 
 class Symmetries(NamedTuple):
@@ -222,24 +230,16 @@ class CostModel(ABC):
         of_nodes = self.node(workload, nodes, [choices[None, None]])[0]
         charges = np.broadcast_to(of_nodes, (len(nodes), 2)).astype(object).T
         numbers = np.arange(len(workload.ends))[:, None, None]
-        ends = [choices[None, None, :, None]], [choices[None, None, None]]
-        of_pairs = self.edge(workload, numbers, *ends)[0]
+        of_ends = [choices[None, None, :, None]], [choices[None, None, None]]
+        of_pairs = self.edge(workload, numbers, *of_ends)[0]
         shape = len(numbers), 2, 2
         pairs = np.broadcast_to(of_pairs, shape).astype(object).reshape(-1, 4).T
         # As `with_penalties`: no threshold charges the weights' node as much as this.
         weights = workload.is_weight_boundary
         stored = charges.max(axis=0)[workload.ends[weights, 0]]
         pairs[2, weights] = 1 + stored * parts**levels
-        table = ThresholdTable(
-            data=charges[0],
-            model=charges[1],
-            ends=workload.ends,
-            pairs=pairs,
-            levels=levels,
-            parts=parts,
-            unit=self.unit,
-            resolution=self.resolution,
-        )
+        ends, units = workload.ends, (self.unit, self.resolution)
+        table = ThresholdTable(charges[0], charges[1], ends, pairs, levels, parts, *units)
         return table.astype(exact_dtype(table.largest))
 
     # What the costs of this package say besides
@@ -292,6 +292,49 @@ def check_additive(cost: CostModel) -> None:
         raise RefusedError(
             "gradients in buckets share their latencies, so that a plan takes more than the sum of"
             f" what its layers are charged; use {argument('bucket', 0)}"
+        )
+
+
+def check_reading(problem: Problem, workload: Workload) -> None:
+    """Refuse levels and choices that the problem's reading does not charge, or that no layer has.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such reading.
+    HyparError
+        Naming the levels, the choice or the layer.
+    """
+    reading = reading_of(problem.reading)
+    if reading.halves and not problem.hierarchy.of_halves:
+        sizes = ",".join(map(str, problem.hierarchy.sizes))
+        executed = argument("reading", "executed")
+        raise HyparError(f"levels of {sizes} parts need {executed}; the paper's are of two")
+    for word in OF_RUNS:
+        if word not in problem.choices:
+            continue
+        stated = f"{argument('choices')}: {word}"
+        if reading.halves:
+            executed = argument("reading", "executed")
+            raise HyparError(f"{stated} needs {executed}, got {problem.reading}")
+        if workload.forbidden[:, workload.choices.index(word)].all():
+            needs = f"{word}; no layer of this has any"
+            if word in OF_IMAGES:
+                needs = f"images whose {word} can be split evenly; no layer's of this can"
+            elif word == ADDENDS.word:
+                needs = "sums that no activation follows; no layer of this is one"
+            raise HyparError(f"{stated} needs a network of {needs}")
+    if reading.input_error is not None:
+        return
+    needed = f"needs the reading {_WITH_OUTPUT}, got {problem.reading}"
+    if "output" in problem.choices:
+        raise HyparError(f"{argument('choices')}: output {needed}")
+    reads_whole = (workload.layouts.inputs < FIRST_SPLIT).any(axis=(0, 1))
+    if reads_whole.any():
+        layer = workload.nodes[int(reads_whole.argmax())]
+        raise HyparError(
+            f"layer {layer.name!r} ({layer.kind}) has a choice that reads its input whole,"
+            f" which {needed}"
         )
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, rules_of
-from hypar_opt.costs.choices_of_readings import check_reading
+from hypar_opt.costs.base import CostModel, check_reading, rules_of
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.integers import exact_dtype
 from hypar_opt.step.readings import INFERENCE, TRAINING, Phase
@@ -93,9 +92,8 @@ class CommunicationCost(CostModel):
     @classmethod
     def from_problem(cls, problem: Problem, workload: Workload) -> Self:
         """Return the cost of a problem; else an error says which choice has no charge."""
-        cost = cls.of_problem(problem)
         check_reading(problem, workload)
-        return cost
+        return cls.of_problem(problem)
 
     def of(self, phase: Phase) -> CommunicationCost:
         """Return the cost model of one pass alone."""
@@ -119,16 +117,17 @@ class CommunicationCost(CostModel):
     def charge(self, operation: Collective) -> Integers:
         """Return the bytes that an operation moves, times its level's weight."""
         quarters, scale = np.asarray(operation.quarters), self.scale(operation.level)
-        largest = int(quarters.max(initial=0)) * scale
-        moved: Integers = quarters.astype(exact_dtype(largest), copy=False) * scale
+        if scale == 1:
+            return quarters
+        dtype = exact_dtype(int(quarters.max(initial=0)) * scale)
+        moved: Integers = quarters.astype(dtype, copy=False) * scale
         return moved
 
-    def level_key(self, level: int) -> Hashable:
-        """Return a level's weight."""
-        return self._weight(level)
+    def charged(self, operation: Collective) -> Integers:
+        return self.charge(operation)
 
-    def _weight(self, level: int) -> int:
-        return self.level_weights[level] if self.level_weights else 1
+    def level_key(self, level: int) -> Hashable:
+        return self.scale(level)
 
     @property
     def proportional(self) -> bool:
@@ -183,4 +182,5 @@ class CommunicationCost(CostModel):
 
     def scale(self, level: int) -> int:
         """Return the charge of a quarter of an element at a level."""
-        return self.element_bytes * self._weight(level) * self.resolution // 4
+        weight = self.level_weights[level] if self.level_weights else 1
+        return self.element_bytes * weight * self.resolution // 4

@@ -1,22 +1,21 @@
-"""What follows from how a cost of another package charges operations, found on a few states."""
+"""The cost model of a problem; and what follows from how that of another package charges states."""
 
 from __future__ import annotations
 
 from itertools import zip_longest
-from random import Random
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hypar_opt.costs import COSTS
 from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes
 from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from numpy.typing import NDArray
-
     from hypar_opt.costs.base import CostModel
+    from hypar_opt.plan.problem import Problem
     from hypar_opt.step.operations import Collective
     from hypar_opt.workload.tensors import Workload
 
@@ -24,6 +23,30 @@ _STATES = 8
 """Random states of each node, besides those that make one choice at all levels."""
 
 PAGE = "see docs/adding-a-cost.md"
+
+
+def cost_of(problem: Problem, workload: Workload) -> CostModel:
+    """Return the cost model of a problem.
+
+    Raises
+    ------
+    HyparError
+        If there is no such cost or reading, or it cannot charge the problem.
+    """
+    # Imported late: most problems have no groups.
+    if problem.cost == "bytes" and problem.is_shared_out:
+        from hypar_opt.costs.group_bytes import GroupBytes
+
+        return GroupBytes.of_groups(problem)
+    if problem.cost == "time" and problem.groups:
+        from hypar_opt.costs.group_time import GroupTime
+
+        return GroupTime.of_groups(problem, workload)
+    # Looked up by name: a plug-in's cost is used as the built-in ones are.
+    cost = COSTS[problem.cost].from_problem(problem, workload)
+    if problem.cost not in COSTS.built_in_names():
+        check_contract(cost, problem.cost, workload, problem.levels)
+    return cost
 
 
 def derived(cost: CostModel, workload: Workload, levels: int) -> tuple[list[Hashable], bool]:
@@ -55,8 +78,7 @@ def check_contract(cost: CostModel, name: str, workload: Workload, levels: int) 
     HyparError
         Naming the method, and what it should return.
     """
-    operations = sampled(cost, workload, levels)
-    for own in operations:
+    for own in sampled(cost, workload, levels):
         try:
             charge = np.asarray(cost.charge(own))
         except HyparError as error:
@@ -77,21 +99,26 @@ def check_contract(cost: CostModel, name: str, workload: Workload, levels: int) 
                 f" {wrong[0]!r}; {PAGE}"
             )
     first: dict[Hashable, int] = {}
+    keys, _ = derived(cost, workload, levels)
     for level in range(levels):
         alike = first.setdefault(cost.level_key(level), level)
-        for own in operations:
-            if _charged(cost, own, level) != _charged(cost, own, alike):
-                raise HyparError(
-                    f"cost {name!r}: level_key should tell H{alike + 1} and H{level + 1} apart, as"
-                    f" charge does; {PAGE}"
-                )
+        if keys[level] != keys[alike]:
+            raise HyparError(
+                f"cost {name!r}: level_key should tell H{alike + 1} and H{level + 1} apart, as"
+                f" charge does; {PAGE}"
+            )
 
 
 def sampled(cost: CostModel, workload: Workload, levels: int) -> list[Collective]:
     """Return what nodes and boundaries of each kind move in a few states."""
     if not levels:
         return []
-    states, rules = _some_states(workload, levels), cost.rules(workload, levels)
+    forbidden, rng = workload.forbidden, np.random.default_rng(0)
+    drawn = rng.random((levels, *forbidden.shape, _STATES)) * ~forbidden[..., None]
+    alike = np.where(forbidden, forbidden.argmin(axis=1)[:, None], np.arange(forbidden.shape[1]))
+    each_level = np.broadcast_to(alike, (levels, *alike.shape))
+    states = np.concatenate([drawn.argmax(axis=2), each_level], axis=2)
+    rules = cost.rules(workload, levels)
     nodes, boundaries = kinds_of_nodes(workload).first, kinds_of_boundaries(workload).first
     ends = ([states[:, end]] for end in workload.ends[boundaries].T)
     of_nodes = [*rules.node(nodes[:, None], [states[:, nodes]])]
@@ -108,12 +135,3 @@ def _charged(cost: CostModel, operation: Collective, level: int) -> list[int]:
     charges = cost.charged(operation._replace(level=level))
     every: list[int] = np.broadcast_to(charges, operation.quarters.shape).ravel().tolist()
     return every
-
-
-def _some_states(workload: Workload, levels: int) -> NDArray[np.intp]:
-    """Return a few states of each node: ``(levels, nodes, states)``."""
-    rng = Random(0)
-    every = [np.flatnonzero(~lacks).tolist() for lacks in workload.forbidden]
-    drawn = [[[rng.choice(own) for _ in range(_STATES)] for own in every] for _ in range(levels)]
-    alike = [[own[choice % len(own)] for choice in range(len(workload.choices))] for own in every]
-    return np.concatenate([np.array(drawn, np.intp), np.array([alike] * levels, np.intp)], axis=2)

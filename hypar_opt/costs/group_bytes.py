@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.sides import Parts, Share, SideBytes, check_of_groups
@@ -29,6 +29,8 @@ class GroupBytes(CommunicationCost):
     """
 
     parts: Parts = (1, 1)
+
+    proportional: ClassVar[bool] = False
 
     @classmethod
     def of_groups(cls, problem: Problem) -> Self:
@@ -58,10 +60,6 @@ class GroupBytes(CommunicationCost):
     def level_key(self, level: int) -> Hashable:
         """Return a level's weight, and whether it is H1, between the groups."""
         return super().level_key(level), not level
-
-    @property
-    def proportional(self) -> bool:
-        return False
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         return self._mean(side.node(workload, nodes, states) for side in self._sides)

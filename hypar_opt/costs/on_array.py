@@ -67,6 +67,7 @@ class ArrayCost(CostModel):
     largest: int = 2**63
     crossing: bool = False
 
+    proportional: ClassVar[bool] = False
     BASE: ClassVar[str]
     """The SI unit of a total."""
 
@@ -106,10 +107,6 @@ class ArrayCost(CostModel):
     def level_key(self, level: int) -> Hashable:
         """Return a level's rates."""
         return self.communication.level_key(level), self.rates(level)
-
-    @property
-    def proportional(self) -> bool:
-        return False
 
     def rules(self, workload: Workload, levels: int) -> StepRules:
         """Return the rules of what a workload exchanges at so many levels."""
@@ -165,10 +162,10 @@ class ArrayCost(CostModel):
                 between.setdefault((self.rounded_together(own), own.level), []).append(own)
             else:
                 reduced.setdefault((own.phase, own.group), []).append(own)
-        dtype = self.communication.dtype(workload, levels)
         for (_, level), every in between.items():
-            moved = self.communication.moved(every, dtype)
-            rows[level] = rows[level] + self.exchange(every[0], moved)
+            quarters = sum(own.quarters for own in every)
+            rows[level] = rows[level] + self.charge(every[0]._replace(quarters=quarters))
+        dtype = self.communication.dtype(workload, levels)
         together = {
             key: Reduction.of(every, self.communication, dtype, levels)
             for key, every in reduced.items()
@@ -213,18 +210,9 @@ class ArrayCost(CostModel):
 
     def charge(self, operation: Collective) -> Integers:
         """Return the charge of an exchange between pairs, by itself."""
-        return self.exchange(operation, self.communication.charge(operation))
-
-    def exchange(self, operation: Collective, moved: Integers) -> Integers:
-        """Return the charge of an exchange between pairs, and of others of as many messages.
-
-        Parameters
-        ----------
-        moved
-            What communication charges them together.
-        """
+        moved, rates = self.communication.charge(operation), self.rates(operation.level)
         messages = operation.times * operation.messages * self.rounds(operation.level)
-        return self.at_rates(moved, self.rates(operation.level), messages)
+        return self.at_rates(moved, rates, messages)
 
     def at_rates(self, moved: Integers, rates: Rates, messages: Integers | int = 1) -> Integers:
         """Return the charges of what moves, each rounded by itself."""

@@ -34,8 +34,8 @@ COSTS = (
     Mutant(
         "level weights weigh nothing",
         _BYTES,
-        "return self.level_weights[level] if self.level_weights else 1",
-        "return 1",
+        "weight = self.level_weights[level] if self.level_weights else 1",
+        "weight = 1",
         ("costs/test_communication",),
     ),
     Mutant(
