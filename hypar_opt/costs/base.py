@@ -8,7 +8,7 @@ charges are in proportion to what moves.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, RefusedError, argument
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.step.readings import INFERENCE, READINGS, TRAINING, reading_of
-from hypar_opt.step.rules import StepRules
+from hypar_opt.step.rules import rules_of
 from hypar_opt.step.states import added_up, levels_of, runs_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import ADDENDS
@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.on_array import ArrayCost
     from hypar_opt.costs.time import TimeCost
-    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.problem import Problem
-    from hypar_opt.sharding.passes import Phase
     from hypar_opt.step.operations import Amount, Collective
+    from hypar_opt.step.rules import StepRules
     from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
@@ -149,7 +148,7 @@ class CostModel(ABC):
         """Return the rules of what a workload exchanges at so many levels."""
         problem = self.problem
         phases = INFERENCE if problem.inference else TRAINING
-        return rules_of(workload, problem.hierarchy, problem.reading, phases, longest=False)
+        return rules_of(workload, problem.hierarchy, problem.reading, phases)
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return the charges of nodes at each level of their states."""
@@ -336,16 +335,3 @@ def check_reading(problem: Problem, workload: Workload) -> None:
             f"layer {layer.name!r} ({layer.kind}) has a choice that reads its input whole,"
             f" which {needed}"
         )
-
-
-@lru_cache(maxsize=128)
-def rules_of(
-    workload: Workload,
-    hierarchy: Hierarchy,
-    reading: str,
-    phases: tuple[Phase, ...],
-    *,
-    longest: bool,
-) -> StepRules:
-    """Return a workload's rules, whose tables are computed once."""
-    return StepRules(workload, hierarchy, reading, phases, longest=longest)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, check_reading, rules_of
+from hypar_opt.costs.base import CostModel, check_reading
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.integers import exact_dtype
 from hypar_opt.step.readings import INFERENCE, TRAINING, Phase
-from hypar_opt.step.rules import StepRules
+from hypar_opt.step.rules import rules_of
 from hypar_opt.step.uneven import most_stretched
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
     from hypar_opt.step.operations import Collective
+    from hypar_opt.step.rules import StepRules
     from hypar_opt.workload.tensors import Workload
 
 
@@ -66,6 +67,8 @@ class CommunicationCost(CostModel):
     longest
         Whether amounts are as if all parts sent and received as much as the longest, where axes
         are divided unevenly: of states over all levels. Otherwise they are what moves.
+    unequal
+        Whether parts of H1 are unequal, which `hypar_opt.costs.groups` charges.
 
     Source: Tables 1 and 2; Algorithm 2; docs/model.md.
     """
@@ -76,6 +79,7 @@ class CommunicationCost(CostModel):
     level_weights: tuple[int, ...] = ()
     sizes: tuple[int, ...] = ()
     longest: bool = False
+    unequal: bool = False
 
     @classmethod
     def of_problem(cls, problem: Problem, **more: Any) -> Self:
@@ -111,8 +115,9 @@ class CommunicationCost(CostModel):
 
     def rules(self, workload: Workload, levels: int) -> StepRules:
         """Return the rules of what a workload exchanges at so many levels."""
-        hierarchy = Hierarchy(self._parts(max(levels, len(self.sizes))))
-        return rules_of(workload, hierarchy, self.reading, self.phases, longest=self.longest)
+        parts = self._parts(max(levels, len(self.sizes)))
+        asked = self.reading, self.phases, self.longest, self.unequal
+        return rules_of(workload, Hierarchy(parts), *asked)
 
     def charge(self, operation: Collective) -> Integers:
         """Return the bytes that an operation moves, times its level's weight."""
@@ -127,11 +132,12 @@ class CommunicationCost(CostModel):
         return self.charge(operation)
 
     def level_key(self, level: int) -> Hashable:
-        return self.scale(level)
+        # An H1 of unequal parts is as no other level.
+        return self.scale(level), self.unequal and not level
 
     @property
     def proportional(self) -> bool:
-        return len({*self.level_weights}) < 2
+        return len({*self.level_weights}) < 2 and not self.unequal
 
     def moved(
         self, operations: Sequence[Collective], dtype: type[np.int64 | np.object_]
@@ -139,6 +145,10 @@ class CommunicationCost(CostModel):
         """Return the charges of what operations at one level move, together."""
         every = [own.quarters.astype(dtype, copy=False) for own in operations]
         moved: Integers = sum(every[1:], every[0]) * self.scale(operations[0].level)
+        return moved
+
+    def mean(self, moved: Integers) -> Integers:
+        """Return the charges of the bytes of all accelerators, as `moved` counts them."""
         return moved
 
     def dtype(self, workload: Workload, levels: int) -> type[np.int64 | np.object_]:

@@ -35,11 +35,11 @@ def cost_of(problem: Problem, workload: Workload) -> CostModel:
     """
     # Imported late: most problems have no groups.
     if problem.cost == "bytes" and problem.is_shared_out:
-        from hypar_opt.costs.group_bytes import GroupBytes
+        from hypar_opt.costs.groups import GroupBytes
 
         return GroupBytes.of_groups(problem)
     if problem.cost == "time" and problem.groups:
-        from hypar_opt.costs.group_time import GroupTime
+        from hypar_opt.costs.groups import GroupTime
 
         return GroupTime.of_groups(problem, workload)
     # Looked up by name: a plug-in's cost is used as the built-in ones are.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.compute import layer_macs, local_tensors
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of, rounded
 from hypar_opt.costs.reductions import by_stage, joined
@@ -19,6 +18,7 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.integers import exact_dtype
 from hypar_opt.sharding.repetitions import passes_of
 from hypar_opt.step.states import added_up, copies_of
+from hypar_opt.step.work import layer_macs, local_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -75,7 +75,7 @@ class EnergyCost(ArrayCost):
         """
         array, placement = array_of(problem)
         if problem.is_shared_out:
-            from hypar_opt.costs.group_bytes import GroupBytes
+            from hypar_opt.costs.groups import GroupBytes
 
             communication: CommunicationCost = GroupBytes.of_groups(problem)
         else:
@@ -105,13 +105,15 @@ class EnergyCost(ArrayCost):
         shape: tuple[int, ...],
     ) -> list[Integers]:
         every = [own.moved for own in reductions.values()]
-        moved = [sum(rows[1:], rows[0]) for rows in zip(*every, strict=True)]
+        mean = self.communication.mean
+        moved = [mean(sum(rows[1:], rows[0])) for rows in zip(*every, strict=True)]
         if self.rings is None:
             return [self.at_rates(row, self.rates(level)) for level, row in enumerate(moved)]
         # Remote access is each level's, whatever links its bytes cross.
         rows = [self.at_rates(row, self._rates_over(Fraction())) for row in moved]
         # Levels that split gradients are reduced over by themselves.
-        links = self._over_links(self.rings, [joined(own, shape) for own in every], len(moved))
+        passes = [joined(list(map(mean, own)), shape) for own in every]
+        links = self._over_links(self.rings, passes, len(moved))
         return [row + link for row, link in zip(rows, links, strict=True)]
 
     def rounded_together(self, exchange: Collective) -> Hashable:
@@ -198,7 +200,7 @@ class EnergyCost(ArrayCost):
     def _before_any_choice(self, workload: Workload) -> Integers:
         """Return each layer's charge before any choice."""
         energy, times = self.array.energies, self._passes(workload)
-        macs = times * np.array(layer_macs(workload, self.array.accelerator), object)
+        macs = times * np.array(layer_macs(workload, self.array.accelerator.mac_count), object)
         tensors = local_tensors(workload, Hierarchy(self.communication.sizes))
         words = added_up([times * elements for elements, _ in tensors])
         return rounded(macs, (energy.mac + energy.sram) * self.per_unit) + self._touched(words)
@@ -212,7 +214,7 @@ class EnergyCost(ArrayCost):
             sum(self.communication.upper_bound(workload, level) for level in levels) * highest_rate
         )
         energy, passes = self.array.energies, int(self._passes(workload).max(initial=1))
-        macs = sum(layer_macs(workload, self.array.accelerator))
+        macs = sum(layer_macs(workload, self.array.accelerator.mac_count))
         # No tensor has more copies than there are accelerators.
         touched = workload.elements * math.prod(self.communication.sizes) * self._of_element
         return moved + passes * (touched + macs * (energy.mac + energy.sram))

@@ -163,8 +163,7 @@ class ArrayCost(CostModel):
             else:
                 reduced.setdefault((own.phase, own.group), []).append(own)
         for (_, level), every in between.items():
-            quarters = sum(own.quarters for own in every)
-            rows[level] = rows[level] + self.charge(every[0]._replace(quarters=quarters))
+            rows[level] = rows[level] + self.exchange(every)
         dtype = self.communication.dtype(workload, levels)
         together = {
             key: Reduction.of(every, self.communication, dtype, levels)
@@ -210,9 +209,14 @@ class ArrayCost(CostModel):
 
     def charge(self, operation: Collective) -> Integers:
         """Return the charge of an exchange between pairs, by itself."""
-        moved, rates = self.communication.charge(operation), self.rates(operation.level)
-        messages = operation.times * operation.messages * self.rounds(operation.level)
-        return self.at_rates(moved, rates, messages)
+        return self.exchange([operation])
+
+    def exchange(self, operations: Sequence[Collective]) -> Integers:
+        """Return the charge of exchanges between pairs at one level, which are rounded once."""
+        first, level = operations[0], operations[0].level
+        moved = self.communication.fold(operations, level + 1)[level]
+        messages = first.times * first.messages * self.rounds(level)
+        return self.at_rates(moved, self.rates(level), messages)
 
     def at_rates(self, moved: Integers, rates: Rates, messages: Integers | int = 1) -> Integers:
         """Return the charges of what moves, each rounded by itself."""

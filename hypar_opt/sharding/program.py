@@ -1,12 +1,11 @@
-"""A plan's step as layouts and the exchanges between them, in the order of a run."""
+"""The layouts of a plan's tensors, and the steps of the conversions between them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,9 +13,7 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.conversions import (
     Layouts,
     Step,
-    StepKind,
     all_reduce,
-    backward,
     conversion,
     dual,
     even_axes,
@@ -32,45 +29,14 @@ from hypar_opt.sharding.layouts import (
     WHOLE,
     Layout,
 )
-from hypar_opt.sharding.passes import TRAINING, Phase
-from hypar_opt.sharding.shares import Shares, moved
+from hypar_opt.sharding.shares import Shares
 from hypar_opt.workload.addends import passes_addends
-from hypar_opt.workload.layer_tensors import Extent
 from hypar_opt.workload.operators.axes import TOKENS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.workload.tensors import Workload
-
-
-class Exchange(NamedTuple):
-    """One step of a conversion or reduction, and the elements that it moves.
-
-    Parameters
-    ----------
-    node
-        The position in `Workload.nodes` of the layer whose input is converted, or whose output,
-        statistics or gradient is reduced.
-    boundary
-        The number of the boundary whose tensor is converted; None for a node's own tensors.
-    elements
-        Received by all devices together.
-    weights
-        Whether it gathers the weights that a layer uses, or that were updated in shards.
-    messages
-        How many of them a device sends to each other part of the level: of an all-to-all over
-        several levels one to each part of those below.
-    """
-
-    phase: Phase
-    kind: StepKind
-    level: int
-    node: int
-    boundary: int | None
-    elements: int
-    weights: bool = False
-    messages: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,88 +199,3 @@ class Program:
         if not tensors.borders or node not in self.workload.readers:
             return ()
         return tuple(halos(tensors, self.read[node], self.hierarchy))
-
-    def _at_borders(self, phase: Phase, node: int) -> Iterator[Exchange]:
-        for halo in self.halos(node):
-            for level, elements in zip(halo.levels, halo.elements, strict=True):
-                yield Exchange(phase, StepKind.HALO, level, node, None, elements)
-
-    def exchanges(self, phases: Sequence[Phase] = TRAINING) -> Iterator[Exchange]:
-        """Yield every exchange of a micro-batch: forward, then backward and gradients."""
-        layers = range(self.workload.shared, len(self.workload.nodes))
-        for node in layers if Phase.FORWARD in phases else ():
-            yield from self._forward(node)
-        for node in reversed(layers):
-            if Phase.BACKWARD in phases:
-                yield from self._backward(node)
-            if Phase.GRADIENT in phases:
-                yield from self._gradient(node)
-        for node in range(self.workload.shared) if Phase.GRADIENT in phases else ():
-            yield from self._gradient(node)
-
-    def _gradient(self, node: int) -> Iterator[Exchange]:
-        gradient = Extent(self.workload.stored[node])
-        yield from self._moved(Phase.GRADIENT, node, None, self.gradient_steps(node), gradient)
-
-    def _forward(self, node: int) -> Iterator[Exchange]:
-        workload, phase = self.workload, Phase.FORWARD
-        for boundary in self._inputs[node]:
-            steps = self.input_steps(boundary)
-            yield from self._moved(phase, node, boundary, steps, workload.extents[boundary])
-        yield from self._at_borders(phase, node)
-        statistics, output = (
-            Extent(workload.nodes[node].statistics[0]),
-            Extent(workload.outputs[node]),
-        )
-        yield from self._moved(phase, node, None, self.statistics_steps(node), statistics)
-        yield from self._moved(phase, node, None, self.output_steps(node), output)
-        if node in workload.boundary_into_shared:
-            boundary = workload.boundary_into_shared[node]
-            steps = self.input_steps(boundary)
-            target = workload.boundaries[boundary].target
-            yield from self._moved(phase, target, boundary, steps, workload.extents[boundary])
-
-    def _backward(self, node: int) -> Iterator[Exchange]:
-        workload, phase = self.workload, Phase.BACKWARD
-        if node in workload.boundary_into_shared:
-            boundary = workload.boundary_into_shared[node]
-            steps = backward(self.input_steps(boundary))
-            target = workload.boundaries[boundary].target
-            yield from self._moved(phase, target, boundary, steps, workload.extents[boundary])
-        steps = backward(self.output_steps(node))
-        yield from self._moved(phase, node, None, steps, Extent(workload.outputs[node]))
-        statistics = workload.nodes[node].statistics[1]
-        yield from self._moved(phase, node, None, self.statistics_steps(node), Extent(statistics))
-        yield from self._at_borders(phase, node)
-        for boundary in self._inputs[node]:
-            if not workload.has_error[boundary]:
-                continue
-            steps = backward(self.input_steps(boundary))
-            yield from self._moved(phase, node, boundary, steps, workload.extents[boundary])
-
-    def moved(self, step: Step, tensor: Extent) -> tuple[int, ...]:
-        """Return the elements that all devices together receive across each level of a step."""
-        return step.moved(tensor) if self.shares is None else (moved(step, tensor, self.shares),)
-
-    def _moved(
-        self,
-        phase: Phase,
-        node: int,
-        boundary: int | None,
-        steps: Sequence[Step],
-        tensor: Extent,
-    ) -> Iterator[Exchange]:
-        for step in steps:
-            for n, elements in enumerate(self.moved(step, tensor)):
-                if elements:
-                    own = phase, step.kind, step.levels[n], node, boundary, elements
-                    yield Exchange(*own, messages=prod(step.parts[n + 1 :]))
-
-    @cached_property
-    def _inputs(self) -> list[list[int]]:
-        """The boundaries of each layer's inputs."""
-        found: list[list[int]] = [[] for _ in self.workload.nodes]
-        for number, boundary in enumerate(self.workload.boundaries):
-            if not boundary.weights:
-                found[boundary.target].append(number)
-        return found

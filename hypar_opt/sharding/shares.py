@@ -29,7 +29,7 @@ def moved(step: Step, tensor: Extent, shares: Shares) -> int:
     between equal parts.
     """
     if step.levels != (0,) or step.kind is not StepKind.ALL_TO_ALL:
-        return sum(step.moved(tensor))
+        return step.moved(tensor)
     _, *sizes = tensor
 
     def held(layout: str, side: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""The operations of a training step: what accelerators exchange, compute, update and hold."""
+"""The operations of a training step: what accelerators exchange, compute and update."""
 
 from __future__ import annotations
 
@@ -36,13 +36,18 @@ class Collective(NamedTuple):
         How often it crosses the level each time: twice to reduce-scatter and to all-gather.
     group
         Exchanges of a node in a pass that have one number are one reduction over their levels; of
-        gradients the number of what is split there, in `COLLECTIVES`.
+        gradients the number of what is split there, in `COLLECTIVES`. Of a boundary 1 where its
+        all-to-alls are one over their levels.
     messages
         That one accelerator sends to each other part of the level, each time.
-    top
-        At levels below H1 of unequal parts: the number of the tensor's layout at H1 meanwhile.
-    between
-        At an H1 of unequal parts, of a boundary: the numbers of its layouts before and after.
+    at_h1
+        Where parts of H1 are unequal, the names of layouts, and the numbers of those in which these
+        have the tensor before and after. Across H1 a boundary's quarters are then all of it.
+    node
+        Of one plan: the position in `Workload.nodes` of the layer whose tensor it is, of a boundary
+        that which reads it, and of weights in a run that which uses them.
+    boundary
+        Of one plan; None for a node's tensors.
     """
 
     phase: Phase
@@ -52,10 +57,44 @@ class Collective(NamedTuple):
     quarters: Amount
     times: Amount = 1
     passes: Amount = 1
-    group: int = 0
+    group: Amount = 0
     messages: Amount = 1
-    top: Amount = 0
-    between: tuple[Amount, Amount] | None = None
+    at_h1: tuple[tuple[str, ...], Amount, Amount] | None = None
+    node: int = 0
+    boundary: int | None = None
+
+    @property
+    def elements(self) -> Amount:
+        """What all accelerators receive in a step; a run exchanges whole elements."""
+        return self.quarters // 4
+
+
+class Kernel(NamedTuple):
+    """What nodes compute in one pass: amounts of all accelerators together, each time.
+
+    Parameters
+    ----------
+    times
+        How often a step has the pass.
+    macs
+        Multiply-accumulates.
+    weights, operands, output, inner
+        The words of these tensors; the inner one is within a layer, as attention's scores.
+    """
+
+    phase: Phase
+    times: Amount
+    macs: Amount
+    weights: Amount
+    operands: Amount
+    output: Amount
+    inner: Amount
+
+
+class Update(NamedTuple):
+    """The update of the weights that nodes keep: their words, of all accelerators together."""
+
+    words: Amount
 
     @property
     def elements(self) -> Amount:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,7 +41,7 @@ from hypar_opt.workload.layer_tensors import Extent
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BY_COLUMN, BY_ROW, COLUMNS, PARTIAL, ROWS
 from hypar_opt.workload.parallelism import SHARDED
-from hypar_opt.workload.repeats import COLLECTIVES
+from hypar_opt.workload.repeats import COLLECTIVES, ZERO_STAGES
 from hypar_opt.workload.splitting import spatial_columns
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 
-class Reduced(NamedTuple):
+class PartialSums(NamedTuple):
     """A tensor that nodes reduce.
 
     Parameters
@@ -94,6 +94,9 @@ class StepRules:
     longest
         Whether amounts are as if all parts sent and received as much as the longest, where axes
         are divided unevenly: of states over all levels. Otherwise they are what moves.
+    unequal
+        Whether parts of H1 are unequal: then operations say what H1 splits, for
+        `hypar_opt.step.shares`.
     """
 
     def __init__(
@@ -104,9 +107,10 @@ class StepRules:
         phases: tuple[Phase, ...] = TRAINING,
         *,
         longest: bool = False,
+        unequal: bool = False,
     ) -> None:
         self.workload, self.hierarchy, self.phases = workload, hierarchy, phases
-        self.reading, self.longest = reading_of(reading), longest
+        self.reading, self.longest, self.unequal = reading_of(reading), longest, unequal
         self._layouts, self._repeats = workload.layouts, workload.repeats
         self._choices = len(workload.choices)
 
@@ -117,15 +121,16 @@ class StepRules:
         choices = [*level_choices(states)]
         for tensor in self._reduced:
             passes = tensor.passes if isinstance(tensor.passes, int) else tensor.passes[nodes]
+            top = self._at_h1(tensor, nodes, choices)
             for level, quarters in self._sums(tensor, nodes, choices):
                 own = tensor.phase, tensor.kind, tensor.tensor, level, quarters
-                yield Collective(*own, tensor.times[nodes], passes)
+                yield Collective(*own, tensor.times[nodes], passes, at_h1=top)
         if Phase.GRADIENT in self.phases:
             yield from self._gradients(nodes, choices)
         yield from self._borders(nodes, choices)
 
     @cached_property
-    def _reduced(self) -> list[Reduced]:
+    def _reduced(self) -> list[PartialSums]:
         """What passes reduce of nodes' outputs, statistics and, as the paper prints, errors."""
         workload, layouts, row = self.workload, self._layouts, self.reading
         whole = layouts.whole
@@ -147,7 +152,7 @@ class StepRules:
         every = []
         both = (Phase.FORWARD, row.partial_sum), (Phase.BACKWARD, row.gathered_error)
         for (phase, factor), kind, stats in zip(both, kinds, statistics, strict=True):
-            tensors = [
+            tensors: list[tuple[StepKind, str, Flags, Flags | None, Integers]] = [
                 (StepKind.ALL_REDUCE, "statistics", split, own, row.gradient * stats),
                 (kind, "output", partial, sums, factor * outputs),
             ]
@@ -165,11 +170,13 @@ class StepRules:
                 if phase in self.phases and lacks.any() and quarters.any():
                     again = repeated if repeated is not None and repeated.any() else None
                     amounts = (quarters * times).astype(self._dtype)
-                    every.append(Reduced(phase, kind_, name, lacks, again, amounts, times, passes))
+                    every.append(
+                        PartialSums(phase, kind_, name, lacks, again, amounts, times, passes)
+                    )
         return every
 
     def _sums(
-        self, tensor: Reduced, nodes: Indices, choices: Sequence[Indices]
+        self, tensor: PartialSums, nodes: Indices, choices: Sequence[Indices]
     ) -> Iterator[tuple[int, Integers]]:
         """Yield the levels at which nodes reduce a tensor, and what moves there."""
         quarters = tensor.quarters[nodes]
@@ -197,8 +204,19 @@ class StepRules:
                 copies = copies * np.where(own, parts, 1)
         return copies
 
+    def _at_h1(
+        self, tensor: PartialSums, nodes: Indices, choices: Sequence[Indices]
+    ) -> tuple[tuple[str, ...], Indices, Indices] | None:
+        """Return the layouts in which unequal parts have what nodes reduce; whole where copied."""
+        if not (self.unequal and choices):
+            return None
+        output = self._layouts.output[choices[0], nodes]
+        layout = np.where(tensor.lacks[choices[0], nodes], 0, output)
+        return self._layouts.names, layout, layout
+
     def _gradients(self, nodes: Indices, choices: Sequence[Indices]) -> Iterator[Collective]:
         """Yield the all-reduces of nodes' gradients, or ZeRO's halves of them."""
+        top = self._at_h1(self._gradient, nodes, choices)
         for level, both in self._sums(self._gradient, nodes, choices):
             for word in SHARDED:
                 here = self._repeats.splits(len(self.workload.nodes), level, word)
@@ -206,7 +224,8 @@ class StepRules:
                     continue
                 often = here[nodes].astype(np.int64)
                 moved = both if here.all() else both * often
-                yield from self._of_gradient(word, level, moved, nodes, often)
+                for half in self._of_gradient(word, level, moved, nodes, often):
+                    yield half._replace(at_h1=top)
 
     def _of_gradient(
         self, word: str, level: int, both: Integers, nodes: Indices, often: Integers
@@ -214,28 +233,22 @@ class StepRules:
         """Yield an all-reduce of gradients at a level, or its halves, by what is split there."""
         repeats, phase = self._repeats, Phase.GRADIENT
         group = next(n for n, words in enumerate(COLLECTIVES) if word in words)
-        if word == SHARDED[0]:
-            moved = repeats.reduced * both
-            yield Collective(phase, StepKind.ALL_REDUCE, "gradient", level, moved, often, 2, group)
-            return
-        scattered = 1 if word == "state" else repeats.micro_batches
-        gathered: Amount = 1
-        if word == "weights":
-            gathered = 2 * repeats.micro_batches * np.array(self.workload.users)[nodes]
-        half = both // 2
-        for kind, tensor, each, times in (
-            (StepKind.REDUCE_SCATTER, "gradient", repeats.reduced * half, scattered),
-            (StepKind.ALL_GATHER, "weights", half, gathered),
-        ):
-            yield Collective(phase, kind, tensor, level, each * times, often * times, group=group)
+        users = np.array(self.workload.users)[nodes]
+        for own in ZERO_STAGES[word]:
+            kind, tensor = StepKind(own.kind), "weights" if own.weights else "gradient"
+            each = own.share(both) * repeats.elements(own)
+            times = repeats.times(own, users)
+            yield Collective(
+                *(phase, kind, tensor, level, each * times, often * times, own.halves, group)
+            )
 
     @cached_property
-    def _gradient(self) -> Reduced:
+    def _gradient(self) -> PartialSums:
         stored = np.array(self.workload.stored, object)
         once = np.ones(len(stored), np.int64)
         lacks = self._layouts.weight < FIRST_SPLIT
         quarters = (self.reading.gradient * stored).astype(self._dtype)
-        return Reduced(
+        return PartialSums(
             *(Phase.GRADIENT, StepKind.ALL_REDUCE, "gradient", lacks, None, quarters, once, 2)
         )
 
@@ -324,10 +337,17 @@ class StepRules:
             (boundaries * self._choices + own) * self._choices + to
             for own, to in zip(written, read, strict=True)
         ]
-        exchanged, gathered = self._repeated(
-            pairs, [boundaries * self._choices + to for to in read]
-        )
+        exchanged, gathered = self._repeated(boundaries, read, pairs)
         joined = self._joined(boundaries, written, read) if self.reading.joins_levels else None
+        split: dict[StepKind, Indices] = {}
+        if self.unequal and pairs:
+            workload, layouts = self.workload, self._layouts
+            source, target = (workload.ends[boundaries, end] for end in (0, 1))
+            before = layouts.output[written[0], source]
+            after = layouts.inputs[workload.operand[boundaries], read[0], target]
+            # Until it is gathered, what is read whole is split as it was written.
+            split[StepKind.ALL_TO_ALL] = np.where(after == 0, before, after)
+            split[StepKind.ALL_GATHER] = after
         uneven = [
             stretches_of(axes[:, boundaries], [own[None] for own in made], self.hierarchy)
             for axes, made in zip(sizes_at_ends(self.workload), (written, read), strict=True)
@@ -335,13 +355,19 @@ class StepRules:
         ]
         for kind, repeated in ((StepKind.ALL_TO_ALL, exchanged), (StepKind.ALL_GATHER, gathered)):
             for level, (pair, copies) in enumerate(zip(pairs, repeated, strict=True)):
-                tables = self.conversions(self.hierarchy.sizes[level])[kind]
+                whole = self.unequal and not level
+                tables = self._conversions(0 if whole else self.hierarchy.sizes[level])[kind]
                 moved = [table.reshape(-1)[pair] for table in tables]
                 if not any(own.any() for own in moved):
                     continue
                 messages: Amount = 1
+                group: Amount = 0
+                at_h1 = None
+                if split:
+                    ends = (split[kind],) * 2 if level else (before, after)
+                    at_h1 = self._layouts.names, *ends
                 if joined is not None and kind is StepKind.ALL_TO_ALL:
-                    above, messages = joined[level]
+                    above, messages, group = joined[level]
                     # What crosses a joined level has not crossed one above: no remainder.
                     moved = [own // above for own in moved]
                 moved = [own * copies for own in moved]
@@ -356,7 +382,7 @@ class StepRules:
                         # of what is read.
                         quarters = np.maximum(*(stretched(quarters, end) for end in uneven))
                     own = phase, step, "input", level, quarters, times
-                    yield Collective(*own, messages=messages)
+                    yield Collective(*own, group=group, messages=messages, at_h1=at_h1)
 
     @cached_property
     def _ways(self) -> tuple[Phase, ...]:
@@ -374,10 +400,11 @@ class StepRules:
         """The boundaries that may pass on partial sums; None if none may."""
         return passes_addends(self.workload) if takes_addends(self.workload) else None
 
-    def conversions(self, parts: int) -> dict[StepKind, list[Integers]]:
+    def _conversions(self, parts: int) -> dict[StepKind, list[Integers]]:
         """Return what boundaries move across a level by pairs of choices: forward, and backward.
 
-        Of tensors that targets read split, and of those that they read whole.
+        Of tensors that targets read split, and of those that they read whole. Between unequal
+        parts (0) it is all of the tensor, of which they receive shares.
 
         Returns
         -------
@@ -394,7 +421,7 @@ class StepRules:
         return {}
 
     def _repeated(
-        self, pairs: Sequence[Indices], read: Sequence[Indices]
+        self, boundaries: Indices, read: Sequence[Indices], pairs: Sequence[Indices]
     ) -> tuple[list[Integers | int], list[Integers | int]]:
         """Return how often exchanges at each level are repeated, of what is read split and whole.
 
@@ -402,11 +429,15 @@ class StepRules:
         first: by then the levels above have gathered their parts; below, only what is stored whole
         is copied. In the paper's readings nothing is last.
         """
-        sizes = self.hierarchy.sizes
-        whole, kept, addends = (
-            [table.reshape(-1)[index] for index in by] if table is not None else []
-            for by, table in zip((read, pairs, pairs), self._copied, strict=True)
+        sizes, workload = self.hierarchy.sizes, self.workload
+        kept, addends = (
+            [table.reshape(-1)[pair] for pair in pairs] if table is not None else []
+            for table in self._copied
         )
+        whole: list[Flags] = []
+        if workload.reads_whole:
+            operand, target = workload.operand[boundaries], workload.ends[boundaries, 1]
+            whole = [self._layouts.inputs[operand, own, target] == 0 for own in read]
         always = self._copies(addends)
         if not whole:
             return [always] * len(pairs), [always] * len(pairs)
@@ -429,21 +460,22 @@ class StepRules:
     def _copied(self) -> list[Flags | None]:
         """Where pairs of choices leave copies of a boundary's tensor; None where none does.
 
-        Where the target reads it whole, ``(boundaries, choices)``; where it is stored whole, too;
-        and where the target takes addends, of addends or of a replica, padded: these
-        ``(boundaries, choices, choices)``.
+        Where it is stored whole, and read whole; and where the target takes addends, of addends or
+        of a replica, padded. Each ``(boundaries, choices, choices)``.
         """
         workload, layouts = self.workload, self._layouts
         sources, targets = workload.ends.T
         written = layouts.output[:, sources].T[:, :, None]
-        whole = layouts.inputs[workload.operand, :, targets] == 0
+        whole = (layouts.inputs[workload.operand, :, targets] == 0)[:, None, :]
         stored = layouts.whole[:, sources].T[:, :, None]
         takes = layouts.addends[:, targets].T[:, None, :]
         passes = (written == 1) & passes_addends(workload)[:, None, None]
         shape = len(workload.ends), self._choices, self._choices
-        of_pairs = (whole[:, None, :] & stored, takes & (passes | stored))
-        flags = [whole, *(np.broadcast_to(own, shape) for own in of_pairs)]
-        return [np.ascontiguousarray(own) if own.any() else None for own in flags]
+        flags = whole & stored, takes & (passes | stored)
+        return [
+            np.ascontiguousarray(np.broadcast_to(own, shape)) if own.any() else None
+            for own in flags
+        ]
 
     def _passed_sums(
         self, boundaries: Indices, written: Sequence[Indices], read: Sequence[Indices]
@@ -489,8 +521,8 @@ class StepRules:
 
     def _joined(
         self, boundaries: Indices, written: Sequence[Indices], read: Sequence[Indices]
-    ) -> list[tuple[Integers | int, Integers | int]]:
-        """Return what divides all-to-alls at each level, and their messages, where they are joined.
+    ) -> list[tuple[Integers, Integers, Flags]]:
+        """Return what divides all-to-alls at each level, their messages, and where they are joined.
 
         One all-to-all over several levels: those above divide what is left to cross a level, and
         those below multiply the messages. All levels together decide which axes are uneven: where
@@ -516,7 +548,7 @@ class StepRules:
             for before, own, parts in zip(above, here, self.hierarchy.sizes, strict=False)
         ]
         return [
-            (np.where(own, before, 1), np.where(own, every // upto, 1))
+            (np.where(own, before, 1), np.where(own, every // upto, 1), own)
             for own, before, upto in zip(here, above, through, strict=True)
         ]
 
@@ -555,6 +587,19 @@ class StepRules:
         return exact_dtype(most * self.workload.elements * self.workload.most_repeats)
 
 
+@lru_cache(maxsize=128)
+def rules_of(
+    workload: Workload,
+    hierarchy: Hierarchy,
+    reading: str,
+    phases: tuple[Phase, ...],
+    longest: bool = False,
+    unequal: bool = False,
+) -> StepRules:
+    """Return a workload's rules, whose tables are computed once."""
+    return StepRules(workload, hierarchy, reading, phases, longest=longest, unequal=unequal)
+
+
 def _for_each(ways: Sequence[Phase], moved: Sequence[Integers]) -> Sequence[Integers]:
     """Return what moves in each of some passes, of amounts forward and, if others, backward."""
     both = [*moved, *moved][:2]
@@ -564,7 +609,7 @@ def _for_each(ways: Sequence[Phase], moved: Sequence[Integers]) -> Sequence[Inte
 def _conversions(
     workload: Workload, reading: Reading, parts: int, dtype: type[np.int64 | np.object_]
 ) -> dict[StepKind, list[Integers]]:
-    """Return what boundaries move by pairs of choices; see `StepRules.conversions`.
+    """Return what boundaries move by pairs of choices; see `StepRules._conversions`.
 
     Boundaries from shared weights move nothing: weights are stored as their users split them.
     """
@@ -575,7 +620,9 @@ def _conversions(
     shape = len(names), len(names), len(workload.boundaries)
     moved = np.zeros((2, *shape), dtype)
     for written, read in itertools.product(range(len(names)), repeat=2):
-        if written != read and names[read] != PARTIAL:  # addends are padded: nothing moves
+        if not parts:
+            moved[:, written, read] = 4 * tensors.elements
+        elif written != read and names[read] != PARTIAL:  # addends are padded: nothing moves
             both = reading.conversion(names[written], names[read], parts, tensors)
             moved[0, written, read], moved[1, written, read] = both
     moved[..., workload.is_weight_boundary] = 0

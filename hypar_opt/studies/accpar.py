@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.group_time import GroupTime
+from hypar_opt.costs.groups import GroupTime
 from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.weights import with_penalties
 from hypar_opt.errors import HyparError, InfeasibleError

@@ -8,7 +8,6 @@ from typing import Any
 from hypar_opt.checked import checked
 from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, Sentence, argument
-from hypar_opt.hardware import arrays
 from hypar_opt.instance.instance import Instance
 from hypar_opt.pipeline import solve_problem
 from hypar_opt.plan.costs import Cost
@@ -187,9 +186,9 @@ def warnings(plan: Plan, deadline: Deadline = NEVER) -> list[str]:
 
 def _over_memory(plan: Plan) -> list[str]:
     """Return a warning if a plan takes more memory than an accelerator of its array has."""
-    if plan.array is None or arrays.is_papers(plan.array.description):
+    if plan.array is None or not plan.step_model.memory_by_tensor:
         return []
-    if plan.is_shared_out or plan.array.description.groups:
+    if plan.is_shared_out or plan.groups:
         return []
     held = memory(plan)
     if held.fits:

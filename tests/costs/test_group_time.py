@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.group_time import GroupTime
+from hypar_opt.costs.groups import GroupTime
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.array import Array
