@@ -115,9 +115,9 @@ class CommunicationCost(CostModel):
 
     def rules(self, workload: Workload, levels: int) -> StepRules:
         """Return the rules of what a workload exchanges at so many levels."""
-        hierarchy = Hierarchy(self._parts(max(levels, len(self.sizes))))
+        parts = self._parts(max(levels, len(self.sizes)))
         asked = self.reading, self.phases, self.longest, self.unequal
-        return rules_of(workload, hierarchy, *asked)
+        return rules_of(workload, Hierarchy(parts), *asked)
 
     def charge(self, operation: Collective) -> Integers:
         """Return the bytes that an operation moves, times its level's weight."""
@@ -132,11 +132,12 @@ class CommunicationCost(CostModel):
         return self.charge(operation)
 
     def level_key(self, level: int) -> Hashable:
-        return self.scale(level)
+        # An H1 of unequal parts is as no other level.
+        return self.scale(level), self.unequal and not level
 
     @property
     def proportional(self) -> bool:
-        return len({*self.level_weights}) < 2
+        return len({*self.level_weights}) < 2 and not self.unequal
 
     def moved(
         self, operations: Sequence[Collective], dtype: type[np.int64 | np.object_]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from itertools import accumulate, pairwise, repeat
 from operator import mul
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -100,18 +100,6 @@ class GroupBytes(CommunicationCost):
         """Charges per byte: halves, to which the mean of all parts is rounded."""
         return 2 * super().resolution
 
-    proportional: ClassVar[bool] = False
-
-    def level_key(self, level: int) -> Hashable:
-        """Return a level's weight, and whether it is H1, between the groups."""
-        return super().level_key(level), not level
-
-    def fold(self, operations: Iterable[Collective], levels: int) -> list[Integers]:
-        at_levels: list[list[Collective]] = [[] for _ in range(levels)]
-        for own in operations:
-            at_levels[own.level].append(own)
-        return [self.mean(self.moved(every, object)) for every in at_levels]
-
     def moved(
         self,
         operations: Sequence[Collective],
@@ -120,6 +108,13 @@ class GroupBytes(CommunicationCost):
         """Return the charges of what all parts receive, each as if all had as much."""
         each = received(operations, Share.each(self.parts), lambda level: self.scale(level) // 2)
         return added_up([own.quarters for parts in each for own in parts])
+
+    def charge(self, operation: Collective) -> Integers:
+        """Return what all parts are charged."""
+        return self.moved([operation], np.int64)
+
+    def fold(self, operations: Iterable[Collective], levels: int) -> list[Integers]:
+        return [*map(self.mean, super().fold(operations, levels))]
 
     def mean(self, moved: Integers) -> Integers:
         count = len(self.parts)
@@ -431,10 +426,6 @@ class GroupTime(TimeCost):
                 choice = workload.choices[rows[0][node]]
                 together[choice if choice in SIDES else None, *key].append(node)
         return replace(self, latencies=LatencyShares.of_plan(together, workload.stored))
-
-    def level_key(self, level: int) -> Hashable:
-        """Return a level's rates, and whether it is H1, between the groups."""
-        return super().level_key(level), not level
 
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the seconds of any plan: a part may have all of everything."""

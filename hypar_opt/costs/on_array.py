@@ -162,11 +162,9 @@ class ArrayCost(CostModel):
                 between.setdefault((self.rounded_together(own), own.level), []).append(own)
             else:
                 reduced.setdefault((own.phase, own.group), []).append(own)
-        dtype = self.communication.dtype(workload, levels)
         for (_, level), every in between.items():
-            amount = self.communication.mean(self.communication.moved(every, dtype))
-            messages = every[0].times * every[0].messages * self.rounds(level)
-            rows[level] = rows[level] + self.at_rates(amount, self.rates(level), messages)
+            rows[level] = rows[level] + self.exchange(every)
+        dtype = self.communication.dtype(workload, levels)
         together = {
             key: Reduction.of(every, self.communication, dtype, levels)
             for key, every in reduced.items()
@@ -211,9 +209,14 @@ class ArrayCost(CostModel):
 
     def charge(self, operation: Collective) -> Integers:
         """Return the charge of an exchange between pairs, by itself."""
-        moved, rates = self.communication.charge(operation), self.rates(operation.level)
-        messages = operation.times * operation.messages * self.rounds(operation.level)
-        return self.at_rates(moved, rates, messages)
+        return self.exchange([operation])
+
+    def exchange(self, operations: Sequence[Collective]) -> Integers:
+        """Return the charge of exchanges between pairs at one level, which are rounded once."""
+        first, level = operations[0], operations[0].level
+        moved = self.communication.fold(operations, level + 1)[level]
+        messages = first.times * first.messages * self.rounds(level)
+        return self.at_rates(moved, self.rates(level), messages)
 
     def at_rates(self, moved: Integers, rates: Rates, messages: Integers | int = 1) -> Integers:
         """Return the charges of what moves, each rounded by itself."""
