@@ -27,7 +27,7 @@ def scale(
     Parameters
     ----------
     ratio
-        Of all amounts; or the numerators and denominators of each one's.
+        Of all amounts, from 0; or the numerators and denominators of each one's.
 
     Returns
     -------
@@ -35,19 +35,24 @@ def scale(
         int64 if it holds all that is computed.
     """
     over, under = ratio.as_integer_ratio() if isinstance(ratio, Fraction) else ratio
-    most, above, below = (
-        max(int(np.max(own, initial=0)), -int(np.min(own, initial=0)))
-        for own in (amounts, over, under)
-    )
-    factor = 2 if rounding == "half up" else 1
-    dtype = exact_dtype(factor * (max(most, 1) * max(above, 1) + below))
+    above, below = (n if isinstance(n, int) else int(n.max(initial=0)) for n in (over, under))
+    most = max(int(amounts.max(initial=1)), -int(amounts.min(initial=0)))
+    dtype = exact_dtype(2 * (most * max(above, 1) + below))
     if dtype != amounts.dtype == np.int64 and most > below:
         # Whole multiples apart, so that no product is much larger than the result.
         whole = amounts // under
         rest = scale(amounts - whole * under, ratio, rounding)
-        least = int(np.min(under, initial=below))
+        least = under if isinstance(under, int) else int(under.min(initial=below))
         dtype = exact_dtype((most // least + 2) * above + 1)
         return np.asarray(whole.astype(dtype) * over + rest)
-    exact, of = (np.asarray(own, dtype) for own in (amounts, under))
-    more = {"half up": of, "up": of - 1, "down": 0}[rounding]
-    return np.asarray((factor * exact * over + more) // (factor * of))
+    exact: tuple[Any, ...] = tuple(
+        own if isinstance(own, int) else own.astype(dtype, copy=False)
+        for own in (amounts, over, under)
+    )
+    amounts, over, under = exact
+    # Each in one expression, whose intermediate arrays numpy uses again.
+    if rounding == "half up":
+        return np.asarray((2 * (amounts * over) + under) // (2 * under))
+    if rounding == "up":
+        return np.asarray((amounts * over + under - 1) // under)
+    return np.asarray(amounts * over // under)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypar_opt.integers import exact_dtype, scale
+from hypar_opt.integers import Integers, exact_dtype, scale
 
 LARGE = st.one_of(
     st.integers(0, 9), st.integers(2**31 - 9, 2**31 + 9), st.integers(2**63 - 9, 2**63 + 9)
 )
-RATIOS = LARGE | st.integers(0, 2**70)
-AMOUNTS = RATIOS | RATIOS.map(int.__neg__)
-DENOMINATORS = RATIOS.filter(bool)
+NUMERATORS = LARGE | st.integers(0, 2**70)
+AMOUNTS = NUMERATORS | NUMERATORS.map(int.__neg__)
+DENOMINATORS = NUMERATORS.filter(bool)
 ROUNDED = {
     "half up": lambda exact: math.floor(exact + Fraction(1, 2)),
     "up": math.ceil,
@@ -25,14 +26,14 @@ ROUNDED = {
 }
 
 
-def integers(values: list[int]) -> np.ndarray:
+def integers(values: list[int]) -> Integers:
     return np.array(values, exact_dtype(max(map(abs, values))))
 
 
 @pytest.mark.parametrize("rounding", ROUNDED)
-@given(st.lists(AMOUNTS, min_size=1, max_size=4), AMOUNTS, DENOMINATORS)
+@given(st.lists(AMOUNTS, min_size=1, max_size=4), NUMERATORS, DENOMINATORS)
 def test_amounts_are_scaled_as_fractions_are(
-    rounding: str, amounts: list[int], over: int, under: int
+    rounding: Any, amounts: list[int], over: int, under: int
 ) -> None:
     scaled = scale(integers(amounts), Fraction(over, under), rounding)
     exact = (Fraction(own * over, under) for own in amounts)
@@ -40,13 +41,13 @@ def test_amounts_are_scaled_as_fractions_are(
 
 
 @pytest.mark.parametrize("rounding", ROUNDED)
-@given(st.lists(st.tuples(AMOUNTS, AMOUNTS, DENOMINATORS), min_size=1, max_size=4))
+@given(st.lists(st.tuples(AMOUNTS, NUMERATORS, DENOMINATORS), min_size=1, max_size=4))
 def test_each_amount_may_have_a_ratio_of_its_own(
-    rounding: str, rows: list[tuple[int, int, int]]
+    rounding: Any, rows: list[tuple[int, int, int]]
 ) -> None:
-    amounts, *ratios = map(integers, map(list, zip(*rows, strict=True)))
+    amounts, overs, unders = map(integers, map(list, zip(*rows, strict=True)))
     exact = (Fraction(own * over, under) for own, over, under in rows)
-    assert scale(amounts, tuple(ratios), rounding).tolist() == [
+    assert scale(amounts, (overs, unders), rounding).tolist() == [
         ROUNDED[rounding](own) for own in exact
     ]
 

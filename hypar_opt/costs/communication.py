@@ -226,7 +226,7 @@ class CommunicationCost(CostModel):
         numbers = np.arange(len(workload.ends))[:, None, None]
         ends = [choices[None, None, :, None]], [choices[None, None, None]]
         of_pairs = self.edge(workload, numbers, *ends)[0]
-        pairs = np.broadcast_to(of_pairs, (len(numbers), 2, 2)).astype(dtype).reshape(-1, 4).T
+        pairs: Any = np.broadcast_to(of_pairs, (len(numbers), 2, 2)).astype(dtype).reshape(-1, 4).T
         stored = charges.max(axis=0)[workload.ends[weights, 0]]
         # As `with_penalties`: no threshold charges the weights' node as much as this.
         pairs[2, weights] = 1 + stored * parts**levels

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.compute import layer_macs, local_tensors
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of, rounded
 from hypar_opt.costs.reductions import by_stage, joined
@@ -19,6 +18,7 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.integers import exact_dtype
 from hypar_opt.sharding.repetitions import passes_of
 from hypar_opt.step.states import added_up, copies_of
+from hypar_opt.step.work import layer_macs, local_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -200,7 +200,7 @@ class EnergyCost(ArrayCost):
     def _before_any_choice(self, workload: Workload) -> Integers:
         """Return each layer's charge before any choice."""
         energy, times = self.array.energies, self._passes(workload)
-        macs = times * np.array(layer_macs(workload, self.array.accelerator), object)
+        macs = times * np.array(layer_macs(workload, self.array.accelerator.mac_count), object)
         tensors = local_tensors(workload, Hierarchy(self.communication.sizes))
         words = added_up([times * elements for elements, _ in tensors])
         return rounded(macs, (energy.mac + energy.sram) * self.per_unit) + self._touched(words)
@@ -214,7 +214,7 @@ class EnergyCost(ArrayCost):
             sum(self.communication.upper_bound(workload, level) for level in levels) * highest_rate
         )
         energy, passes = self.array.energies, int(self._passes(workload).max(initial=1))
-        macs = sum(layer_macs(workload, self.array.accelerator))
+        macs = sum(layer_macs(workload, self.array.accelerator.mac_count))
         # No tensor has more copies than there are accelerators.
         touched = workload.elements * math.prod(self.communication.sizes) * self._of_element
         return moved + passes * (touched + macs * (energy.mac + energy.sram))

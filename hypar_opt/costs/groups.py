@@ -17,9 +17,9 @@ import numpy as np
 
 from hypar_opt.costs.buckets import LatencyShares
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.kernels import work_of
 from hypar_opt.costs.physical import Rings, array_of
 from hypar_opt.costs.time import TimeCost
+from hypar_opt.costs.work import Work
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.shares import Amounts, CountOfIndices, Parts, Share, WorkOfPart, received
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.compute import Work
     from hypar_opt.costs.shared_nodes import Rows
+    from hypar_opt.costs.work import Work
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
@@ -106,13 +106,8 @@ class GroupBytes(CommunicationCost):
         dtype: type[np.int64 | np.object_],  # noqa: ARG002
     ) -> Integers:
         """Return the charges of what all parts receive, each as if all had as much."""
-        return added_up(
-            [
-                own.quarters
-                for share in Share.each(self.parts)
-                for own in received(operations, share, lambda level: self.scale(level) // 2)
-            ]
-        )
+        each = received(operations, Share.each(self.parts), lambda level: self.scale(level) // 2)
+        return added_up([own.quarters for parts in each for own in parts])
 
     def mean(self, moved: Integers) -> Integers:
         count = len(self.parts)
@@ -169,8 +164,7 @@ class GroupTime(TimeCost):
         array, placement = array_of(problem)
         asked, kept = (problem.hierarchy, problem.element_bytes), problem.constraints.optimizer
         works = {
-            group.name: work_of(group.updated_by(kept), *asked, longest=True)
-            for group in array.groups
+            group.name: Work(group.updated_by(kept), *asked, longest=True) for group in array.groups
         }
         network, (between, *below) = array.interconnect, placement
         cost = cls(
@@ -349,18 +343,16 @@ class GroupTime(TimeCost):
             As `TimeCost.charges` takes it.
         """
         corners = [self.uncharged(sum(map(len, runs))) for _ in self.shares]
+        shares = [share for parts in self._each for share in parts]
         of_phases: dict[Phase, list[Collective]] = {}
         for own in operations:
             of_phases.setdefault(own.phase, []).append(own)
         for every in of_phases.values():
+            each = zip(
+                *received(every, shares, self.communication.scale, longest=True), strict=True
+            )
             charged = [
-                [
-                    side.charges(
-                        received(every, share, self.communication.scale, longest=True), *asked
-                    )
-                    for side, share in zip(self._sides, shares, strict=True)
-                ]
-                for shares in self._each
+                [side.charges(next(each), *asked) for side in self._sides] for _ in self.shares
             ]
             for run in runs:
                 self._add_longest(corners, charged, run)

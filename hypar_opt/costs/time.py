@@ -13,10 +13,10 @@ import numpy as np
 
 from hypar_opt.costs.buckets import LatencyShares, buckets_of, half_shared, latency_shares
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.kernels import work_of
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of
 from hypar_opt.costs.reductions import Reduction, by_stage, joined
+from hypar_opt.costs.work import Work
 from hypar_opt.hardware.links import BisectionLink
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.states import levels_of, of_rows, shape_of
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.base import Symmetries
     from hypar_opt.costs.buckets import Share
-    from hypar_opt.costs.compute import Work
     from hypar_opt.costs.device_load import PricedLoad
     from hypar_opt.costs.reductions import Levels, Places
     from hypar_opt.costs.shared_nodes import Rows
+    from hypar_opt.costs.work import Work
     from hypar_opt.hierarchy import SplitRule
     from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
@@ -102,7 +102,7 @@ class TimeCost(ArrayCost):
             communication=CommunicationCost.from_problem(problem, workload),
             rings=Rings.of(array, placement),
             splits=tuple(map(array.interconnect.bisection, placement)),
-            work=work_of(
+            work=Work(
                 array.accelerator.updated_by(problem.constraints.optimizer),
                 problem.hierarchy,
                 problem.element_bytes,

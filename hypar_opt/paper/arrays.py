@@ -8,7 +8,7 @@ from itertools import product
 from statistics import geometric_mean
 from typing import Any
 
-from hypar_opt.costs.compute import Work
+from hypar_opt.costs.work import Work
 from hypar_opt.hardware.arrays import find_array, papers
 from hypar_opt.models import find_network
 from hypar_opt.paper.communication import SOLVERS

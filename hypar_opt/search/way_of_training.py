@@ -8,13 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.device_load import (
-    DeviceLoad,
-    PartLoad,
-    PricedLoad,
-    WeightBytes,
-    device_load,
-)
+from hypar_opt.costs.device_load import DeviceLoad, PartLoad, PricedLoad
 from hypar_opt.costs.kinds import kinds_of_nodes, numbered
 from hypar_opt.costs.on_array import ArrayCost
 from hypar_opt.costs.state_tables import nodes_by_state
@@ -23,6 +17,7 @@ from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, total_cost
 from hypar_opt.simulator.memory import counted_memory, parts_between_groups, reserved_by
+from hypar_opt.step.holds import KEPT, WeightBytes, step_holds
 from hypar_opt.step.shares import Share
 from hypar_opt.units import format_bytes
 from hypar_opt.workload.operators.kernels import Fused
@@ -35,6 +30,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.plan.training import Training
     from hypar_opt.search.result import Search, SearchRequest, SearchResult
+    from hypar_opt.step.holds import HoldArrays
 
 
 @dataclass(frozen=True)
@@ -109,19 +105,21 @@ class WayOfTraining:
         """What each state holds: of one part, as if all accelerators did."""
         if self.part is None:
             return self.whole_load
-        share = Share.each(self.instance.problem.part_shares)[self.part]
-        whole = self.whole_load
-        return PartLoad(whole.terms, whole.hierarchy, self.instance.workload, share)
+        share, whole = Share.each(self.instance.problem.part_shares)[self.part], self.whole_load
+        return PartLoad(whole.holds, whole.workload, whole.hierarchy, share)
 
     @cached_property
     def whole_load(self) -> DeviceLoad:
-        """What each state holds in all accelerators together."""
+        """What each state holds all the time, in all accelerators together."""
+        hierarchy = self.instance.problem.hierarchy
+        return DeviceLoad(self.holds.of(*KEPT), self.instance.workload, hierarchy)
+
+    @property
+    def holds(self) -> HoldArrays:
+        """What nodes hold in a step."""
         instance, problem = self.instance, self.instance.problem
-        return device_load(
-            *(instance.network, instance.workload, problem.hierarchy, problem.element_bytes),
-            self.weight_bytes,
-            fused=self.fused,
-        )
+        asked = instance.network, instance.workload, problem.hierarchy, problem.element_bytes
+        return step_holds(*asked, self.weight_bytes, self.fused)
 
     @property
     def fused(self) -> Fused:

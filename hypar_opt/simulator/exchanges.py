@@ -217,11 +217,10 @@ def _received(
     operations: Iterable[Collective], cost: CommunicationCost, parts: Parts
 ) -> Iterator[tuple[Collective, int, LevelBytes]]:
     """Yield what parts of H1 receive, and send, of each node or boundary, and its number."""
-    every, count = list(operations), len(parts)
-    asked = [(share, longest) for longest in (False, True) for share in Share.each(parts)]
-    each = (received(every, share, cost.scale, longest=longest) for share, longest in asked)
+    every, shares, count = list(operations), Share.each(parts), len(parts)
+    each = (received(every, shares, cost.scale, longest=longest) for longest in (False, True))
     for own, *of_parts in zip(every, *each, strict=True):
-        amounts = np.broadcast_arrays(*(part.quarters for part in of_parts))
+        amounts = np.broadcast_arrays(*(part.quarters for part in chain(*of_parts)))
         for number, charges in enumerate(zip(*(part.tolist() for part in amounts), strict=True)):
             if any(charges):
                 exact = [Fraction(charge, cost.resolution) for charge in charges]

@@ -12,8 +12,8 @@ import numpy as np
 from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.groups import check_of_groups
-from hypar_opt.costs.kernels import KernelWork, launches_of, work_of
 from hypar_opt.costs.physical import Pairs, Rings
+from hypar_opt.costs.work import Work, launches_of
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.simulator.exchanges import StepExchanges, of_groups, of_plan
@@ -28,8 +28,8 @@ from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import Repeats
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.compute import Work
     from hypar_opt.costs.shared_nodes import Rows
+    from hypar_opt.costs.work import Work
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.tasks import OfParts, Task
@@ -170,7 +170,7 @@ def _seconds(
 def _works(plan: Plan, array: Array, options: RunOptions) -> list[Work]:
     """Return the work of an accelerator, or of one of each part of H1 between groups."""
     works = [
-        work_of(
+        Work(
             accelerator.updated_by(plan.constraints.optimizer),
             *(plan.hierarchy, plan.element_bytes, options.input_sizes),
             longest=_longest(array, options),
@@ -208,7 +208,4 @@ def _updates(
     if plan.inference or options.profile is not None:
         return []
     works, states = _works(plan, array, options), of_rows(rows, len(workload.nodes))
-    updates = [
-        work.updates(workload, states, repeats) for work in works if isinstance(work, KernelWork)
-    ]
-    return _of_parts(updates) if updates else []
+    return _of_parts([work.updates(workload, states, repeats) for work in works])

@@ -1,4 +1,4 @@
-"""The operations of a training step: what accelerators exchange, compute, update and hold."""
+"""The operations of a training step: what accelerators exchange, compute and update."""
 
 from __future__ import annotations
 
@@ -64,6 +64,34 @@ class Collective(NamedTuple):
     def elements(self) -> Amount:
         """What all accelerators receive in a step; a run exchanges whole elements."""
         return self.quarters // 4
+
+
+class Kernel(NamedTuple):
+    """What nodes compute in one pass: amounts of all accelerators together, each time.
+
+    Parameters
+    ----------
+    times
+        How often a step has the pass.
+    macs
+        Multiply-accumulates.
+    weights, operands, output, inner
+        The words of these tensors; the inner one is within a layer, as attention's scores.
+    """
+
+    phase: Phase
+    times: Amount
+    macs: Amount
+    weights: Amount
+    operands: Amount
+    output: Amount
+    inner: Amount
+
+
+class Update(NamedTuple):
+    """The update of the weights that nodes keep: their words, of all accelerators together."""
+
+    words: Amount
 
 
 TENSORS = ("statistics", "output", "error", "gradient", "weights", "halo", "input")

@@ -152,7 +152,7 @@ class StepRules:
         every = []
         both = (Phase.FORWARD, row.partial_sum), (Phase.BACKWARD, row.gathered_error)
         for (phase, factor), kind, stats in zip(both, kinds, statistics, strict=True):
-            tensors = [
+            tensors: list[tuple[StepKind, str, Flags, Flags | None, Integers]] = [
                 (StepKind.ALL_REDUCE, "statistics", split, own, row.gradient * stats),
                 (kind, "output", partial, sums, factor * outputs),
             ]
@@ -339,12 +339,15 @@ class StepRules:
         ]
         exchanged, gathered = self._repeated(boundaries, read, pairs)
         joined = self._joined(boundaries, written, read) if self.reading.joins_levels else None
-        at_h1 = None
+        split: dict[StepKind, Indices] = {}
         if self.unequal and pairs:
             workload, layouts = self.workload, self._layouts
             source, target = (workload.ends[boundaries, end] for end in (0, 1))
-            read_by = workload.operand[boundaries], read[0], target
-            at_h1 = layouts.names, layouts.output[written[0], source], layouts.inputs[read_by]
+            before = layouts.output[written[0], source]
+            after = layouts.inputs[workload.operand[boundaries], read[0], target]
+            # Until it is gathered, what is read whole is split as it was written.
+            split[StepKind.ALL_TO_ALL] = np.where(after == 0, before, after)
+            split[StepKind.ALL_GATHER] = after
         uneven = [
             stretches_of(axes[:, boundaries], [own[None] for own in made], self.hierarchy)
             for axes, made in zip(sizes_at_ends(self.workload), (written, read), strict=True)
@@ -359,6 +362,10 @@ class StepRules:
                     continue
                 messages: Amount = 1
                 group: Amount = 0
+                at_h1 = None
+                if split:
+                    ends = (split[kind],) * 2 if level else (before, after)
+                    at_h1 = self._layouts.names, *ends
                 if joined is not None and kind is StepKind.ALL_TO_ALL:
                     above, messages, group = joined[level]
                     # What crosses a joined level has not crossed one above: no remainder.

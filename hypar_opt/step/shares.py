@@ -28,7 +28,6 @@ import numpy as np
 
 from hypar_opt.hierarchy import parts_by_share, rounded_share
 from hypar_opt.integers import Integers, exact_dtype
-from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.layouts import PARTIAL, WHOLE
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.states import copies
@@ -104,14 +103,9 @@ class Share:
             `whole`, unless given.
         """
         of = self.whole if of is None else of
-        most = max(int(amounts.max(initial=0)), int(np.max(of, initial=1)) ** 2)
-        dtype = np.result_type(amounts, exact_dtype(2 * len(self.parts) ** 2 * most))
-        amounts = amounts.astype(dtype, copy=False)
-        # Whole multiples apart, so that no product is much larger than the amount.
-        whole = amounts // of
-        rest = amounts - whole * of
-        scaled: Integers = whole * share + (2 * rest * share + of) // (2 * of)
-        return scaled
+        largest = max(int(amounts.max(initial=0)), int(np.max(of, initial=1)) ** 2)
+        dtype = np.result_type(amounts, exact_dtype(2 * len(self.parts) ** 2 * largest))
+        return _scaled(amounts.astype(dtype, copy=False), share, of)
 
     def indices(self, sizes: Integers) -> Integers:
         """Return how many indices the part has of axes of some sizes, as a run rounds them."""
@@ -139,17 +133,10 @@ class Share:
         least, most = (rounded_share(sizes, end, self.whole) for end in (min(before), max(before)))
         return least, most
 
-    def of_layouts(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Return its share of a tensor by the tensor's layout at H1; of what is whole an n-th."""
-        each = (len(self.parts) * self.all_of(name, self.parts)[self.side] for name in names)
-        return np.array(
-            [self.whole if own == WHOLE else n for own, n in zip(names, each, strict=True)]
-        )
-
     def of_nodes(self, workload: Workload, nodes: Indices, states: States) -> NDArray[np.int64]:
         """Return its share of what each node computes, given the node's choice at H1."""
         layouts = workload.layouts
-        share: NDArray[np.int64] = self.of_layouts(layouts.names)[
+        share: NDArray[np.int64] = _of_layouts(layouts.names, self)[
             layouts.output[states[0][0], nodes]
         ]
         return share
@@ -221,7 +208,7 @@ class WorkOfPart:
         *,
         longest: bool,
     ) -> Integers:
-        """Return what `hypar_opt.costs.compute.Work` has of tensors, as if all parts had as much.
+        """Return what `hypar_opt.step.work.WorkRules` has of tensors, as if all parts had as much.
 
         Parameters
         ----------
@@ -277,12 +264,12 @@ class WorkOfPart:
 
 def received(
     operations: Iterable[Collective],
-    share: Share,
+    shares: Sequence[Share],
     scale: Callable[[int], int],
     *,
     longest: bool = False,
-) -> Iterator[Collective]:
-    """Yield operations of equal parts as one part of H1 receives them, as if all had as much.
+) -> Iterator[list[Collective]]:
+    """Yield operations of equal parts as some parts of H1 receive them, as if all had as much.
 
     Halves of an all-reduce of gradients are rounded together.
 
@@ -293,23 +280,30 @@ def received(
     scale
         Returns the charge of a quarter of an element at a level: the amounts are whole charges.
     longest
-        Whether amounts are those of the longest message of each round, for which the part waits.
+        Whether amounts are those of the longest message of each round, for which a part waits.
     """
-    longest = longest and len(share.parts) > 2  # between two parts a round has one message
+    parts = len(shares[0].parts)
+    longest = longest and parts > 2  # between two parts a round has one message
     begun: dict[tuple[int, int], Integers] = {}
     for operation in operations:
         each, quarters = scale(operation.level), operation.quarters
-        dtype = np.result_type(quarters, exact_dtype(int(quarters.max(initial=0)) * each))
+        # A rest times what is received: of a boundary both are parts of a square.
+        rest = shares[0].whole ** (2 if operation.level else 4)
+        largest = max(int(quarters.max(initial=0)) * each, rest)
+        dtype = np.result_type(quarters, exact_dtype(2 * parts**2 * largest))
         charges = quarters.astype(dtype, copy=False) * each
+        before = None
         if operation.phase is Phase.GRADIENT:
             key = operation.level, operation.group
-            before = begun.get(key, np.zeros(1, np.int64))
-            begun[key] = before + charges
-            upto = _received(operation, begun[key], share, longest=longest)
-            charges = upto - _received(operation, before, share, longest=longest)
-        else:
-            charges = _received(operation, charges, share, longest=longest)
-        yield operation._replace(quarters=charges)
+            before = begun.get(key)
+            charges = begun[key] = charges if before is None else before + charges
+        amounts = [_received(operation, charges, share, longest=longest) for share in shares]
+        if before is not None:
+            amounts = [
+                upto - _received(operation, before, share, longest=longest)
+                for upto, share in zip(amounts, shares, strict=True)
+            ]
+        yield [operation._replace(quarters=own) for own in amounts]
 
 
 def _received(operation: Collective, amounts: Integers, share: Share, *, longest: bool) -> Integers:
@@ -318,26 +312,41 @@ def _received(operation: Collective, amounts: Integers, share: Share, *, longest
     assert operation.at_h1 is not None
     names, before, after = operation.at_h1
     if operation.level:
-        # All-gathers come last: until then what is read whole is split as it was written.
-        gathers = operation.kind is not StepKind.ALL_TO_ALL
-        layout = after if gathers else np.where(after == 0, before, after)
-        return share.scaled(amounts, share.of_layouts(names)[layout])
+        return _scaled(amounts, _of_layouts(names, share)[after], share.whole)
     if operation.tensor == "input":
         table = _between_layouts(names, share, backward=backward, longest=longest)
-        return share.scaled(amounts, count * table[before, after], share.whole**2)
+        return _scaled(amounts, table[before, after], share.whole**2)
     if operation.tensor != "output":
         return amounts
     # Half of an all-reduce: a part receives others' addends of its own share, and then the rest.
     if backward and not longest:
-        return share.scaled(amounts, count * share.whole - share.own, (count - 1) * share.whole)
-    return share.scaled(amounts, share.own)
+        return _scaled(amounts, count * share.whole - share.own, (count - 1) * share.whole)
+    return _scaled(amounts, share.own, share.whole)
+
+
+def _scaled(amounts: Integers, share: Integers | int, of: Integers | int) -> Integers:
+    """Return ``amounts * share / of``, rounded half up."""
+    # Whole multiples apart, so that no product is much larger than the amount.
+    whole = amounts // of
+    rest = amounts - whole * of
+    scaled: Integers = whole * share + (2 * rest * share + of) // (2 * of)
+    return scaled
+
+
+@lru_cache(maxsize=256)
+def _of_layouts(names: tuple[str, ...], share: Share) -> NDArray[np.int64]:
+    """Return a share of a tensor by the tensor's layout at H1; of what is whole an n-th."""
+    each = (len(share.parts) * share.all_of(name, share.parts)[share.side] for name in names)
+    return np.array(
+        [share.whole if name == WHOLE else own for name, own in zip(names, each, strict=True)]
+    )
 
 
 @lru_cache(maxsize=256)
 def _between_layouts(
     names: tuple[str, ...], share: Share, *, backward: bool, longest: bool
 ) -> NDArray[Any]:
-    """Return what a part receives at H1 of a tensor, as one share of another's share of it.
+    """Return what a part receives at H1 of a tensor, as if all parts received as much.
 
     Returns
     -------
@@ -346,7 +355,7 @@ def _between_layouts(
     """
     whole, others = share.whole, len(share.parts) - 1
     each, least = (
-        np.array([share.all_of(name, parts) for name in names], exact_dtype(others * whole**2))
+        np.array([share.all_of(name, parts) for name in names])
         for parts in (share.parts, share.least)
     )
     has: NDArray[Any] = each[:, share.side]
@@ -362,5 +371,6 @@ def _between_layouts(
     unmoved = (written == PARTIAL) & ~np.isin(read, (WHOLE, *SIDES))
     unmoved |= (written == read) | (written == WHOLE) | (read == PARTIAL)
     table[unmoved] = 0
+    table *= len(share.parts)
     table.setflags(write=False)
     return table

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -162,14 +161,11 @@ class Repeats:
         """Return what is split of a node's weights at a level, of `SHARDED`."""
         return self.sharded[node].at(level) if node in self.sharded else SHARDED[0]
 
-    def splits(self, nodes: int, level: int, *words: str) -> NDArray[np.bool_]:
-        """Return of which nodes one of some words is split at a level."""
-        split = np.zeros(nodes, bool)
+    def splits(self, nodes: int, level: int, word: str) -> NDArray[np.bool_]:
+        """Return of which nodes a word of `SHARDED` says what is split at a level."""
+        split = np.full(nodes, word == SHARDED[0])
         for own, alike in self._alike.items():
-            if own.at(level) in words:
-                split[alike] = True
-        if SHARDED[0] in words:
-            split |= ~self.splits(nodes, level, *SHARDED[1:])
+            split[alike] = own.at(level) == word
         return split
 
     def first_levels(self, nodes: int, word: str) -> NDArray[np.int64]:
@@ -193,24 +189,15 @@ class Repeats:
         """Return how many elements of weights one that a collective moves is as large as."""
         return 1 if collective.weights else self.reduced
 
-    def halves(self, users: Sequence[int], word: str) -> NDArray[np.int64]:
-        """Return how many reduce-scatters and all-gathers a step has of nodes that split a word.
+    def moved(self, users: Sequence[int], level: int) -> NDArray[np.int64]:
+        """Return the elements that each node's collectives move across a level for one of weights.
 
-        Across a level at which it is split, of two parts or more between which a node has copies.
+        Of a part.
 
         Parameters
         ----------
         users
             The layers that use each node's weights.
-        """
-        own = np.array(users, np.int64)
-        times = (one.halves * self.times(one, own) for one in ZERO_STAGES[word])
-        return sum(times, np.zeros_like(own))
-
-    def moved(self, users: Sequence[int], level: int) -> NDArray[np.int64]:
-        """Return the elements that each node's collectives move across a level for one of weights.
-
-        Of a part. Parameters as for `halves`.
         """
         own = np.array(users, np.int64)
         moved = np.zeros_like(own)
@@ -219,20 +206,6 @@ class Repeats:
             for one in collectives:
                 moved[at] += one.halves * self.elements(one) * self.times(one, own[at])
         return moved
-
-    def moved_by_level(self, users: Sequence[int], levels: int) -> list[NDArray[np.int64]]:
-        """Return what is moved across each level, or one where all move as much."""
-        apart = levels if self.begins[-1] else 1
-        return [self.moved(users, level) for level in range(max(apart, 1))]
-
-    def moved_of_all_reduce(self, word: str) -> Fraction:
-        """Return what a gradient's all-reduce moves where a word is split, as if of weights.
-
-        Of the first half alone where each micro-batch is reduce-scattered.
-        """
-        together = ZERO_STAGES[word][: 1 if word in IN_HALVES else None]
-        halves = [self.elements(one) for one in together for _ in range(one.halves)]
-        return Fraction(sum(halves), len(halves))
 
 
 ONCE = Repeats()

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.compute import Work
 from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.physical import finest, rounded
+from hypar_opt.costs.work import Work
 from hypar_opt.documents.document import validate
 from hypar_opt.errors import InputError, RefusedError
 from hypar_opt.hardware.accelerator import Accelerator

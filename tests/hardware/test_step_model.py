@@ -21,7 +21,7 @@ from tests.cli.shell import Shell
 from tests.hardware.cubes import cubes
 
 PAPERS = [name for name in arrays.names() if arrays.load(name).model == "hypar-2019"]
-UNEVEN = {"cost": "time", "reading": "executed", "batch": 100}
+UNEVEN: dict[str, Any] = {"cost": "time", "reading": "executed", "batch": 100}
 
 
 def copied(name: str = "hmc-htree-16", **changes: Any) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def test_an_array_of_ones_own_may_have_the_papers_model() -> None:
 
 
 def test_settings_keep_the_model_and_state_it() -> None:
-    settings = {"accelerator.utilisation": 0.5}
+    settings: dict[str, Any] = {"accelerator.utilisation": 0.5}
     assert ho.solve("lenet-c", array="hmc-torus-4", settings=settings).cost.reading == "text"
     own, settings = validate(Array, without_model(copied())), {"model": "hypar-2019"}
     assert ho.solve("lenet-c", array=own, settings=settings).cost.reading == "text"

@@ -82,8 +82,8 @@ COSTS = (
     ),
     Mutant(
         "the DRAM is never the slower",
-        "costs/compute",
-        "times * reduce(np.maximum, linear)",
+        "costs/work",
+        "times * _longer(linear)",
         "times * linear[-1]",
         ("costs/test_time",),
     ),
@@ -110,9 +110,9 @@ COSTS = (
     ),
     Mutant(
         "the optimizer keeps nothing",
-        "costs/compute",
-        "load = 2 * load + problem.constraints.optimizer_bytes(element_bytes) * shard",
-        "load = 2 * load",
+        "step/holds",
+        "weights = each + (0 if inference else optimizer_bytes)",
+        "weights = each",
         ("proofs/test_proof_tables",),
     ),
     Mutant(
@@ -152,10 +152,24 @@ COSTS = (
     ),
     Mutant(
         "what is converted again is kept as it is read",
-        "costs/saved_tensors",
-        "as_written = SavedTensor(writer, tensor.shape)",
-        "as_written = tensor",
+        "step/holds",
+        "stored = self._map(writer, self.workload.nodes[writer].pooled)",
+        "stored = hold",
         ("simulator/test_losses_and_gathers",),
+    ),
+    Mutant(
+        "replicas are sharded from the level below on",
+        "step/holds",
+        "levels >= np.array(own)",
+        "levels > np.array(own)",
+        ("step/test_holds",),
+    ),
+    Mutant(
+        "what is gathered is held though nothing is sharded",
+        "step/holds",
+        "times = sum((own > 1).astype(dtype) for own in shards)",
+        "times = sum((own > 0).astype(dtype) for own in shards)",
+        ("step/test_holds",),
     ),
     Mutant(
         "new weights are gathered in the elements of gradients",

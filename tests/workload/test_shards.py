@@ -94,7 +94,10 @@ def test_the_collectives_of_a_stage_are_those_of_a_walk_through_a_step(
     split = Repeats(micro_batches, {n: shards_of(word) for n in range(3)}, {}, reduced)
     users = [1, 2, 5]
     walks = [walked(word, micro_batches, own) for own in users]
-    assert split.halves(users, word).tolist() == [len(halves) for halves in walks]
+    taken = [
+        sum(one.halves * split.times(one, count) for one in ZERO_STAGES[word]) for count in users
+    ]
+    assert taken == [len(halves) for halves in walks]
     assert split.moved(users, 0).tolist() == [
         sum(1 if weights else reduced for _, weights in halves) for halves in walks
     ]

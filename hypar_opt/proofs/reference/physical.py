@@ -298,7 +298,9 @@ class Time(ArrayCharges):
         for own, often in zip(layer.kernels, passes, strict=False):
             read = (accessed[0] + both) * bool(own.products) + own.scores * inner
             operations = 2 * own.products * macs
-            once = max(nearest(read, per_word * self.parts), nearest(operations, self.parts / peak))
+            once = max(
+                nearest(read, per_word * self.parts), nearest(1, operations / peak * self.parts)
+            )
             others = own.each * both + own.output * output + own.inner * inner
             once += nearest(others, per_word * self.parts / 4)
             once += nearest(own.launches, (accelerator.launch or Fraction()) * self.parts)
