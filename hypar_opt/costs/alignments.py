@@ -157,8 +157,9 @@ def bounding(
     try:
         ways_to_align(tuple(cost.symmetries(workload, levels).groups), choices)
     except RefusedError:
-        if (bounds := cost.over_equal_links) is None or math.prod(choices) > _BOUNDED:
+        if cost.time is None or math.prod(choices) > _BOUNDED:
             raise
+        bounds = cost.time.over_equal_links
         ways_to_align(tuple(bounds[0].symmetries(workload, levels).groups), choices)
         return bounds
     return None

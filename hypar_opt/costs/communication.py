@@ -10,25 +10,20 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, Symmetries
-from hypar_opt.costs.choices_of_readings import check_choices
-from hypar_opt.costs.thresholds import ThresholdTable
-from hypar_opt.errors import HyparError, UnknownNameError, argument
+from hypar_opt.costs.base import CostModel, check_reading
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.integers import exact_dtype
-from hypar_opt.step.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
+from hypar_opt.step.readings import INFERENCE, TRAINING, Phase
 from hypar_opt.step.rules import rules_of
-from hypar_opt.step.states import levels_of, runs_of
 from hypar_opt.step.uneven import most_stretched
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Hashable, Sequence
 
     from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
     from hypar_opt.step.operations import Collective
     from hypar_opt.step.rules import StepRules
-    from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
 
@@ -75,11 +70,6 @@ class CommunicationCost(CostModel):
     unequal
         Whether parts of H1 are unequal, which `hypar_opt.costs.groups` charges.
 
-    Raises
-    ------
-    UnknownNameError
-        If there is no such reading.
-
     Source: Tables 1 and 2; Algorithm 2; docs/model.md.
     """
 
@@ -90,10 +80,6 @@ class CommunicationCost(CostModel):
     sizes: tuple[int, ...] = ()
     longest: bool = False
     unequal: bool = False
-
-    def __post_init__(self) -> None:
-        if self.reading not in READINGS:
-            raise UnknownNameError("reading", self.reading, list(READINGS))
 
     @classmethod
     def of_problem(cls, problem: Problem, **more: Any) -> Self:
@@ -108,14 +94,10 @@ class CommunicationCost(CostModel):
         )
 
     @classmethod
-    def from_problem(cls, problem: Problem, workload: Workload) -> CommunicationCost:
+    def from_problem(cls, problem: Problem, workload: Workload) -> Self:
         """Return the cost of a problem; else an error says which choice has no charge."""
-        cost = cls.of_problem(problem)
-        if cost._row.halves and not problem.hierarchy.of_halves:
-            sizes, executed = ",".join(map(str, cost.sizes)), argument("reading", "executed")
-            raise HyparError(f"levels of {sizes} parts need {executed}; the paper's are of two")
-        check_choices(problem, workload, cost._row)
-        return cost
+        check_reading(problem, workload)
+        return cls.of_problem(problem)
 
     def of(self, phase: Phase) -> CommunicationCost:
         """Return the cost model of one pass alone."""
@@ -137,31 +119,25 @@ class CommunicationCost(CostModel):
         asked = self.reading, self.phases, self.longest, self.unequal
         return rules_of(workload, Hierarchy(parts), *asked)
 
-    def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
-        """Return each node's charges: what it reduces, and moves at borders of images; Table 1."""
-        levels = levels_of(states)
-        return self.charges(self.rules(workload, levels).node(nodes, states), workload, levels)
+    def charge(self, operation: Collective) -> Integers:
+        """Return the bytes that an operation moves, times its level's weight."""
+        quarters, scale = np.asarray(operation.quarters), self.scale(operation.level)
+        if scale == 1:
+            return quarters
+        dtype = exact_dtype(int(quarters.max(initial=0)) * scale)
+        moved: Integers = quarters.astype(dtype, copy=False) * scale
+        return moved
 
-    def edge(
-        self, workload: Workload, boundaries: Indices, sources: States, targets: States
-    ) -> list[Integers]:
-        """Return each boundary's charges: Table 2, and the sums that it may pass on."""
-        levels = levels_of(targets)
-        moved = self.rules(workload, levels).boundary(boundaries, sources, targets)
-        return self.charges(moved, workload, levels)
+    def charged(self, operation: Collective) -> Integers:
+        return self.charge(operation)
 
-    def charges(
-        self, operations: Iterable[Collective], workload: Workload, levels: int
-    ) -> list[Integers]:
-        """Return what operations are charged, by level."""
-        dtype = self.dtype(workload, levels)
-        at_levels: list[list[Collective]] = [[] for _ in range(levels)]
-        for own in operations:
-            at_levels[own.level].append(own)
-        return [
-            self.mean(self.moved(every, dtype)) if every else np.zeros(1, dtype)
-            for every in at_levels
-        ]
+    def level_key(self, level: int) -> Hashable:
+        # An H1 of unequal parts is as no other level.
+        return self.scale(level), self.unequal and not level
+
+    @property
+    def proportional(self) -> bool:
+        return len({*self.level_weights}) < 2 and not self.unequal
 
     def moved(
         self, operations: Sequence[Collective], dtype: type[np.int64 | np.object_]
@@ -180,80 +156,11 @@ class CommunicationCost(CostModel):
         every = (self.upper_bound(workload, level) for level in range(levels))
         return exact_dtype(max(every, default=0))
 
-    def by_levels(self, workload: Workload) -> CommunicationCost | None:  # noqa: ARG002
-        return None if self._row.joins_levels else self
-
-    def symmetries(self, workload: Workload, levels: int) -> Symmetries:
-        """Return which levels are charged alike: by weight and parts.
-
-        Levels of one kind may be permuted where all weigh the same, else within a run of them.
-        """
-        weights = self.level_weights or (1,) * levels
-        kinds = list(zip(weights, self._parts(levels), strict=False))
-        alike = super().symmetries(workload, levels)._replace(kinds=kinds)
-        if workload.reads_whole and not self._row.gathers_last:
-            return alike  # a level is charged for the copies that those above leave
-        # Where levels weigh otherwise, what lies between two tells them apart.
-        differ = len(set(self.level_weights)) > 1
-        alike = alike._replace(groups=runs_of(kinds) if differ else [*map(kinds.index, kinds)])
-        # An H1 of unequal parts is as no other level.
-        return alike.told_apart([not n for n in range(levels)]) if self.unequal else alike
-
-    def thresholds(self, workload: Workload, levels: int) -> ThresholdTable | None:
-        """Return the charges of all levels together, for two choices and equal levels.
-
-        Source: docs/decisions/0005-joint-optimum.md.
-        """
-        # With a third choice a boundary's charge depends on what its target has split above, and
-        # with unequal weights permuting the levels changes the cost: neither telescopes.
-        sizes = self._parts(levels)
-        if len(workload.choices) > 2 or len(set(self.level_weights)) > 1 or len(set(sizes)) > 1:
-            return None
-        if len(workload.repeats.begins) > 1:
-            return None  # nor do they where levels split other things of the weights
-        differ = self.unequal or self._row.joins_levels
-        if differ or workload.reads_whole or workload.lacks_every_axis:
-            # A tensor's charge depends on the level and not on the layer's own count alone.
-            return None
-        # All levels have the same weight and parts: the first level's charges are those of all.
-        parts = sizes[0] if sizes else 2
-        weights = workload.is_weight_boundary
-        bound = (1 + self.upper_bound(workload, 0)) * parts**levels
-        dtype = exact_dtype(6 * bound + int(weights.sum()) * bound * parts**levels)
-        nodes, choices = np.arange(len(workload.nodes))[:, None], np.arange(2)
-        of_nodes = self.node(workload, nodes, [choices[None, None]])[0]
-        charges: Integers = np.broadcast_to(of_nodes, (len(nodes), 2)).astype(dtype).T
-        numbers = np.arange(len(workload.ends))[:, None, None]
-        ends = [choices[None, None, :, None]], [choices[None, None, None]]
-        of_pairs = self.edge(workload, numbers, *ends)[0]
-        pairs: Any = np.broadcast_to(of_pairs, (len(numbers), 2, 2)).astype(dtype).reshape(-1, 4).T
-        stored = charges.max(axis=0)[workload.ends[weights, 0]]
-        # As `with_penalties`: no threshold charges the weights' node as much as this.
-        pairs[2, weights] = 1 + stored * parts**levels
-        table = ThresholdTable(
-            data=charges[0],
-            model=charges[1],
-            ends=workload.ends,
-            pairs=pairs,
-            levels=levels,
-            parts=parts,
-            unit=self.unit,
-            resolution=self.resolution,
-        )
-        if dtype is np.int64 or exact_dtype(table.largest) is np.object_:
-            return table
-        charges, pairs = charges.astype(np.int64), pairs.astype(np.int64)
-        return replace(table, data=charges[0], model=charges[1], pairs=pairs)
-
     @cached_property
     def _of_pass(self) -> dict[Phase, CommunicationCost]:
         return {
             phase: replace(self, phases=(phase,) if phase in self.phases else ()) for phase in Phase
         }
-
-    @cached_property
-    def _row(self) -> Reading:
-        return READINGS[self.reading]
 
     def upper_bound(self, workload: Workload, level: int) -> int:
         """Return an upper bound on the cost of a level's assignment, in units of charges."""

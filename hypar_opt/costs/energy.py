@@ -108,9 +108,9 @@ class EnergyCost(ArrayCost):
         mean = self.communication.mean
         moved = [mean(sum(rows[1:], rows[0])) for rows in zip(*every, strict=True)]
         if self.rings is None:
-            return [self.charge(row, self.rates(level)) for level, row in enumerate(moved)]
+            return [self.at_rates(row, self.rates(level)) for level, row in enumerate(moved)]
         # Remote access is each level's, whatever links its bytes cross.
-        rows = [self.charge(row, self._rates_over(Fraction())) for row in moved]
+        rows = [self.at_rates(row, self._rates_over(Fraction())) for row in moved]
         # Levels that split gradients are reduced over by themselves.
         passes = [joined(list(map(mean, own)), shape) for own in every]
         links = self._over_links(self.rings, passes, len(moved))
@@ -146,7 +146,7 @@ class EnergyCost(ArrayCost):
     def _over_ring(self, rings: Rings, stage: Levels, _: Places, moved: Integers) -> Integers:
         # Without the remote access of a byte.
         crossing = self._of_byte(rings.link(stage).hops) - self._of_byte(Fraction())
-        return self.charge(moved, (crossing * self.per_unit, Fraction()))
+        return self.at_rates(moved, (crossing * self.per_unit, Fraction()))
 
     def _add_local_words(
         self, workload: Workload, nodes: Indices, states: States, rows: list[Integers]

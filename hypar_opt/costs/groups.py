@@ -109,6 +109,13 @@ class GroupBytes(CommunicationCost):
         each = received(operations, Share.each(self.parts), lambda level: self.scale(level) // 2)
         return added_up([own.quarters for parts in each for own in parts])
 
+    def charge(self, operation: Collective) -> Integers:
+        """Return what all parts are charged."""
+        return self.moved([operation], np.int64)
+
+    def fold(self, operations: Iterable[Collective], levels: int) -> list[Integers]:
+        return [*map(self.mean, super().fold(operations, levels))]
+
     def mean(self, moved: Integers) -> Integers:
         count = len(self.parts)
         return (2 * moved + count // 2) // count

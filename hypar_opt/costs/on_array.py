@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.sharding.passes import Phase
     from hypar_opt.step.operations import Collective
+    from hypar_opt.step.rules import StepRules
     from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
@@ -66,6 +67,7 @@ class ArrayCost(CostModel):
     largest: int = 2**63
     crossing: bool = False
 
+    proportional: ClassVar[bool] = False
     BASE: ClassVar[str]
     """The SI unit of a total."""
 
@@ -95,8 +97,20 @@ class ArrayCost(CostModel):
         return replace(self, per_unit=per_unit, largest=math.ceil(4 * bound * per_unit))
 
     @cached_property
-    def by_crossing(self) -> Self:
+    def attributed(self) -> Self:
         return replace(self, crossing=True)
+
+    @property
+    def physical(self) -> Self:
+        return self
+
+    def level_key(self, level: int) -> Hashable:
+        """Return a level's rates."""
+        return self.communication.level_key(level), self.rates(level)
+
+    def rules(self, workload: Workload, levels: int) -> StepRules:
+        """Return the rules of what a workload exchanges at so many levels."""
+        return self.communication.rules(workload, levels)
 
     @property
     def unit(self) -> str:
@@ -107,7 +121,7 @@ class ArrayCost(CostModel):
     ) -> list[Integers]:
         """Return each boundary's charges: its exchanges, always between pairs, and passed sums."""
         levels = levels_of(targets)
-        rules = self.communication.rules(workload, levels)
+        rules = self.rules(workload, levels)
         ends = shape_of(boundaries, sources), shape_of(boundaries, targets)
         asked = workload, workload.ends[boundaries, 0], np.broadcast_shapes(*ends), levels
         return self.charges(rules.boundary(boundaries, sources, targets), *asked)
@@ -117,7 +131,7 @@ class ArrayCost(CostModel):
     ) -> list[Integers]:
         """Return the charges of each layer's exchanges: reductions, and borders between pairs."""
         levels = levels_of(states)
-        rules = self.communication.rules(workload, levels)
+        rules = self.rules(workload, levels)
         asked = workload, nodes, shape_of(nodes, states), levels
         return self.charges(rules.node(nodes, states), *asked)
 
@@ -148,11 +162,9 @@ class ArrayCost(CostModel):
                 between.setdefault((self.rounded_together(own), own.level), []).append(own)
             else:
                 reduced.setdefault((own.phase, own.group), []).append(own)
-        dtype = self.communication.dtype(workload, levels)
         for (_, level), every in between.items():
-            moved = self.communication.mean(self.communication.moved(every, dtype))
-            messages = every[0].times * every[0].messages * self.rounds(level)
-            rows[level] = rows[level] + self.charge(moved, self.rates(level), messages)
+            rows[level] = rows[level] + self.exchange(every)
+        dtype = self.communication.dtype(workload, levels)
         together = {
             key: Reduction.of(every, self.communication, dtype, levels)
             for key, every in reduced.items()
@@ -180,26 +192,34 @@ class ArrayCost(CostModel):
         """Return the rounds of an exchange between a level's parts: each sends to each other."""
         return self.communication.sizes[level] - 1
 
-    def by_levels(self, workload: Workload) -> Self | None:
-        return None if self.communication.by_levels(workload) is None else self
-
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
-        """Return which levels are charged alike, by parts and rates: runs of a kind are a group.
+        """Return which levels are charged alike.
 
         Around rings, too: they reduce what a node is charged, and of boundaries none but sums that
         may be passed on.
         """
+        alike = super().symmetries(workload, levels)
         if self.rings is not None and passes_addends(workload).any():
-            return super().symmetries(workload, levels)
-        alike = self.communication.symmetries(workload, levels)
-        return alike.told_apart([self.rates(level) for level in range(levels)])
+            return alike._replace(kinds=range(levels), groups=range(levels))
+        return alike
 
     def uncharged(self, levels: int) -> list[Integers]:
         """Return a charge of nothing for each level."""
         return [np.zeros(1, exact_dtype(self.largest))] * levels
 
-    def charge(self, moved: Integers, rates: Rates, messages: Integers | int = 1) -> Integers:
-        """Return the charges of exchanges, each rounded by itself."""
+    def charge(self, operation: Collective) -> Integers:
+        """Return the charge of an exchange between pairs, by itself."""
+        return self.exchange([operation])
+
+    def exchange(self, operations: Sequence[Collective]) -> Integers:
+        """Return the charge of exchanges between pairs at one level, which are rounded once."""
+        first, level = operations[0], operations[0].level
+        moved = self.communication.fold(operations, level + 1)[level]
+        messages = first.times * first.messages * self.rounds(level)
+        return self.at_rates(moved, self.rates(level), messages)
+
+    def at_rates(self, moved: Integers, rates: Rates, messages: Integers | int = 1) -> Integers:
+        """Return the charges of what moves, each rounded by itself."""
         return rounded(moved, *rates, messages).astype(exact_dtype(self.largest), copy=False)
 
     @abstractmethod

@@ -193,7 +193,7 @@ def expanded(
     charged: list[Integers] = []
     for boundary in of_kinds:
         deadline.check()
-        total = added_up(_edges(cost.in_all(levels), workload, levels, boundary[None]))
+        total = added_up(_edges(cost.attributed, workload, levels, boundary[None]))
         charged.append(np.broadcast_to(total, (1, *choices * 2)))
     largest = sum(int(charged[kind].max()) for kind in kinds)
     every = np.arange(len(workload.nodes))
@@ -235,7 +235,7 @@ def nodes_by_state(
     for first in range(0, len(nodes), step):
         deadline.check()
         some = nodes[first : first + step].reshape(-1, *[1] * levels)
-        total = added_up(cost.in_all(levels).node(workload, some, states))
+        total = added_up(cost.attributed.node(workload, some, states))
         totals.append(np.broadcast_to(total, (len(some), *choices)).reshape(len(some), columns))
     largest = beside + sum(sum(total.max(axis=1).tolist()) for total in totals)
     dtype = np.result_type(exact_dtype(largest), *totals)

@@ -44,7 +44,7 @@ class ThresholdTable:
     data: Sequence[int] | Integers
     model: Sequence[int] | Integers
     ends: Sequence[tuple[int, int]] | NDArray[np.intp]
-    pairs: Sequence[Sequence[int] | Integers]
+    pairs: Sequence[Sequence[int] | Integers] | Integers
     levels: int
     parts: int = 2
     unit: str = "bytes"
@@ -98,6 +98,12 @@ class ThresholdTable:
                 CostTable(charges, edge, ends, unit=self.unit, resolution=self.resolution)
             )
         return tables
+
+    def astype(self, dtype: type[np.int64 | np.object_]) -> ThresholdTable:
+        """Return the table with its charges as such integers."""
+        data, model = np.asarray(self.data, dtype), np.asarray(self.model, dtype)
+        pairs: Integers = np.asarray(self.pairs, dtype)
+        return replace(self, data=data, model=model, pairs=pairs)
 
     def as_one_table(self) -> CostTable:
         """Return the tables of all thresholds side by side, for solvers of plain tables."""

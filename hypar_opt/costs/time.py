@@ -73,6 +73,8 @@ class TimeCost(ArrayCost):
         What bytes of memory are charged, in a bound on the plans within a capacity.
     cut
         Whether a ring of gradients takes no more than if inner levels split more of weights.
+    price
+        Of a second, in the unit of a total.
 
     Source: docs/simulator.md.
     """
@@ -85,6 +87,7 @@ class TimeCost(ArrayCost):
     rule: SplitRule | None = None
     memory: PricedLoad | None = None
     cut: bool = False
+    price: Fraction | int = 1
 
     BASE = "seconds"
 
@@ -167,8 +170,8 @@ class TimeCost(ArrayCost):
             yield Reduction.of(every, gradient, dtype, levels)
 
     @property
-    def is_sum(self) -> bool:
-        return self.latencies is None
+    def time(self) -> Self:
+        return self
 
     def of_plan(self, workload: Workload, rows: Rows) -> Self:
         """Return the cost as this plan's own all-reduces share their latencies: what it takes."""
@@ -186,14 +189,20 @@ class TimeCost(ArrayCost):
         )
         # Any earlier the final shards, on which the DRAM's time depends, would be a guess.
         if self.work is not None and self._are_all(levels):
-            phases = self.communication.phases
-            work = self.work.charges(workload, nodes, states, self.per_unit, phases)
+            work = self.compute(workload, nodes, states)
             rows[-1] = rows[-1] + work.astype(rows[-1].dtype)
         if self.memory is not None and self._are_all(levels):
             bytes_held = self.memory.charges(nodes, states)
             dtype = np.result_type(rows[-1], bytes_held)
             rows[-1] = rows[-1].astype(dtype) + bytes_held.astype(dtype)
         return rows
+
+    def compute(self, workload: Workload, nodes: Indices, states: States) -> Integers:
+        """Return what nodes compute, in states of all levels."""
+        if self.work is None:
+            return np.zeros(1, np.int64)
+        asked = workload, nodes, states, self.per_unit * self.price
+        return self.work.charges(*asked, self.communication.phases)
 
     def edge(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
@@ -209,9 +218,6 @@ class TimeCost(ArrayCost):
         if uneven_boundaries(workload, self.communication.hierarchy, self.rule):
             return None
         return replace(self, longest=False).by_levels(workload)
-
-    def in_all(self, levels: int) -> TimeCost:
-        return self._of_longest if self.longest and self._are_all(levels) else self
 
     @property
     def over_equal_links(self) -> tuple[TimeCost, TimeCost]:
@@ -322,11 +328,11 @@ class TimeCost(ArrayCost):
     ) -> Integers:
         """Return the charges of exchanges: their bytes, and their own latencies or a share."""
         if share is None:
-            return self.charge(moved, rates, messages)
+            return self.at_rates(moved, rates, messages)
         pace, latency = rates
         whole = math.floor(latency + Fraction(1, 2))
         latencies = np.where(moved > 0, share(whole, messages), 0)
-        return self.charge(moved, (pace, Fraction())) + latencies.astype(np.int64)
+        return self.at_rates(moved, (pace, Fraction())) + latencies.astype(np.int64)
 
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return what is charged alike; nodes by the share of their bucket's latency, too."""
@@ -353,8 +359,9 @@ class TimeCost(ArrayCost):
         return tuple(map(self._rates_of, self.splits))
 
     def _rates_of(self, link: BisectionLink) -> Rates:
-        pace = link.seconds_per_byte * self.per_unit / self.communication.resolution
-        return pace, link.latency * self.per_unit
+        a_second = self.per_unit * self.price
+        pace = link.seconds_per_byte * a_second / self.communication.resolution
+        return pace, link.latency * a_second
 
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the seconds of any plan under any placement."""
@@ -384,4 +391,4 @@ class TimeCost(ArrayCost):
             seconds += level_bytes * slowest
         if self.work is not None:
             seconds += len(self.communication.phases) * self.work.upper_bound(workload)
-        return seconds
+        return seconds * self.price

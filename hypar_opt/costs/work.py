@@ -70,7 +70,7 @@ class Work:
         workload: Workload,
         nodes: Indices,
         states: States,
-        per_second: int,
+        per_second: Fraction | int,
         phases: Sequence[Phase],
     ) -> Integers:
         """Return the time of nodes' passes as integers of ``1 / per_second``, rounded half up.
@@ -90,7 +90,7 @@ class Work:
         workload: Workload,
         nodes: Indices,
         states: States,
-        per_second: int,
+        per_second: Fraction | int,
         phases: Sequence[Phase],
     ) -> Iterator[tuple[Integers | int, Sequence[Integers]]]:
         """Yield the times of which `charges` adds up the longest, and how often a step takes it.
@@ -160,7 +160,7 @@ class Work:
         return self.element_bytes / bandwidth
 
     def _times(
-        self, kernel: Kernel, workload: Workload, nodes: Indices, per_second: int | None
+        self, kernel: Kernel, workload: Workload, nodes: Indices, per_second: Fraction | int | None
     ) -> list[Integers]:
         """Return the times of a pass of nodes as it loads, and as it computes.
 
@@ -194,7 +194,11 @@ class Work:
         return [added_up([time, *rest]) if per_second else sum(rest, time) for time in both]
 
     def _computing(
-        self, each: Sequence[Fraction], macs: Integers, nodes: Indices, per_second: int | None
+        self,
+        each: Sequence[Fraction],
+        macs: Integers,
+        nodes: Indices,
+        per_second: Fraction | int | None,
     ) -> Integers:
         """Return the time of nodes' multiply-accumulates in a pass.
 
@@ -217,7 +221,7 @@ class Work:
         workload: Workload,
         nodes: Indices,
         states: States,
-        per_second: int | None,
+        per_second: Fraction | int | None,
         repeats: Repeats,
     ) -> Integers:
         """Return the time in which the weights that nodes keep are updated."""
@@ -236,7 +240,7 @@ def _longer(times: Sequence[Integers]) -> Integers:
     return longer
 
 
-def _timed(amounts: Integers, seconds: Fraction, per_second: int | None) -> Integers:
+def _timed(amounts: Integers, seconds: Fraction, per_second: Fraction | int | None) -> Integers:
     """Return the time of amounts at so many seconds each: integers, or exact fractions."""
     if per_second is None:
         exact: Integers = np.asarray(amounts, object) * seconds

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.of_problem import cost_of
+from hypar_opt.costs.contract import cost_of
 from hypar_opt.costs.shared_nodes import rows_with_shared
 from hypar_opt.costs.state_tables import canonical_states, expanded, factored, in_mixed_radix
 from hypar_opt.deadline import NEVER, Deadline

@@ -20,8 +20,7 @@ import numpy as np
 
 from hypar_opt.costs.alignments import states_in_classes
 from hypar_opt.costs.device_load import PartLoad
-from hypar_opt.costs.known_charges import KnownCharges
-from hypar_opt.costs.state_classes import ClassTable, classed
+from hypar_opt.costs.state_classes import ClassTable, KnownCharges, classed
 from hypar_opt.costs.ways_of_nodes import Amount, WaysOfNodes, by_state, coupled
 from hypar_opt.instance.least_loads import every_split
 from hypar_opt.search.left_columns import Chosen, Column, Columns, Picked, order_of_nodes

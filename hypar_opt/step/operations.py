@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from hypar_opt.errors import HyparError
 from hypar_opt.sharding.conversions import StepKind as StepKind
 from hypar_opt.sharding.passes import Phase as Phase
 
@@ -62,7 +65,16 @@ class Collective(NamedTuple):
 
     @property
     def elements(self) -> Amount:
-        """What all accelerators receive in a step; a run exchanges whole elements."""
+        """The elements that all accelerators together receive in a step.
+
+        Raises
+        ------
+        HyparError
+            If they are not integers, as half an exchange of an odd number is not: the paper's
+            readings count so.
+        """
+        if np.any(self.quarters % 4):
+            raise HyparError("a reading of the paper counts quarters of elements: charge these")
         return self.quarters // 4
 
 

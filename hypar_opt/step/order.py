@@ -214,4 +214,6 @@ def _held(tensor: Extent, layout: str, share: Share) -> list[int]:
     if layout in SIDES:
         return sizes if SIDES[share.side] == layout else [0] * len(sizes)
     axis = tensor.axis(layout) - 1
-    return [int(share.indices(n)) if n_axis == axis else n for n_axis, n in enumerate(sizes)]
+    return [
+        int(share.indices(np.asarray(n))) if n_axis == axis else n for n_axis, n in enumerate(sizes)
+    ]

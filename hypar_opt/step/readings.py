@@ -39,6 +39,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from hypar_opt.errors import UnknownNameError
 from hypar_opt.sharding.conversions import StepKind, conversion
 from hypar_opt.sharding.layouts import PARTIAL, WHOLE, Layout, is_split
 from hypar_opt.sharding.passes import INFERENCE as INFERENCE
@@ -168,3 +169,16 @@ READINGS = MappingProxyType(
         "joined": replace(_EXECUTED, joins_levels=True),
     }
 )
+
+
+def reading_of(name: str) -> Reading:
+    """Return a reading by its name.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is none.
+    """
+    if name not in READINGS:
+        raise UnknownNameError("reading", name, list(READINGS))
+    return READINGS[name]

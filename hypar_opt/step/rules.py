@@ -27,7 +27,7 @@ from hypar_opt.sharding.layouts import CHANNEL, SHUFFLED
 from hypar_opt.sharding.passes import TRAINING, Phase
 from hypar_opt.sharding.repetitions import exchanges_of
 from hypar_opt.step.operations import Collective
-from hypar_opt.step.readings import READINGS
+from hypar_opt.step.readings import reading_of
 from hypar_opt.step.states import level_choices
 from hypar_opt.step.uneven import (
     most_stretched,
@@ -110,7 +110,7 @@ class StepRules:
         unequal: bool = False,
     ) -> None:
         self.workload, self.hierarchy, self.phases = workload, hierarchy, phases
-        self.reading, self.longest, self.unequal = READINGS[reading], longest, unequal
+        self.reading, self.longest, self.unequal = reading_of(reading), longest, unequal
         self._layouts, self._repeats = workload.layouts, workload.repeats
         self._choices = len(workload.choices)
 

@@ -183,9 +183,7 @@ class _GroupSeconds:
 
     @cached_property
     def _cost(self) -> GroupTime:
-        cost = self.instance.cost
-        assert isinstance(cost, GroupTime)
-        return cost
+        return GroupTime.of_groups(self.instance.problem, self.instance.workload)
 
     @cached_property
     def _per_mac(self) -> Pair:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from hypar_opt.checked import checked
-from hypar_opt.costs.base import CostModel
 from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, Sentence, argument
 from hypar_opt.instance.instance import Instance
@@ -182,19 +181,7 @@ def warnings(plan: Plan, deadline: Deadline = NEVER) -> list[str]:
     if plan.solver.stopped_by is not None:
         whose = f"; the plan is {plan.solver.found_by}" if plan.solver.found_by else ""
         sentences.append(f"the search was stopped by its {plan.solver.stopped_by}{whose}")
-        sentences += _hints(plan)
     return [*sentences, *oversplit_warnings(plan), *_over_memory(plan)]
-
-
-def _hints(plan: Plan) -> list[str]:
-    """Return what would make a search smaller that a limit stopped."""
-    cost = Instance.of_plan(plan).cost
-    if plan.levels < 2 or type(cost).symmetries is not CostModel.symmetries:
-        return []
-    return [
-        f"the cost {plan.cost.kind} declares no symmetries, so that no levels are searched"
-        " together; with symmetries of its own more of them are (docs/adding-a-cost.md)"
-    ]
 
 
 def _over_memory(plan: Plan) -> list[str]:

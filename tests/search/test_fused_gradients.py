@@ -9,7 +9,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.costs.base import CostModel
-from hypar_opt.costs.known_charges import KnownCharges
+from hypar_opt.costs.state_classes import KnownCharges
 from hypar_opt.errors import RefusedError
 from hypar_opt.integers import Integers
 from hypar_opt.solvers.base import SolverOptions
