@@ -194,7 +194,11 @@ class Work:
         return [added_up([time, *rest]) if per_second else sum(rest, time) for time in both]
 
     def _computing(
-        self, each: Sequence[Fraction], macs: Integers, nodes: Indices, per_second: Fraction | int | None
+        self,
+        each: Sequence[Fraction],
+        macs: Integers,
+        nodes: Indices,
+        per_second: Fraction | int | None,
     ) -> Integers:
         """Return the time of nodes' multiply-accumulates in a pass.
 

@@ -65,7 +65,16 @@ class Collective(NamedTuple):
 
     @property
     def elements(self) -> Amount:
-        """What all accelerators receive in a step; a run exchanges whole elements."""
+        """What all accelerators together receive in a step, as a run exchanges it.
+
+        Raises
+        ------
+        HyparError
+            If they are not integers, as half an exchange of an odd number is not: the paper's
+            readings count so.
+        """
+        if np.any(self.quarters % 4):
+            raise HyparError("a reading of the paper counts quarters of elements: charge these")
         return self.quarters // 4
 
 
@@ -95,20 +104,6 @@ class Update(NamedTuple):
     """The update of the weights that nodes keep: their words, of all accelerators together."""
 
     words: Amount
-
-    @property
-    def elements(self) -> Amount:
-        """The elements that all accelerators together receive in a step.
-
-        Raises
-        ------
-        HyparError
-            If they are not integers, as half an exchange of an odd number is not: the paper's
-            readings count so.
-        """
-        if np.any(self.quarters % 4):
-            raise HyparError("a reading of the paper counts quarters of elements: charge these")
-        return self.quarters // 4
 
 
 TENSORS = ("statistics", "output", "error", "gradient", "weights", "halo", "input")
