@@ -19,7 +19,7 @@ def exact_dtype(largest: int) -> type[np.int64 | np.object_]:
 
 def scale(
     amounts: Integers,
-    ratio: Fraction | tuple[Integers, Integers],
+    ratio: Fraction | tuple[Integers | int, Integers | int],
     rounding: Literal["half up", "up", "down"] = "half up",
 ) -> Integers:
     """Return ``amounts * ratio``, computed exactly and rounded to integers.

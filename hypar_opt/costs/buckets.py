@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from types import MappingProxyType
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hypar_opt.costs.reductions import joined
+from hypar_opt.integers import scale
 from hypar_opt.workload.repeats import COLLECTIVES
 
 if TYPE_CHECKING:
@@ -171,9 +173,8 @@ class LatencyShares:
                 begin, end, all_of = (
                     np.broadcast_to(own, shape)[here] for own in (begins, ends, halves)
                 )
-            # Of factors that are no larger than the latency.
-            whole, rest = divmod(latency, LATENCY)
-            part: Integers = whole * (end - begin) + rest * end // LATENCY - rest * begin // LATENCY
+            each = Fraction(latency, LATENCY)
+            part: Integers = scale(end, each, "down") - scale(begin, each, "down")
             if not reduced.apart:
                 return messages * part
             # Gradients are reduce-scattered in buckets, weights all-gathered layer by layer.

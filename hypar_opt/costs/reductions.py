@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hypar_opt.integers import scale
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.states import added_up
 from hypar_opt.workload.repeats import COLLECTIVES, IN_HALVES
@@ -139,9 +140,7 @@ def _parted(charge: Integers, parts: Sequence[Fraction]) -> Iterator[Integers]:
     """Yield whole numbers that add up to a charge: its parts, rounded where they end."""
     begun: Integers | int = 0
     for upto in accumulate(parts):
-        over, under = upto.numerator, upto.denominator
-        # Of integers that are no larger than the charge.
-        done: Integers = charge // under * over + charge % under * over // under
+        done = scale(charge, upto, "down")
         yield done - begun
         begun = done
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from hypar_opt.frozen import FrozenDict
 
 
 class StepModel(NamedTuple):
     """What an array's ``model`` decides: defaults of problems, uneven shards, and memory.
+
+    Its own defaults are those of an array that states no model: of a step as it runs.
 
     Parameters
     ----------
@@ -30,38 +30,17 @@ class StepModel(NamedTuple):
         weights, gradients and state, and the input and output of all layers with their errors.
     """
 
-    reading: str
-    objective: str
-    choices: tuple[str, ...]
-    element_bytes: int | None
-    runnable: bool
-    by_largest_shard: bool
-    memory_by_tensor: bool
+    reading: str = "executed"
+    objective: str = "time"
+    choices: tuple[str, ...] = ("data", "model", "output")
+    element_bytes: int | None = None
+    runnable: bool = True
+    by_largest_shard: bool = True
+    memory_by_tensor: bool = True
 
 
-HYPAR_2019 = StepModel(
-    reading="text",
-    objective="bytes",
-    choices=("data", "model"),
-    element_bytes=4,
-    runnable=False,
-    by_largest_shard=False,
-    memory_by_tensor=False,
-)
+HYPAR_2019 = StepModel("text", "bytes", ("data", "model"), 4, False, False, False)
 """A step as in HyPar (HPCA 2019); also that of problems without an array."""
 
-STEP_MODELS: Mapping[str | None, StepModel] = MappingProxyType(
-    {
-        None: StepModel(
-            reading="executed",
-            objective="time",
-            choices=("data", "model", "output"),
-            element_bytes=None,
-            runnable=True,
-            by_largest_shard=True,
-            memory_by_tensor=True,
-        ),
-        "hypar-2019": HYPAR_2019,
-    }
-)
+STEP_MODELS = FrozenDict[str | None, StepModel]({None: StepModel(), "hypar-2019": HYPAR_2019})
 """By the key ``model`` of an array's file."""

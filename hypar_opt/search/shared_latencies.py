@@ -18,6 +18,7 @@ from hypar_opt.costs.buckets import LATENCY, LatencyShares, buckets_of
 from hypar_opt.costs.kinds import numbered
 from hypar_opt.costs.state_classes import classed
 from hypar_opt.costs.state_tables import check_states, choices_by_level
+from hypar_opt.integers import scale
 from hypar_opt.solvers.elimination.classes import bound_by_classes
 
 if TYPE_CHECKING:
@@ -137,9 +138,7 @@ class SharedLatencies:
         numbers, nodes = numbered(own)
         kinds = table.node_kinds[nodes]
         part = parts[self.kinds[kinds], nodes[:, None]]
-        # Of factors that are no larger than the latency.
-        whole, rest = np.divmod(self.latencies[kinds], LATENCY)
-        charges = table.node[kinds] + whole * part + rest * part // LATENCY
+        charges = table.node[kinds] + scale(self.latencies[kinds], (part, LATENCY), "down")
         charged = replace(table, node=charges, allowed=table.allowed[kinds], node_kinds=numbers)
         least, states = bound_by_classes(charged, deadline)
         users = defaultdict(list)

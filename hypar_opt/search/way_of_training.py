@@ -214,13 +214,10 @@ def bytes_held(
     assert problem.array is not None
     parts = parts_between_groups(problem, problem.array.description)
     for part, (accelerator, share) in enumerate(parts):
-        layers, moment = counted_memory(
-            *(problem, instance.network, workload, nodes, workload.repeats, accelerator),
-            share=share,
-        )
+        asked = problem, instance.network, workload, nodes, accelerator
+        layers, moment = counted_memory(*asked, share=share)
         held = sum(own.weights + own.gradients + own.state + own.saved for own in layers)
-        asked = accelerator, workload, nodes, workload.repeats, problem.hierarchy
-        reserved = reserved_by(*asked)
+        reserved = reserved_by(accelerator, workload, nodes, problem.hierarchy)
         yield held + moment.total, capacity_of(instance, accelerator, reserved), part
 
 

@@ -59,7 +59,7 @@ class StepKind(StrEnum):
     ALL_REDUCE = "all-reduce"
     """A reduce-scatter and, later, the all-gather of its result."""
     HALO = "halo"
-    """Rows or columns at the borders of parts: ``hypar_opt.sharding.halos``."""
+    """Rows or columns at the borders of parts: ``hypar_opt.sharding.program.Halo``."""
 
 
 def _exchanged(tensor: Extent, source: Layout, target: Layout, parts: int) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.hierarchy import Hierarchy, Shares
 from hypar_opt.sharding.conversions import (
     Layouts,
     Step,
@@ -19,24 +19,49 @@ from hypar_opt.sharding.conversions import (
     even_axes,
     scattered,
 )
-from hypar_opt.sharding.halos import Halo, halos
 from hypar_opt.sharding.layouts import (
     BATCH,
     CHANNEL,
+    COLUMN,
     PARTIAL,
+    ROW,
     SHUFFLED,
     TOKEN,
     WHOLE,
     Layout,
 )
-from hypar_opt.sharding.shares import Shares
 from hypar_opt.workload.addends import passes_addends
-from hypar_opt.workload.operators.axes import TOKENS
+from hypar_opt.workload.operators.axes import COLUMNS, ROWS, TOKENS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.workload.tensors import Workload
+
+
+HALO_AXES: tuple[tuple[Layout, str], ...] = ((ROW, ROWS.axis), (COLUMN, COLUMNS.axis))
+
+
+class Halo(NamedTuple):
+    """One exchange of rows or columns that a layer's windows read, too, with neighbouring parts.
+
+    Rows are exchanged first; then columns of the rows that a part has by then. Where rows are split
+    these are as many at an image's edges as between two parts, for all have arrays of one shape.
+
+    Parameters
+    ----------
+    layout
+        Whose rows, or columns, are exchanged.
+    levels
+        The levels that split them, H1 first: a part's number has their digits.
+    before, behind
+        How many a part receives from the part before it and from that behind.
+    """
+
+    layout: Layout
+    levels: tuple[int, ...]
+    before: int
+    behind: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,12 +215,18 @@ class Program:
         kept = (PARTIAL if lay in (CHANNEL, SHUFFLED) else lay for lay in self.read[node])
         return all_reduce(tuple(kept), self.hierarchy.sizes)
 
-    def halos(self, node: int) -> tuple[Halo, ...]:
+    def halos(self, node: int, *, of_input: bool = False) -> tuple[Halo, ...]:
         """Return the exchanges at the borders of parts of the images that a node reads.
 
-        None of the network's input, of which each part is given what it reads.
+        Parameters
+        ----------
+        of_input
+            Whether also of the network's input, of which each part is given what it reads.
         """
-        tensors = self.workload.nodes[node]
-        if not tensors.borders or node not in self.workload.readers:
-            return ()
-        return tuple(halos(tensors, self.read[node], self.hierarchy))
+        borders, halos = self.workload.nodes[node].borders, []
+        for layout, axis in HALO_AXES if of_input or node in self.workload.readers else ():
+            levels = tuple(n for n, split in enumerate(self.read[node]) if split == layout)
+            border = borders.get(axis)
+            if levels and border is not None and border.halo:
+                halos.append(Halo(layout, levels, border.before, border.behind))
+        return tuple(halos)

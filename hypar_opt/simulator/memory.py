@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from hypar_opt.plan.problem import ProblemFields
     from hypar_opt.simulator.options import RunOptions
     from hypar_opt.workload.network import Network
-    from hypar_opt.workload.repeats import Repeats
     from hypar_opt.workload.tensors import Workload
 
 
@@ -67,15 +66,12 @@ def memory_of(
     for accelerator, share in parts:
         fused = Fused.on(accelerator)
         repeats = options.repeats(network, workload, plan.element_bytes, fused=fused)
-        counted = counted_memory(
-            *(plan, network, workload, rows, repeats),
-            *(accelerator, weight_bytes),
-            exact_shares=options.exact_shares,
-            share=share,
-        )
+        trained = repeated(workload, repeats)
+        asked = plan, network, trained, rows, accelerator, weight_bytes
+        counted = counted_memory(*asked, exact_shares=options.exact_shares, share=share)
         if accelerator is None:
             return DeviceMemory(plan, *counted, options=of_training)
-        reserve = reserved_by(accelerator, workload, rows, repeats, plan.hierarchy)
+        reserve = reserved_by(accelerator, trained, rows, plan.hierarchy)
         capacity = int(accelerator.dram_capacity)
         group = accelerator.name if isinstance(accelerator, AcceleratorGroup) else ""
         held.append(DeviceMemory(plan, *counted, reserve, capacity, of_training, group))
@@ -83,17 +79,14 @@ def memory_of(
 
 
 def reserved_by(
-    accelerator: Accelerator,
-    workload: Workload,
-    rows: Rows,
-    repeats: Repeats,
-    hierarchy: Hierarchy,
+    accelerator: Accelerator, workload: Workload, rows: Rows, hierarchy: Hierarchy
 ) -> int:
     """Return the bytes that no tensor of a plan may take: those of its communicators, too.
 
     A communicator is of the accelerators of some levels: those at which a layer is split along one
-    axis, or reduces gradients, or gathers what is sharded. Parameters as for `memory_of`.
+    axis, or reduces gradients, or gathers what is sharded. Parameters as for `counted_memory`.
     """
+    repeats = workload.repeats
     groups: set[tuple[int, ...]] = set()
     axes: set[str] = set()
     alike = {
@@ -126,7 +119,6 @@ def counted_memory(
     network: Network,
     workload: Workload,
     rows: Rows,
-    repeats: Repeats,
     accelerator: Accelerator | None,
     weight_bytes: WeightBytes | None = None,
     *,
@@ -137,18 +129,16 @@ def counted_memory(
 
     Parameters
     ----------
-    repeats
-        What is computed again and what is sharded.
+    workload
+        With what is computed again and sharded.
     share
         That of the accelerator's part of H1, between groups of accelerators.
     """
     if weight_bytes is None:
-        own = problem.element_bytes, problem.constraints.optimizer
-        weight_bytes = WeightBytes.of(*own, problem.training.reduce_bytes)
+        precision = problem.element_bytes, problem.constraints.optimizer
+        weight_bytes = WeightBytes.of(*precision, problem.training.reduce_bytes)
     if problem.inference:
         weight_bytes = weight_bytes._replace(gradient=0, state=0)
-    if workload.repeats is not repeats:
-        workload = repeated(workload, repeats)
     asked = network, workload, problem.hierarchy, problem.element_bytes, weight_bytes
     step = step_holds(*asked, Fused.on(accelerator))
     program = Program(workload, rows, problem.hierarchy)
@@ -156,14 +146,14 @@ def counted_memory(
     amounts = step.largest(program, *unequal, exact=exact_shares)
     held = {tensor: [0] * len(workload.nodes) for tensor in (*KEPT, *MOMENTS)}
     for hold, own in zip(step.holds, amounts, strict=True):
-        for layer in hold.layers:
-            held[hold.tensor][layer] += own
+        for node in hold.layers:
+            held[hold.tensor][node] += own
     layers, moments = [], []
     for node, layer in enumerate(workload.layers, workload.shared):
-        kept, (*moment, errors, scores, borders) = (
-            [held[tensor][node] for tensor in tensors] for tensors in (KEPT, MOMENTS)
-        )
-        moments.append(Moment(layer.name, *moment, errors + scores + borders))
+        weights, gradients, state, saved = (held[tensor][node] for tensor in KEPT)
+        again, gathered, logits, *live = (held[tensor][node] for tensor in MOMENTS)
+        moments.append(Moment(layer.name, again, gathered, logits, sum(live)))
+        kept = weights, gradients, state, saved
         layers.append(LayerMemory(layer.name, *kept, moments[-1].total))
     # Among equal layers the last: backward it comes first, when all that is saved is there.
     return tuple(layers), max(reversed(moments), key=lambda own: own.total)

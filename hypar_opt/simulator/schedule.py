@@ -89,10 +89,10 @@ class Schedule:
                 step.update(node)
         return tuple(step.streams.tasks)
 
-    def exchanged(self, what: ExchangeKey, layer: str, phase: Phase) -> list[ExchangeTask]:
+    def exchange_tasks(self, key: ExchangeKey, layer: str, phase: Phase) -> list[ExchangeTask]:
         """Return the exchanges of a tensor, for a layer and the pass that uses it."""
-        steps = self.exchanges.get(what)
-        return self._tasks(steps, layer, phase, what.tensor) if steps else []
+        steps = self.exchanges.get(key)
+        return self._tasks(steps, layer, phase, key.tensor) if steps else []
 
     def gradients(self, nodes: Sequence[int], layer: str) -> Iterator[list[list[ExchangeTask]]]:
         """Yield the exchanges of a bucket's gradients: of those reduced alike together.
@@ -276,14 +276,14 @@ class _Step:
         task = _task(name, phase, seconds)
         if task.seconds:
             self.streams.add(changed(task, once=True), self._gradients[node])
-        what = ExchangeKey(phase, ExchangeKind.WEIGHTS, node, _ONCE)
-        self._exchanged(what, min(users), phase, self._gradients[node])
+        key = ExchangeKey(phase, ExchangeKind.WEIGHTS, node, _ONCE)
+        self._exchange(key, min(users), phase, self._gradients[node])
 
     def _gather_weights(self, layer: int, phase: Phase) -> None:
         """All-gather the weights that a layer uses, where data parallelism splits them."""
         node = self._weights_of.get(layer, layer)
-        what = ExchangeKey(Phase.GRADIENT, ExchangeKind.WEIGHTS, node, _BY_USE)
-        self._exchanged(what, layer, phase, ())
+        key = ExchangeKey(Phase.GRADIENT, ExchangeKind.WEIGHTS, node, _BY_USE)
+        self._exchange(key, layer, phase, ())
 
     def _forward_again(self, layer: int, operands: Dependencies) -> Dependencies:
         """Run a layer's forward pass again; its exchanges, too, if they are."""
@@ -352,18 +352,18 @@ class _Step:
     def _conversion(
         self, boundary: int, layer: int, phase: Phase, operands: Dependencies
     ) -> Dependencies:
-        what = ExchangeKey(phase, ExchangeKind.BOUNDARY, boundary)
-        return self._exchanged(what, layer, phase, operands)
+        key = ExchangeKey(phase, ExchangeKind.BOUNDARY, boundary)
+        return self._exchange(key, layer, phase, operands)
 
     def _reduction(
         self, layer: int, phase: Phase, tensor: ExchangeKind, operands: Dependencies
     ) -> Dependencies:
-        return self._exchanged(ExchangeKey(phase, tensor, layer), layer, phase, operands)
+        return self._exchange(ExchangeKey(phase, tensor, layer), layer, phase, operands)
 
-    def _exchanged(
-        self, what: ExchangeKey, layer: int, phase: Phase, operands: Dependencies
+    def _exchange(
+        self, key: ExchangeKey, layer: int, phase: Phase, operands: Dependencies
     ) -> Dependencies:
-        exchanges = self._schedule.exchanged(what, self._name(layer), phase)
+        exchanges = self._schedule.exchange_tasks(key, self._name(layer), phase)
         return self._in_order(exchanges, operands)
 
     def _in_order(self, exchanges: Sequence[ExchangeTask], operands: Dependencies) -> Dependencies:

@@ -161,7 +161,6 @@ class HoldRules:
             [*map(tuple, axes[numbers].T.tolist())]
             for numbers in (layouts.output, layouts.inputs[0])
         )
-
         self._splits: dict[Hashable, tuple[int, ...]] = {}
 
     def of_weights(self) -> Iterator[Hold]:
@@ -170,25 +169,20 @@ class HoldRules:
         Shared weights belong to the first layer that uses them.
         """
         workload, users = self.workload, self.workload.weight_users
-        for node, (elements, read) in enumerate(
-            zip(workload.stored, workload.weights, strict=True)
-        ):
-            if not elements + read:
+        for node, layer in enumerate(workload.nodes):
+            stored, read = workload.stored[node], workload.weights[node]
+            if not stored + read:
                 continue
-            operator, shards = workload.nodes[node].operator, workload.repeats.sharded.get(node)
-            whole = self._with_axes(node, 0, operator.axes.weight)
-            every = zip(KEPT, self.weight_bytes, reversed(shards or Shards()), strict=False)
-            own = [(word, each, () if n is None else (n,)) for word, each, n in every if each]
-            if elements:
-                layers = (min(users.get(node, (node,))),)
-                yield from (
-                    whole._replace(bytes=each, tensor=word, layers=layers, shards=firsts)
-                    for word, each, firsts in own
-                )
-            firsts = tuple(n for _, _, begins in own[:2] for n in begins)
-            if firsts and read and not operator.reads_ids:
-                gathered = whole._replace(bytes=self.weight_bytes.weight, shards=firsts)
-                yield gathered._replace(tensor="gathered", layers=(node,), gathered=True)
+            whole = self._with_axes(node, self.element_bytes, layer.operator.axes.weight)
+            firsts = workload.repeats.sharded.get(node, Shards())
+            for word, each, first in zip(KEPT, self.weight_bytes, reversed(firsts), strict=False):
+                if stored and each:
+                    own = whole._replace(bytes=each, shards=_levels(first))
+                    yield own._replace(tensor=word, layers=(min(users.get(node, (node,))),))
+            shards = _levels(firsts.weights, None if self.inference else firsts.gradients)
+            if shards and read and not layer.operator.reads_ids:
+                own = whole._replace(shards=shards, gathered=True)
+                yield own._replace(tensor="gathered", layers=(node,))
 
     def of_maps(self) -> Iterator[Hold]:
         """Yield all else: what depends on no shards of weights."""
@@ -360,6 +354,10 @@ class HoldRules:
         return [saves[id(node.operator)] for node in self.workload.nodes]
 
 
+def _levels(*firsts: int | None) -> tuple[int, ...]:
+    return tuple(first for first in firsts if first is not None)
+
+
 def _split(axes: Axes, choice: Choice | None, word: str) -> int:
     """Return the number of the axis that a choice of a node splits, or what else it does."""
     axis = choice.axis if choice else BATCH
@@ -453,7 +451,8 @@ class HoldArrays:
         self._most = 4 * hierarchy.accelerators * sum(map(mul, each, elements))
         dtype = exact_dtype(self._most)
         self.nodes = np.array([hold.node for hold in holds], np.intp)
-        self.bytes, self.elements = np.array(each, dtype), np.array(elements, dtype)
+        self.bytes: Integers = np.array(each, dtype)
+        self.elements: Integers = np.array(elements, dtype)
         self._split = np.array([hold.split for hold in holds], np.intp).reshape(-1, choices).T
         self._gathered = np.array([hold.gathered for hold in holds], bool)
         self.lacks = self.replicated = np.isin(self._split, (REPLICA, DATA_REPLICA))

@@ -65,7 +65,7 @@ class Collective(NamedTuple):
 
     @property
     def elements(self) -> Amount:
-        """What all accelerators together receive in a step, as a run exchanges it.
+        """The elements that all accelerators together receive in a step.
 
         Raises
         ------

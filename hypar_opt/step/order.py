@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hypar_opt.sharding.conversions import moved_but
 from hypar_opt.sharding.passes import TRAINING
 from hypar_opt.sharding.repetitions import exchanges_of
-from hypar_opt.sharding.shares import moved
 from hypar_opt.step.operations import Collective, Phase, StepKind
 from hypar_opt.step.rules import rules_of
+from hypar_opt.step.shares import Share
 from hypar_opt.step.states import of_rows
+from hypar_opt.workload.parallelism import SIDES
 from hypar_opt.workload.repeats import COLLECTIVES
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.sharding.program import Program
     from hypar_opt.step.rules import StepRules
+    from hypar_opt.workload.layer_tensors import Extent
     from hypar_opt.workload.tensors import Workload
 
 
@@ -52,11 +56,11 @@ class PlanExchanges:
         nodes: list[list[Collective]] = [[] for _ in workload.nodes]
         boundaries: list[list[Collective]] = [[] for _ in workload.boundaries]
         states, ends = of_rows(rows, len(nodes)), workload.ends
-        for exchange in _dealt(rules.node(np.arange(len(nodes)), states), len(nodes)):
+        for exchange in _by_number(rules.node(np.arange(len(nodes)), states), len(nodes)):
             nodes[exchange.node].append(exchange)
         of_ends = ([block[:, end] for block in states] for end in ends.T)
         operations = rules.boundary(np.arange(len(boundaries)), *of_ends)
-        for exchange in _dealt(operations, len(boundaries)):
+        for exchange in _by_number(operations, len(boundaries)):
             number, (source, target) = exchange.node, ends[exchange.node].tolist()
             if exchange.tensor == "output":  # which the boundary may pass on as addends
                 nodes[source].append(exchange._replace(node=source))
@@ -70,14 +74,14 @@ class PlanExchanges:
         """Yield the exchanges of a run: forward, then backward and gradients, layer by layer."""
         shared, layers = self.workload.shared, range(self.workload.shared, len(self.nodes))
         for node in layers:
-            yield from self._around(node, Phase.FORWARD)
+            yield from self._layer_exchanges(node, Phase.FORWARD)
         for node in reversed(layers):
-            yield from self._around(node, Phase.BACKWARD)
+            yield from self._layer_exchanges(node, Phase.BACKWARD)
             yield from self._gradient(node)
         for node in range(shared):
             yield from self._gradient(node)
 
-    def _around(self, node: int, phase: Phase) -> Iterator[Collective]:
+    def _layer_exchanges(self, node: int, phase: Phase) -> Iterator[Collective]:
         """Yield a layer's exchanges in a pass: of its inputs, its own, and of what is stored."""
         into_shared = self.workload.boundary_into_shared.get(node)
         inputs = [self.boundaries[number] for number in self.workload.boundaries_read[node]]
@@ -107,7 +111,7 @@ def in_pass(exchanges: Iterable[Collective], phase: Phase) -> list[Collective]:
     return [exchange for exchange in exchanges if exchange.phase is phase]
 
 
-def _dealt(operations: Iterable[Collective], count: int) -> Iterator[Collective]:
+def _by_number(operations: Iterable[Collective], count: int) -> Iterator[Collective]:
     """Yield the operations of each node or boundary that moves anything, with its number."""
     for exchange in operations:
         (moves,) = np.broadcast_to(exchange.quarters, count).nonzero()
@@ -166,17 +170,20 @@ def exchanges_of_step(program: Program, phases: tuple[Phase, ...] = TRAINING) ->
     if program.shares is None:
         return exchanges
     boundaries = [
-        [*_between_shares(program, number, phases), *(one for one in equal if not _between(one))]
+        [
+            *_unequal_all_to_alls(program, number, phases),
+            *(one for one in equal if not _is_all_to_all_at_h1(one)),
+        ]
         for number, equal in enumerate(exchanges.boundaries)
     ]
     return replace(exchanges, boundaries=[sorted(exchange, key=_place) for exchange in boundaries])
 
 
-def _between(exchange: Collective) -> bool:
+def _is_all_to_all_at_h1(exchange: Collective) -> bool:
     return (exchange.kind, exchange.level) == (StepKind.ALL_TO_ALL, 0)
 
 
-def _between_shares(
+def _unequal_all_to_alls(
     program: Program, boundary: int, phases: tuple[Phase, ...]
 ) -> Iterator[Collective]:
     """Yield a boundary's all-to-alls between unequal parts of H1."""
@@ -185,10 +192,28 @@ def _between_shares(
     for step in program.input_steps(boundary):
         if (step.kind, step.levels) != (StepKind.ALL_TO_ALL, (0,)):
             continue
-        quarters = 4 * moved(step, extent, program.shares or ())
+        _, *sizes = extent
+        kept = sum(
+            prod(
+                map(min, *(_held(extent, ends[0], share) for ends in (step.sources, step.targets)))
+            )
+            for share in Share.each(program.shares or ())
+        )
+        quarters = 4 * step.copies * moved_but(extent, prod(sizes), kept)
         for phase in {*phases} & {Phase.FORWARD, Phase.BACKWARD}:
             times = int(exchanges_of(workload, phase)[target])
             times *= phase is Phase.FORWARD or bool(workload.has_error[boundary])
             if times and quarters:
                 exchange = phase, step.kind, "input", 0, times * quarters, times
                 yield Collective(*exchange, node=target, boundary=boundary)
+
+
+def _held(tensor: Extent, layout: str, share: Share) -> list[int]:
+    """Return the indices of each axis that a part of H1 has of a tensor in a layout."""
+    _, *sizes = tensor
+    if layout in SIDES:
+        return sizes if SIDES[share.side] == layout else [0] * len(sizes)
+    axis = tensor.axis(layout) - 1
+    return [
+        int(share.indices(np.asarray(n))) if n_axis == axis else n for n_axis, n in enumerate(sizes)
+    ]

@@ -21,13 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hypar_opt.hierarchy import parts_by_share, rounded_share
-from hypar_opt.integers import Integers, exact_dtype
+from hypar_opt.integers import Integers, scale
 from hypar_opt.sharding.layouts import PARTIAL, WHOLE
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.states import copies
@@ -90,23 +91,6 @@ class Share:
         """The sum of the shares: what each of equal parts has, as if all had as much."""
         return sum(self.parts)
 
-    def scaled(
-        self, amounts: Integers, share: Integers | int, of: Integers | int | None = None
-    ) -> Integers:
-        """Return ``amounts * share / of``, as if all parts had as much, rounded half up.
-
-        Parameters
-        ----------
-        share
-            At most as many times ``of`` as there are pairs of parts.
-        of
-            `whole`, unless given.
-        """
-        of = self.whole if of is None else of
-        largest = max(int(amounts.max(initial=0)), int(np.max(of, initial=1)) ** 2)
-        dtype = np.result_type(amounts, exact_dtype(2 * len(self.parts) ** 2 * largest))
-        return _scaled(amounts.astype(dtype, copy=False), share, of)
-
     def indices(self, sizes: Integers) -> Integers:
         """Return how many indices the part has of axes of some sizes, as a run rounds them."""
         indices: Integers = np.asarray(parts_by_share(sizes, self.parts)[self.side])
@@ -136,10 +120,8 @@ class Share:
     def of_nodes(self, workload: Workload, nodes: Indices, states: States) -> NDArray[np.int64]:
         """Return its share of what each node computes, given the node's choice at H1."""
         layouts = workload.layouts
-        share: NDArray[np.int64] = _of_layouts(layouts.names, self)[
-            layouts.output[states[0][0], nodes]
-        ]
-        return share
+        (share,) = _of_layouts(layouts.names, (self,))
+        return np.asarray(share[layouts.output[states[0][0], nodes]])
 
     def of_amounts(
         self,
@@ -170,7 +152,7 @@ class Share:
             sizes = np.where(sizes > 0, workload.batch, 0)
         divided = sizes > 0
         indices = np.where(divided, self.fewest(sizes), self.of_nodes(workload, nodes, states))
-        own = self.scaled(every, count * indices, np.where(divided, sizes, count * self.whole))
+        own = scale(every, (count * indices, np.where(divided, sizes, count * self.whole)))
         amounts: Integers = np.where(lacks[top, nodes], every, own)
         return amounts
 
@@ -224,8 +206,8 @@ class WorkOfPart:
             self.equal[key] = sizes[nodes] * copies(lacks, nodes, states, hierarchy)
         amounts, top, share = self.equal[key], states[0][0], self.share
         if not longest:
-            own = share.scaled(amounts, share.of_nodes(workload, nodes, states))
-            return np.where(lacks[top, nodes], amounts, own)
+            ratio = share.of_nodes(workload, nodes, states), share.whole
+            return np.where(lacks[top, nodes], amounts, scale(amounts, ratio))
         split = np.where(lacks, 0, split_sizes(workload))
         if self.indices is None:
             at_h1, split = split[top, nodes], split[:, nodes]
@@ -265,7 +247,7 @@ class WorkOfPart:
 def received(
     operations: Iterable[Collective],
     shares: Sequence[Share],
-    scale: Callable[[int], int],
+    charge: Callable[[int], int],
     *,
     longest: bool = False,
 ) -> Iterator[list[Collective]]:
@@ -277,100 +259,86 @@ def received(
     ----------
     operations
         Of `StepRules` with ``unequal``.
-    scale
+    charge
         Returns the charge of a quarter of an element at a level: the amounts are whole charges.
     longest
         Whether amounts are those of the longest message of each round, for which a part waits.
     """
-    parts = len(shares[0].parts)
-    longest = longest and parts > 2  # between two parts a round has one message
+    longest = longest and len(shares[0].parts) > 2  # between two parts a round has one message
     begun: dict[tuple[int, int], Integers] = {}
     for operation in operations:
-        each, quarters = scale(operation.level), operation.quarters
-        # A rest times what is received: of a boundary both are parts of a square.
-        rest = shares[0].whole ** (2 if operation.level else 4)
-        largest = max(int(quarters.max(initial=0)) * each, rest)
-        dtype = np.result_type(quarters, exact_dtype(2 * parts**2 * largest))
-        charges = quarters.astype(dtype, copy=False) * each
-        before = None
+        ratio = _ratio(operation, tuple(shares), longest=longest)
+        charges = scale(operation.quarters, Fraction(charge(operation.level)))
+        before = np.zeros(1, np.int64)
         if operation.phase is Phase.GRADIENT:
             key = operation.level, operation.group
-            before = begun.get(key)
-            charges = begun[key] = charges if before is None else before + charges
-        amounts = [_received(operation, charges, share, longest=longest) for share in shares]
-        if before is not None:
-            amounts = [
-                upto - _received(operation, before, share, longest=longest)
-                for upto, share in zip(amounts, shares, strict=True)
-            ]
+            before = begun.get(key, before)
+            charges = begun[key] = before + charges
+        amounts = scale(charges, ratio)
+        if before.any():
+            amounts = amounts - scale(before, ratio)
         yield [operation._replace(quarters=own) for own in amounts]
 
 
-def _received(operation: Collective, amounts: Integers, share: Share, *, longest: bool) -> Integers:
-    """Return what a part receives of an operation in which equal parts receive some amounts."""
-    count, backward = len(share.parts), operation.phase is Phase.BACKWARD
+def _ratio(
+    operation: Collective, shares: tuple[Share, ...], *, longest: bool
+) -> tuple[Integers, int]:
+    """Return what parts receive of an operation, ``(shares, ...)``, of what equal parts do."""
+    count, whole = len(shares[0].parts), shares[0].whole
+    backward = operation.phase is Phase.BACKWARD
     assert operation.at_h1 is not None
     names, before, after = operation.at_h1
     if operation.level:
-        return _scaled(amounts, _of_layouts(names, share)[after], share.whole)
+        return _of_layouts(names, shares)[:, after], whole
     if operation.tensor == "input":
-        table = _between_layouts(names, share, backward=backward, longest=longest)
-        return _scaled(amounts, table[before, after], share.whole**2)
+        tables = _between_layouts(names, shares, backward=backward, longest=longest)
+        return tables[:, before, after], whole**2
+    own = np.array([share.own for share in shares]).reshape(-1, *[1] * operation.quarters.ndim)
     if operation.tensor != "output":
-        return amounts
+        return np.ones_like(own), 1
     # Half of an all-reduce: a part receives others' addends of its own share, and then the rest.
     if backward and not longest:
-        return _scaled(amounts, count * share.whole - share.own, (count - 1) * share.whole)
-    return _scaled(amounts, share.own, share.whole)
+        return count * whole - own, (count - 1) * whole
+    return own, whole
 
 
-def _scaled(amounts: Integers, share: Integers | int, of: Integers | int) -> Integers:
-    """Return ``amounts * share / of``, rounded half up."""
-    # Whole multiples apart, so that no product is much larger than the amount.
-    whole = amounts // of
-    rest = amounts - whole * of
-    scaled: Integers = whole * share + (2 * rest * share + of) // (2 * of)
-    return scaled
+@lru_cache(maxsize=64)
+def _of_layouts(names: tuple[str, ...], shares: tuple[Share, ...]) -> NDArray[np.int64]:
+    """Return ``(shares, layouts)`` of a tensor by its layout at H1; of what is whole an n-th."""
+    each = [share.all_of(name, share.parts)[share.side] for share in shares for name in names]
+    own = len(shares[0].parts) * np.array(each).reshape(len(shares), -1)
+    return np.where(np.array(names) == WHOLE, shares[0].whole, own)
 
 
-@lru_cache(maxsize=256)
-def _of_layouts(names: tuple[str, ...], share: Share) -> NDArray[np.int64]:
-    """Return a share of a tensor by the tensor's layout at H1; of what is whole an n-th."""
-    each = (len(share.parts) * share.all_of(name, share.parts)[share.side] for name in names)
-    return np.array(
-        [share.whole if name == WHOLE else own for name, own in zip(names, each, strict=True)]
-    )
-
-
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _between_layouts(
-    names: tuple[str, ...], share: Share, *, backward: bool, longest: bool
-) -> NDArray[Any]:
-    """Return what a part receives at H1 of a tensor, as if all parts received as much.
+    names: tuple[str, ...], shares: tuple[Share, ...], *, backward: bool, longest: bool
+) -> NDArray[np.int64]:
+    """Return what parts receive at H1 of a tensor, as if all parts received as much.
 
     Returns
     -------
-    (layouts, layouts)
+    (shares, layouts, layouts)
         By the layouts in which it is written and read, of the square of the shares' sum.
     """
-    whole, others = share.whole, len(share.parts) - 1
-    each, least = (
-        np.array([share.all_of(name, parts) for name in names])
-        for parts in (share.parts, share.least)
-    )
-    has: NDArray[Any] = each[:, share.side]
-    table = has[:, None] * (whole - has) if backward else (whole - has)[:, None] * has
-    if longest:
-        # Of two factors that grow no product of least ones exceeds any.
-        sent = (least[:, None] * np.roll(least, -by, 1) for by in range(1, others + 1))
-        table = sum(messages.max(axis=2) for messages in sent)
+    whole, others = shares[0].whole, len(shares[0].parts) - 1
     written, read = np.array(names)[:, None], np.array(names)
-    gathered = others * has if backward or longest else whole - has
-    table = np.where(read == WHOLE, whole * gathered[:, None], table)
     # Partial sums are charged to their node: they are then split by batch, or as they are read.
     unmoved = (written == PARTIAL) & ~np.isin(read, (WHOLE, *SIDES))
     unmoved |= (written == read) | (written == WHOLE) | (read == PARTIAL)
-    table[unmoved] = 0
-    table *= len(share.parts)
-    table.setflags(write=False)
-    return table
+    tables = []
+    for share in shares:
+        each, least = (
+            np.array([share.all_of(name, parts) for name in names])
+            for parts in (share.parts, share.least)
+        )
+        has: NDArray[Any] = each[:, share.side]
+        table = has[:, None] * (whole - has) if backward else (whole - has)[:, None] * has
+        if longest:
+            # Of two factors that grow no product of least ones exceeds any.
+            sent = (least[:, None] * np.roll(least, -by, 1) for by in range(1, others + 1))
+            table = sum(messages.max(axis=2) for messages in sent)
+        gathered = others * has if backward or longest else whole - has
+        table = np.where(read == WHOLE, whole * gathered[:, None], table)
+        tables.append((others + 1) * np.where(unmoved, 0, table))
+    return np.array(tables)

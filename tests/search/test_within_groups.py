@@ -86,7 +86,7 @@ def test_what_states_hold_is_what_each_part_holds_where_everything_divides(
             for part, one in zip(Share.each(plan.part_shares), array.groups_of_parts, strict=True):
                 held = PartLoad(kept, workload, plan.hierarchy, part)
                 total = sum(held.of(every, of_rows(nodes, len(every))).tolist())
-                asked_of_part = (problem, network, workload, nodes, workload.repeats, one)
+                asked_of_part = (problem, network, workload, nodes, one)
                 found, _ = counted_memory(*asked_of_part, share=part)
                 exact = sum(n.weights + n.gradients + n.state + n.saved for n in found)
                 assert total / plan.accelerators <= exact

@@ -120,8 +120,8 @@ def find_array(array: str | Path | Array) -> Array:
     from hypar_opt.hardware.array import Array, read_array
 
     found = find("array", array, Array, names(), load, read_array)
-    described = found.description()
     # Written before the key, or to have another model: which of them, only another name says.
+    described = found.description() if found.name in names() else {}
     if with_model(described) is not described:
         problem = f"should be {load(found.name).model!r}, as in the preset {found.name!r}"
         file = None if isinstance(array, Array) else file_name(array)
