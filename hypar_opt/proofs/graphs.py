@@ -11,15 +11,23 @@ The messages of an elimination prove the bound of any choices: what is charged i
 a layer, less its message, is a reduced cost, and none may be negative. Then no assignment costs
 less than the messages of layers without neighbours left, in total.
 
+Over all levels a layer has hundreds of states, and messages join those of several layers. So they
+are of cells of states: a layer, or a pair of layers, is charged for cells what it is at least for
+any of their states, and no assignment costs less than its cells. Cells are classes of states that
+make each choice at as many levels of each group, and single states of the classes that this leaves
+too cheap. The bound holds of any groups; it is tight where levels of a group are charged alike.
+
 Source: Ford and Fulkerson, "Maximal flow through a network", 1956; Picard and Ratliff, "Minimum
-cuts and related problems", Networks 5, 1975; Dechter, "Bucket elimination", 1999.
+cuts and related problems", Networks 5, 1975; Dechter, "Bucket elimination", 1999;
+docs/decisions/0023-classes-of-states.md.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from math import prod
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 
 import numpy as np
 from pydantic import Field, Strict
@@ -30,11 +38,15 @@ from hypar_opt.documents.document import Document
 from hypar_opt.errors import CheckFailedError, RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable
 
     from numpy.typing import NDArray
 
+    from hypar_opt.proofs.reference.tables import ReferenceTable
+    from hypar_opt.solvers.elimination.buckets import Buckets
+
 Whole = Annotated[int, Strict()]
+Number = Annotated[int, Strict(), Field(ge=0)]
 Pair = tuple[int, int]
 
 
@@ -57,69 +69,260 @@ class FlowProof(Document):
 
 
 class EliminationProof(Document):
-    """The messages of an elimination.
+    """The messages of an elimination, over cells of layers' columns.
 
     Parameters
     ----------
     order
         The layers, by position, in the order of their elimination.
     messages
-        In that order, each over the allowed choices of the layers that the eliminated one is
-        joined to then; among these layers the choice of the last to be eliminated varies
-        fastest.
+        Each over the cells of the layers that the eliminated one is joined to then; among these
+        layers the cell of the last to be eliminated varies fastest.
+    numbers
+        In that order, which message is each layer's; unless given each has its own.
+    constants
+        In that order, what is added to a layer's message; unless given nothing.
+    groups
+        The group of each level; unless given each column is a cell. Else those are a class that
+        make each choice at as many levels of each group: classes are numbered in ascending order
+        of these counts, by group and choice.
+    refined
+        By layer, the classes of which each state is a cell, after all others; unless given none.
     """
 
     form: ClassVar[str] = "messages"
 
-    order: tuple[Annotated[int, Strict(), Field(ge=0)], ...]
+    order: tuple[Number, ...]
     messages: tuple[tuple[Whole, ...], ...]
+    numbers: tuple[Number, ...] | None = None
+    constants: tuple[Whole, ...] | None = None
+    groups: tuple[Number, ...] | None = None
+    refined: tuple[tuple[Number, ...], ...] | None = None
 
 
-def prove(table: CostTable) -> FlowProof | EliminationProof:
+def prove(table: ReferenceTable, enough: int) -> FlowProof | EliminationProof:
     """Return a proof of a table's optimum: a flow where there is one, else messages.
 
     A capacity is left out: what is proved is the least cost of all assignments, whether they
     fit it or not.
+
+    Parameters
+    ----------
+    enough
+        The bound that suffices where the optimum is more.
 
     Raises
     ------
     RefusedError
         If it needs larger tables than memory allows.
     """
-    from hypar_opt.solvers.elimination.solve import eliminated
-    from hypar_opt.solvers.minimum_cut import MinimumCut
+    if table.node.shape[1] == 2:
+        from hypar_opt.solvers.minimum_cut import MinimumCut
 
-    table = table.unlimited
-    if table.choices == 2 and MinimumCut().accepts(table) is None:
-        return _maximum_flow(table)
-    buckets = eliminated(table, NEVER)
+        by_edge = table.by_edge.unlimited
+        if MinimumCut().accepts(by_edge) is None:
+            return _maximum_flow(by_edge)
+    cells = Cells(table, alike_levels(table))
+    buckets = cells.eliminated()
+    if cells.groups is not None and buckets.least(0) < enough:
+        cells = cells.refined_below(enough, buckets)
+        buckets = cells.eliminated()
     order = buckets.order.layers
-    messages = [np.ravel(buckets.messages[layer].at(0)).tolist() for layer in order]
-    return EliminationProof(order=order, messages=tuple(map(tuple, messages)))
+    sent = [buckets.messages[layer] for layer in order]
+    distinct = {id(message.entries): message.entries for message in sent}
+    numbers = {key: number for number, key in enumerate(distinct)}
+    return EliminationProof(
+        order=order,
+        messages=tuple(tuple(np.ravel(entries).tolist()) for entries in distinct.values()),
+        numbers=tuple(numbers[id(message.entries)] for message in sent),
+        constants=tuple(int(message.more[0]) for message in sent),
+        groups=cells.groups,
+        refined=cells.refined,
+    )
 
 
-def too_large(choices: Sequence[int], ends: NDArray[np.intp]) -> str | None:
-    """Return why messages of a table of such a size would not fit the memory, if they do not.
+def optimum(table: ReferenceTable, groups: Groups) -> tuple[int, list[int]]:
+    """Return the least cost of all assignments, and the canonical one of that cost.
 
     Parameters
     ----------
-    choices
-        Of each layer, the number that it may take.
-    ends : (edges, 2)
-    """
-    from hypar_opt.solvers.elimination.solve import order_of_size
+    groups
+        As `alike_levels`.
 
-    sources, targets = ends.T
-    chain = (targets == sources + 1).all() and (np.diff(sources) > 0).all()
-    # Of two choices a flow may be the proof, and of a chain potentials are.
-    if chain or max(choices) <= 2:
+    Raises
+    ------
+    RefusedError
+        As `prove`.
+    """
+    from hypar_opt.solvers.elimination.buckets import traced_back
+    from hypar_opt.solvers.elimination.optima import canonical_optimum
+
+    classes = cells = Cells(table, groups)
+    by_class = buckets = classes.eliminated()
+    most = buckets.least(0)
+    step = most // 2**12 + 1
+    while groups is not None:
+        cells = classes.refined_below(most + 1, by_class)
+        buckets = cells.eliminated()
+        if buckets.least(0) <= most:
+            break  # cells that are no single states cost more
+        most, step = max(buckets.least(0), most + step), 2 * step
+    choices, tied = traced_back(buckets, 0)
+    if tied:
+        choices = canonical_optimum(buckets, cells.sizes, 0, NEVER)
+    chosen = zip(cells.layers, choices, strict=True)
+    return buckets.least(0), [int(own.columns[own.starts[cell]]) for own, cell in chosen]
+
+
+Groups = tuple[int, ...] | None
+"""The group of each level; None if each is alone, or columns are of one level."""
+
+
+def alike_levels(table: ReferenceTable) -> Groups:
+    """Return groups of levels that may be swapped, in both ends of an edge, at the same charge.
+
+    It is looked for, and no proof rests on it.
+    """
+    if table.states is None:
         return None
-    try:
-        order_of_size(tuple(choices), ends)
-    except RefusedError as error:
-        # Programs find an optimum, but no proof that additions check.
-        return error.message.removesuffix(", try ilp or cpsat")
-    return None
+    numbers = {state: n for n, state in enumerate(zip(*table.states.tolist(), strict=True))}
+    ends = dict(zip(table.kinds.tolist(), table.ends.tolist(), strict=True))
+
+    def may_be_swapped(one: int, other: int) -> bool:
+        assert table.states is not None
+        swapped = table.states.copy()
+        swapped[[one, other]] = table.states[[other, one]]
+        into = np.array([numbers.get(own, -1) for own in zip(*swapped.tolist(), strict=True)])
+        columns = [own[(into[own] >= 0) & np.isin(into[own], own)] for own in table.columns]
+        return all(
+            (charges[np.ix_(*kept)] == charges[np.ix_(*(into[own] for own in kept))]).all()
+            for charges, kept in (
+                (table.charges[kind], [columns[end] for end in own]) for kind, own in ends.items()
+            )
+        )
+
+    groups: list[int] = []
+    for level in range(len(table.states)):
+        first = (n for n in sorted({*groups}) if may_be_swapped(groups.index(n), level))
+        groups.append(next(first, len({*groups})))
+    return tuple(groups) if len({*groups}) < len(groups) else None
+
+
+class LayerCells(NamedTuple):
+    """The cells of a layer's columns.
+
+    Parameters
+    ----------
+    columns
+        Those that it may choose, cell by cell.
+    starts
+        Where each cell begins among them.
+    names
+        By cell, the number of its class; or, after all those of classes, that of its state.
+    """
+
+    columns: NDArray[np.intp]
+    starts: NDArray[np.intp]
+    names: NDArray[np.intp]
+
+    def least(self, charges: Integers, axis: int = 0) -> Integers:
+        """Return the least charges of each cell's columns."""
+        least: Integers = np.minimum.reduceat(charges.take(self.columns, axis), self.starts, axis)
+        return least
+
+
+class Cells:
+    """A table whose layers choose among cells of columns, at the least charges of these.
+
+    Parameters
+    ----------
+    groups, refined
+        As in `EliminationProof`.
+    """
+
+    def __init__(
+        self,
+        table: ReferenceTable,
+        groups: Groups,
+        refined: tuple[tuple[int, ...], ...] | None = None,
+    ) -> None:
+        self.table, self.groups, self.refined = table, groups, refined
+        names = np.arange(table.node.shape[1])
+        if groups is not None:
+            counts = [
+                (table.states[np.array(groups) == group] == choice).sum(axis=0)
+                for group in sorted({*groups})
+                for choice in range(table.states.max() + 1)
+            ]
+            names = np.unique(counts, axis=1, return_inverse=True)[1].reshape(-1)
+        self._classes = names.max() + 1
+
+        @cache
+        def layer(columns: bytes, single: tuple[int, ...]) -> LayerCells:
+            own = np.frombuffer(columns, np.intp)
+            is_single = np.isin(names[own], single)
+            named = np.where(is_single, self._classes + own, names[own])
+            order = named.argsort(kind="stable")
+            cells, starts = np.unique(named[order], return_index=True)
+            return LayerCells(own[order], starts, cells)
+
+        @cache
+        def edge(kind: int, source: int, target: int) -> Integers:
+            rows = self.layers[source].least(table.charges[kind])
+            return self.layers[target].least(rows, 1)
+
+        columns = [own.tobytes() for own in table.columns]
+        every = refined or [()] * len(columns)
+        self.layers = [layer(*own) for own in zip(columns, every, strict=True)]
+        first = {id(own): n for n, own in reversed([*enumerate(self.layers)])}
+        self.node = [own.least(row) for own, row in zip(self.layers, table.node, strict=True)]
+        self.edge = [
+            edge(kind, *(first[id(self.layers[end])] for end in ends))
+            for kind, ends in zip(table.kinds.tolist(), table.ends.tolist(), strict=True)
+        ]
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(own.names) for own in self.layers]
+
+    def eliminated(self) -> Buckets:
+        """Return all messages of an elimination.
+
+        Raises
+        ------
+        RefusedError
+            If it needs larger tables than memory allows.
+        """
+        from hypar_opt.solvers.elimination.buckets import PairwiseCharges, eliminate
+        from hypar_opt.solvers.elimination.graph import graph_of
+        from hypar_opt.solvers.elimination.solve import of_pairs, order_of_graph
+
+        graph = graph_of(len(self.layers), self.table.ends)
+        kinds: list[tuple[Hashable, ...]] = [()] * len(graph.pairs)
+        for pair, edge, (u, v) in zip(graph.pair_of, self.edge, self.table.ends, strict=True):
+            kinds[pair] += id(edge), bool(u < v)
+        charge = of_pairs(graph, self.edge.__getitem__)
+        nodes = [row[None] for row in self.node]
+        charges = PairwiseCharges(nodes, graph.pairs, charge, pair_kinds=kinds)
+        try:
+            return eliminate(charges, order_of_graph(charges.sizes, graph), NEVER)
+        except RefusedError as error:
+            # Programs find an optimum, but no proof that additions check.
+            message = error.message.removesuffix(", try ilp or cpsat")
+            over = "" if self.table.states is None else "a proof over all levels "
+            raise RefusedError(over + message) from None
+
+    def refined_below(self, enough: int, buckets: Buckets) -> Cells:
+        """Return cells that are single states wherever an assignment may cost less than enough."""
+        from hypar_opt.solvers.elimination.optima import rows_at_most
+
+        rows = rows_at_most(enough - 1, buckets, self.sizes, 0, NEVER)
+        refined = []
+        for own, kept in zip(self.layers, rows, strict=True):
+            counts = np.diff(own.starts, append=len(own.columns))
+            cells = np.unique(kept.choices[0])
+            refined.append(tuple(own.names[cells[counts[cells] > 1]].tolist()))
+        return Cells(self.table, self.groups, tuple(refined))
 
 
 def _maximum_flow(table: CostTable) -> FlowProof:
@@ -138,7 +341,7 @@ def _maximum_flow(table: CostTable) -> FlowProof:
     )
 
 
-def bound_of(table: CostTable, proof: FlowProof | EliminationProof, where: str) -> int:
+def bound_of(table: ReferenceTable, proof: FlowProof | EliminationProof, where: str) -> int:
     """Return the lower bound that a proof gives for all allowed assignments of a table.
 
     Parameters
@@ -151,10 +354,10 @@ def bound_of(table: CostTable, proof: FlowProof | EliminationProof, where: str) 
     CheckFailedError
         Naming what does not hold.
     """
-    if not allowed_choices(table).any(axis=1).all():
+    if not all(map(len, table.columns)):
         raise CheckFailedError(f"{where}: a layer is allowed no choice")
     if isinstance(proof, FlowProof):
-        return _flow_bound(table, proof, where)
+        return _flow_bound(table.by_edge, proof, where)
     return _elimination_bound(table, proof, where)
 
 
@@ -250,57 +453,99 @@ def _flow_bound(table: CostTable, proof: FlowProof, where: str) -> int:
     return bound
 
 
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """A charge over the choices of some layers, in the order of elimination."""
+class _Part(NamedTuple):
+    """A charge over the cells of some layers, in the order of elimination.
+
+    Parameters
+    ----------
+    layers
+    charge
+        Parts of one ``kind`` share it.
+    kind
+    constant
+        What is added to all charges.
+    """
 
     layers: tuple[int, ...]
     charge: Integers
+    kind: Hashable
+    constant: int = 0
 
 
-def _elimination_bound(table: CostTable, proof: EliminationProof, where: str) -> int:
-    if sorted(proof.order) != list(range(table.layers)):
-        raise CheckFailedError(f"{where}, order: should be every layer once")
-    if len(proof.messages) != table.layers:
-        raise CheckFailedError(
-            f"{where}, messages: should be {table.layers}, got {len(proof.messages)}"
-        )
+def _elimination_bound(table: ReferenceTable, proof: EliminationProof, where: str) -> int:
+    _check_shape(table, proof, where)
+    constants = proof.constants or (0,) * len(proof.order)
     # A file may hold any integers: int64 only where no sum of them can overflow it.
-    highest = max(abs(entry) for message in proof.messages for entry in (0, *message))
-    dtype = exact_dtype(table.largest + (table.layers + 1) * highest)
-    columns = [np.flatnonzero(row) for row in allowed_choices(table)]
+    entries = [0, *(abs(entry) for message in proof.messages for entry in message)]
+    highest = max(entries) + max(map(abs, constants))
+    dtype = exact_dtype(table.largest + (len(constants) + 1) * highest)
+    cells = Cells(table, proof.groups, proof.refined)
     position = {layer: n for n, layer in enumerate(proof.order)}
-    neighbours: list[set[int]] = [set() for _ in columns]
+    neighbours: list[set[int]] = [set() for _ in constants]
     buckets = [
-        [_Part((layer,), table.node[layer, choices].astype(dtype))]
-        for layer, choices in enumerate(columns)
+        [_Part((layer,), charge, tuple(charge.tolist()))] for layer, charge in enumerate(cells.node)
     ]
-    for (u, v), edge in zip(table.ends.tolist(), table.edge, strict=True):
+    for (u, v), charge in zip(table.ends.tolist(), cells.edge, strict=True):
         neighbours[u].add(v)
         neighbours[v].add(u)
-        charge = edge[np.ix_(columns[u], columns[v])].astype(dtype)
         first, second = sorted((u, v), key=position.__getitem__)
-        buckets[first].append(_Part((first, second), charge if first == u else charge.T))
+        own = charge if first == u else charge.T
+        buckets[first].append(_Part((first, second), own, (id(charge), first == u)))
     bound = 0
-    for layer, entries in zip(proof.order, proof.messages, strict=True):
+    least: dict[Hashable, int] = {}
+    for layer, number, constant in zip(
+        proof.order, proof.numbers or range(len(constants)), constants, strict=True
+    ):
         scope = tuple(sorted(neighbours[layer], key=position.__getitem__))
         for other in scope:
             neighbours[other] = (neighbours[other] | set(scope)) - {other, layer}
-        shape = tuple(len(columns[n]) for n in scope)
-        if len(entries) != prod(shape):
+        shape = tuple(cells.sizes[n] for n in scope)
+        if len(proof.messages[number]) != prod(shape):
             raise CheckFailedError(
                 f"{where}, messages: of layer {layer} there should be {prod(shape)} entries, got"
-                f" {len(entries)}"
+                f" {len(proof.messages[number])}"
             )
-        message: Integers = np.array(entries, dtype).reshape(shape)
-        reduced: Integers = np.zeros((len(columns[layer]), *shape), dtype) - message
-        for part in buckets[layer]:
-            sizes = [len(columns[n]) if n in part.layers else 1 for n in (layer, *scope)]
-            reduced += part.charge.reshape(sizes)
-        if reduced.min() < 0:
+        message: Integers = np.array(proof.messages[number], dtype).reshape(shape)
+        # Buckets of the same charges, but for constants, have the same reduced costs but for these.
+        among = [(part.kind, *map((layer, *scope).index, part.layers)) for part in buckets[layer]]
+        bucket = number, *among
+        if bucket not in least:
+            reduced: Integers = np.zeros((cells.sizes[layer], *shape), dtype) - message
+            for part in buckets[layer]:
+                sizes = [cells.sizes[n] if n in part.layers else 1 for n in (layer, *scope)]
+                reduced += part.charge.reshape(sizes)
+            least[bucket] = int(reduced.min())
+        if least[bucket] + sum(part.constant for part in buckets[layer]) < constant:
             raise CheckFailedError(f"{where}: a reduced cost of layer {layer} is negative")
         if scope:
-            buckets[scope[0]].append(_Part(scope, message))
+            buckets[scope[0]].append(_Part(scope, message, (number, shape), constant))
         else:
-            bound += int(message)
+            bound += int(message) + constant
     return bound
+
+
+def _check_shape(table: ReferenceTable, proof: EliminationProof, where: str) -> None:
+    """Check that a proof by messages has as many parts as its table asks for.
+
+    Raises
+    ------
+    CheckFailedError
+    """
+    layers, levels = len(table.node), len(() if table.states is None else table.states)
+    if sorted(proof.order) != list(range(layers)):
+        raise CheckFailedError(f"{where}, order: should be every layer once")
+    count = len(proof.messages)
+    for key, own, wanted in (
+        (
+            "messages" if proof.numbers is None else "numbers",
+            proof.numbers or proof.messages,
+            layers,
+        ),
+        ("constants", proof.constants, layers),
+        ("groups", proof.groups, levels),
+        ("refined", proof.refined, layers),
+    ):
+        if own is not None and len(own) != wanted:
+            raise CheckFailedError(f"{where}, {key}: should be {wanted}, got {len(own)}")
+    if max(proof.numbers or (0,)) >= count:
+        raise CheckFailedError(f"{where}, numbers: there are {count} messages")
