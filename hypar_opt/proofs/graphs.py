@@ -513,7 +513,7 @@ def _elimination_bound(table: ReferenceTable, proof: EliminationProof, where: st
             reduced: Integers = np.zeros((cells.sizes[layer], *shape), dtype) - message
             for part in buckets[layer]:
                 sizes = [cells.sizes[n] if n in part.layers else 1 for n in (layer, *scope)]
-                reduced += part.charge.reshape(sizes)
+                reduced += part.charge.astype(dtype, copy=False).reshape(sizes)
             least[bucket] = int(reduced.min())
         if least[bucket] + sum(part.constant for part in buckets[layer]) < constant:
             raise CheckFailedError(f"{where}: a reduced cost of layer {layer} is negative")

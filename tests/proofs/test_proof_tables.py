@@ -25,7 +25,7 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_table, total_cost
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.proofs.reference.rows import price_of
-from hypar_opt.proofs.reference.tables import tables_of
+from hypar_opt.proofs.reference.tables import tables_of as reference_tables
 from hypar_opt.sharding.passes import INFERENCE, TRAINING
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.parallelism import CHOICES
@@ -43,6 +43,12 @@ from tests.strategies.written_plans import (
     with_collective,
     written,
 )
+
+
+def tables_of(plan: ho.Plan) -> list[CostTable]:
+    """Return a plan's tables, as the search has them."""
+    return [table.by_edge for table in reference_tables(plan)]
+
 
 COST_KINDS = ["bytes", "time", "energy"]
 
