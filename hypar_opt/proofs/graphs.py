@@ -25,8 +25,9 @@ docs/decisions/0023-classes-of-states.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from math import prod
+from operator import add
 from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 
 import numpy as np
@@ -510,11 +511,15 @@ def _elimination_bound(table: ReferenceTable, proof: EliminationProof, where: st
         among = [(part.kind, *map((layer, *scope).index, part.layers)) for part in buckets[layer]]
         bucket = number, *among
         if bucket not in least:
-            reduced: Integers = np.zeros((cells.sizes[layer], *shape), dtype) - message
-            for part in buckets[layer]:
-                sizes = [cells.sizes[n] if n in part.layers else 1 for n in (layer, *scope)]
-                reduced += part.charge.astype(dtype, copy=False).reshape(sizes)
-            least[bucket] = int(reduced.min())
+            charges = [
+                part.charge.astype(dtype, copy=False).reshape(
+                    [cells.sizes[n] if n in part.layers else 1 for n in (layer, *scope)]
+                )
+                for part in sorted(buckets[layer], key=lambda part: part.charge.size)
+            ]
+            # The small ones first, so that they are added before they are broadcast.
+            every = zip(*charges, strict=True)
+            least[bucket] = min(int((reduce(add, own) - message).min()) for own in every)
         if least[bucket] + sum(part.constant for part in buckets[layer]) < constant:
             raise CheckFailedError(f"{where}: a reduced cost of layer {layer} is negative")
         if scope:

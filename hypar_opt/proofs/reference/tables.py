@@ -288,11 +288,14 @@ def _states_table(problem: PlanProblem, ways: Sequence[PlanProblem] = ()) -> Ref
     ways
         Other problems, which charge nodes alone otherwise: the least of all counts.
     """
-    every = [own.charges for own in (problem, *ways)]
-    edges = StateEdges(problem)
+    every, edges = [own.charges for own in (problem, *ways)], StateEdges(problem)
     node = [
-        [min(own.node(n, state) for own in every) for state in problem.states]
-        for n in range(len(problem.graph.nodes))
+        # Those that store no weights shard none.
+        [
+            min(own.node(n, state) for own in every[: None if layer.stored else 1])
+            for state in problem.states
+        ]
+        for n, layer in enumerate(problem.graph.nodes)
     ]
     return edges.table(np.array(node, object))
 
