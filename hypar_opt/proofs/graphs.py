@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 Whole = Annotated[int, Strict()]
 Number = Annotated[int, Strict(), Field(ge=0)]
 Pair = tuple[int, int]
+Groups = tuple[int, ...] | None
+"""The group of each level; None if each level is its own, or columns are choices of one level."""
 
 
 class FlowProof(Document):
@@ -85,10 +87,10 @@ class EliminationProof(Document):
         In that order, what is added to a layer's message; unless given nothing.
     groups
         The group of each level; unless given each column is a cell. Else those are a class that
-        make each choice at as many levels of each group: classes are numbered in ascending order
-        of these counts, by group and choice.
+        make each choice at as many levels of each group.
     refined
-        By layer, the classes of which each state is a cell, after all others; unless given none.
+        By layer, the classes of which each state is a cell; unless given none. Both classes and
+        cells are numbered in the order of their first states.
     """
 
     form: ClassVar[str] = "messages"
@@ -160,53 +162,56 @@ def optimum(table: ReferenceTable, groups: Groups) -> tuple[int, list[int]]:
 
     classes = cells = Cells(table, groups)
     by_class = buckets = classes.eliminated()
-    most = buckets.least(0)
-    step = most // 2**12 + 1
+    threshold = buckets.least(0)
+    step = threshold // 2**12 + 1
     while groups is not None:
-        cells = classes.refined_below(most + 1, by_class)
+        cells = classes.refined_below(threshold + 1, by_class)
         buckets = cells.eliminated()
-        if buckets.least(0) <= most:
+        if buckets.least(0) <= threshold:
             break  # cells that are no single states cost more
-        most, step = max(buckets.least(0), most + step), 2 * step
+        threshold, step = max(buckets.least(0), threshold + step), 2 * step
     choices, tied = traced_back(buckets, 0)
     if tied:
         choices = canonical_optimum(buckets, cells.sizes, 0, NEVER)
     chosen = zip(cells.layers, choices, strict=True)
-    return buckets.least(0), [int(own.columns[own.starts[cell]]) for own, cell in chosen]
-
-
-Groups = tuple[int, ...] | None
-"""The group of each level; None if each is alone, or columns are of one level."""
+    return buckets.least(0), [int(layer.columns[layer.starts[cell]]) for layer, cell in chosen]
 
 
 def alike_levels(table: ReferenceTable) -> Groups:
-    """Return groups of levels that may be swapped, in both ends of an edge, at the same charge.
+    """Return groups of levels that swap places, in both ends of an edge, at the same charge.
 
-    It is looked for, and no proof rests on it.
+    No proof rests on them.
     """
     if table.states is None:
         return None
-    numbers = {state: n for n, state in enumerate(zip(*table.states.tolist(), strict=True))}
-    ends = dict(zip(table.kinds.tolist(), table.ends.tolist(), strict=True))
+    states = table.states.T.tolist()
+    numbers = {tuple(state): number for number, state in enumerate(states)}
+    examples = dict(zip(table.kinds.tolist(), table.ends.tolist(), strict=True))
 
-    def may_be_swapped(one: int, other: int) -> bool:
-        assert table.states is not None
-        swapped = table.states.copy()
-        swapped[[one, other]] = table.states[[other, one]]
-        into = np.array([numbers.get(own, -1) for own in zip(*swapped.tolist(), strict=True)])
-        columns = [own[(into[own] >= 0) & np.isin(into[own], own)] for own in table.columns]
-        return all(
-            (charges[np.ix_(*kept)] == charges[np.ix_(*(into[own] for own in kept))]).all()
-            for charges, kept in (
-                (table.charges[kind], [columns[end] for end in own]) for kind, own in ends.items()
-            )
-        )
+    def swap(one: int, other: int) -> bool:
+        levels = [*range(len(states[0]))]
+        levels[one], levels[other] = other, one
+        swapped = np.array([numbers.get(tuple(s[n] for n in levels), -1) for s in states])
+        columns = [row[np.isin(swapped[row], row)] for row in table.columns]
+        for kind, ends in examples.items():
+            rows = [columns[end] for end in ends]
+            charges, after = table.charges[kind], [swapped[row] for row in rows]
+            if (charges[np.ix_(*rows)] != charges[np.ix_(*after)]).any():
+                return False
+        return True
 
     groups: list[int] = []
-    for level in range(len(table.states)):
-        first = (n for n in sorted({*groups}) if may_be_swapped(groups.index(n), level))
-        groups.append(next(first, len({*groups})))
+    for level in range(len(states[0])):
+        firsts = map(groups.index, range(len({*groups})))
+        groups.append(next((groups[n] for n in firsts if swap(n, level)), len({*groups})))
     return tuple(groups) if len({*groups}) < len(groups) else None
+
+
+def _numbered(labels: Integers) -> NDArray[np.intp]:
+    """Return the number of each label, the last axis, in the order in which they first occur."""
+    _, first, which = np.unique(labels, axis=-1, return_index=True, return_inverse=True)
+    numbers: NDArray[np.intp] = first.argsort().argsort()[which.reshape(-1)]
+    return numbers
 
 
 class LayerCells(NamedTuple):
@@ -219,7 +224,7 @@ class LayerCells(NamedTuple):
     starts
         Where each cell begins among them.
     names
-        By cell, the number of its class; or, after all those of classes, that of its state.
+        By cell, the number of its class; of a state of a refined class one above all of these.
     """
 
     columns: NDArray[np.intp]
@@ -248,35 +253,35 @@ class Cells:
         refined: tuple[tuple[int, ...], ...] | None = None,
     ) -> None:
         self.table, self.groups, self.refined = table, groups, refined
-        names = np.arange(table.node.shape[1])
-        if groups is not None:
+        classes = np.arange(table.node.shape[1])
+        if groups and table.states is not None:
             counts = [
-                (table.states[np.array(groups) == group] == choice).sum(axis=0)
+                (table.states[np.equal(groups, group)] == choice).sum(axis=0)
                 for group in sorted({*groups})
                 for choice in range(table.states.max() + 1)
             ]
-            names = np.unique(counts, axis=1, return_inverse=True)[1].reshape(-1)
-        self._classes = names.max() + 1
+            classes = _numbered(np.array(counts))
 
         @cache
         def layer(columns: bytes, single: tuple[int, ...]) -> LayerCells:
-            own = np.frombuffer(columns, np.intp)
-            is_single = np.isin(names[own], single)
-            named = np.where(is_single, self._classes + own, names[own])
-            order = named.argsort(kind="stable")
-            cells, starts = np.unique(named[order], return_index=True)
-            return LayerCells(own[order], starts, cells)
+            row = np.frombuffer(columns, np.intp)
+            is_single = np.isin(classes[row], single)
+            names = np.where(is_single, classes.max() + 1 + row, classes[row])
+            cells = _numbered(names)
+            order = cells.argsort(kind="stable")
+            starts = np.searchsorted(cells[order], np.arange(1 + cells.max()))
+            return LayerCells(row[order], starts, names[order[starts]])
 
         @cache
         def edge(kind: int, source: int, target: int) -> Integers:
             rows = self.layers[source].least(table.charges[kind])
             return self.layers[target].least(rows, 1)
 
-        columns = [own.tobytes() for own in table.columns]
-        every = refined or [()] * len(columns)
-        self.layers = [layer(*own) for own in zip(columns, every, strict=True)]
-        first = {id(own): n for n, own in reversed([*enumerate(self.layers)])}
-        self.node = [own.least(row) for own, row in zip(self.layers, table.node, strict=True)]
+        columns = [row.tobytes() for row in table.columns]
+        single = refined or [()] * len(columns)
+        self.layers = [*map(layer, columns, single)]
+        first = {id(cells): n for n, cells in reversed([*enumerate(self.layers)])}
+        self.node = [cells.least(row) for cells, row in zip(self.layers, table.node, strict=True)]
         self.edge = [
             edge(kind, *(first[id(self.layers[end])] for end in ends))
             for kind, ends in zip(table.kinds.tolist(), table.ends.tolist(), strict=True)
@@ -284,7 +289,7 @@ class Cells:
 
     @property
     def sizes(self) -> list[int]:
-        return [len(own.names) for own in self.layers]
+        return [len(layer.names) for layer in self.layers]
 
     def eliminated(self) -> Buckets:
         """Return all messages of an elimination.
@@ -319,10 +324,12 @@ class Cells:
 
         rows = rows_at_most(enough - 1, buckets, self.sizes, 0, NEVER)
         refined = []
-        for own, kept in zip(self.layers, rows, strict=True):
-            counts = np.diff(own.starts, append=len(own.columns))
-            cells = np.unique(kept.choices[0])
-            refined.append(tuple(own.names[cells[counts[cells] > 1]].tolist()))
+        for layer, kept in zip(self.layers, rows, strict=True):
+            cells, sizes = (
+                np.unique(kept.choices[0]),
+                np.diff(layer.starts, append=len(layer.columns)),
+            )
+            refined.append(tuple(layer.names[cells[sizes[cells] > 1]].tolist()))
         return Cells(self.table, self.groups, tuple(refined))
 
 
@@ -490,8 +497,8 @@ def _elimination_bound(table: ReferenceTable, proof: EliminationProof, where: st
         neighbours[u].add(v)
         neighbours[v].add(u)
         first, second = sorted((u, v), key=position.__getitem__)
-        own = charge if first == u else charge.T
-        buckets[first].append(_Part((first, second), own, (id(charge), first == u)))
+        in_order = charge if first == u else charge.T
+        buckets[first].append(_Part((first, second), in_order, (id(charge), first == u)))
     bound = 0
     least: dict[Hashable, int] = {}
     for layer, number, constant in zip(
@@ -518,8 +525,8 @@ def _elimination_bound(table: ReferenceTable, proof: EliminationProof, where: st
                 for part in sorted(buckets[layer], key=lambda part: part.charge.size)
             ]
             # The small ones first, so that they are added before they are broadcast.
-            every = zip(*charges, strict=True)
-            least[bucket] = min(int((reduce(add, own) - message).min()) for own in every)
+            by_cell = zip(*charges, strict=True)
+            least[bucket] = min(int(np.min(reduce(add, rows) - message)) for rows in by_cell)
         if least[bucket] + sum(part.constant for part in buckets[layer]) < constant:
             raise CheckFailedError(f"{where}: a reduced cost of layer {layer} is negative")
         if scope:
@@ -539,8 +546,7 @@ def _check_shape(table: ReferenceTable, proof: EliminationProof, where: str) -> 
     layers, levels = len(table.node), len(() if table.states is None else table.states)
     if sorted(proof.order) != list(range(layers)):
         raise CheckFailedError(f"{where}, order: should be every layer once")
-    count = len(proof.messages)
-    for key, own, wanted in (
+    for key, entries, count in (
         (
             "messages" if proof.numbers is None else "numbers",
             proof.numbers or proof.messages,
@@ -550,7 +556,7 @@ def _check_shape(table: ReferenceTable, proof: EliminationProof, where: str) -> 
         ("groups", proof.groups, levels),
         ("refined", proof.refined, layers),
     ):
-        if own is not None and len(own) != wanted:
-            raise CheckFailedError(f"{where}, {key}: should be {wanted}, got {len(own)}")
-    if max(proof.numbers or (0,)) >= count:
-        raise CheckFailedError(f"{where}, numbers: there are {count} messages")
+        if entries is not None and len(entries) != count:
+            raise CheckFailedError(f"{where}, {key}: should be {count}, got {len(entries)}")
+    if max(proof.numbers or (0,)) >= len(proof.messages):
+        raise CheckFailedError(f"{where}, numbers: there are {len(proof.messages)} messages")

@@ -42,10 +42,9 @@ def least(table: CostTable) -> int:
 
 def reference(table: CostTable) -> ReferenceTable:
     """Return a table as a proof's derivation has it, each edge of a kind of its own."""
-    limits = {"load": table.load, "capacity": table.capacity}
-    own = {"resolution": table.resolution, "allowed": table.allowed}
     kinds = np.arange(len(table.ends))
-    return ReferenceTable(table.node, table.edge, kinds, table.ends, **own, **limits)
+    charges = ReferenceTable(table.node, [*table.edge], kinds, table.ends, table.resolution)
+    return replace(charges, allowed=table.allowed, load=table.load, capacity=table.capacity)
 
 
 def prove(table: CostTable) -> Proof:

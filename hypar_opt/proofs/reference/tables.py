@@ -70,7 +70,7 @@ class ReferenceTable:
     def largest(self) -> int:
         """An upper bound on an assignment's cost, and on each sum of charges."""
         highest = [int(part.max(initial=0)) for part in self.charges]
-        return sum(self.node.max(axis=1).tolist()) + sum(map(highest.__getitem__, self.kinds))
+        return sum(map(int, self.node.max(axis=1))) + sum(highest[kind] for kind in self.kinds)
 
     @property
     def is_chain(self) -> bool:
@@ -82,9 +82,15 @@ class ReferenceTable:
         edge: Integers = np.empty((len(self.kinds), *self.node.shape[1:] * 2), self.node.dtype)
         for n, kind in enumerate(self.kinds):
             edge[n] = self.charges[kind]
-        limits = {"load": self.load, "capacity": self.capacity}
-        own = {"resolution": self.resolution, "allowed": self.allowed}
-        return CostTable(self.node, edge, self.ends, **own, **limits)
+        return CostTable(
+            self.node,
+            edge,
+            self.ends,
+            resolution=self.resolution,
+            allowed=self.allowed,
+            load=self.load,
+            capacity=self.capacity,
+        )
 
     def in_units(self, cost: int) -> Fraction:
         """Convert a sum of charges to the cost's unit, exactly."""
@@ -314,24 +320,22 @@ class StateEdges:
         _check_states(problem, len(ends) if are_chains(ends, len(nodes)) else 1)
         self._problem, self._kinds = problem, list[int]()
         self._charges: list[Integers] = []
-        size, self._number = len(problem.states), {s: n for n, s in enumerate(problem.states)}
+        size, self._numbers = len(problem.states), {s: n for n, s in enumerate(problem.states)}
         self._allowed = [self._allowed_states(node) for node in nodes]
         # Those of edges that are alike are one array; kept, it is told from others by its identity.
-        known: dict[int, tuple[Integers, int]] = {}
-        for n, (source, target, *_) in enumerate(problem.graph.edges):
-            ends = [
-                [problem.states[number] for number in self._allowed[end]]
-                for end in (source, target)
-            ]
-            own = problem.charges.edge(n, *ends)
-            if id(own) not in known:
-                _check_states(problem, len(known) + 1)
-                known[id(own)] = own, len(known)
+        numbers: dict[int, tuple[int, Integers]] = {}
+        for edge, (source, target) in enumerate(ends.tolist()):
+            rows, columns = self._allowed[source], self._allowed[target]
+            states = ([problem.states[n] for n in end] for end in (rows, columns))
+            charged = problem.charges.edge(edge, *states)
+            if id(charged) not in numbers:
+                numbers[id(charged)] = len(numbers), charged
+                _check_states(problem, len(numbers))
                 # What is forbidden is in no assignment.
-                every: Integers = np.zeros((size, size), own.dtype)
-                every[np.ix_(self._allowed[source], self._allowed[target])] = own
-                self._charges.append(every)
-            self._kinds.append(known[id(own)][1])
+                charges: Integers = np.zeros((size, size), charged.dtype)
+                charges[np.ix_(rows, columns)] = charged
+                self._charges.append(charges)
+            self._kinds.append(numbers[id(charged)][0])
 
     def _allowed_states(self, node: int) -> list[int]:
         """Return the states that a node may have, by their numbers."""
@@ -342,12 +346,12 @@ class StateEdges:
         for _ in range(problem.plan.levels):
             below = ((*s, choice) for s in kept for choice in range(len(problem.plan.choices)))
             kept = [state for state in below if restrictions.allows(node, state)]
-        return sorted(self._number[s] for s in kept if restrictions.splits(node, s))
+        return sorted(self._numbers[s] for s in kept if restrictions.splits(node, s))
 
     def table(self, node: Integers) -> ReferenceTable:
         """Return the table of nodes' charges, ``(nodes, states)``."""
         problem, columns = self._problem, self._problem.states
-        restrictions, allowed = problem.restrictions, [set(own) for own in self._allowed]
+        restrictions, allowed = problem.restrictions, [*map(set, self._allowed)]
 
         def load(layer: int, column: int) -> int | None:
             return restrictions.load(layer, columns[column]) if column in allowed[layer] else None
@@ -401,18 +405,18 @@ def _table(
         n: 1 + node[ends[n, 0]].max()
         for n in np.flatnonzero([edge.weights for edge in graph.edges] * graphs).tolist()
     }
-    each = [*zip(kinds, penalties.values(), strict=True)]
-    own = {kind: number for number, kind in enumerate(dict.fromkeys(each))}
+    charged = [*zip(kinds, penalties.values(), strict=True)]
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(charged))}
     # Each node and each edge at its highest charge bounds every assignment.
-    highest = {(kind, more): int(charges[kind].max(initial=0)) + more for kind, more in own}
-    dtype = exact_dtype(sum(node.max(axis=1).tolist()) + sum(map(highest.__getitem__, each)))
+    highest = {(kind, more): int(charges[kind].max(initial=0)) + more for kind, more in numbers}
+    dtype = exact_dtype(sum(node.max(axis=1).tolist()) + sum(map(highest.__getitem__, charged)))
     return ReferenceTable(
         node.astype(dtype),
         [
             charges[kind].astype(dtype, copy=False) + (more * split_unlike if more else 0)
-            for kind, more in own
+            for kind, more in numbers
         ],
-        np.array([own[kind] for kind in each], np.intp),
+        np.array([numbers[key] for key in charged], np.intp),
         ends,
         problem.charges.resolution,
     )
