@@ -39,7 +39,7 @@ from hypar_opt.documents.document import Document
 from hypar_opt.errors import CheckFailedError, RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
 
     from numpy.typing import NDArray
 
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 Whole = Annotated[int, Strict()]
 Number = Annotated[int, Strict(), Field(ge=0)]
 Pair = tuple[int, int]
+_FIRST_STEP = 2**12
+"""The threshold first rises by this part of the bound, and then by twice as much each time."""
+
 Groups = tuple[int, ...] | None
 """The group of each level; None if each level is its own, or columns are choices of one level."""
 
@@ -125,11 +128,7 @@ def prove(table: ReferenceTable, enough: int) -> FlowProof | EliminationProof:
         by_edge = table.by_edge.unlimited
         if MinimumCut().accepts(by_edge) is None:
             return _maximum_flow(by_edge)
-    cells = Cells(table, alike_levels(table))
-    buckets = cells.eliminated()
-    if cells.groups is not None and buckets.least(0) < enough:
-        cells = cells.refined_below(enough, buckets)
-        buckets = cells.eliminated()
+    cells, buckets = _tight(table, alike_levels(table), enough)
     order = buckets.order.layers
     sent = [buckets.messages[layer] for layer in order]
     distinct = {id(message.entries): message.entries for message in sent}
@@ -140,7 +139,7 @@ def prove(table: ReferenceTable, enough: int) -> FlowProof | EliminationProof:
         numbers=tuple(numbers[id(message.entries)] for message in sent),
         constants=tuple(int(message.more[0]) for message in sent),
         groups=cells.groups,
-        refined=cells.refined,
+        refined=tuple(map(tuple, cells.refined)) if any(cells.refined) else None,
     )
 
 
@@ -160,21 +159,29 @@ def optimum(table: ReferenceTable, groups: Groups) -> tuple[int, list[int]]:
     from hypar_opt.solvers.elimination.buckets import traced_back
     from hypar_opt.solvers.elimination.optima import canonical_optimum
 
-    classes = cells = Cells(table, groups)
-    by_class = buckets = classes.eliminated()
-    threshold = buckets.least(0)
-    step = threshold // 2**12 + 1
-    while groups is not None:
-        cells = classes.refined_below(threshold + 1, by_class)
-        buckets = cells.eliminated()
-        if buckets.least(0) <= threshold:
-            break  # cells that are no single states cost more
-        threshold, step = max(buckets.least(0), threshold + step), 2 * step
+    cells, buckets = _tight(table, groups, None)
     choices, tied = traced_back(buckets, 0)
     if tied:
         choices = canonical_optimum(buckets, cells.sizes, 0, NEVER)
     chosen = zip(cells.layers, choices, strict=True)
     return buckets.least(0), [int(layer.columns[layer.starts[cell]]) for layer, cell in chosen]
+
+
+def _tight(table: ReferenceTable, groups: Groups, enough: int | None) -> tuple[Cells, Buckets]:
+    """Return cells, and their messages, whose optima are of single states; or cost enough."""
+    cells = Cells(table, groups)
+    buckets = cells.eliminated()
+    bound = buckets.least(0)
+    threshold, step = bound - 1, bound // _FIRST_STEP + 1
+    # Cells that are no single states are in no assignment of at most the threshold.
+    while groups is not None and threshold < bound and (enough is None or bound < enough):
+        threshold, step = bound + step, 2 * step
+        cells = cells.refined_at_most(
+            threshold if enough is None else min(threshold, enough - 1), buckets
+        )
+        buckets = cells.eliminated()
+        bound = buckets.least(0)
+    return cells, buckets
 
 
 def alike_levels(table: ReferenceTable) -> Groups:
@@ -250,9 +257,10 @@ class Cells:
         self,
         table: ReferenceTable,
         groups: Groups,
-        refined: tuple[tuple[int, ...], ...] | None = None,
+        refined: Sequence[tuple[int, ...]] | None = None,
     ) -> None:
-        self.table, self.groups, self.refined = table, groups, refined
+        self.table, self.groups = table, groups
+        self.refined = refined or [()] * len(table.node)
         classes = np.arange(table.node.shape[1])
         if groups and table.states is not None:
             counts = [
@@ -278,8 +286,7 @@ class Cells:
             return self.layers[target].least(rows, 1)
 
         columns = [row.tobytes() for row in table.columns]
-        single = refined or [()] * len(columns)
-        self.layers = [*map(layer, columns, single)]
+        self.layers = [*map(layer, columns, self.refined)]
         first = {id(cells): n for n, cells in reversed([*enumerate(self.layers)])}
         self.node = [cells.least(row) for cells, row in zip(self.layers, table.node, strict=True)]
         self.edge = [
@@ -318,19 +325,19 @@ class Cells:
             over = "" if self.table.states is None else "a proof over all levels "
             raise RefusedError(over + message) from None
 
-    def refined_below(self, enough: int, buckets: Buckets) -> Cells:
-        """Return cells that are single states wherever an assignment may cost less than enough."""
+    def refined_at_most(self, threshold: int, buckets: Buckets) -> Cells:
+        """Return cells that are single states in all assignments of at most a threshold."""
         from hypar_opt.solvers.elimination.optima import rows_at_most
 
-        rows = rows_at_most(enough - 1, buckets, self.sizes, 0, NEVER)
+        rows = rows_at_most(threshold, buckets, self.sizes, 0, NEVER)
         refined = []
-        for layer, kept in zip(self.layers, rows, strict=True):
+        for layer, kept, before in zip(self.layers, rows, self.refined, strict=True):
             cells, sizes = (
                 np.unique(kept.choices[0]),
                 np.diff(layer.starts, append=len(layer.columns)),
             )
-            refined.append(tuple(layer.names[cells[sizes[cells] > 1]].tolist()))
-        return Cells(self.table, self.groups, tuple(refined))
+            refined.append((*before, *layer.names[cells[sizes[cells] > 1]].tolist()))
+        return Cells(self.table, self.groups, refined)
 
 
 def _maximum_flow(table: CostTable) -> FlowProof:
