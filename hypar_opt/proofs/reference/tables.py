@@ -266,6 +266,10 @@ def _ends(graph: PlanGraph) -> NDArray[np.intp]:
     return np.array(pairs, np.intp).reshape(-1, 2)
 
 
+def is_chain(graph: PlanGraph) -> bool:
+    return are_chains(_ends(graph), len(graph.nodes))
+
+
 def _threshold_table(problem: PlanProblem) -> ReferenceTable:
     """Return H independent graphs, t = 1..H: "model at t levels or more?" for each node.
 
@@ -317,7 +321,7 @@ class StateEdges:
 
     def __init__(self, problem: PlanProblem) -> None:
         ends, nodes = _ends(problem.graph), range(len(problem.graph.nodes))
-        _check_states(problem, len(ends) if are_chains(ends, len(nodes)) else 1)
+        _check_states(problem, len(ends) if is_chain(problem.graph) else 1)
         self._problem, self._kinds = problem, list[int]()
         self._charges: list[Integers] = []
         size, self._numbers = len(problem.states), {s: n for n, s in enumerate(problem.states)}
