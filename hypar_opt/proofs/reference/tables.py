@@ -70,7 +70,9 @@ class ReferenceTable:
     def largest(self) -> int:
         """An upper bound on an assignment's cost, and on each sum of charges."""
         highest = [int(part.max(initial=0)) for part in self.charges]
-        return sum(map(int, self.node.max(axis=1))) + sum(highest[kind] for kind in self.kinds)
+        nodes: list[int] = self.node.max(axis=1).tolist()
+        edges = [highest[kind] for kind in self.kinds]
+        return sum(nodes) + sum(edges)
 
     @property
     def is_chain(self) -> bool:
