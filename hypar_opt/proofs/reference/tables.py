@@ -71,7 +71,7 @@ class ReferenceTable:
         """An upper bound on an assignment's cost, and on each sum of charges."""
         highest = [int(part.max(initial=0)) for part in self.charges]
         nodes: list[int] = self.node.max(axis=1).tolist()
-        edges = [highest[kind] for kind in self.kinds]
+        edges: list[int] = [highest[kind] for kind in self.kinds]
         return sum(nodes) + sum(edges)
 
     @property
