@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
 
 from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.groups import GroupBytes
 from hypar_opt.costs.state_tables import choices_by_level
 from hypar_opt.instance.instance import Instance
 from hypar_opt.integers import Integers
@@ -47,16 +49,14 @@ class Case:
             choices=(*CHOICES, *one_sided(array)),
             constraints={"runnable": False},
         )
-        instance = Instance(network, problem)
+        self.problem, self.instance = problem, Instance(network, problem)
+        self.workload = self.instance.workload
         if rng.random() < 0.5:
-            sharded = {"micro_batches": 2, "shard": rng.choice(["state", "gradients", "weights"])}
-            instance = instance.trained(problem.training.model_copy(update=sharded))
-        self.workload: Workload = instance.workload
+            self.workload = self.sharded(rng.choice(["state", "gradients", "weights"]), 2)
         self.count = problem.hierarchy.sizes[0]
         cuts = sorted(rng.sample(range(1, 1000), self.count - 1))
         parts = tuple(b - a for a, b in zip([0, *cuts], [*cuts, 1000], strict=True))
         self.shares = Share.each(parts)
-        self.problem = problem
         offered = choices_by_level(self.workload, problem.levels)
         if parts_of_axes:
             offered = [len(CHOICES)] * problem.levels
@@ -66,6 +66,11 @@ class Case:
                 for of in offered
             ]
         )
+
+    def sharded(self, shard: str, micro_batches: int = 1) -> Workload:
+        update = {"micro_batches": micro_batches, "shard": shard}
+        training = self.problem.training.model_copy(update=update)
+        return self.instance.trained(training).workload
 
     def operations(self, *, unequal: bool = True) -> list[Collective]:
         cost = CommunicationCost.of_problem(self.problem, unequal=unequal)
@@ -158,3 +163,13 @@ def test_until_h1_gathers_a_tensor_it_is_split_as_it_was_written(seed: int) -> N
                 has = [share.all_of(name, share.parts)[share.side] for name in names]
                 exact = case.count * own.quarters[is_split] * np.array(has, int)
                 assert (abs(moved * share.whole - exact) <= share.whole).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_halves_of_a_reduction_are_charged_as_much_as_all_of_it(seed: int) -> None:
+    """Shares of either are rounded, of both together once."""
+    case = Case(seed)
+    cost = replace(GroupBytes.of_groups(case.problem), parts=case.shares[0].parts)
+    nodes = np.arange(len(case.workload.nodes))
+    whole, halves = (cost.node(case.sharded(own), nodes, [case.rows]) for own in ("none", "state"))
+    assert all((own == both).all() for own, both in zip(halves, whole, strict=True))
