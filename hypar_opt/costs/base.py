@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -35,11 +34,6 @@ if TYPE_CHECKING:
     from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
-_STATES = 8
-"""Random states of each node, besides those that make one choice at all levels."""
-
-PAGE = "see docs/adding-a-cost.md"
-
 _WIDE = 2**40
 """Amounts from which on they are Python's integers, so that an author's factors overflow none."""
 
@@ -48,6 +42,10 @@ _WITH_OUTPUT = " or ".join(
     ", ".join(name for name, row in READINGS.items() if row.input_error is not None).rsplit(", ", 1)
 )
 """The readings with a charge for an input that all parts read whole."""
+
+
+_STATES = 8
+"""Random states of each node, besides those that make one choice at all levels."""
 
 
 class Symmetries(NamedTuple):
@@ -143,7 +141,7 @@ class CostModel(ABC):
 
     @cached_property
     def _sample(self) -> tuple[Sequence[Hashable], bool]:
-        return derived(self, self.workload, self.problem.levels)
+        return derived_levels(self, self.workload, self.problem.levels)
 
     # What follows
 
@@ -257,12 +255,12 @@ class CostModel(ABC):
 
     @property
     def physical(self) -> Any:
-        """The cost itself if it is an `ArrayCost`, of an array's exchanges; else None."""
+        """The cost itself if it is an `ArrayCost`, such as of time or energy; else None."""
         return None
 
     @property
     def time(self) -> Any:
-        """The `TimeCost` that the cost is, or that it is in proportion to; else None."""
+        """The cost itself if it is a `TimeCost`, in whichever unit; else None."""
         return None
 
     @property
@@ -280,6 +278,55 @@ class CostModel(ABC):
         rows : (levels, nodes)
         """
         return self
+
+
+def derived_levels(cost: CostModel, workload: Workload, levels: int) -> tuple[list[Hashable], bool]:
+    """Return a key of each level, and whether a cost is in proportion to what moves.
+
+    Levels have one key if what a few states move is charged alike at them. The least and the most
+    that a node moves are among these.
+    """
+    operations = sampled(cost, workload, levels)
+    charged = [[_charged(cost, own, level) for own in operations] for level in range(levels)]
+    keys: list[Hashable] = [charged.index(own) for own in charged]
+    each: dict[Hashable, tuple[int, int]] = {}
+    proportional = True
+    for own, charges in zip(operations, charged[0] if charged else (), strict=True):
+        quarters = own.quarters.reshape(-1).tolist()
+        for moved, charge in zip(quarters, charges, strict=True):
+            if moved:
+                key = own.phase, own.kind, own.tensor
+                first, its_charge = each.setdefault(key, (moved, charge))
+                proportional &= charge * first == its_charge * moved
+    return keys, proportional and len({*keys}) == 1
+
+
+def sampled(cost: CostModel, workload: Workload, levels: int) -> list[Collective]:
+    """Return what nodes and boundaries of each kind move in a few states."""
+    if not levels:
+        return []
+    forbidden, rng = workload.forbidden, np.random.default_rng(0)
+    drawn = rng.random((levels, *forbidden.shape, _STATES)) * ~forbidden[..., None]
+    alike = np.where(forbidden, forbidden.argmin(axis=1)[:, None], np.arange(forbidden.shape[1]))
+    each_level = np.broadcast_to(alike, (levels, *alike.shape))
+    states = np.concatenate([drawn.argmax(axis=2), each_level], axis=2)
+    rules = cost.rules(workload, levels)
+    nodes, boundaries = kinds_of_nodes(workload).first, kinds_of_boundaries(workload).first
+    ends = ([states[:, end]] for end in workload.ends[boundaries].T)
+    of_nodes = [*rules.node(nodes[:, None], [states[:, nodes]])]
+    of_edges = [*rules.boundary(boundaries[:, None], *ends)] if len(boundaries) else []
+    return [
+        own._replace(quarters=np.broadcast_to(own.quarters, (len(things), states.shape[2])))
+        for things, operations in ((nodes, of_nodes), (boundaries, of_edges))
+        for own in operations
+    ]
+
+
+def _charged(cost: CostModel, operation: Collective, level: int) -> list[int]:
+    """Return what an operation is charged at a level, in each of its states."""
+    charges = cost.charged(operation._replace(level=level))
+    every: list[int] = np.broadcast_to(charges, operation.quarters.shape).ravel().tolist()
+    return every
 
 
 def check_additive(cost: CostModel) -> None:
@@ -338,91 +385,3 @@ def check_reading(problem: Problem, workload: Workload) -> None:
             f"layer {layer.name!r} ({layer.kind}) has a choice that reads its input whole,"
             f" which {needed}"
         )
-
-
-def derived(cost: CostModel, workload: Workload, levels: int) -> tuple[list[Hashable], bool]:
-    """Return a key of each level, and whether a cost is in proportion to what moves.
-
-    Levels have one key if what a few states move is charged alike at them. The least and the most
-    that a node moves are among these.
-    """
-    operations = sampled(cost, workload, levels)
-    charged = [[_charged(cost, own, level) for own in operations] for level in range(levels)]
-    keys: list[Hashable] = [charged.index(own) for own in charged]
-    each: dict[Hashable, tuple[int, int]] = {}
-    proportional = True
-    for own, charges in zip(operations, charged[0] if charged else (), strict=True):
-        quarters = own.quarters.reshape(-1).tolist()
-        for moved, charge in zip(quarters, charges, strict=True):
-            if moved:
-                key = own.phase, own.kind, own.tensor
-                first, its_charge = each.setdefault(key, (moved, charge))
-                proportional &= charge * first == its_charge * moved
-    return keys, proportional and len({*keys}) == 1
-
-
-def check_contract(cost: CostModel, name: str, workload: Workload, levels: int) -> None:
-    """Check that a cost charges operations in integers, and levels of one key alike.
-
-    Raises
-    ------
-    HyparError
-        Naming the method, and what it should return.
-    """
-    for own in sampled(cost, workload, levels):
-        try:
-            charge = np.asarray(cost.charge(own))
-        except HyparError as error:
-            raise HyparError(f"cost {name!r}: charge: {error}; {PAGE}") from None
-        ends, shape = charge.shape[::-1], own.quarters.shape
-        if any(
-            size not in (1, count) for size, count in zip_longest(ends, shape[::-1], fillvalue=1)
-        ):
-            raise HyparError(
-                f"cost {name!r}: charge should return an integer for each of {shape} amounts, got"
-                f" {charge.shape}; {PAGE}"
-            )
-        entries = charge.ravel().tolist()
-        wrong = [entry for entry in entries if not isinstance(entry, int) or entry < 0]
-        if wrong:
-            raise HyparError(
-                f"cost {name!r}: charge should return integers that are not negative, got"
-                f" {wrong[0]!r}; {PAGE}"
-            )
-    first: dict[Hashable, int] = {}
-    keys, _ = derived(cost, workload, levels)
-    for level in range(levels):
-        alike = first.setdefault(cost.level_key(level), level)
-        if keys[level] != keys[alike]:
-            raise HyparError(
-                f"cost {name!r}: level_key should tell H{alike + 1} and H{level + 1} apart, as"
-                f" charge does; {PAGE}"
-            )
-
-
-def sampled(cost: CostModel, workload: Workload, levels: int) -> list[Collective]:
-    """Return what nodes and boundaries of each kind move in a few states."""
-    if not levels:
-        return []
-    forbidden, rng = workload.forbidden, np.random.default_rng(0)
-    drawn = rng.random((levels, *forbidden.shape, _STATES)) * ~forbidden[..., None]
-    alike = np.where(forbidden, forbidden.argmin(axis=1)[:, None], np.arange(forbidden.shape[1]))
-    each_level = np.broadcast_to(alike, (levels, *alike.shape))
-    states = np.concatenate([drawn.argmax(axis=2), each_level], axis=2)
-    rules = cost.rules(workload, levels)
-    nodes, boundaries = kinds_of_nodes(workload).first, kinds_of_boundaries(workload).first
-    ends = ([states[:, end]] for end in workload.ends[boundaries].T)
-    of_nodes = [*rules.node(nodes[:, None], [states[:, nodes]])]
-    of_edges = [*rules.boundary(boundaries[:, None], *ends)] if len(boundaries) else []
-    return [
-        own._replace(quarters=np.broadcast_to(own.quarters, (len(things), states.shape[2])))
-        for things, operations in ((nodes, of_nodes), (boundaries, of_edges))
-        for own in operations
-    ]
-
-
-def _charged(cost: CostModel, operation: Collective, level: int) -> list[int]:
-    """Return what an operation is charged at a level, in each of its states."""
-    charges = cost.charged(operation._replace(level=level))
-    every: list[int] = np.broadcast_to(charges, operation.quarters.shape).ravel().tolist()
-    return every

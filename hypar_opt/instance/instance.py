@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs import COSTS
 from hypar_opt.costs.alignments import bounding
-from hypar_opt.costs.base import check_contract
+from hypar_opt.costs.contract import cost_of
 from hypar_opt.costs.row_names import RowNames
 from hypar_opt.costs.state_classes import KnownCharges, classed
 from hypar_opt.costs.state_tables import states_of
@@ -37,30 +36,6 @@ if TYPE_CHECKING:
     from hypar_opt.workload.contiguous import Orders
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
-
-
-def cost_of(problem: Problem, workload: Workload) -> CostModel:
-    """Return the cost model of a problem.
-
-    Raises
-    ------
-    HyparError
-        If there is no such cost or reading, or it cannot charge the problem.
-    """
-    # Imported late: most problems have no groups.
-    if problem.cost == "bytes" and problem.is_shared_out:
-        from hypar_opt.costs.groups import GroupBytes
-
-        return GroupBytes.of_groups(problem)
-    if problem.cost == "time" and problem.groups:
-        from hypar_opt.costs.groups import GroupTime
-
-        return GroupTime.of_groups(problem, workload)
-    # Looked up by name: a plug-in's cost is used as the built-in ones are.
-    cost = COSTS[problem.cost].from_problem(problem, workload)
-    if problem.cost not in COSTS.built_in_names():
-        check_contract(cost, problem.cost, workload, problem.levels)
-    return cost
 
 
 @dataclass(frozen=True)

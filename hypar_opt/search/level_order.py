@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from hypar_opt.costs.contract import cost_of
 from hypar_opt.costs.shared_nodes import rows_with_shared
 from hypar_opt.costs.state_tables import canonical_states, expanded, factored, in_mixed_radix
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError
-from hypar_opt.instance.instance import cost_of
 from hypar_opt.instance.pins import Pin
 
 if TYPE_CHECKING:

@@ -1,0 +1,84 @@
+"""The cost model of a problem, which keeps to the contract if it is another package's."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.costs import COSTS
+from hypar_opt.costs.base import derived_levels, sampled
+from hypar_opt.errors import HyparError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from hypar_opt.costs.base import CostModel
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.workload.tensors import Workload
+
+PAGE = "see docs/adding-a-cost.md"
+
+
+def cost_of(problem: Problem, workload: Workload) -> CostModel:
+    """Return the cost model of a problem.
+
+    Raises
+    ------
+    HyparError
+        If there is no such cost or reading, or it cannot charge the problem.
+    """
+    # Imported late: most problems have no groups.
+    if problem.cost == "bytes" and problem.is_shared_out:
+        from hypar_opt.costs.groups import GroupBytes
+
+        return GroupBytes.of_groups(problem)
+    if problem.cost == "time" and problem.groups:
+        from hypar_opt.costs.groups import GroupTime
+
+        return GroupTime.of_groups(problem, workload)
+    # Looked up by name: a plug-in's cost is used as the built-in ones are.
+    cost = COSTS[problem.cost].from_problem(problem, workload)
+    if problem.cost not in COSTS.built_in_names():
+        check_contract(cost, problem.cost, workload, problem.levels)
+    return cost
+
+
+def check_contract(cost: CostModel, name: str, workload: Workload, levels: int) -> None:
+    """Check that a cost charges operations in integers, and levels of one key alike.
+
+    Raises
+    ------
+    HyparError
+        Naming the method, and what it should return.
+    """
+    for own in sampled(cost, workload, levels):
+        try:
+            charge = np.asarray(cost.charge(own))
+        except HyparError as error:
+            raise HyparError(f"cost {name!r}: charge: {error}; {PAGE}") from None
+        ends, shape = charge.shape[::-1], own.quarters.shape
+        if any(
+            size not in (1, count) for size, count in zip_longest(ends, shape[::-1], fillvalue=1)
+        ):
+            raise HyparError(
+                f"cost {name!r}: charge should return an integer for each of {shape} amounts, got"
+                f" {charge.shape}; {PAGE}"
+            )
+        entries = charge.ravel().tolist()
+        wrong = [entry for entry in entries if not isinstance(entry, int) or entry < 0]
+        if wrong:
+            raise HyparError(
+                f"cost {name!r}: charge should return integers that are not negative, got"
+                f" {wrong[0]!r}; {PAGE}"
+            )
+    first: dict[Hashable, int] = {}
+    keys, _ = derived_levels(cost, workload, levels)
+    for level in range(levels):
+        alike = first.setdefault(cost.level_key(level), level)
+        if keys[level] != keys[alike]:
+            raise HyparError(
+                f"cost {name!r}: level_key should tell H{alike + 1} and H{level + 1} apart, as"
+                f" charge does; {PAGE}"
+            )
