@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _RULES = "step/rules"
+_SHARES = "step/shares"
 _BYTES = "costs/communication"
 _TIME = "costs/time"
 _ENERGY = "costs/energy"
@@ -123,8 +124,29 @@ COSTS = (
         ("costs/test_whole_indices",),
     ),
     Mutant(
+        "a part gathers as much as it has",
+        _SHARES,
+        "gathered = others * has if backward or longest else whole - has",
+        "gathered = others * has",
+        ("step/test_shares",),
+    ),
+    Mutant(
+        "a part receives as much of partial sums backward as forward",
+        _SHARES,
+        "return count * whole - own, (count - 1) * whole",
+        "return own, whole",
+        ("step/test_shares",),
+    ),
+    Mutant(
+        "what H1 gathers is split before as it is after",
+        _RULES,
+        "split[StepKind.ALL_TO_ALL] = np.where(after == 0, before, after)",
+        "split[StepKind.ALL_TO_ALL] = after",
+        ("step/test_shares",),
+    ),
+    Mutant(
         "a part never has less than its share of an axis",
-        "step/shares",
+        _SHARES,
         "np.where(at_h1 > 0, exact - less, amounts)",
         "np.where(at_h1 > 0, exact, amounts)",
         ("costs/test_whole_indices",),
