@@ -1,0 +1,276 @@
+"""The choices that a plan's constraints allow, and their loads on an accelerator's memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from fractions import Fraction
+from math import gcd
+from typing import TYPE_CHECKING
+
+from hypar_opt.errors import CheckFailedError
+from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.proofs.check.images import is_contiguous
+from hypar_opt.proofs.check.nodes import PlanGraph, PlanNode, Split, State
+from hypar_opt.workload.parallelism import SIDES
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
+
+OPTIMIZER_ELEMENTS = {"sgd": 0, "momentum": 1, "adam": 2}
+
+
+class Restrictions:
+    """The constraints of one plan, layer by layer.
+
+    Raises
+    ------
+    CheckFailedError
+        At a pin that is malformed, or names no layer, level or choice of the plan.
+    """
+
+    def __init__(self, plan: Plan, graph: PlanGraph) -> None:
+        self._plan, self._hierarchy = plan, plan.hierarchy
+        if plan.constraints.even and plan.share is not None:
+            # Parts by shares are whole numbers of as many equal ones as their common measure has.
+            measure = sum(plan.part_shares) // gcd(*plan.part_shares)
+            self._hierarchy = Hierarchy((measure, *plan.hierarchy.sizes[1:]))
+        self._nodes: Sequence[PlanNode] = graph.nodes
+        self._shared = graph.shared
+        # A limit on what a device holds in a step is none on sums over layers.
+        within_device = plan.problem.device_memory is not None
+        self._memory = None if within_device else plan.constraints.memory
+        if self._memory is not None:
+            # Parts are equal: what fits the least memory of a group fits all.
+            had = (int(group.dram_capacity) for group in plan.groups)
+            self._memory = min(self._memory, *had, self._memory)
+        self.of_images = [n for n, word in enumerate(plan.choices) if word in ("rows", "columns")]
+        self._pins = self._read_pins()
+        self._least: dict[tuple[int, tuple[tuple[int, int], ...]], int | None] = {}
+        self._wholes: dict[object, int] = {}
+
+    @property
+    def any(self) -> bool:
+        """Whether any choice may be infeasible."""
+        constraints = self._plan.constraints
+        fewer = any(None in node.splits for node in self._nodes)
+        limited = constraints.even or constraints.runnable or self._memory is not None
+        last = any(split.last_resort for node in self._nodes for split in node.own.values())
+        sided = not {*self._plan.choices}.isdisjoint(SIDES)
+        return bool(constraints.fix or self.of_images) or limited or fewer or last or sided
+
+    @property
+    def capacity(self) -> int | None:
+        """Bytes of the memory of all accelerators together, as loads are."""
+        return None if self._memory is None else self._memory * self._plan.accelerators
+
+    def allows(self, position: int, state: State) -> bool:
+        """Return whether a node may make the last choice of a state, given those above."""
+        *above, choice = state
+        if choice not in self._nodes[position].own:
+            return False
+        if above and self._plan.choices[choice] in SIDES:
+            return False  # groups are parts of H1
+        if self._pins.get((len(above), position), choice) != choice:
+            return False
+        splits = self._nodes[position].own.items()
+        for whole in (n for n, split in splits if split.last_resort):
+            if choice == whole:
+                return self._parts(state, choice) <= self._least_whole(position, whole)
+            if self._sums_channels(position, choice) and self._least_whole(position, whole) > 1:
+                return False
+        # Shared weights take what their users leave them.
+        is_weights = position < self._shared and self._nodes[position].stored > 0
+        return is_weights or self._divides(position, state, choice)
+
+    def goes_on(self, states: Sequence[State], position: int, choice: int) -> bool:
+        """Return whether a node's parts of images stay contiguous, if it goes on with a choice.
+
+        Parameters
+        ----------
+        states
+            The choices of all nodes at the levels above.
+        """
+        if choice not in self.of_images:
+            return True
+        used = {level for level, made in enumerate(zip(*states, strict=True)) if choice in made}
+        return all(states[position][level] == choice for level in used)
+
+    def splits(self, position: int, state: State) -> bool:
+        """Return whether a shared tensor may be in the parts of a state of all levels."""
+        node = self._nodes[position]
+        if position >= self._shared or node.stored:
+            return True
+        return all(
+            choice in node.own and self._divides(position, state, choice) for choice in set(state)
+        )
+
+    def _sums_channels(self, position: int, choice: int) -> bool:
+        """Return whether a choice leaves sums over channels, which replicas would repeat."""
+        node = self._nodes[position]
+        return any(node.statistics) and node.own[choice].shares_statistics
+
+    def _least_whole(self, position: int, whole: int) -> int:
+        """Return the parts in which a layer is whole if it is split as far as it may be.
+
+        Where it has to be whole it is not split by channels that statistics are summed over.
+        """
+        pins = tuple(self._pins.get((n, position)) for n in range(self._plan.levels))
+        splits = self._nodes[position].own
+        key = self._nodes[position].splits, self._nodes[position].statistics, pins
+        if key not in self._wholes:
+            least = self._whole_among(splits, pins, whole)
+            if least > 1:
+                others = {n: s for n, s in splits.items() if not self._sums_channels(position, n)}
+                least = self._whole_among(others, pins, whole)
+            self._wholes[key] = least
+        return self._wholes[key]
+
+    def _whole_among(
+        self, splits: Mapping[int, Split], pins: Sequence[int | None], whole: int
+    ) -> int:
+        """Return the fewest parts in which a layer is whole that makes some choices only."""
+        # The choice at H1, and how many parts each has made, level by level.
+        made = {(-1, (1,) * len(self._plan.choices))}
+        for level, (size, pin) in enumerate(zip(self._hierarchy.sizes, pins, strict=True)):
+            made = {
+                (first if level else n, (*parts[:n], parts[n] * size, *parts[n + 1 :]))
+                for first, parts in made
+                for n, split in splits.items()
+                if pin in (None, n)
+                and not (level and self._plan.choices[n] in SIDES)
+                and self._fits(split, parts[n] * size, at_h1=n == (first if level else n))
+            }
+        return min((parts[whole] for _, parts in made), default=1)
+
+    def _divides(self, position: int, state: State, choice: int) -> bool:
+        """Return whether a choice leaves parts as the plan's constraints have them."""
+        split = self._nodes[position].own[choice]
+        return self._fits(split, self._parts(state, choice), at_h1=choice == state[0])
+
+    def _fits(self, split: Split, parts: int, *, at_h1: bool) -> bool:
+        """Return whether parts of an axis are as they have to be; H1's may have shares."""
+        size = split.size
+        if split.most and (size % parts or parts > split.most):
+            return False
+        if self._plan.constraints.even:  # none of equal parts, or of their multiples, is empty
+            return size % parts == 0
+        if not self._plan.constraints.runnable or not size:
+            return True
+        if self._plan.share is None or not at_h1:
+            return size >= parts
+        whole, shares = sum(self._plan.part_shares), self._plan.part_shares
+        ends = [round(Fraction(size * end, whole)) for end in itertools.accumulate((0, *shares))]
+        least = min(end - begin for begin, end in itertools.pairwise(ends))
+        return least * len(shares) >= parts
+
+    def _parts(self, state: State, choice: int) -> int:
+        """Return into how many parts a choice has split its axis in a state."""
+        return self._hierarchy.parts(level for level, made in enumerate(state) if made == choice)
+
+    def load(self, position: int, state: State) -> int:
+        """Return a node's load in a state of all levels, in bytes of all accelerators together.
+
+        Each of these has its part of the weights, of the input and of the output before pooling; in
+        training as much of gradients and errors, and the optimizer's state. Nothing where memory
+        is not limited.
+        """
+        if self._memory is None:
+            return 0
+        node, element_bytes = self._nodes[position], self._plan.element_bytes
+        weights, *copies = node.copies(state, self._hierarchy)
+        stored = node.stored * weights
+        sizes = (*node.inputs, node.outputs)
+        maps = sum(size * count for size, count in zip(sizes, copies, strict=True))
+        if self._plan.inference:
+            return element_bytes * (stored + maps)
+        optimizer = self._plan.constraints.optimizer
+        if isinstance(optimizer, str):
+            optimizer = OPTIMIZER_ELEMENTS[optimizer] * element_bytes
+        return (2 * element_bytes + optimizer) * stored + 2 * element_bytes * maps
+
+    def least(self, position: int, state: State) -> int | None:
+        """Return a node's least load over all completions of a state; None without one."""
+        if len(state) == self._plan.levels:
+            return self.load(position, state)
+        # Neither pins nor parts nor loads depend on which levels of as many parts make a choice.
+        key = position, tuple(sorted(zip(state, self._hierarchy.sizes, strict=False)))
+        if key not in self._least:
+            below = [(*state, choice) for choice in range(len(self._plan.choices))]
+            loads = [self.least(position, more) for more in below if self.allows(position, more)]
+            self._least[key] = min((load for load in loads if load is not None), default=None)
+        return self._least[key]
+
+    def load_if_allowed(self, position: int, state: State) -> int | None:
+        """Return a node's load in a state of all levels; None where it may not be in it."""
+        prefixes = (state[: level + 1] for level in range(len(state)))
+        if not all(self.allows(position, prefix) for prefix in prefixes):
+            return None
+        return self.load(position, state) if self.splits(position, state) else None
+
+    def check(self, states: Sequence[State]) -> None:
+        """Refuse states of all nodes that violate the constraints.
+
+        Raises
+        ------
+        CheckFailedError
+            Naming the layer, the level and the choice, or the memory.
+        """
+        if not self.any:
+            return
+        total = 0
+        for position, (node, state) in enumerate(zip(self._nodes, states, strict=True)):
+            # What is shared takes what its layers leave it.
+            checked = range(len(state)) if position >= self._shared else ()
+            for level in checked:
+                if not self.allows(position, state[: level + 1]):
+                    choice = self._plan.words[position - self._shared][state[level]]
+                    problem = f"{node.name} may not take {choice} at H{level + 1}"
+                    raise CheckFailedError(f"constraints: {problem}")
+            if not self.splits(position, state):
+                parts = "unequal" if self._plan.constraints.even else "empty"
+                raise CheckFailedError(f"constraints: {node.name} is split into {parts} parts")
+            total += self.load(position, state)
+        for column in self.of_images:
+            if not is_contiguous(states, column):
+                word = self._plan.choices[column]
+                raise CheckFailedError(f"constraints: {word} are split into parts with gaps")
+        if self.capacity is not None and total > self.capacity:
+            # Rounded up to whole bytes.
+            needed = -(-total // self._plan.accelerators)
+            raise CheckFailedError(
+                f"constraints: the plan takes {needed:,} bytes of {self._memory:,}"
+            )
+
+    def _read_pins(self) -> dict[tuple[int, int], int]:
+        """Return the pinned choice of each level and layer that has one."""
+        pins: dict[tuple[int, int], int] = {}
+        for text in self._plan.constraints.fix:
+            # A second parser of pins, on purpose: it shares no code with the search's.
+            where, _, choice = text.rpartition("=")
+            pattern, at, name = where.rpartition("@") if "@" in where else (where, "", "")
+            number = name[1:] if name[:1] in ("H", "h") else name
+            named = {n: node.name for n, node in enumerate(self._nodes) if n >= self._shared}
+            positions = [n for n, name in named.items() if fnmatchcase(name, pattern)]
+            if not positions:  # a block's name stands for its layers
+                positions = [n for n, name in named.items() if fnmatchcase(name, pattern + ".*")]
+            levels = [int(number) - 1] if number.isdecimal() else [*range(self._plan.levels)]
+            columns = {n: self._pinned_column(n, choice) for n in positions}
+            in_range = all(0 <= level < self._plan.levels for level in levels)
+            known = positions and None not in columns.values()
+            if not known or not in_range or bool(at) != number.isdecimal():
+                raise CheckFailedError(f"constraints, fix: {text!r} pins no layer of the plan")
+            for level, position in itertools.product(levels, positions):
+                column = columns[position]
+                if column is None or pins.setdefault((level, position), column) != column:
+                    raise CheckFailedError(f"constraints, fix: {text!r} conflicts with another")
+        return pins
+
+    def _pinned_column(self, position: int, choice: str) -> int | None:
+        """Return the column of a word: of the layer's own, else of the problem's choices."""
+        for words in (self._plan.words[position - self._shared], self._plan.choices):
+            own = {words[column]: column for column in self._nodes[position].own}
+            if choice in own:
+                return own[choice]
+        return None
