@@ -15,13 +15,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import cache, partial
 from itertools import groupby, pairwise
+from math import prod
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import CheckFailedError
-from hypar_opt.proofs.check.operations import Kernel, StepRules, Update
+from hypar_opt.proofs.check.operations import Kernel, StepRules, Update, padded
 from hypar_opt.proofs.check.training import Pass
 from hypar_opt.workload.operators.axes import PARTIAL, WHOLE
 from hypar_opt.workload.parallelism import SIDES
@@ -31,7 +32,15 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.plan import Plan
     from hypar_opt.proofs.check.nodes import PlanNode, State
-    from hypar_opt.proofs.check.operations import Collective, PaddedAxes, Share, Times
+    from numpy.typing import NDArray
+
+    from hypar_opt.proofs.check.operations import (
+        Collective,
+        PaddedAxes,
+        PairOfLayouts,
+        Share,
+        Times,
+    )
 
 # Its own table, as the rest of this derivation shares none with the search.
 PREFIXES = {"femto": 10**15, "pico": 10**12, "nano": 10**9, "micro": 10**6, "milli": 10**3, "": 1}
@@ -86,8 +95,9 @@ class Fold(ABC):
         self._node_charge = cache(
             lambda n, state: self._charge(self.rules.node(n, state)) + self._local(n, state)
         )
-        self._pair_charges: dict[object, int] = {}
-        self._numbers = cache(self._number_pairs)
+        self._edge_charge = cache(self._charge_edge)
+        self._operations: dict[object, tuple[Collective, ...]] = {}
+        self._numbers, self._padded_charge = cache(self._number_pairs), cache(self._charge_padded)
 
     @abstractmethod
     def _charge(self, ops: Iterable[Collective]) -> int:
@@ -107,15 +117,22 @@ class Fold(ABC):
         return self
 
     def edge(self, edge: int, sources: Sequence[State], targets: Sequence[State]) -> Integers:
-        edge = self._like_edge[edge]
+        return self._edge_charge(self._like_edge[edge], tuple(sources), tuple(targets))
+
+    def _charge_edge(
+        self, edge: int, sources: tuple[State, ...], targets: tuple[State, ...]
+    ) -> Integers:
         charged: Integers = np.zeros((len(sources), len(targets)), object)
-        for written, rows in self._by_padding(edge, 0, sources).items():
-            for read, columns in self._by_padding(edge, 1, targets).items():
-                pairs = [sources[n] for n in rows], [targets[n] for n in columns]
-                charges = self._charge_pairs(edge, *pairs, (written, read))
-                if charges.shape == charged.shape:
-                    return charges
-                charged[np.ix_(rows, columns)] = charges
+        which, ops_of = self._alike(edge, sources, targets)
+        by_padding = [
+            self._by_padding(edge, end, states) for end, states in enumerate((sources, targets))
+        ]
+        for written, rows in by_padding[0].items():
+            for read, columns in by_padding[1].items():
+                charges = [self._padded_charge(ops, (written, read)) for ops in ops_of]
+                dtype = exact_dtype(len(which) * max(charges, default=0))
+                of_pairs = np.array(charges, dtype)[which[:, np.array(rows)[:, None], columns]]
+                charged[np.ix_(rows, columns)] = of_pairs.sum(axis=0)
         return charged
 
     def _by_padding(
@@ -127,45 +144,75 @@ class Fold(ABC):
             numbers.setdefault(self.rules.padding(edge, end, state), []).append(number)
         return numbers
 
-    def _charge_pairs(
-        self,
-        edge: int,
-        sources: Sequence[State],
-        targets: Sequence[State],
-        uneven: tuple[PaddedAxes, PaddedAxes],
-    ) -> Integers:
-        """Return what pairs of states are charged that divide the same axes unevenly.
-
-        Pairs that reshard alike at each level have the same operations: one of them is charged.
-        """
-        levels = len(sources[0])
-        written, read = (
-            np.array(states, np.intp).reshape(len(states), levels).T for states in (sources, targets)
+    def _charge_padded(
+        self, ops: Sequence[Collective], ends: tuple[PaddedAxes, PaddedAxes]
+    ) -> int:
+        """Return the charge of a boundary's operations between ends that divide axes unevenly."""
+        return self._charge(
+            op._replace(amount=max(padded(op.amount, axes) for axes in ends[: 1 + (op.joins is None)]))
+            if any(ends)
+            else op
+            for op in ops
         )
-        numbers = self._numbers(edge)
-        base = 1 + max(int(own.max()) for own in numbers)
-        alike: Integers = np.zeros((len(sources), len(targets)), exact_dtype(base**levels))
-        for level in range(levels):
-            kinds = numbers[min(level, 1)].astype(alike.dtype)
-            alike = alike * base + kinds[written[level][:, None], read[level]]
-        distinct, first, which = np.unique(alike, return_index=True, return_inverse=True)
-        charges = []
-        for number, pair in zip(distinct.tolist(), first.tolist(), strict=True):
-            key = edge, levels, number, uneven
-            if key not in self._pair_charges:
-                source, target = divmod(pair, len(targets))
-                ops = self.rules.boundary(edge, sources[source], targets[target])
-                self._pair_charges[key] = self._charge(ops)
-            charges.append(self._pair_charges[key])
-        charged: Integers = np.array(charges, exact_dtype(max(charges)))
-        return charged[which.reshape(alike.shape)]
 
-    def _number_pairs(self, edge: int) -> tuple[Integers, Integers]:
-        """Return numbers of pairs of choices at H1, and below it, by what is resharded."""
-        below = np.array(self.rules.kinds_of_pairs(edge))
-        # Parts of H1 have shares by a tensor's layout there, whether or not it is resharded.
-        at_h1 = np.arange(below.size).reshape(below.shape) if self.plan.groups else below
-        return at_h1, below
+    def _alike(
+        self, edge: int, sources: Sequence[State], targets: Sequence[State]
+    ) -> tuple[NDArray[np.intp], list[tuple[Collective, ...]]]:
+        """Return, for each level, numbers of pairs that move the same there, and their operations.
+
+        A level's depend on how a tensor is stored and read there, and on copies at other levels;
+        where levels are joined, also on their parts above and below, and on all that changes. So
+        the rules of one pair give the operations of all pairs like it.
+
+        Returns
+        -------
+        which : (levels, sources, targets)
+            Of one level if all are charged together.
+        """
+        rules, sizes = self.rules, self.hierarchy.sizes[: len(sources[0])]
+        shape = len(sizes), len(sources), len(targets)
+        at_h1, below, pairs = self._numbers(edge)
+        written, read = (
+            np.array(states, np.intp).reshape(len(states), len(sizes)).T
+            for states in (sources, targets)
+        )
+        made = below[written[:, :, None], read[:, None]]
+        apart, most = rules.moves_apart(edge), 1 + self.hierarchy.accelerators
+        digits = [(kinds[None], len(pairs)) for kinds in made]
+        if apart:
+            levels, parts = (np.array(own)[:, None, None] for own in (range(len(sizes)), sizes))
+            repeats, gathers, changes = (
+                np.where(np.array(marks)[made], parts, 1)
+                for marks in zip(*(pair.marks for pair in pairs), strict=True)
+            )
+            digits = [(levels, len(sizes)), (made, len(pairs)), (repeats.prod(axis=0), most)]
+            digits += [(gathers.cumprod(axis=0) // gathers, most)]
+            if self.plan.groups and sizes:
+                digits += [(at_h1[written[0][:, None], read[0]], at_h1.size)]
+            if rules.joins_levels:
+                digits += [(changes.cumprod(axis=0), most), (changes.prod(axis=0), most)]
+                digits += [(np.bitwise_or.reduce(1 << made, axis=0), 2 ** len(pairs))]
+        dtype = exact_dtype(prod(radix for _, radix in digits))
+        number: Integers = np.zeros((1, 1, 1), dtype)
+        for digit, radix in digits:
+            number = number * radix + digit.astype(dtype)
+        number = np.broadcast_to(number, (len(number), *shape[1:]))
+        distinct, first, which = np.unique(number, return_index=True, return_inverse=True)
+        found = []
+        for kind, place in zip(distinct.tolist(), first.tolist(), strict=True):
+            key = edge, len(sizes), kind
+            if key not in self._operations:
+                level, source, target = np.unravel_index(place, number.shape)
+                ops = rules.boundary(edge, sources[source], targets[target])
+                self._operations[key] = tuple(op for op in ops if not apart or op.level == level)
+            found.append(self._operations[key])
+        return which.reshape(number.shape), found
+
+    def _number_pairs(self, edge: int) -> tuple[Integers, Integers, list[PairOfLayouts]]:
+        """Return numbers of pairs of choices, all unlike, and by what moves; and the latter."""
+        numbers, pairs = self.rules.kinds_of_pairs(edge)
+        below = np.array(numbers)
+        return np.arange(below.size).reshape(below.shape), below, pairs
 
 
 class Bytes(Fold):

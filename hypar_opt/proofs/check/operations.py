@@ -84,6 +84,26 @@ class Collective(NamedTuple):
     between: tuple[str, str, int] | None = None
 
 
+class PairOfLayouts(NamedTuple):
+    """How a tensor is stored at a level, and how it is read."""
+
+    had: str
+    wanted: str
+
+    @property
+    def marks(self) -> tuple[bool, bool, bool]:
+        """Whether each part has a copy throughout; once it is gathered; and it `changes_axis`."""
+        repeats = self.had == self.wanted and self.had in (WHOLE, PARTIAL)
+        return repeats, self.wanted == WHOLE != self.had, self.changes_axis
+
+    @property
+    def changes_axis(self) -> bool:
+        """Whether it is split by another axis: channels in another order are still channels."""
+        channels, unsplit = {BY_CHANNEL, BY_SHUFFLED_CHANNEL}, {WHOLE, PARTIAL, "none"}
+        pair = {*self}
+        return len(pair) == 2 and pair.isdisjoint(unsplit) and not pair <= channels
+
+
 class Kernel(NamedTuple):
     """A pass of a layer, as often as a step runs it.
 
@@ -269,9 +289,14 @@ class StepRules:
         return kind, *self._layouts[n], *self._times_between(edge), sums
 
     @property
+    def joins_levels(self) -> bool:
+        """Whether a tensor changes axes at all levels at once."""
+        return self._reading.joined
+
+    @property
     def has_thresholds(self) -> bool:
         """Whether a choice's charge at a level depends only on that choice's own count above."""
-        return not self._reading.joined and not any(
+        return not self.joins_levels and not any(
             any(WHOLE in split.inputs for split in splits)
             or all(split.keeps_weights for split in splits)
             or all(split.output == PARTIAL for split in splits)
@@ -466,44 +491,53 @@ class StepRules:
     # -- A boundary --------------------------------------------------------------------------
 
     def boundary(self, n: int, source: State, target: State) -> Iterator[Collective]:
-        """Yield what moves of a tensor on its way from one node's layouts to another's."""
+        """Yield what moves of a tensor on its way from one node's layouts to another's.
+
+        As of equal parts: see `padding`.
+        """
         edge, (by_writer, by_reader, *_) = self.graph.edges[n], self._layouts[n]
         written, read = [by_writer[c] for c in source], [by_reader[c] for c in target]
-        ends = self.padding(n, 0, source), self.padding(n, 1, target)
         if edge.source in self._passing:
-            yield from self._sums_between(edge.source, written, read, ends[0])
+            yield from self._sums_between(edge.source, written, read)
         rule = self._resharded if self._reading.runs else self._converted
         for step, times in self._times_between(edge):
             for op in rule(step, edge, written, read):
-                # The slowest sends the longest part of what is written, or receives that of what
-                # is read.
-                amount = max(padded(times * op.amount, axes) for axes in ends)
                 between = op.between and (*op.between[:2], times * op.between[2])
                 often = Times(exchanges=times * op.times.exchanges)
-                yield op._replace(amount=amount, times=often, between=between)
+                yield op._replace(amount=times * op.amount, times=often, between=between)
 
     def padding(self, n: int, end: int, state: State) -> PaddedAxes:
-        """Return which axes of a boundary's tensor one of its ends divides unevenly."""
+        """Return which axes of a boundary's tensor one of its ends divides unevenly.
+
+        Reduced is what the source has written. In other exchanges the slowest sends the longest
+        part of what is written, or receives that of what is read.
+        """
         if not self._pads_exchanges(state):
             return ()
         return padded_axes(self._layouts[n][2 + end], state, self.sizes)
 
-    def kinds_of_pairs(self, n: int) -> list[list[int]]:
-        """Return numbers of pairs of choices, alike of two that are resharded alike at a level."""
-        written, read, *_ = self._layouts[n]
-        numbers: dict[object, int] = {}
+    def kinds_of_pairs(self, n: int) -> tuple[list[list[int]], list[PairOfLayouts]]:
+        """Return numbers of pairs of choices, alike of two that move alike at a level; and these.
+
+        Of paper's readings all that is known of a pair is what moves.
+        """
+        edge, (written, read, *_) = self.graph.edges[n], self._layouts[n]
+        numbers: dict[PairOfLayouts, int] = {}
 
         def number(had: str, wanted: str) -> int:
-            kind: object = had, wanted
             if not self._reading.runs:
-                edge = self.graph.edges[n]
-                moved = [self._factor(step, had, wanted) for step, _ in self._times_between(edge)]
-                kind = wanted == WHOLE, *moved
-            elif self.graph.edges[n].source not in self._passing:
-                kind = self._settled(had, wanted)
-            return numbers.setdefault(kind, len(numbers))
+                passes = (step for step, _ in self._times_between(edge))
+                had = repr([self._factor(step, had, wanted) for step in passes])
+                wanted = wanted if wanted == WHOLE else ""
+            elif edge.source not in self._passing:
+                had, wanted = self._settled(had, wanted)
+            return numbers.setdefault(PairOfLayouts(had, wanted), len(numbers))
 
-        return [[number(had, wanted) for wanted in read] for had in written]
+        return [[number(had, wanted) for wanted in read] for had in written], [*numbers]
+
+    def moves_apart(self, n: int) -> bool:
+        """Whether what moves at a level of a boundary is charged by itself."""
+        return self.graph.edges[n].source not in self._passing
 
     def _layouts_at(
         self, edge: PlanEdge
@@ -536,7 +570,7 @@ class StepRules:
         ]
 
     def _sums_between(
-        self, n: int, written: Sequence[str], read: Sequence[str], uneven: PaddedAxes
+        self, n: int, written: Sequence[str], read: Sequence[str]
     ) -> Iterator[Collective]:
         """Yield the reduction of partial sums, but of those that are read as addends."""
         levels = [*zip(written, read, strict=True)]
@@ -545,7 +579,7 @@ class StepRules:
         for step, times, amount in self._sums(n):
             if step in self.passes and amount:
                 for level, moved in self._reduced(sum(times) * amount, reduced, repeated):
-                    yield Collective(step, level, padded(moved, uneven), times, "")
+                    yield Collective(step, level, moved, times, "")
 
     def _converted(
         self, step: Pass, edge: PlanEdge, written: Sequence[str], read: Sequence[str]
@@ -640,9 +674,8 @@ class StepRules:
         self, edge: PlanEdge, now: Sequence[str], wanted: Sequence[str], moving: Sequence[int]
     ) -> list[int]:
         """Return the levels at which a tensor changes axes at once: no two of them are uneven."""
-        channels = {BY_CHANNEL, BY_SHUFFLED_CHANNEL}
-        # Channels in another order are still channels, and move by themselves.
-        joined = [n for n in moving if not {now[n], wanted[n]} <= channels]
+        # Channels in another order move by themselves.
+        joined = [n for n in moving if PairOfLayouts(now[n], wanted[n]).changes_axis]
         uneven = [name for name, size in edge.axes if size % self.hierarchy.accelerators]
         changed = {layout for n in joined for layout in (now[n], wanted[n])}
         return joined if len(changed & {*uneven, BY_SHUFFLED_CHANNEL}) < 2 else []
