@@ -376,6 +376,25 @@ class Rate(NamedTuple):
         return nearest(amount, self.per_amount) + messages * (end - begin) + alone * latency
 
 
+class KernelRates(NamedTuple):
+    """What kernels of an accelerator are charged, all of them working at once.
+
+    Parameters
+    ----------
+    gemm, flash, conv
+        For an operation: of products, of fused attention and of convolutions.
+    per_word, launch, per_update
+        For a word that is read or written, for a launch, and for the update of a weight.
+    """
+
+    gemm: Fraction
+    flash: Fraction
+    conv: Fraction
+    per_word: Fraction
+    launch: Fraction
+    per_update: Fraction
+
+
 class ArrayFold(Fold):
     """Charges on a plan's array, as integers of a part of a second or joule."""
 
@@ -464,6 +483,7 @@ class Time(ArrayFold):
             self._members = [range(start, start + each) for start in starts]
             self._bytes = 1 / Fraction(self._bytes.denominator)
         self._between_pairs, self._around = cache(self._rate_of_pairs), cache(self._rate_of_ring)
+        self._kernel_rates = cache(self._rates_of_kernels)
 
     def of_plan(self, chosen: Sequence[State]) -> Self:
         """Return the charges of one plan: gradients share latencies that reduce alike."""
@@ -583,30 +603,36 @@ class Time(ArrayFold):
         updated: Sequence[int],
     ) -> list[int]:
         """Return the time of each of a layer's passes, one kernel after the other; of an update."""
-        count, part = self.plan.accelerators, {}
-        for key in ("gemm", "elementwise", "flash", "conv"):
-            part[key] = Fraction(str(getattr(accelerator, key) or 1))
-        fused = accelerator.attention != "unfused" and layer.inner > 0
-        achieved = part["gemm"]
-        if fused and accelerator.flash:
-            achieved = part["flash"]
-        elif layer.is_convolution and accelerator.conv:
-            achieved = part["conv"]
-        peak = accelerator.units * accelerator.operations * achieved * count
-        per_byte = 1 / (accelerator.dram_bandwidth * part["elementwise"] * count)
-        per_word = self.plan.element_bytes * per_byte
+        rates = self._kernel_rates(accelerator)
+        if accelerator.attention != "unfused" and layer.inner > 0 and accelerator.flash:
+            per_operation = rates.flash
+        else:
+            per_operation = rates.conv if layer.is_convolution else rates.gemm
         charges = []
         for kernels, (_, times, macs, inner, words) in zip(layer.kernels, passes, strict=False):
             both, output = sum(words[1:]), words[-1]
             read = (words[0] + both) * bool(kernels.products) + kernels.scores * inner
-            computing = 2 * kernels.products * macs / peak
-            once = max(round(read * per_word * self.per_unit), round(computing * self.per_unit))
+            computing = 2 * kernels.products * macs
+            once = max(round(read * rates.per_word), round(computing * per_operation))
             others = kernels.each * both + kernels.output * output + kernels.inner * inner
-            once += round(Fraction(others, 4) * per_word * self.per_unit)
-            once += round(kernels.launches * (accelerator.launch or Fraction()) * self.per_unit)
+            once += round(others * rates.per_word / 4) + round(kernels.launches * rates.launch)
             charges.append(times * once)
+        return charges + [round(words * rates.per_update) for words in updated]
+
+    def _rates_of_kernels(self, accelerator: Accelerator) -> KernelRates:
+        gemm = accelerator.gemm or 1
+        achieved = gemm, accelerator.flash or gemm, accelerator.conv or gemm
+        peak = accelerator.units * accelerator.operations * self.plan.accelerators / self.per_unit
+        elementwise = Fraction(str(accelerator.elementwise or 1))
+        bandwidth = accelerator.dram_bandwidth * elementwise * self.plan.accelerators
+        per_byte = self.per_unit / bandwidth
         updating = accelerator.updated_by(self.plan.constraints.optimizer).update or Fraction()
-        return charges + [round(own * updating * per_byte * self.per_unit) for own in updated]
+        return KernelRates(
+            *(1 / (peak * Fraction(str(part))) for part in achieved),
+            per_word=self.plan.element_bytes * per_byte,
+            launch=(accelerator.launch or Fraction()) * self.per_unit,
+            per_update=updating * per_byte,
+        )
 
 
 class Energy(ArrayFold):
@@ -626,6 +652,8 @@ class Energy(ArrayFold):
         self.around_rings = self.around_rings and energy.hop > 0
         hops = (interconnect.bisection(digit).hops for digit in self.placement)
         self._between_pairs = [self._over(energy.remote + energy.hop * own) for own in hops]
+        words = Fraction(plan.element_bytes, WORD_BYTES)
+        self._access = Rate(words * energy.dram * self.per_unit)
 
     def _over(self, joules_per_word: Fraction) -> Rate:
         words = Fraction(self.plan.element_bytes, 4 * WORD_BYTES)
@@ -660,18 +688,12 @@ class Energy(ArrayFold):
         if not state:
             return 0
         energy, prefixes = self.array.energies, range(len(state) + 1)
-        works = [[*self.rules.work(node, state[:length])] for length in prefixes]
-        passes = [op for op in works[0] if isinstance(op, Kernel)]
+        passes = [op for op in self.rules.work(node, ()) if isinstance(op, Kernel)]
         times = sum(op.times for op in passes)
         total = nearest(times * passes[0].macs, (energy.mac + energy.sram) * self.per_unit)
-        words = [op.words for op, *_ in works if isinstance(op, Kernel)]
+        words = [self.rules.words(node, state[:length]) for length in prefixes]
         for above, below in pairwise(words):
             # Each part accesses a tensor that a choice replicates: its words are added again.
             pairs = zip(above, below, strict=True)
-            total += sum(self._accessed(times * (more - less)) for less, more in pairs)
-        return total + self._accessed(times * sum(words[0]))
-
-    def _accessed(self, elements: int) -> int:
-        """Return the charge of elements that are accessed in the DRAM."""
-        words = Fraction(self.plan.element_bytes, WORD_BYTES)
-        return nearest(elements, words * self.array.energies.dram * self.per_unit)
+            total += sum(self._access.charge(times * (more - less)) for less, more in pairs)
+        return total + self._access.charge(times * sum(words[0]))

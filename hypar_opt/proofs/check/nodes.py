@@ -155,12 +155,12 @@ class PlanNode:
         """Return the choices that leave its output in one of some layouts."""
         return frozenset(c for c, split in self.own.items() if split.output in layouts)
 
-    @property
+    @cached_property
     def tensors(self) -> tuple[int, ...]:
         """The elements of W, of each operand, and of F."""
         return self.weights, *self.inputs, self.pooled
 
-    @property
+    @cached_property
     def copied(self) -> tuple[frozenset[int], ...]:
         """The choices that leave copies of each of its `tensors`, one in each part."""
         weights, inputs, outputs = self.copied_by

@@ -447,11 +447,7 @@ class StepRules:
         at_h1
             As for `padded_axes`.
         """
-        node = self.graph.nodes[n]
-        copies = node.copies(state, self.hierarchy)
-        uneven = [self._uneven(node, state, copied, at_h1) for copied in node.copied]
-        sized = zip(node.tensors, copies, uneven, strict=True)
-        words = [padded(size * count, axes) for size, count, axes in sized]
+        node, words = self.graph.nodes[n], self.words(n, state, at_h1)
         by_input = self.plan.array and self.plan.array.description.accelerator.mac_count == "input"
         repeated = copies_in(state, node.leaving(WHOLE), self.hierarchy)  # by replicas
         of_all = self._uneven(node, state, at_h1=at_h1)
@@ -470,7 +466,20 @@ class StepRules:
                 for level, choice in enumerate(state)
                 if choice in node.copied[0] and self.counts.word(n, level) != "none"
             )
-            yield Update(padded(node.stored * copies[0], uneven[0]) // shards)
+            copies = copies_in(state, node.copied[0], self.hierarchy)
+            uneven = self._uneven(node, state, node.copied[0], at_h1)
+            yield Update(padded(node.stored * copies, uneven) // shards)
+
+    def words(self, n: int, state: State, at_h1: SizeAtH1 | None = None) -> list[int]:
+        """Return the words of a layer's weights, of each operand and of its output, with copies."""
+        node = self.graph.nodes[n]
+        return [
+            padded(
+                size * copies_in(state, copied, self.hierarchy),
+                self._uneven(node, state, copied, at_h1),
+            )
+            for size, copied in zip(node.tensors, node.copied, strict=True)
+        ]
 
     @cached_property
     def _skips_what_is_hidden(self) -> bool:
