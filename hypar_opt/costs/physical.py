@@ -176,7 +176,7 @@ def rounded(
             messages = messages.astype(dtype)
         exact = exact + (amounts > 0).astype(dtype) * (per_message * messages)
     # floor(x + 1/2). Python's round() would round half to even, unlike the second derivation,
-    # `hypar_opt.proofs.reference.physical.nearest`, which has to give the same integers.
+    # `hypar_opt.proofs.check.folds.nearest`, which has to give the same integers.
     integers: Integers = (2 * exact + denominator) // (2 * denominator)
     return integers
 

@@ -9,7 +9,7 @@ from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 
 if TYPE_CHECKING:
-    from hypar_opt.proofs.reference.priced_tables import PricedTables
+    from hypar_opt.proofs.check.priced_tables import PricedTables
 
 _STEPS = 24
 """The most prices that are tried."""

@@ -28,12 +28,12 @@ from hypar_opt.workload.operators.axes import PARTIAL, WHOLE
 from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.plan import Plan
     from hypar_opt.proofs.check.nodes import PlanNode, State
-    from numpy.typing import NDArray
-
     from hypar_opt.proofs.check.operations import (
         Collective,
         PaddedAxes,
@@ -144,12 +144,12 @@ class Fold(ABC):
             numbers.setdefault(self.rules.padding(edge, end, state), []).append(number)
         return numbers
 
-    def _charge_padded(
-        self, ops: Sequence[Collective], ends: tuple[PaddedAxes, PaddedAxes]
-    ) -> int:
+    def _charge_padded(self, ops: Sequence[Collective], ends: tuple[PaddedAxes, PaddedAxes]) -> int:
         """Return the charge of a boundary's operations between ends that divide axes unevenly."""
         return self._charge(
-            op._replace(amount=max(padded(op.amount, axes) for axes in ends[: 1 + (op.joins is None)]))
+            op._replace(
+                amount=max(padded(op.amount, axes) for axes in ends[: 1 + (op.joins is None)])
+            )
             if any(ends)
             else op
             for op in ops

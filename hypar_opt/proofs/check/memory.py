@@ -15,8 +15,8 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from hypar_opt.proofs.check.nodes import images_of
-from hypar_opt.proofs.check.training import blocks_of, converted_again, levels_of_word
 from hypar_opt.proofs.check.restrictions import OPTIMIZER_ELEMENTS
+from hypar_opt.proofs.check.training import blocks_of, converted_again, levels_of_word
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import SHARDED
 

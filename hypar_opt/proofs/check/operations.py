@@ -346,9 +346,7 @@ class StepRules:
         # A program reduces partial sums before the activation and the pool; the paper counts the
         # pooled map.
         size = node.outputs if reading.runs else node.pooled
-        ahead, behind = (
-            self.counts.exchanged[step, n] for step in (Pass.FORWARD, Pass.BACKWARD)
-        )
+        ahead, behind = (self.counts.exchanged[step, n] for step in (Pass.FORWARD, Pass.BACKWARD))
         summed = Times(scatters=ahead) if reading.runs else Times(ahead)
         yield Pass.FORWARD, summed, reading.forward_sum * size
         yield Pass.BACKWARD, Times(gathers=behind), reading.backward_sum * size
@@ -550,7 +548,9 @@ class StepRules:
 
     def _layouts_at(
         self, edge: PlanEdge
-    ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+    ) -> tuple[
+        tuple[str, ...], tuple[str, ...], tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]
+    ]:
         """Return the tensor's layouts by choice as it is written and read, and the axes split."""
         source, target = self.graph.nodes[edge.source], self.graph.nodes[edge.target]
         written = [split and split.output for split in source.splits]
@@ -709,7 +709,9 @@ def _exchanged(tensor: PlanEdge, parts: int, had: str, wanted: str) -> int:
     if {had, wanted}.isdisjoint(sizes):  # channels, in another order
         return tensor.elements // first * (first - first // parts)
     # The first parts have the remainder's indices.
-    shares = ([size // parts + (n < size % parts) for n in range(parts)] for size in (first, second))
+    shares = (
+        [size // parts + (n < size % parts) for n in range(parts)] for size in (first, second)
+    )
     kept = sum(one * other for one, other in zip(*shares, strict=True))
     return tensor.elements // (first * second) * (first * second - kept)
 

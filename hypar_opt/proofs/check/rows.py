@@ -10,13 +10,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import CheckFailedError
-from hypar_opt.proofs.check.folds import Bytes, Charges
+from hypar_opt.proofs.check.folds import Bytes, BytesOfGroups, Charges, Energy, Time
+from hypar_opt.proofs.check.nodes import PlanGraph, PlanNode, State, nodes_of
 from hypar_opt.proofs.check.operations import shares_tensors
-from hypar_opt.proofs.check.folds import BytesOfGroups
-from hypar_opt.proofs.check.nodes import nodes_of
 from hypar_opt.proofs.check.own_cost import OwnCost
-from hypar_opt.proofs.check.folds import Energy, Time
-from hypar_opt.proofs.check.nodes import PlanGraph, PlanNode, State
 from hypar_opt.proofs.check.restrictions import Restrictions
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, SIDES
 
@@ -47,7 +44,7 @@ class PlanProblem:
             "energy": Energy,
         }
         if self.has_parts:
-            built_in ["bytes"] = BytesOfGroups
+            built_in["bytes"] = BytesOfGroups
         return built_in.get(self.plan.cost.kind, OwnCost)(self.plan)
 
     @property

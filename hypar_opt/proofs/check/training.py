@@ -1,4 +1,4 @@
-"""How a step trains: what each layer computes again and shares out, and how often each part runs."""
+"""How a step trains: what layers compute again and share out, and how often each pass runs."""
 
 from __future__ import annotations
 
