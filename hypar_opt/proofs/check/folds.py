@@ -8,6 +8,7 @@ Source: docs/simulator.md.
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from hypar_opt.proofs.check.operations import (
         Collective,
         PaddedAxes,
-        PairOfLayouts,
         Share,
         Times,
     )
@@ -97,7 +97,7 @@ class Fold(ABC):
         )
         self._edge_charge = cache(self._charge_edge)
         self._operations: dict[object, tuple[Collective, ...]] = {}
-        self._numbers, self._padded_charge = cache(self._number_pairs), cache(self._charge_padded)
+        self._padded_charge = cache(self._charge_padded)
 
     @abstractmethod
     def _charge(self, ops: Iterable[Collective]) -> int:
@@ -170,33 +170,38 @@ class Fold(ABC):
             Of one level if all are charged together.
         """
         rules, sizes = self.rules, self.hierarchy.sizes[: len(sources[0])]
-        shape = len(sizes), len(sources), len(targets)
-        at_h1, below, pairs = self._numbers(edge)
+        layouts = rules.layouts(edge)
+        names = sorted({*layouts[0], *layouts[1]})
         written, read = (
-            np.array(states, np.intp).reshape(len(states), len(sizes)).T
-            for states in (sources, targets)
+            np.array([names.index(own[c]) for state in states for c in state], np.intp)
+            .reshape(len(states), len(sizes))
+            .T
+            for own, states in zip(layouts, (sources, targets), strict=True)
         )
-        made = below[written[:, :, None], read[:, None]]
-        apart, most = rules.moves_apart(edge), 1 + self.hierarchy.accelerators
+        pairs = [*itertools.product(names, repeat=2)]
+        made = written[:, :, None] * len(names) + read[:, None]
+        apart, most = not rules.passes_sums(edge), 1 + self.hierarchy.accelerators
         digits = [(kinds[None], len(pairs)) for kinds in made]
         if apart:
             levels, parts = (np.array(own)[:, None, None] for own in (range(len(sizes)), sizes))
             repeats, gathers, changes = (
                 np.where(np.array(marks)[made], parts, 1)
-                for marks in zip(*(pair.marks for pair in pairs), strict=True)
+                for marks in zip(*itertools.starmap(rules.marks, pairs), strict=True)
             )
             digits = [(levels, len(sizes)), (made, len(pairs)), (repeats.prod(axis=0), most)]
             digits += [(gathers.cumprod(axis=0) // gathers, most)]
-            if self.plan.groups and sizes:
-                digits += [(at_h1[written[0][:, None], read[0]], at_h1.size)]
+            if self.plan.groups:  # parts of H1 have shares by a tensor's layout there
+                digits += [(made[:1], len(pairs))]
             if rules.joins_levels:
+                bits = 1 << written[:, :, None] | 1 << read[:, None]
+                changed = np.bitwise_or.reduce(np.where(changes > 1, bits, 0), axis=0)
                 digits += [(changes.cumprod(axis=0), most), (changes.prod(axis=0), most)]
-                digits += [(np.bitwise_or.reduce(1 << made, axis=0), 2 ** len(pairs))]
+                digits += [(changed, 2 ** len(names))]
         dtype = exact_dtype(prod(radix for _, radix in digits))
         number: Integers = np.zeros((1, 1, 1), dtype)
         for digit, radix in digits:
             number = number * radix + digit.astype(dtype)
-        number = np.broadcast_to(number, (len(number), *shape[1:]))
+        number = np.broadcast_to(number, (len(number), len(sources), len(targets)))
         distinct, first, which = np.unique(number, return_index=True, return_inverse=True)
         found = []
         for kind, place in zip(distinct.tolist(), first.tolist(), strict=True):
@@ -207,12 +212,6 @@ class Fold(ABC):
                 self._operations[key] = tuple(op for op in ops if not apart or op.level == level)
             found.append(self._operations[key])
         return which.reshape(number.shape), found
-
-    def _number_pairs(self, edge: int) -> tuple[Integers, Integers, list[PairOfLayouts]]:
-        """Return numbers of pairs of choices, all unlike, and by what moves; and the latter."""
-        numbers, pairs = self.rules.kinds_of_pairs(edge)
-        below = np.array(numbers)
-        return np.arange(below.size).reshape(below.shape), below, pairs
 
 
 class Bytes(Fold):

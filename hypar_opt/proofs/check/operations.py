@@ -84,26 +84,6 @@ class Collective(NamedTuple):
     between: tuple[str, str, int] | None = None
 
 
-class PairOfLayouts(NamedTuple):
-    """How a tensor is stored at a level, and how it is read."""
-
-    had: str
-    wanted: str
-
-    @property
-    def marks(self) -> tuple[bool, bool, bool]:
-        """Whether each part has a copy throughout; once it is gathered; and it `changes_axis`."""
-        repeats = self.had == self.wanted and self.had in (WHOLE, PARTIAL)
-        return repeats, self.wanted == WHOLE != self.had, self.changes_axis
-
-    @property
-    def changes_axis(self) -> bool:
-        """Whether it is split by another axis: channels in another order are still channels."""
-        channels, unsplit = {BY_CHANNEL, BY_SHUFFLED_CHANNEL}, {WHOLE, PARTIAL, "none"}
-        pair = {*self}
-        return len(pair) == 2 and pair.isdisjoint(unsplit) and not pair <= channels
-
-
 class Kernel(NamedTuple):
     """A pass of a layer, as often as a step runs it.
 
@@ -523,28 +503,25 @@ class StepRules:
             return ()
         return padded_axes(self._layouts[n][2 + end], state, self.sizes)
 
-    def kinds_of_pairs(self, n: int) -> tuple[list[list[int]], list[PairOfLayouts]]:
-        """Return numbers of pairs of choices, alike of two that move alike at a level; and these.
+    def layouts(self, n: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return a boundary's layouts as they are written and read, by choice."""
+        return self._layouts[n][:2]
 
-        Of paper's readings all that is known of a pair is what moves.
+    def marks(self, had: str, wanted: str) -> tuple[bool, bool, bool]:
+        """Return what two layouts at a level mean for other levels.
+
+        Whether each part has a copy throughout; whether there are copies below, once it is
+        gathered; and whether it changes axes, which levels may do at once.
         """
-        edge, (written, read, *_) = self.graph.edges[n], self._layouts[n]
-        numbers: dict[PairOfLayouts, int] = {}
+        if not self._reading.runs:
+            return False, wanted == WHOLE, False
+        had, wanted = self._settled(had, wanted)
+        repeats = had == wanted and had in (WHOLE, PARTIAL)
+        return repeats, wanted == WHOLE != had, _changes_axis(had, wanted)
 
-        def number(had: str, wanted: str) -> int:
-            if not self._reading.runs:
-                passes = (step for step, _ in self._times_between(edge))
-                had = repr([self._factor(step, had, wanted) for step in passes])
-                wanted = wanted if wanted == WHOLE else ""
-            elif edge.source not in self._passing:
-                had, wanted = self._settled(had, wanted)
-            return numbers.setdefault(PairOfLayouts(had, wanted), len(numbers))
-
-        return [[number(had, wanted) for wanted in read] for had in written], [*numbers]
-
-    def moves_apart(self, n: int) -> bool:
-        """Whether what moves at a level of a boundary is charged by itself."""
-        return self.graph.edges[n].source not in self._passing
+    def passes_sums(self, n: int) -> bool:
+        """Whether sums may be reduced at a boundary, those of all levels together."""
+        return self.graph.edges[n].source in self._passing
 
     def _layouts_at(
         self, edge: PlanEdge
@@ -683,8 +660,7 @@ class StepRules:
         self, edge: PlanEdge, now: Sequence[str], wanted: Sequence[str], moving: Sequence[int]
     ) -> list[int]:
         """Return the levels at which a tensor changes axes at once: no two of them are uneven."""
-        # Channels in another order move by themselves.
-        joined = [n for n in moving if PairOfLayouts(now[n], wanted[n]).changes_axis]
+        joined = [n for n in moving if _changes_axis(now[n], wanted[n])]
         uneven = [name for name, size in edge.axes if size % self.hierarchy.accelerators]
         changed = {layout for n in joined for layout in (now[n], wanted[n])}
         return joined if len(changed & {*uneven, BY_SHUFFLED_CHANNEL}) < 2 else []
@@ -699,6 +675,14 @@ class StepRules:
         nodes = range(len(graph.nodes))
         sharing = [self.counts.reductions(n, len(self.sizes)) for n in nodes]
         return shares_of_latency(graph, most, chosen, sharing)
+
+
+def _changes_axis(had: str, wanted: str) -> bool:
+    """Return whether two layouts split different axes: channels in another order are the same."""
+    pair, unsplit = {had, wanted}, {WHOLE, PARTIAL, "none"}
+    return (
+        had != wanted and pair.isdisjoint(unsplit) and not pair <= {BY_CHANNEL, BY_SHUFFLED_CHANNEL}
+    )
 
 
 def _exchanged(tensor: PlanEdge, parts: int, had: str, wanted: str) -> int:
