@@ -12,7 +12,6 @@ from functools import cached_property
 from math import gcd, prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.proofs.check.images import PARTS, ReadImage, hides_rows, strip_of
 from hypar_opt.workload.operators.axes import (
     ADDENDS,
     BY_BATCH,
@@ -38,6 +37,10 @@ if TYPE_CHECKING:
 
 State = tuple[int, ...]
 """A node's choices at the topmost levels, H1 first."""
+
+
+PARTS = {"p": "row", "q": "column"}
+"""What a layer splits by each of its axes of images."""
 
 
 class Split(NamedTuple):
@@ -71,6 +74,42 @@ class Split(NamedTuple):
     def shares_statistics(self) -> bool:
         """Whether each part has the statistics of its own channels only."""
         return BY_CHANNEL in self.inputs
+
+
+class Strip(NamedTuple):
+    """How a layer's rows, or columns, may be split.
+
+    Parameters
+    ----------
+    size
+        The rows that it writes: parts have equally many.
+    most
+        The most parts: none needs rows but of the part before it and of that behind.
+    halo
+        The rows that a part reads of both.
+    """
+
+    size: int
+    most: int
+    halo: int
+
+
+class ReadImage(NamedTuple):
+    """What a layer reads of images that another layer wrote.
+
+    Parameters
+    ----------
+    planes
+        Its images, times its channels.
+    extent
+        Its rows and columns.
+    halos
+        The rows, and columns, that a part reads of others.
+    """
+
+    planes: int
+    extent: tuple[int, int]
+    halos: tuple[int, int]
 
 
 class CopiedBy(NamedTuple):
@@ -287,7 +326,7 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
     # The order in which the search has them: a certificate counts on it.
     edges.sort(key=lambda edge: (edge.target, edge.source))
     hidden = [frozenset[str]()] * shared
-    hidden += [hides_rows(layer, maps) for layer, maps, _ in described]
+    hidden += [_straddled(layer, maps) for layer, maps, _ in described]
     kept = _without_hidden(_by_results(nodes, edges), edges, hidden)
     return PlanGraph(tuple(kept), tuple(edges), shared)
 
@@ -396,12 +435,56 @@ def _image(
     over = maps.input
     if not isinstance(over, FeatureMap) or not {"rows", "columns"} & {*plan.choices}:
         return None
-    strips = [strip_of(described, maps, axis, operands) for axis in PARTS]
+    strips = [_strip(described, maps, axis, operands) for axis in PARTS]
     rows, columns = (strip.halo if strip else 0 for strip in strips)
     if not rows and not columns:
         return None
     extent = over.height, over.width
     return ReadImage(images_of(plan) * over.channels, extent, (rows, columns))
+
+
+def _strip(
+    described: Operator, maps: LayerMaps, axis: str, operands: Sequence[tuple[Axes, Sequence[Map]]]
+) -> Strip | None:
+    """Return how a layer's rows or columns may be split; None if not."""
+    place = 1 + [*PARTS].index(axis)
+    read = [over for axes, maps_ in operands if axis in axes for over in maps_]
+    written = [maps.output, maps.pooled] if axis in described.axes.output else []
+    if not read or not all(isinstance(over, FeatureMap) for over in (*read, *written)):
+        return None
+    heights = {over[place] for over in read}
+    if len(heights) > 1:
+        return None
+    (height,) = heights
+    rows, pooled = (written[0][place], written[1][place]) if written else (height, height)
+    reach, stride, padding = described.window(axis)
+    behind = max(0, int(reach - stride) - padding)
+    own_pool = described.fused_pool
+    if own_pool is not None:
+        size, step = own_pool.size[place - 1], own_pool.stride[place - 1]
+        overlaps = size > step or own_pool.padding[place - 1]
+        if overlaps or pooled * step != rows:
+            return None
+    if pooled < 2 or height != rows * stride:
+        return None
+    farthest = max(padding, behind)
+    most = height // farthest if farthest else pooled
+    return Strip(pooled, min(most, pooled), padding + behind)
+
+
+def _straddled(described: Operator, maps: LayerMaps) -> frozenset[str]:
+    """Return the parts of images in which nobody reads a layer, for its own pool straddles them."""
+    pool = described.fused_pool
+    if pool is None:
+        return frozenset()
+    before, after = maps.output, maps.pooled
+    return frozenset(
+        part
+        for place, part in enumerate(PARTS.values())
+        if pool.size[place] > pool.stride[place]
+        or pool.padding[place]
+        or before[1 + place] != after[1 + place] * pool.stride[place]
+    )
 
 
 def _splits(
@@ -425,7 +508,7 @@ def _splits(
             yield None
             continue
         of_images = choice.axis in PARTS
-        strip = strip_of(described, maps, choice.axis, operands) if of_images else None
+        strip = _strip(described, maps, choice.axis, operands) if of_images else None
         if strip is None and (
             of_images or not _is_offered(described, choice, operands, maps, sizes)
         ):

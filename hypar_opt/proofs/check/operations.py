@@ -22,8 +22,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.errors import CheckFailedError
-from hypar_opt.proofs.check.images import borders_of
-from hypar_opt.proofs.check.nodes import PlanEdge, PlanGraph, PlanNode, State, copies_in, nodes_of
+from hypar_opt.proofs.check.nodes import (
+    PARTS,
+    PlanEdge,
+    PlanGraph,
+    PlanNode,
+    State,
+    copies_in,
+    nodes_of,
+)
 from hypar_opt.proofs.check.training import Pass, counts_of
 from hypar_opt.workload.operators.axes import (
     BY_BATCH,
@@ -376,12 +383,22 @@ class StepRules:
         assert node.image is not None
         # No proof rests on a choice that a node does not have.
         layouts = [node.own[c].inputs[0] if c in node.own else "none" for c in state]
-        whole = {c for c, split in node.own.items() if split.inputs[0] == WHOLE}
+        whole = [c for c, split in node.own.items() if split.inputs[0] == WHOLE]
         uneven = self._uneven(node, state, whole)
-        for level, amount in borders_of(node.image, layouts, self.hierarchy).items():
-            for step, times in zip(self.passes, (ahead, behind), strict=False):
-                moved = padded(4 * times * amount, uneven)
-                yield Collective(step, level, moved, Times(exchanges=times))
+        across = 4 * node.image.planes * copies_in(state, whole, self.hierarchy)
+        extent = [*node.image.extent]
+        for place, (part, halo) in enumerate(zip(PARTS.values(), node.image.halos, strict=True)):
+            parts = 1
+            for level, layout in enumerate(layouts):
+                if layout == part and halo:
+                    borders = parts * (self.sizes[level] - 1)  # that no level above has
+                    moved = across * halo * extent[1 - place] * borders
+                    parts *= self.sizes[level]
+                    for step, times in zip(self.passes, (ahead, behind), strict=False):
+                        often = Times(exchanges=times)
+                        yield Collective(step, level, padded(times * moved, uneven), often)
+            if parts > 1:  # all parts hold as many rows, whether or not they are at an edge
+                extent[place] += parts * halo
 
     def layout_at_h1(self, n: int, state: State) -> str:
         """Return the layout of a node's output at H1."""

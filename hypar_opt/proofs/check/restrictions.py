@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.proofs.check.images import is_contiguous
 from hypar_opt.proofs.check.nodes import PlanGraph, PlanNode, Split, State
 from hypar_opt.workload.parallelism import SIDES
 
@@ -233,7 +232,7 @@ class Restrictions:
                 raise CheckFailedError(f"constraints: {node.name} is split into {parts} parts")
             total += self.load(position, state)
         for column in self.of_images:
-            if not is_contiguous(states, column):
+            if not _is_contiguous(states, column):
                 word = self._plan.choices[column]
                 raise CheckFailedError(f"constraints: {word} are split into parts with gaps")
         if self.capacity is not None and total > self.capacity:
@@ -274,3 +273,17 @@ class Restrictions:
             if choice in own:
                 return own[choice]
         return None
+
+
+def _is_contiguous(states: Sequence[State], choice: int) -> bool:
+    """Return whether all nodes that split images by a choice have contiguous parts.
+
+    The levels at which any of them does divide an image one after the other; a node stops at one
+    of them, and goes on at none below.
+    """
+    used = [level for level, made in enumerate(zip(*states, strict=True)) if choice in made]
+    for state in states:
+        own = [state[level] == choice for level in used]
+        if sorted(own, reverse=True) != own:
+            return False
+    return True
