@@ -1,4 +1,4 @@
-"""What nodes hold, at least, by state and way to train: bytes of all accelerators together.
+"""What nodes hold in a step, derived a second time, and what a device holds at least.
 
 Weights, gradients, states and saved tensors are what kinds of layers declare, each tensor once; of
 the network's input, and of tensors that one layer has alone, no copies are counted, and parts are
@@ -12,34 +12,83 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.proofs.check.nodes import images_of
-from hypar_opt.proofs.check.restrictions import OPTIMIZER_ELEMENTS
 from hypar_opt.proofs.check.training import blocks_of, converted_again, levels_of_word
+from hypar_opt.workload.operators.axes import WHOLE
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import SHARDED
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Iterable, Sequence
 
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.proofs.check.nodes import PlanGraph, State
+    from hypar_opt.proofs.check.nodes import PlanGraph, PlanNode, State
+
+OPTIMIZER_ELEMENTS = {"sgd": 0, "momentum": 1, "adam": 2}
 
 SINGLE = 4
 """Bytes of a number in single precision."""
 
 
-@dataclass
-class _Saved:
-    """The bytes that a node saves in all ways; unless its block runs again; or its scores do.
+class Hold(NamedTuple):
+    """A tensor that a node holds from its forward pass to the end of the step.
 
-    Of its output, ``always`` has a copy in each part in which that is whole.
+    Parameters
+    ----------
+    bytes
+        Of one copy.
+    copied
+        The choices that leave copies of it, one in each part.
+    dropped
+        What computes it again, so that it is not held.
+    shared_out
+        What shares it out at a level, so that it has no copies there.
     """
 
-    always: int = 0
-    unless_full: int = 0
-    unless_again: int = 0
+    bytes: int
+    copied: frozenset[int] = frozenset()
+    dropped: tuple[str, ...] = ()
+    shared_out: tuple[str, ...] = ()
+
+    def copies(self, state: State, sizes: Sequence[int], words: Sequence[str]) -> int:
+        """Return its copies in all accelerators, given what each level shares out."""
+        levels = zip(state, sizes, words, strict=True)
+        return prod(
+            parts
+            for choice, parts, word in levels
+            if choice in self.copied and word not in self.shared_out
+        )
+
+
+def bytes_held(
+    holds: Iterable[Hold],
+    state: State,
+    sizes: Sequence[int],
+    recompute: str = "none",
+    shard: str = "none",
+) -> int:
+    """Return the bytes of all accelerators together that tensors take, in a way to train."""
+    words = levels_of_word(shard, len(sizes))
+    kept = (hold for hold in holds if recompute not in hold.dropped)
+    return sum(hold.bytes * hold.copies(state, sizes, words) for hold in kept)
+
+
+def held_by_layers(plan: Plan, node: PlanNode) -> list[Hold]:
+    """Return what a layer holds by the paper's count, the memory of which is no device's.
+
+    Its weights, its input and its output before pooling; in training as much of gradients and
+    errors, and the optimizer's state.
+    """
+    size, optimizer = plan.element_bytes, plan.constraints.optimizer
+    if isinstance(optimizer, str):
+        optimizer = OPTIMIZER_ELEMENTS[optimizer] * size
+    weights, *maps = node.copied
+    both, state = (1, 0) if plan.inference else (2, optimizer)
+    sizes = zip((*node.inputs, node.outputs), maps, strict=True)
+    holds = [Hold(both * size * elements, copied) for elements, copied in sizes]
+    return [Hold((both * size + state) * node.stored, weights), *holds]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,41 +103,13 @@ class Held:
         """The most that all accelerators hold all the time, in a plan that fits."""
         assert self.plan.array is not None
         accelerator = self.plan.array.description.accelerator
-        own = int(accelerator.dram_capacity) - int(accelerator.reserve or 0)
-        total = self.plan.accelerators * min(self.plan.problem.device_memory or 0, own)
+        free = int(accelerator.dram_capacity) - int(accelerator.reserve or 0)
+        total = self.plan.accelerators * min(self.plan.problem.device_memory or 0, free)
         return total - self._of_input - self._moment
 
     def of(self, node: int, state: State, recompute: str, shard: str) -> int:
         """Return what a node holds in a state, in a way to train."""
-        saved, layer = self._saved[node], self.graph.nodes[node]
-        whole = [choice for choice, split in layer.own.items() if split.output == "whole"]
-        full = recompute == "full" and node - self.graph.shared in self._block_of
-        total = saved.always * self._copies(state, whole) + saved.unless_full * (not full)
-        total += saved.unless_again * (not full and (recompute != "selective" or not layer.inner))
-        words = levels_of_word(shard, self.plan.levels)
-        for number, each in enumerate(self._bytes_of_weight):
-            # Weights are split with their gradients, and these with their state.
-            above = [word not in SHARDED[3 - number :] for word in words]
-            copies = self._copies(state, layer.copied_by.weights, above)
-            total += each * layer.stored * copies
-        return total
-
-    def _copies(
-        self, state: State, choices: Collection[int], levels: Collection[bool] | None = None
-    ) -> int:
-        sizes = self.plan.hierarchy.sizes
-        at = levels if levels is not None else [True] * len(sizes)
-        each = zip(state, sizes, at, strict=True)
-        return prod(parts for choice, parts, here in each if here and choice in choices)
-
-    @property
-    def _bytes_of_weight(self) -> tuple[int, int, int]:
-        """Bytes of a weight, its gradient and its state; mixed below four bytes an element."""
-        size, optimizer = self.plan.element_bytes, self.plan.constraints.optimizer
-        exact = max(SINGLE, size)
-        if isinstance(optimizer, str):
-            optimizer = exact * (OPTIMIZER_ELEMENTS[optimizer] + (size < SINGLE))
-        return size, self.plan.training.reduce_bytes or exact, optimizer
+        return bytes_held(self._holds[node], state, self.plan.hierarchy.sizes, recompute, shard)
 
     @property
     def writes_scores(self) -> bool:
@@ -98,14 +119,7 @@ class Held:
     @property
     def _fused(self) -> Fused:
         assert self.plan.array is not None
-        accelerator = self.plan.array.description.accelerator
-        return Fused(accelerator.attention != "unfused", accelerator.loss or "eager")
-
-    @cached_property
-    def _block_of(self) -> dict[int, int]:
-        """The block of each layer that may run again, by their positions in the network."""
-        blocks = blocks_of(self.plan.network.description)
-        return {layer: number for number, own in enumerate(blocks) for layer in own}
+        return Fused.on(self.plan.array.description.accelerator)
 
     @cached_property
     def _readers(self) -> dict[int, set[int]]:
@@ -128,46 +142,62 @@ class Held:
         return self.plan.element_bytes * images_of(self.plan) * min(sizes, default=0)
 
     @cached_property
-    def _saved(self) -> list[_Saved]:
+    def _holds(self) -> list[list[Hold]]:
+        """What each node holds: of its weights, and of what its passes save."""
         graph, size = self.graph, self.plan.element_bytes
+        exact, optimizer = max(SINGLE, size), self.plan.constraints.optimizer
+        if isinstance(optimizer, str):  # mixed below four bytes an element
+            optimizer = exact * (OPTIMIZER_ELEMENTS[optimizer] + (size < SINGLE))
+        each = size, self.plan.training.reduce_bytes or exact, optimizer
+        # Weights are split with their gradients, and these with their state.
+        holds = [
+            [
+                Hold(count * node.stored, node.copied[0], shared_out=SHARDED[3 - number :])
+                for number, count in enumerate(each)
+            ]
+            for node in graph.nodes
+        ]
         network, batch = self.plan.network.description, images_of(self.plan)
-        tensor = {edge.source: edge.target for edge in graph.edges if edge.target < graph.shared}
-        for n in converted_again(self.plan, graph):  # is kept as it was written
-            del tensor[n]
-        found = [_Saved() for _ in graph.nodes]
+        blocks = blocks_of(network)
+        block_of = {layer: number for number, block in enumerate(blocks) for layer in block}
+        again = converted_again(self.plan, graph)  # these are kept as they were written
+        tensor = {n: node for n, node in graph.tensors.items() if n not in again}
         for n, (layer, maps) in enumerate(zip(network.layers, network.maps(), strict=True)):
-            own, node = found[n + graph.shared], graph.nodes[n + graph.shared]
-            saves, sizes = (
-                layer.saves(fused=self._fused),
-                {"b": batch, **layer.sizes(maps)},
-            )
-            for axes, elements, each in saves.own:
+            position, saves = n + graph.shared, layer.saves(fused=self._fused)
+            node, sizes = graph.nodes[position], {"b": batch, **layer.sizes(maps)}
+            full = ("full",) if n in block_of else ()
+            scores = (*full, "selective") if node.inner else full
+            for axes, elements, others in saves.own:
                 count = prod(sizes[axis] for axis in axes if axis in sizes)
-                own.unless_again += (elements * size + each) * count
+                holds[position].append(Hold((elements * size + others) * count, dropped=scores))
             before_pool = saves.output and layer.fused_pool is not None
-            own.unless_full += size * node.outputs * (before_pool + saves.before_activation)
-            readers, block = self._readers.get(n, set()), self._block_of.get(n)
-            if block is not None and all(self._block_of.get(m) == block for m in readers):
-                own.unless_full += size * node.pooled * bool(readers)
+            before = before_pool + saves.before_activation
+            holds[position].append(Hold(size * node.outputs * before, dropped=full))
+            readers = self._readers.get(n, set())
+            if full and all(block_of.get(m) == block_of[n] for m in readers):
+                saved = size * node.pooled * bool(readers)
+                holds[position].append(Hold(saved, dropped=full))
             elif readers:  # what leaves a block is kept, where another begins with it, too
-                found[tensor.get(n + graph.shared, n + graph.shared)].always += size * node.pooled
-        return found
+                keeper = tensor.get(position, position)
+                whole = graph.nodes[keeper].leaving(WHOLE)
+                holds[keeper].append(Hold(size * node.pooled, whole))
+        return holds
 
     @cached_property
     def _moment(self) -> int:
         """The least that the largest moment takes: errors between layers, and logits."""
         network, graph, size = self.plan.network.description, self.graph, self.plan.element_bytes
-        saved = [layer.saves(fused=self._fused) for layer in network.layers]
-        singles = [own.singles for own in saved]
+        saves = [layer.saves(fused=self._fused) for layer in network.layers]
+        outputs = [size * node.pooled for node in graph.nodes[graph.shared :]]
         last: dict[int, int] = {}
         for n, sources in enumerate(network.sources):
-            if not saved[n].unwritten:  # a fused loss has no errors of logits
-                last |= {writer: n - bool(singles[n]) for writer in sources if writer >= 0}
+            if not saves[n].unwritten:  # a fused loss has no errors of logits
+                last |= {writer: n - bool(saves[n].singles) for writer in sources if writer >= 0}
         moments = [
-            SINGLE * (own - (own > 0 and size >= SINGLE)) * graph.nodes[n + graph.shared].pooled
-            for n, own in enumerate(singles)
+            SINGLE * (own.singles - (own.singles > 0 and size >= SINGLE)) * output // size
+            for own, output in zip(saves, outputs, strict=True)
         ]
         for writer, reader in last.items():
             for n in range(writer, reader + 1):
-                moments[n] += size * graph.nodes[writer + graph.shared].pooled
+                moments[n] += outputs[writer]
         return max(moments)

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.proofs.check.memory import bytes_held, held_by_layers
 from hypar_opt.proofs.check.nodes import PlanGraph, PlanNode, Split, State
 from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
-
-OPTIMIZER_ELEMENTS = {"sgd": 0, "momentum": 1, "adam": 2}
 
 
 class Restrictions:
@@ -46,6 +45,7 @@ class Restrictions:
             self._memory = min(self._memory, *had, self._memory)
         self.of_images = [n for n, word in enumerate(plan.choices) if word in ("rows", "columns")]
         self._pins = self._read_pins()
+        self._holds = [held_by_layers(plan, node) for node in self._nodes]
         self._least: dict[tuple[int, tuple[tuple[int, int], ...]], int | None] = {}
         self._wholes: dict[object, int] = {}
 
@@ -171,23 +171,11 @@ class Restrictions:
     def load(self, position: int, state: State) -> int:
         """Return a node's load in a state of all levels, in bytes of all accelerators together.
 
-        Each of these has its part of the weights, of the input and of the output before pooling; in
-        training as much of gradients and errors, and the optimizer's state. Nothing where memory
-        is not limited.
+        Nothing where memory is not limited.
         """
         if self._memory is None:
             return 0
-        node, element_bytes = self._nodes[position], self._plan.element_bytes
-        weights, *copies = node.copies(state, self._hierarchy)
-        stored = node.stored * weights
-        sizes = (*node.inputs, node.outputs)
-        maps = sum(size * count for size, count in zip(sizes, copies, strict=True))
-        if self._plan.inference:
-            return element_bytes * (stored + maps)
-        optimizer = self._plan.constraints.optimizer
-        if isinstance(optimizer, str):
-            optimizer = OPTIMIZER_ELEMENTS[optimizer] * element_bytes
-        return (2 * element_bytes + optimizer) * stored + 2 * element_bytes * maps
+        return bytes_held(self._holds[position], state, self._hierarchy.sizes)
 
     def least(self, position: int, state: State) -> int | None:
         """Return a node's least load over all completions of a state; None without one."""
