@@ -244,8 +244,8 @@ PROOFS = (
     Mutant(
         "an all-to-all moves half, whatever the parts",
         "proofs/check/operations",
-        "(n < size % parts) for n in range(parts)]",
-        "(n < size % parts) for n in range(2)]",
+        "share(second, n) for n in range(parts))",
+        "share(second, n) for n in range(2))",
         ("proofs/test_proof_tables",),
     ),
     Mutant(
@@ -279,8 +279,8 @@ PROOFS = (
     Mutant(
         "every input is read as the first",
         "proofs/check/operations",
-        "split and split.inputs[edge.operand] for",
-        "split and split.inputs[0] for",
+        "split and (split.inputs[edge.operand] if end",
+        "split and (split.inputs[0] if end",
         ("proofs/test_proof_tables",),
     ),
     Mutant(

@@ -28,7 +28,7 @@ def test_gradients_share_latencies_as_in_the_search(seed: int) -> None:
     most = sum(graph.nodes[n].stored for n in reduced)
     for elements in {2, most + 1, *(rng.randint(2, most + 2) for _ in range(20))}:
         of_levels = [
-            [[n for n in own if (chosen[n] in graph.nodes[n].copied_by[0]) is data] for own in each]
+            [[n for n in own if (chosen[n] in graph.nodes[n].copied[0]) is data] for own in each]
             for each, data in itertools.product([buckets_of(workload, elements)], [False, True])
         ]
         for states, together in (

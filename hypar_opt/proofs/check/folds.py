@@ -170,7 +170,7 @@ class Fold(ABC):
             Of one level if all are charged together.
         """
         rules, sizes = self.rules, self.hierarchy.sizes[: len(sources[0])]
-        layouts = rules.layouts(edge)
+        layouts = [end.layouts for end in rules.ends[edge]]
         names = sorted({*layouts[0], *layouts[1]})
         written, read = (
             np.array([names.index(own[c]) for state in states for c in state], np.intp)
@@ -375,25 +375,6 @@ class Rate(NamedTuple):
         return nearest(amount, self.per_amount) + messages * (end - begin) + alone * latency
 
 
-class KernelRates(NamedTuple):
-    """What kernels of an accelerator are charged, all of them working at once.
-
-    Parameters
-    ----------
-    gemm, flash, conv
-        For an operation: of products, of fused attention and of convolutions.
-    per_word, launch, per_update
-        For a word that is read or written, for a launch, and for the update of a weight.
-    """
-
-    gemm: Fraction
-    flash: Fraction
-    conv: Fraction
-    per_word: Fraction
-    launch: Fraction
-    per_update: Fraction
-
-
 class ArrayFold(Fold):
     """Charges on a plan's array, as integers of a part of a second or joule."""
 
@@ -525,8 +506,8 @@ class Time(ArrayFold):
             dict(self._charge_stages(+levels, times, share, part))
             for part, levels in enumerate(moved)
         ]
-        levels = range(self.plan.levels)
-        stages = self._stages(levels) if self.around_rings else [(level,) for level in levels]
+        every = range(self.plan.levels)
+        stages = self._stages(every) if self.around_rings else [(level,) for level in every]
         return sum(
             max(sum(charges.get(level, 0) for level in stage) for charges in charged)
             for stage in stages
@@ -602,36 +583,39 @@ class Time(ArrayFold):
         updated: Sequence[int],
     ) -> list[int]:
         """Return the time of each of a layer's passes, one kernel after the other; of an update."""
-        rates = self._kernel_rates(accelerator)
+        launch, achieved = accelerator.launch or Fraction(), accelerator.gemm
         if accelerator.attention != "unfused" and layer.inner > 0 and accelerator.flash:
-            per_operation = rates.flash
-        else:
-            per_operation = rates.conv if layer.is_convolution else rates.gemm
+            achieved = accelerator.flash
+        elif layer.is_convolution and accelerator.conv:
+            achieved = accelerator.conv
+        per_operation, per_word, per_update = self._kernel_rates(accelerator, achieved)
         charges = []
         for kernels, (_, times, macs, inner, words) in zip(layer.kernels, passes, strict=False):
             both, output = sum(words[1:]), words[-1]
             read = (words[0] + both) * bool(kernels.products) + kernels.scores * inner
             computing = 2 * kernels.products * macs
-            once = max(round(read * rates.per_word), round(computing * per_operation))
+            once = max(round(read * per_word), round(computing * per_operation))
             others = kernels.each * both + kernels.output * output + kernels.inner * inner
-            once += round(others * rates.per_word / 4) + round(kernels.launches * rates.launch)
+            once += round(others * per_word / 4) + round(kernels.launches * launch * self.per_unit)
             charges.append(times * once)
-        return charges + [round(words * rates.per_update) for words in updated]
+        return charges + [round(words * per_update) for words in updated]
 
-    def _rates_of_kernels(self, accelerator: Accelerator) -> KernelRates:
-        gemm = accelerator.gemm or 1
-        achieved = gemm, accelerator.flash or gemm, accelerator.conv or gemm
-        peak = accelerator.units * accelerator.operations * self.plan.accelerators / self.per_unit
+    def _rates_of_kernels(
+        self, accelerator: Accelerator, achieved: float | None
+    ) -> tuple[Fraction, Fraction, Fraction]:
+        """Return the charges of an operation, a word and an update, in all accelerators at once.
+
+        Parameters
+        ----------
+        achieved
+            Of the peak, by products.
+        """
         elementwise = Fraction(str(accelerator.elementwise or 1))
-        bandwidth = accelerator.dram_bandwidth * elementwise * self.plan.accelerators
-        per_byte = self.per_unit / bandwidth
+        peak = accelerator.units * accelerator.operations * Fraction(str(achieved))
+        per_unit = Fraction(self.per_unit, self.plan.accelerators)
+        per_byte = per_unit / (accelerator.dram_bandwidth * elementwise)
         updating = accelerator.updated_by(self.plan.constraints.optimizer).update or Fraction()
-        return KernelRates(
-            *(1 / (peak * Fraction(str(part))) for part in achieved),
-            per_word=self.plan.element_bytes * per_byte,
-            launch=(accelerator.launch or Fraction()) * self.per_unit,
-            per_update=updating * per_byte,
-        )
+        return per_unit / peak, self.plan.element_bytes * per_byte, updating * per_byte
 
 
 class Energy(ArrayFold):

@@ -112,14 +112,6 @@ class ReadImage(NamedTuple):
     halos: tuple[int, int]
 
 
-class CopiedBy(NamedTuple):
-    """The choices that leave copies of each of a layer's tensors, one in each part."""
-
-    weights: frozenset[int]
-    inputs: tuple[frozenset[int], ...]
-    outputs: frozenset[int]
-
-
 @dataclass(frozen=True)
 class PlanNode:
     """One layer, or what several layers share: its tensors in elements, of a whole micro-batch.
@@ -178,18 +170,6 @@ class PlanNode:
         """The choices that it has, by their numbers."""
         return {number: split for number, split in enumerate(self.splits) if split is not None}
 
-    @cached_property
-    def copied_by(self) -> CopiedBy:
-        unsplit = (WHOLE, PARTIAL)
-        return CopiedBy(
-            weights=frozenset(c for c, split in self.own.items() if split.keeps_weights),
-            inputs=tuple(
-                frozenset(c for c, split in self.own.items() if split.inputs[n] in unsplit)
-                for n in range(len(self.inputs))
-            ),
-            outputs=self.leaving(*unsplit),
-        )
-
     def leaving(self, *layouts: str) -> frozenset[int]:
         """Return the choices that leave its output in one of some layouts."""
         return frozenset(c for c, split in self.own.items() if split.output in layouts)
@@ -202,12 +182,13 @@ class PlanNode:
     @cached_property
     def copied(self) -> tuple[frozenset[int], ...]:
         """The choices that leave copies of each of its `tensors`, one in each part."""
-        weights, inputs, outputs = self.copied_by
-        return weights, *inputs, outputs
-
-    def copies(self, state: State, hierarchy: Hierarchy) -> list[int]:
-        """Return the copies of each of its `tensors` in all parts of a state's levels together."""
-        return [copies_in(state, choices, hierarchy) for choices in self.copied]
+        splits, unsplit = self.own.items(), (WHOLE, PARTIAL)
+        weights = frozenset(c for c, split in splits if split.keeps_weights)
+        inputs = (
+            frozenset(c for c, split in splits if split.inputs[n] in unsplit)
+            for n in range(len(self.inputs))
+        )
+        return weights, *inputs, self.leaving(*unsplit)
 
 
 def copies_in(state: State, copying: Iterable[int], hierarchy: Hierarchy) -> int:

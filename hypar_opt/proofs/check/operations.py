@@ -91,6 +91,21 @@ class Collective(NamedTuple):
     between: tuple[str, str, int] | None = None
 
 
+class TensorEnd(NamedTuple):
+    """A boundary's tensor at one of its ends, by choice.
+
+    Parameters
+    ----------
+    layouts
+        Of each choice, in which the tensor is written, or read.
+    axes
+        The choices that split one of its axes, with its size.
+    """
+
+    layouts: tuple[str, ...]
+    axes: tuple[tuple[int, int], ...]
+
+
 class Kernel(NamedTuple):
     """A pass of a layer, as often as a step runs it.
 
@@ -256,7 +271,7 @@ class StepRules:
         edges = zip(self.graph.edges, self.graph.adds_up(), strict=True)
         self._passing = {edge.source for edge, adds in edges if adds}
         self._shares = self._shares_of_latency(chosen)
-        self._layouts = [self._layouts_at(edge) for edge in self.graph.edges]
+        self.ends = [(self._end(edge, 0), self._end(edge, 1)) for edge in self.graph.edges]
 
     def kind_of_node(self, n: int) -> object:
         """Return what decides a node's operations: alike of two nodes, so are these."""
@@ -273,7 +288,7 @@ class StepRules:
         edge = self.graph.edges[n]
         kind = edge._replace(source=0, target=0, operand=0)
         sums = self.kind_of_node(edge.source) if edge.source in self._passing else None
-        return kind, *self._layouts[n], *self._times_between(edge), sums
+        return kind, *self.ends[n], *self._times_between(edge), sums
 
     @property
     def joins_levels(self) -> bool:
@@ -296,7 +311,7 @@ class StepRules:
         """Yield what a node exchanges in a state: of Table 1, AccPar's Type III, and at borders."""
         node, reading, counts = self.graph.nodes[n], self._reading, self.counts
         ahead, behind = (counts.exchanged[step, n] for step in (Pass.FORWARD, Pass.BACKWARD))
-        weights, inputs, _ = node.copied_by
+        weights, *inputs, _ = node.copied
         yield from self._gradient(n, state, weights)
         # No layer reads the error of the network's input; AccPar charges it by convention.
         if n in self._fed or reading.of_network_input:
@@ -357,24 +372,31 @@ class StepRules:
         partial, whole
             The choices that leave partial sums, and those whose parts each repeat the reduction.
         """
-        if step not in self.passes or not amount or partial.isdisjoint(state):
+        if partial.isdisjoint(state):
             return
-        node = self.graph.nodes[n]
         reduced = [choice in partial for choice in state]
         repeated = [choice in whole for choice in state]
         top = WHOLE if reduced[0] or repeated[0] else self.layout_at_h1(n, state)
-        uneven = self._uneven(node, state, partial)
-        for level, moved in self._reduced(sum(times) * amount, reduced, repeated):
-            yield Collective(step, level, padded(moved, uneven), times, "", top=top)
+        uneven = self._uneven(self.graph.nodes[n], state, partial)
+        for op in self._reduced(step, times, amount, reduced, repeated):
+            yield op._replace(amount=padded(op.amount, uneven), top=top)
 
     def _reduced(
-        self, amount: int, reduced: Sequence[bool], repeated: Sequence[bool]
-    ) -> Iterator[tuple[int, int]]:
-        """Yield the levels at which partial sums are reduced, and what moves there."""
+        self,
+        step: Pass,
+        times: Times,
+        amount: int,
+        reduced: Sequence[bool],
+        repeated: Sequence[bool],
+    ) -> Iterator[Collective]:
+        """Yield the reduction of partial sums at some levels, of all copies that others repeat."""
+        if step not in self.passes or not amount:
+            return
+        amount *= sum(times)
         amount *= prod(parts for parts, here in zip(self.sizes, repeated, strict=False) if here)
         for level, here in enumerate(reduced):
             if here:
-                yield level, amount * (self.sizes[level] - 1)
+                yield Collective(step, level, amount * (self.sizes[level] - 1), times, "")
                 amount *= self.sizes[level]
 
     def _halos(self, n: int, state: State, ahead: int, behind: int) -> Iterator[Collective]:
@@ -499,8 +521,8 @@ class StepRules:
 
         As of equal parts: see `padding`.
         """
-        edge, (by_writer, by_reader, *_) = self.graph.edges[n], self._layouts[n]
-        written, read = [by_writer[c] for c in source], [by_reader[c] for c in target]
+        edge, (writer, reader) = self.graph.edges[n], self.ends[n]
+        written, read = [writer.layouts[c] for c in source], [reader.layouts[c] for c in target]
         if edge.source in self._passing:
             yield from self._sums_between(edge.source, written, read)
         rule = self._resharded if self._reading.runs else self._converted
@@ -518,11 +540,7 @@ class StepRules:
         """
         if not self._pads_exchanges(state):
             return ()
-        return padded_axes(self._layouts[n][2 + end], state, self.sizes)
-
-    def layouts(self, n: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return a boundary's layouts as they are written and read, by choice."""
-        return self._layouts[n][:2]
+        return padded_axes(self.ends[n][end].axes, state, self.sizes)
 
     def marks(self, had: str, wanted: str) -> tuple[bool, bool, bool]:
         """Return what two layouts at a level mean for other levels.
@@ -540,26 +558,16 @@ class StepRules:
         """Whether sums may be reduced at a boundary, those of all levels together."""
         return self.graph.edges[n].source in self._passing
 
-    def _layouts_at(
-        self, edge: PlanEdge
-    ) -> tuple[
-        tuple[str, ...], tuple[str, ...], tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]
-    ]:
-        """Return the tensor's layouts by choice as it is written and read, and the axes split."""
-        source, target = self.graph.nodes[edge.source], self.graph.nodes[edge.target]
-        written = [split and split.output for split in source.splits]
-        read = [split and split.inputs[edge.operand] for split in target.splits]
+    def _end(self, edge: PlanEdge, end: int) -> TensorEnd:
+        """Return a boundary's tensor as its source writes it, or its target reads it."""
+        node = self.graph.nodes[edge.target if end else edge.source]
+        layouts = [
+            split and (split.inputs[edge.operand] if end else split.output) for split in node.splits
+        ]
+        axes = ((c, s.size) for c, s in node.own.items() if layouts[c] not in (PARTIAL, WHOLE))
         # No proof rests on a choice that a node does not have, but potentials state one for it.
-        as_first = self._reading.runs and self.graph.reads_whole
-
-        def filled(layouts: Sequence[str | None]) -> tuple[str, ...]:
-            return tuple(layout or (as_first and layouts[0]) or "none" for layout in layouts)
-
-        def axes(node: PlanNode, layouts: Sequence[str | None]) -> tuple[tuple[int, int], ...]:
-            unsplit = (PARTIAL, WHOLE)
-            return tuple((c, s.size) for c, s in node.own.items() if layouts[c] not in unsplit)
-
-        return filled(written), filled(read), axes(source, written), axes(target, read)
+        lacking = layouts[0] if self._reading.runs and self.graph.reads_whole else None
+        return TensorEnd(tuple(own or lacking or "none" for own in layouts), tuple(axes))
 
     def _times_between(self, edge: PlanEdge) -> list[tuple[Pass, int]]:
         """Return the passes in which a tensor moves, and how often.
@@ -580,9 +588,7 @@ class StepRules:
         reduced = [had == PARTIAL != wanted for had, wanted in levels]
         repeated = [had == WHOLE or had == PARTIAL == wanted for had, wanted in levels]
         for step, times, amount in self._sums(n):
-            if step in self.passes and amount:
-                for level, moved in self._reduced(sum(times) * amount, reduced, repeated):
-                    yield Collective(step, level, moved, times, "")
+            yield from self._reduced(step, times, amount, reduced, repeated)
 
     def _converted(
         self, step: Pass, edge: PlanEdge, written: Sequence[str], read: Sequence[str]
@@ -614,12 +620,12 @@ class StepRules:
         Sums are scattered into what is read, or by batch, where that is whole.
         """
         if had == PARTIAL:
-            had = {WHOLE: BY_BATCH, PARTIAL: "none"}.get(wanted, wanted)
-            had = BY_BATCH if wanted in SIDES else had
-        if had == WHOLE or "none" in (had, wanted) or wanted == PARTIAL:
-            had = wanted if had == WHOLE else "none"
-            wanted = had
-        return ("none", "none") if had == wanted not in (WHOLE, PARTIAL) else (had, wanted)
+            had = BY_BATCH if wanted in (WHOLE, *SIDES) else wanted.replace(PARTIAL, "none")
+        if had == WHOLE:
+            had = wanted
+        elif wanted == PARTIAL or had == wanted or "none" in (had, wanted):
+            return "none", "none"
+        return had, wanted
 
     def _resharded(
         self, step: Pass, edge: PlanEdge, written: Sequence[str], read: Sequence[str]
@@ -630,15 +636,10 @@ class StepRules:
         and read whole each part repeats all of that for its own replica; where it is read as
         addends, too, but of what is split, which is padded at the end.
         """
-        passing = edge.source in self._passing
-        levels = range(len(written))
-        now, wanted = [], []
-        for had, to in zip(written, read, strict=True):
-            settled = (had, to)
-            if not (passing and had == to == PARTIAL):
-                settled = self._settled(had, to)
-            now.append(settled[0])
-            wanted.append(settled[1])
+        addends = (PARTIAL, PARTIAL) if edge.source in self._passing else None
+        pairs = [*zip(written, read, strict=True)]
+        pairs = [pair if pair == addends else self._settled(*pair) for pair in pairs]
+        levels, now, wanted = range(len(pairs)), [had for had, _ in pairs], [to for _, to in pairs]
 
         def copies() -> int:
             return prod(
@@ -678,7 +679,7 @@ class StepRules:
     ) -> list[int]:
         """Return the levels at which a tensor changes axes at once: no two of them are uneven."""
         joined = [n for n in moving if _changes_axis(now[n], wanted[n])]
-        uneven = [name for name, size in edge.axes if size % self.hierarchy.accelerators]
+        uneven = (name for name, size in edge.axes if size % self.hierarchy.accelerators)
         changed = {layout for n in joined for layout in (now[n], wanted[n])}
         return joined if len(changed & {*uneven, BY_SHUFFLED_CHANNEL}) < 2 else []
 
@@ -689,8 +690,7 @@ class StepRules:
         most = array.description.bucket_elements(self.plan.element_bytes) if array else 1
         if most == 1:
             return [{} for _ in graph.nodes]
-        nodes = range(len(graph.nodes))
-        sharing = [self.counts.reductions(n, len(self.sizes)) for n in nodes]
+        sharing = [self.counts.reductions(n, len(self.sizes)) for n in range(len(graph.nodes))]
         return shares_of_latency(graph, most, chosen, sharing)
 
 
@@ -709,11 +709,11 @@ def _exchanged(tensor: PlanEdge, parts: int, had: str, wanted: str) -> int:
     first, second = (sizes.get(layout, channels) for layout in (had, wanted))
     if {had, wanted}.isdisjoint(sizes):  # channels, in another order
         return tensor.elements // first * (first - first // parts)
-    # The first parts have the remainder's indices.
-    shares = (
-        [size // parts + (n < size % parts) for n in range(parts)] for size in (first, second)
-    )
-    kept = sum(one * other for one, other in zip(*shares, strict=True))
+
+    def share(size: int, part: int) -> int:  # the first parts have the remainder's indices
+        return size // parts + (part < size % parts)
+
+    kept = sum(share(first, n) * share(second, n) for n in range(parts))
     return tensor.elements // (first * second) * (first * second - kept)
 
 
@@ -756,16 +756,17 @@ def shares_of_latency(
         if not chosen:
             together[number, None, ()].append(node)
             continue
-        copying, state = graph.nodes[node].copied_by.weights, chosen[node]
+        copying, state = graph.nodes[node].copied[0], chosen[node]
         reduced = {level for level, choice in enumerate(state) if choice in copying}
         top = graph.nodes[node].own.get(state[0]) if state else None
         side = top.output if top and top.output in SIDES else None
         for name, levels in sharing[node].items():
             together[number, name, (frozenset(reduced.intersection(levels)), side)].append(node)
     shares: list[dict[str, Share]] = [{} for _ in graph.nodes]
-    for (_, name, _), nodes in together.items():
+    for (_, reduction, _), nodes in together.items():
         ends = [0, *accumulate(stored[node] for node in nodes)]
         rounded = (Fraction(LATENCY_UNITS * end // ends[-1], LATENCY_UNITS) for end in ends)
         for node, share in zip(nodes, pairwise(rounded), strict=True):
-            shares[node] |= dict.fromkeys(sharing[node] if name is None else [name], share)
+            names = sharing[node] if reduction is None else [reduction]
+            shares[node] |= dict.fromkeys(names, share)
     return shares
