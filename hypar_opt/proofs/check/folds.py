@@ -96,7 +96,6 @@ class Fold(ABC):
             lambda n, state: self._charge(self.rules.node(n, state)) + self._local(n, state)
         )
         self._edge_charge = cache(self._charge_edge)
-        self._operations: dict[object, tuple[Collective, ...]] = {}
         self._padded_charge = cache(self._charge_padded)
 
     @abstractmethod
@@ -178,39 +177,39 @@ class Fold(ABC):
             .T
             for own, states in zip(layouts, (sources, targets), strict=True)
         )
-        pairs = [*itertools.product(names, repeat=2)]
         made = written[:, :, None] * len(names) + read[:, None]
-        apart, most = not rules.passes_sums(edge), 1 + self.hierarchy.accelerators
-        digits = [(kinds[None], len(pairs)) for kinds in made]
+        apart, digits = not rules.passes_sums(edge), [kinds[None] for kinds in made]
         if apart:
             levels, parts = (np.array(own)[:, None, None] for own in (range(len(sizes)), sizes))
+            marks = itertools.starmap(rules.marks, itertools.product(names, repeat=2))
             repeats, gathers, changes = (
-                np.where(np.array(marks)[made], parts, 1)
-                for marks in zip(*itertools.starmap(rules.marks, pairs), strict=True)
+                np.where(np.array(marked)[made], parts, 1) if any(marked) else np.ones_like(parts)
+                for marked in zip(*marks, strict=True)
             )
-            digits = [(levels, len(sizes)), (made, len(pairs)), (repeats.prod(axis=0), most)]
-            digits += [(gathers.cumprod(axis=0) // gathers, most)]
+            digits = [
+                levels,
+                made,
+                repeats.prod(axis=0) - 1,
+                gathers.cumprod(axis=0) // gathers - 1,
+            ]
             if self.plan.groups:  # parts of H1 have shares by a tensor's layout there
-                digits += [(made[:1], len(pairs))]
+                digits.append(made[:1])
             if rules.joins_levels:
                 bits = 1 << written[:, :, None] | 1 << read[:, None]
-                changed = np.bitwise_or.reduce(np.where(changes > 1, bits, 0), axis=0)
-                digits += [(changes.cumprod(axis=0), most), (changes.prod(axis=0), most)]
-                digits += [(changed, 2 ** len(names))]
-        dtype = exact_dtype(prod(radix for _, radix in digits))
-        number: Integers = np.zeros((1, 1, 1), dtype)
-        for digit, radix in digits:
-            number = number * radix + digit.astype(dtype)
-        number = np.broadcast_to(number, (len(number), len(sources), len(targets)))
-        distinct, first, which = np.unique(number, return_index=True, return_inverse=True)
+                digits.append(np.bitwise_or.reduce(np.where(changes > 1, bits, 0), axis=0))
+                digits += [changes.cumprod(axis=0) - 1, changes.prod(axis=0) - 1]
+        radices = [1 + int(digit.max(initial=0)) for digit in digits]
+        # Of 16 bits they are sorted in linear time.
+        dtype = np.uint16 if prod(radices) <= 2**16 else exact_dtype(prod(radices))
+        number: Integers = np.zeros((1, len(sources), len(targets)), dtype)
+        for digit, radix in zip(digits, radices, strict=True):
+            number = number * dtype(radix) + digit.astype(dtype)
+        _, first, which = np.unique(number, return_index=True, return_inverse=True)
         found = []
-        for kind, place in zip(distinct.tolist(), first.tolist(), strict=True):
-            key = edge, len(sizes), kind
-            if key not in self._operations:
-                level, source, target = np.unravel_index(place, number.shape)
-                ops = rules.boundary(edge, sources[source], targets[target])
-                self._operations[key] = tuple(op for op in ops if not apart or op.level == level)
-            found.append(self._operations[key])
+        for place in first.tolist():
+            level, source, target = np.unravel_index(place, number.shape)
+            ops = rules.boundary(edge, sources[source], targets[target])
+            found.append(tuple(op for op in ops if not apart or op.level == level))
         return which.reshape(number.shape), found
 
 
