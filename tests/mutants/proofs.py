@@ -300,8 +300,8 @@ PROOFS = (
     Mutant(
         "a split of tokens has statistics to reduce",
         "proofs/check/nodes",
-        "return BY_CHANNEL in self.inputs",
-        'return BY_CHANNEL in self.inputs or "token" in self.inputs',
+        "if BY_CHANNEL in split.inputs)",
+        'if {BY_CHANNEL, "token"} & {*split.inputs})',
         ("proofs/test_proof_tables",),
     ),
     Mutant(

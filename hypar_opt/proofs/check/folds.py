@@ -17,7 +17,7 @@ from fractions import Fraction
 from functools import cache, partial
 from itertools import groupby, pairwise
 from math import prod
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -48,25 +48,22 @@ WORD_BYTES = 4
 """An array's energies are those of 32-bit words."""
 
 
-class Charges(Protocol):
-    """The charges of a problem, as integers of a fraction of the plan's unit."""
+class Charges(ABC):
+    """The charges of a problem, as integers of a fraction of the plan's unit.
 
-    @property
-    def resolution(self) -> int:
-        """Charges per unit of the plan's cost."""
+    Parameters
+    ----------
+    resolution
+        Charges per unit of the plan's cost.
+    """
 
+    resolution = 1
+
+    @abstractmethod
     def node(self, node: int, state: State) -> int:
         """Return what a node is charged in a state, all its levels together."""
 
-    def joins_levels(self, node: int, state: State) -> bool:
-        """Return whether levels of a state are charged together, as around a ring.
-
-        Totals do not tell: whatever they are, what each level adds to them adds up to them.
-        """
-
-    def of_plan(self, chosen: Sequence[State]) -> Charges:
-        """Return the charges of one plan, whose nodes may share some, given their states."""
-
+    @abstractmethod
     def edge(self, edge: int, sources: Sequence[State], targets: Sequence[State]) -> Integers:
         """Return what pairs of states of an edge's ends are charged: ``(sources, targets)``.
 
@@ -76,14 +73,24 @@ class Charges(Protocol):
             States of as many levels.
         """
 
+    def joins_levels(self, node: int, state: State) -> bool:  # noqa: ARG002
+        """Return whether levels of a state are charged together, as around a ring.
 
-class Fold(ABC):
+        Totals do not tell: whatever they are, what each level adds to them adds up to them.
+        """
+        return False
+
+    def of_plan(self, chosen: Sequence[State]) -> Charges:  # noqa: ARG002
+        """Return the charges of one plan, whose nodes may share some, given their states."""
+        return self
+
+
+class Fold(Charges):
     """Charges of operations. Nodes and edges that are alike are charged once."""
 
     def __init__(self, plan: Plan, chosen: Sequence[State] = (), *, pads: bool = False) -> None:
         self.plan, self.hierarchy = plan, plan.hierarchy
         self.rules = StepRules(plan, chosen, pads=pads)
-        self.resolution = 1
         graph, kinds = self.rules.graph, dict[object, int]()
         self._like_node = [
             kinds.setdefault(self.rules.kind_of_node(n), n) for n in range(len(graph.nodes))
@@ -108,12 +115,6 @@ class Fold(ABC):
 
     def node(self, node: int, state: State) -> int:
         return self._node_charge(self._like_node[node], state)
-
-    def joins_levels(self, node: int, state: State) -> bool:  # noqa: ARG002
-        return False
-
-    def of_plan(self, chosen: Sequence[State]) -> Self:  # noqa: ARG002
-        return self
 
     def edge(self, edge: int, sources: Sequence[State], targets: Sequence[State]) -> Integers:
         return self._edge_charge(self._like_edge[edge], tuple(sources), tuple(targets))
@@ -464,9 +465,9 @@ class Time(ArrayFold):
         self._between_pairs, self._around = cache(self._rate_of_pairs), cache(self._rate_of_ring)
         self._kernel_rates = cache(self._rates_of_kernels)
 
-    def of_plan(self, chosen: Sequence[State]) -> Self:
+    def of_plan(self, chosen: Sequence[State]) -> Time:
         """Return the charges of one plan: gradients share latencies that reduce alike."""
-        return type(self)(self.plan, chosen)
+        return Time(self.plan, chosen)
 
     def _rate(self, link: BisectionLink) -> Rate:
         per_amount = link.seconds_per_byte * self._bytes

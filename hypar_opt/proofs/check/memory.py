@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.proofs.check.nodes import images_of
 from hypar_opt.proofs.check.training import blocks_of, converted_again, levels_of_word
-from hypar_opt.workload.operators.axes import WHOLE
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import SHARDED
 
@@ -179,7 +178,7 @@ class Held:
                 holds[position].append(Hold(saved, dropped=full))
             elif readers:  # what leaves a block is kept, where another begins with it, too
                 keeper = tensor.get(position, position)
-                whole = graph.nodes[keeper].leaving(WHOLE)
+                whole = graph.nodes[keeper].whole
                 holds[keeper].append(Hold(size * node.pooled, whole))
         return holds
 

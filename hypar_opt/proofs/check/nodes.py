@@ -70,11 +70,6 @@ class Split(NamedTuple):
     last_resort: bool = False
     most: int = 0
 
-    @property
-    def shares_statistics(self) -> bool:
-        """Whether each part has the statistics of its own channels only."""
-        return BY_CHANNEL in self.inputs
-
 
 class Strip(NamedTuple):
     """How a layer's rows, or columns, may be split.
@@ -170,9 +165,20 @@ class PlanNode:
         """The choices that it has, by their numbers."""
         return {number: split for number, split in enumerate(self.splits) if split is not None}
 
-    def leaving(self, *layouts: str) -> frozenset[int]:
-        """Return the choices that leave its output in one of some layouts."""
-        return frozenset(c for c, split in self.own.items() if split.output in layouts)
+    @cached_property
+    def whole(self) -> frozenset[int]:
+        """The choices that leave its output whole, all parts repeating the work."""
+        return frozenset(c for c, split in self.own.items() if split.output == WHOLE)
+
+    @cached_property
+    def partial(self) -> frozenset[int]:
+        """The choices that leave partial sums."""
+        return frozenset(c for c, split in self.own.items() if split.output == PARTIAL)
+
+    @cached_property
+    def sharing_statistics(self) -> frozenset[int]:
+        """The choices of which each part has the statistics of its own channels only."""
+        return frozenset(c for c, split in self.own.items() if BY_CHANNEL in split.inputs)
 
     @cached_property
     def tensors(self) -> tuple[int, ...]:
@@ -188,7 +194,7 @@ class PlanNode:
             frozenset(c for c, split in splits if split.inputs[n] in unsplit)
             for n in range(len(self.inputs))
         )
-        return weights, *inputs, self.leaving(*unsplit)
+        return weights, *inputs, self.whole | self.partial
 
 
 def copies_in(state: State, copying: Iterable[int], hierarchy: Hierarchy) -> int:
@@ -236,7 +242,7 @@ class PlanGraph(NamedTuple):
             not edge.weights
             and sources.count(edge.source) == 1
             and self.nodes[edge.source].ends_in_sums
-            and bool(self.nodes[edge.source].leaving(PARTIAL))
+            and bool(self.nodes[edge.source].partial)
             and any(PARTIAL in split.inputs for split in self.nodes[edge.target].own.values())
             for edge in self.edges
         ]
@@ -263,7 +269,7 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
     described = list(zip(network.layers, network.maps(), network.sources, strict=True))
     layers = [_layer(layer, maps, plan) for layer, maps, _ in described]
     if not shared_tensors:
-        layers = [_without(layer, layer.leaving(WHOLE)) for layer in layers]
+        layers = [_without(layer, layer.whole) for layer in layers]
     position = {layer.name: n for n, layer in enumerate(network.layers)}
     tied: dict[int, list[int]] = {}
     for n, layer in enumerate(network.layers):

@@ -318,14 +318,12 @@ class StepRules:
             for size, copied in zip(node.inputs, inputs, strict=True):
                 error = (reading.input_error or 0) * size
                 yield from self._summed(n, state, Pass.BACKWARD, Times(behind), error, copied)
-        statistics = frozenset(c for c, split in node.own.items() if split.shares_statistics)
         for step, times, size in zip(Pass, (ahead, behind), node.statistics, strict=False):
-            of_parts = reading.gradient * size, statistics, node.leaving(WHOLE)
+            of_parts = reading.gradient * size, node.sharing_statistics, node.whole
             yield from self._summed(n, state, step, Times(times), *of_parts)
         if n not in self._passing:  # else they are a boundary's
-            partial, whole = node.leaving(PARTIAL), node.leaving(WHOLE)
             for step, often, amount in self._sums(n):
-                yield from self._summed(n, state, step, often, amount, partial, whole)
+                yield from self._summed(n, state, step, often, amount, node.partial, node.whole)
         if n in self._fed and node.image is not None:
             yield from self._halos(n, state, ahead, behind)
 
@@ -466,7 +464,7 @@ class StepRules:
         """
         node, words = self.graph.nodes[n], self.words(n, state, at_h1)
         by_input = self.plan.array and self.plan.array.description.accelerator.mac_count == "input"
-        repeated = copies_in(state, node.leaving(WHOLE), self.hierarchy)  # by replicas
+        repeated = copies_in(state, node.whole, self.hierarchy)  # by replicas
         of_all = self._uneven(node, state, at_h1=at_h1)
         macs = padded(repeated * (node.macs_by_input if by_input else node.macs), of_all)
         if self._pads and node.is_causal and self._skips_what_is_hidden:

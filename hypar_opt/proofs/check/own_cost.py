@@ -14,6 +14,7 @@ import numpy as np
 from hypar_opt.costs import COSTS
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.instance.instance import Instance
+from hypar_opt.proofs.check.folds import Charges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from hypar_opt.proofs.check.nodes import State
 
 
-class OwnCost:
-    """`hypar_opt.proofs.check.folds.Charges` of a plug-in's cost model.
+class OwnCost(Charges):
+    """The charges of a plug-in's cost model.
 
     Raises
     ------

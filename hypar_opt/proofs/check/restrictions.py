@@ -108,7 +108,7 @@ class Restrictions:
     def _sums_channels(self, position: int, choice: int) -> bool:
         """Return whether a choice leaves sums over channels, which replicas would repeat."""
         node = self._nodes[position]
-        return any(node.statistics) and node.own[choice].shares_statistics
+        return any(node.statistics) and choice in node.sharing_statistics
 
     def _least_whole(self, position: int, whole: int) -> int:
         """Return the parts in which a layer is whole if it is split as far as it may be.
