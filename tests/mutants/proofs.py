@@ -307,7 +307,7 @@ PROOFS = (
     Mutant(
         "shared weights are split by token",
         "proofs/check/rows",
-        "if users or choice not in graph.nodes[node].own else",
+        "if users or choice not in graph.nodes[node].choices else",
         "if users else",
         ("proofs/test_proof_tables",),
     ),

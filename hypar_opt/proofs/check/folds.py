@@ -173,45 +173,46 @@ class Fold(Charges):
         layouts = [end.layouts for end in rules.ends[edge]]
         names = sorted({*layouts[0], *layouts[1]})
         written, read = (
-            np.array([names.index(own[c]) for state in states for c in state], np.intp)
+            np.array([names.index(by_choice[c]) for state in states for c in state], np.intp)
             .reshape(len(states), len(sizes))
             .T
-            for own, states in zip(layouts, (sources, targets), strict=True)
+            for by_choice, states in zip(layouts, (sources, targets), strict=True)
         )
-        made = written[:, :, None] * len(names) + read[:, None]
-        apart, digits = not rules.passes_sums(edge), [kinds[None] for kinds in made]
-        if apart:
-            levels, parts = (np.array(own)[:, None, None] for own in (range(len(sizes)), sizes))
+        pairs = written[:, :, None] * len(names) + read[:, None]
+        by_level = not rules.passes_sums(edge)
+        digits = [at_level[None] for at_level in pairs]
+        if by_level:
+            levels, parts = np.arange(len(sizes))[:, None, None], np.array(sizes)[:, None, None]
             marks = itertools.starmap(rules.marks, itertools.product(names, repeat=2))
             repeats, gathers, changes = (
-                np.where(np.array(marked)[made], parts, 1) if any(marked) else np.ones_like(parts)
+                np.where(np.array(marked)[pairs], parts, 1) if any(marked) else np.ones_like(parts)
                 for marked in zip(*marks, strict=True)
             )
             digits = [
                 levels,
-                made,
+                pairs,
                 repeats.prod(axis=0) - 1,
                 gathers.cumprod(axis=0) // gathers - 1,
             ]
             if self.plan.groups:  # parts of H1 have shares by a tensor's layout there
-                digits.append(made[:1])
+                digits.append(pairs[:1])
             if rules.joins_levels:
                 bits = 1 << written[:, :, None] | 1 << read[:, None]
                 digits.append(np.bitwise_or.reduce(np.where(changes > 1, bits, 0), axis=0))
                 digits += [changes.cumprod(axis=0) - 1, changes.prod(axis=0) - 1]
         radices = [1 + int(digit.max(initial=0)) for digit in digits]
         # Of 16 bits they are sorted in linear time.
-        dtype = np.uint16 if prod(radices) <= 2**16 else exact_dtype(prod(radices))
+        dtype = np.uint16 if prod(radices) < 2**16 else exact_dtype(prod(radices))
         number: Integers = np.zeros((1, len(sources), len(targets)), dtype)
         for digit, radix in zip(digits, radices, strict=True):
             number = number * dtype(radix) + digit.astype(dtype)
         _, first, which = np.unique(number, return_index=True, return_inverse=True)
-        found = []
+        operations = []
         for place in first.tolist():
             level, source, target = np.unravel_index(place, number.shape)
             ops = rules.boundary(edge, sources[source], targets[target])
-            found.append(tuple(op for op in ops if not apart or op.level == level))
-        return which.reshape(number.shape), found
+            operations.append(tuple(op for op in ops if not by_level or op.level == level))
+        return which.reshape(number.shape), operations
 
 
 class Bytes(Fold):
@@ -271,11 +272,11 @@ class PartsOfH1:
             shares = [Fraction(str(stated)), 1 - Fraction(str(stated))]
         else:
             shares = [Fraction(str(share)) for share in stated]
-        each = plan.accelerators // plan.hierarchy.sizes[0]
+        size = plan.accelerators // plan.hierarchy.sizes[0]
         divided = [
-            (share / (group.count // each), group)
+            (share / (group.count // size), group)
             for share, group in zip(shares, plan.groups, strict=True)
-            for _ in range(group.count // each)
+            for _ in range(group.count // size)
         ]
         self.shares = [share for share, _ in divided]
         self.accelerators = [group for _, group in divided]
@@ -371,7 +372,7 @@ class Rate(NamedTuple):
         if share is None:
             return nearest(amount, self.per_amount, messages + alone, self.per_message)
         latency = nearest(1, self.per_message)
-        begin, end = (math.floor(latency * each) for each in share)
+        begin, end = (math.floor(latency * fraction) for fraction in share)
         return nearest(amount, self.per_amount) + messages * (end - begin) + alone * latency
 
 
@@ -458,9 +459,9 @@ class Time(ArrayFold):
         self._members: list[range | None] = [None]
         self._bytes = Fraction(plan.element_bytes, 4)
         if self._parts is not None:
-            each = plan.accelerators // self._parts.count
-            starts = range(0, plan.accelerators, each)
-            self._members = [range(start, start + each) for start in starts]
+            size = plan.accelerators // self._parts.count
+            starts = range(0, plan.accelerators, size)
+            self._members = [range(start, start + size) for start in starts]
             self._bytes = 1 / Fraction(self._bytes.denominator)
         self._between_pairs, self._around = cache(self._rate_of_pairs), cache(self._rate_of_ring)
         self._kernel_rates = cache(self._rates_of_kernels)
@@ -500,14 +501,14 @@ class Time(ArrayFold):
         times, share = max(op.times for op in ops), ops[0].share
         moved: list[Counter[int]] = [Counter() for _ in self._members]
         for op in ops:
-            for levels, amount in zip(moved, self._received(op), strict=True):
-                levels[op.level] += amount
+            for received, amount in zip(moved, self._received(op), strict=True):
+                received[op.level] += amount
         charged = [
-            dict(self._charge_stages(+levels, times, share, part))
-            for part, levels in enumerate(moved)
+            dict(self._charge_stages(+received, times, share, part))
+            for part, received in enumerate(moved)
         ]
-        every = range(self.plan.levels)
-        stages = self._stages(every) if self.around_rings else [(level,) for level in every]
+        levels = range(self.plan.levels)
+        stages = self._stages(levels) if self.around_rings else [(level,) for level in levels]
         return sum(
             max(sum(charges.get(level, 0) for level in stage) for charges in charged)
             for stage in stages
@@ -634,7 +635,7 @@ class Energy(ArrayFold):
         # If links cost nothing, a ring charges what pairs charge.
         self.around_rings = self.around_rings and energy.hop > 0
         hops = (interconnect.bisection(digit).hops for digit in self.placement)
-        self._between_pairs = [self._over(energy.remote + energy.hop * own) for own in hops]
+        self._between_pairs = [self._over(energy.remote + energy.hop * count) for count in hops]
         words = Fraction(plan.element_bytes, WORD_BYTES)
         self._access = Rate(words * energy.dram * self.per_unit)
 

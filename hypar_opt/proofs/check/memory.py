@@ -193,8 +193,8 @@ class Held:
             if not saves[n].unwritten:  # a fused loss has no errors of logits
                 last |= {writer: n - bool(saves[n].singles) for writer in sources if writer >= 0}
         moments = [
-            SINGLE * (own.singles - (own.singles > 0 and size >= SINGLE)) * output // size
-            for own, output in zip(saves, outputs, strict=True)
+            SINGLE * (saved.singles - (saved.singles > 0 and size >= SINGLE)) * output // size
+            for saved, output in zip(saves, outputs, strict=True)
         ]
         for writer, reader in last.items():
             for n in range(writer, reader + 1):

@@ -161,24 +161,24 @@ class PlanNode:
     ends_in_sums: bool = False
 
     @cached_property
-    def own(self) -> dict[int, Split]:
+    def choices(self) -> dict[int, Split]:
         """The choices that it has, by their numbers."""
         return {number: split for number, split in enumerate(self.splits) if split is not None}
 
     @cached_property
     def whole(self) -> frozenset[int]:
         """The choices that leave its output whole, all parts repeating the work."""
-        return frozenset(c for c, split in self.own.items() if split.output == WHOLE)
+        return frozenset(c for c, split in self.choices.items() if split.output == WHOLE)
 
     @cached_property
     def partial(self) -> frozenset[int]:
         """The choices that leave partial sums."""
-        return frozenset(c for c, split in self.own.items() if split.output == PARTIAL)
+        return frozenset(c for c, split in self.choices.items() if split.output == PARTIAL)
 
     @cached_property
     def sharing_statistics(self) -> frozenset[int]:
         """The choices of which each part has the statistics of its own channels only."""
-        return frozenset(c for c, split in self.own.items() if BY_CHANNEL in split.inputs)
+        return frozenset(c for c, split in self.choices.items() if BY_CHANNEL in split.inputs)
 
     @cached_property
     def tensors(self) -> tuple[int, ...]:
@@ -188,7 +188,7 @@ class PlanNode:
     @cached_property
     def copied(self) -> tuple[frozenset[int], ...]:
         """The choices that leave copies of each of its `tensors`, one in each part."""
-        splits, unsplit = self.own.items(), (WHOLE, PARTIAL)
+        splits, unsplit = self.choices.items(), (WHOLE, PARTIAL)
         weights = frozenset(c for c, split in splits if split.keeps_weights)
         inputs = (
             frozenset(c for c, split in splits if split.inputs[n] in unsplit)
@@ -228,7 +228,7 @@ class PlanGraph(NamedTuple):
 
     @property
     def reads_whole(self) -> bool:
-        return any(WHOLE in split.inputs for node in self.nodes for split in node.own.values())
+        return any(WHOLE in split.inputs for node in self.nodes for split in node.choices.values())
 
     @property
     def tensors(self) -> dict[int, int]:
@@ -243,7 +243,7 @@ class PlanGraph(NamedTuple):
             and sources.count(edge.source) == 1
             and self.nodes[edge.source].ends_in_sums
             and bool(self.nodes[edge.source].partial)
-            and any(PARTIAL in split.inputs for split in self.nodes[edge.target].own.values())
+            and any(PARTIAL in split.inputs for split in self.nodes[edge.target].choices.values())
             for edge in self.edges
         ]
 
@@ -357,7 +357,7 @@ def _without_hidden(
     for edge in edges:
         if not edge.weights and (parts := hidden[edge.source]):
             node = kept[edge.target]
-            straddled = [n for n, s in node.own.items() if {*s.inputs, s.output} & parts]
+            straddled = [n for n, s in node.choices.items() if {*s.inputs, s.output} & parts]
             kept[edge.target] = _without(node, straddled)
             if node.name.startswith("output of "):  # whoever reads that reads it
                 hidden[edge.target] |= parts

@@ -230,7 +230,7 @@ def padded_axes(
     """
     uneven = []
     for choice, size in axes:
-        levels = [level for level, made in enumerate(state) if made == choice]
+        levels = [level for level, chosen in enumerate(state) if chosen == choice]
         parts, divided = prod(sizes[level] for level in levels), size
         below = parts
         if at_h1 is not None and 0 in levels and size:
@@ -278,7 +278,9 @@ class StepRules:
         counts, levels = self.counts, range(len(self.sizes))
         times = [counts.computed[step, n] for step in Pass]
         times += [counts.exchanged[step, n] for step in Pass]
-        times += [own[n, level] for own in (counts.scattered, counts.gathered) for level in levels]
+        times += [
+            half[n, level] for half in (counts.scattered, counts.gathered) for level in levels
+        ]
         words = tuple(counts.word(n, level) for level in levels)
         shares = tuple(self._shares[n].items())
         return self.graph.nodes[n], *times, words, shares, n in self._fed, n in self._passing
@@ -302,7 +304,7 @@ class StepRules:
             any(WHOLE in split.inputs for split in splits)
             or all(split.keeps_weights for split in splits)
             or all(split.output == PARTIAL for split in splits)
-            for splits in (node.own.values() for node in self.graph.nodes)
+            for splits in (node.choices.values() for node in self.graph.nodes)
         )
 
     # -- A node ------------------------------------------------------------------------------
@@ -402,8 +404,8 @@ class StepRules:
         node = self.graph.nodes[n]
         assert node.image is not None
         # No proof rests on a choice that a node does not have.
-        layouts = [node.own[c].inputs[0] if c in node.own else "none" for c in state]
-        whole = [c for c, split in node.own.items() if split.inputs[0] == WHOLE]
+        layouts = [node.choices[c].inputs[0] if c in node.choices else "none" for c in state]
+        whole = [c for c, split in node.choices.items() if split.inputs[0] == WHOLE]
         uneven = self._uneven(node, state, whole)
         across = 4 * node.image.planes * copies_in(state, whole, self.hierarchy)
         extent = [*node.image.extent]
@@ -422,7 +424,7 @@ class StepRules:
 
     def layout_at_h1(self, n: int, state: State) -> str:
         """Return the layout of a node's output at H1."""
-        split = self.graph.nodes[n].own.get(state[0])
+        split = self.graph.nodes[n].choices.get(state[0])
         return split.output if split else BY_BATCH
 
     def _uneven(
@@ -443,7 +445,7 @@ class StepRules:
         """
         if not (self._pads if at_h1 else self._pads_exchanges(state)):
             return ()
-        axes = ((c, split.size) for c, split in node.own.items() if c not in copied)
+        axes = ((c, split.size) for c, split in node.choices.items() if c not in copied)
         return padded_axes(axes, state, self.sizes, at_h1)
 
     def _pads_exchanges(self, state: State) -> bool:
@@ -562,10 +564,10 @@ class StepRules:
         layouts = [
             split and (split.inputs[edge.operand] if end else split.output) for split in node.splits
         ]
-        axes = ((c, s.size) for c, s in node.own.items() if layouts[c] not in (PARTIAL, WHOLE))
+        axes = ((c, s.size) for c, s in node.choices.items() if layouts[c] not in (PARTIAL, WHOLE))
         # No proof rests on a choice that a node does not have, but potentials state one for it.
         lacking = layouts[0] if self._reading.runs and self.graph.reads_whole else None
-        return TensorEnd(tuple(own or lacking or "none" for own in layouts), tuple(axes))
+        return TensorEnd(tuple(layout or lacking or "none" for layout in layouts), tuple(axes))
 
     def _times_between(self, edge: PlanEdge) -> list[tuple[Pass, int]]:
         """Return the passes in which a tensor moves, and how often.
@@ -756,7 +758,7 @@ def shares_of_latency(
             continue
         copying, state = graph.nodes[node].copied[0], chosen[node]
         reduced = {level for level, choice in enumerate(state) if choice in copying}
-        top = graph.nodes[node].own.get(state[0]) if state else None
+        top = graph.nodes[node].choices.get(state[0]) if state else None
         side = top.output if top and top.output in SIDES else None
         for name, levels in sharing[node].items():
             together[number, name, (frozenset(reduced.intersection(levels)), side)].append(node)

@@ -55,7 +55,7 @@ class Restrictions:
         constraints = self._plan.constraints
         fewer = any(None in node.splits for node in self._nodes)
         limited = constraints.even or constraints.runnable or self._memory is not None
-        last = any(split.last_resort for node in self._nodes for split in node.own.values())
+        last = any(split.last_resort for node in self._nodes for split in node.choices.values())
         sided = not {*self._plan.choices}.isdisjoint(SIDES)
         return bool(constraints.fix or self.of_images) or limited or fewer or last or sided
 
@@ -67,13 +67,13 @@ class Restrictions:
     def allows(self, position: int, state: State) -> bool:
         """Return whether a node may make the last choice of a state, given those above."""
         *above, choice = state
-        if choice not in self._nodes[position].own:
+        if choice not in self._nodes[position].choices:
             return False
         if above and self._plan.choices[choice] in SIDES:
             return False  # groups are parts of H1
         if self._pins.get((len(above), position), choice) != choice:
             return False
-        splits = self._nodes[position].own.items()
+        splits = self._nodes[position].choices.items()
         for whole in (n for n, split in splits if split.last_resort):
             if choice == whole:
                 return self._parts(state, choice) <= self._least_whole(position, whole)
@@ -102,7 +102,8 @@ class Restrictions:
         if position >= self._shared or node.stored:
             return True
         return all(
-            choice in node.own and self._divides(position, state, choice) for choice in set(state)
+            choice in node.choices and self._divides(position, state, choice)
+            for choice in set(state)
         )
 
     def _sums_channels(self, position: int, choice: int) -> bool:
@@ -116,7 +117,7 @@ class Restrictions:
         Where it has to be whole it is not split by channels that statistics are summed over.
         """
         pins = tuple(self._pins.get((n, position)) for n in range(self._plan.levels))
-        splits = self._nodes[position].own
+        splits = self._nodes[position].choices
         key = self._nodes[position].splits, self._nodes[position].statistics, pins
         if key not in self._wholes:
             least = self._whole_among(splits, pins, whole)
@@ -145,7 +146,7 @@ class Restrictions:
 
     def _divides(self, position: int, state: State, choice: int) -> bool:
         """Return whether a choice leaves parts as the plan's constraints have them."""
-        split = self._nodes[position].own[choice]
+        split = self._nodes[position].choices[choice]
         return self._fits(split, self._parts(state, choice), at_h1=choice == state[0])
 
     def _fits(self, split: Split, parts: int, *, at_h1: bool) -> bool:
@@ -257,7 +258,7 @@ class Restrictions:
     def _pinned_column(self, position: int, choice: str) -> int | None:
         """Return the column of a word: of the layer's own, else of the problem's choices."""
         for words in (self._plan.words[position - self._shared], self._plan.choices):
-            own = {words[column]: column for column in self._nodes[position].own}
+            own = {words[column]: column for column in self._nodes[position].choices}
             if choice in own:
                 return own[choice]
         return None

@@ -132,8 +132,8 @@ def counts_of(plan: Plan, graph: PlanGraph) -> StepCounts:
     for node in range(len(graph.nodes)):
         for level in range(plan.levels):
             word = steps.word(node, level)
-            apart = word in ("gradients", "weights")
-            steps.scattered[node, level] += micro_batches if apart else 1
+            by_micro_batch = word in ("gradients", "weights")
+            steps.scattered[node, level] += micro_batches if by_micro_batch else 1
             steps.gathered[node, level] += 0 if word == "weights" else 1
     return steps
 
