@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 # Its own table, as the rest of this derivation shares none with the search.
 PREFIXES = {"femto": 10**15, "pico": 10**12, "nano": 10**9, "micro": 10**6, "milli": 10**3, "": 1}
+UNSPLIT = (WHOLE, PARTIAL, "none")
 WORD_BYTES = 4
 """An array's energies are those of 32-bit words."""
 
@@ -123,16 +124,20 @@ class Fold(Charges):
         self, edge: int, sources: tuple[State, ...], targets: tuple[State, ...]
     ) -> Integers:
         charged: Integers = np.zeros((len(sources), len(targets)), object)
-        which, ops_of = self._alike(edge, sources, targets)
+        numbers, operations = self._alike(edge, sources, targets)
         by_padding = [
             self._by_padding(edge, end, states) for end, states in enumerate((sources, targets))
         ]
         for written, rows in by_padding[0].items():
             for read, columns in by_padding[1].items():
-                charges = [self._padded_charge(ops, (written, read)) for ops in ops_of]
-                dtype = exact_dtype(len(which) * max(charges, default=0))
-                of_pairs = np.array(charges, dtype)[which[:, np.array(rows)[:, None], columns]]
-                charged[np.ix_(rows, columns)] = of_pairs.sum(axis=0)
+                charges = {n: self._padded_charge(ops, (written, read)) for n, ops in operations}
+                largest = len(numbers) * max(charges.values(), default=0)
+                table: Integers = np.zeros(1 + max(charges, default=0), exact_dtype(largest))
+                table[[*charges]] = [*charges.values()]
+                total = table[numbers[:, np.array(rows)[:, None], columns]].sum(axis=0)
+                if total.shape == charged.shape:
+                    return total
+                charged[np.ix_(rows, columns)] = total
         return charged
 
     def _by_padding(
@@ -157,7 +162,7 @@ class Fold(Charges):
 
     def _alike(
         self, edge: int, sources: Sequence[State], targets: Sequence[State]
-    ) -> tuple[NDArray[np.intp], list[tuple[Collective, ...]]]:
+    ) -> tuple[NDArray[np.intp], list[tuple[int, tuple[Collective, ...]]]]:
         """Return, for each level, numbers of pairs that move the same there, and their operations.
 
         A level's depend on how a tensor is stored and read there, and on copies at other levels;
@@ -166,53 +171,58 @@ class Fold(Charges):
 
         Returns
         -------
-        which : (levels, sources, targets)
+        numbers : (levels, sources, targets)
             Of one level if all are charged together.
         """
         rules, sizes = self.rules, self.hierarchy.sizes[: len(sources[0])]
         layouts = [end.layouts for end in rules.ends[edge]]
         names = sorted({*layouts[0], *layouts[1]})
+        by_level = not rules.passes_sums(edge)
+        # In how many copies a tensor is depends on few of its layouts, and so do most states.
+        counted = names if rules.joins_levels or self.plan.groups or not by_level else UNSPLIT
+        like = np.array([n if name in counted else -1 for n, name in enumerate(names)], np.intp)
+        like[like < 0] = (like < 0).argmax()
         written, read = (
             np.array([names.index(by_choice[c]) for state in states for c in state], np.intp)
             .reshape(len(states), len(sizes))
             .T
             for by_choice, states in zip(layouts, (sources, targets), strict=True)
         )
-        pairs = written[:, :, None] * len(names) + read[:, None]
-        by_level = not rules.passes_sums(edge)
+        (stored, rows), (wanted, columns) = (
+            np.unique(like[states], axis=1, return_inverse=True) for states in (written, read)
+        )
+        pairs = stored[:, :, None] * len(names) + wanted[:, None]
         digits = [at_level[None] for at_level in pairs]
         if by_level:
             levels, parts = np.arange(len(sizes))[:, None, None], np.array(sizes)[:, None, None]
             marks = itertools.starmap(rules.marks, itertools.product(names, repeat=2))
             repeats, gathers, changes = (
-                np.where(np.array(marked)[pairs], parts, 1) if any(marked) else np.ones_like(parts)
-                for marked in zip(*marks, strict=True)
+                np.where(np.array(marked)[pairs], parts, 1) for marked in zip(*marks, strict=True)
             )
-            digits = [
-                levels,
-                pairs,
-                repeats.prod(axis=0) - 1,
-                gathers.cumprod(axis=0) // gathers - 1,
-            ]
+            digits = [levels, repeats.prod(axis=0) - 1, gathers.cumprod(axis=0) // gathers - 1]
             if self.plan.groups:  # parts of H1 have shares by a tensor's layout there
                 digits.append(pairs[:1])
             if rules.joins_levels:
-                bits = 1 << written[:, :, None] | 1 << read[:, None]
+                bits = 1 << stored[:, :, None] | 1 << wanted[:, None]
                 digits.append(np.bitwise_or.reduce(np.where(changes > 1, bits, 0), axis=0))
                 digits += [changes.cumprod(axis=0) - 1, changes.prod(axis=0) - 1]
         radices = [1 + int(digit.max(initial=0)) for digit in digits]
-        # Of 16 bits they are sorted in linear time.
-        dtype = np.uint16 if prod(radices) < 2**16 else exact_dtype(prod(radices))
-        number: Integers = np.zeros((1, len(sources), len(targets)), dtype)
+        dtype = exact_dtype(prod(radices))
+        number: Integers = np.zeros((1, stored.shape[1], wanted.shape[1]), dtype)
         for digit, radix in zip(digits, radices, strict=True):
             number = number * dtype(radix) + digit.astype(dtype)
-        _, first, which = np.unique(number, return_index=True, return_inverse=True)
+        numbers = np.unique(number, return_inverse=True)[1].reshape(number.shape)
+        numbers = numbers[:, rows.reshape(-1, 1), columns.reshape(-1)]
+        if by_level:
+            numbers = numbers * len(names) ** 2 + written[:, :, None] * len(names) + read[:, None]
+        place = np.full(1 + numbers.max(initial=0), -1)
+        place[numbers.ravel()] = np.arange(numbers.size)
         operations = []
-        for place in first.tolist():
-            level, source, target = np.unravel_index(place, number.shape)
+        for kind in np.flatnonzero(place >= 0).tolist():
+            level, source, target = np.unravel_index(place[kind], numbers.shape)
             ops = rules.boundary(edge, sources[source], targets[target])
-            operations.append(tuple(op for op in ops if not by_level or op.level == level))
-        return which.reshape(number.shape), operations
+            operations.append((kind, tuple(op for op in ops if not by_level or op.level == level)))
+        return numbers, operations
 
 
 class Bytes(Fold):
