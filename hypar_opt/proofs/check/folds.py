@@ -134,7 +134,7 @@ class Fold(Charges):
                 largest = len(numbers) * max(charges.values(), default=0)
                 table: Integers = np.zeros(1 + max(charges, default=0), exact_dtype(largest))
                 table[[*charges]] = [*charges.values()]
-                total = table[numbers[:, np.array(rows)[:, None], columns]].sum(axis=0)
+                total: Integers = table[numbers[:, np.array(rows)[:, None], columns]].sum(axis=0)
                 if total.shape == charged.shape:
                     return total
                 charged[np.ix_(rows, columns)] = total
