@@ -2,7 +2,7 @@
 
 Of a chain potentials prove it (`hypar_opt.proofs.chains`), of any other graph a maximum flow or
 messages (`hypar_opt.proofs.graphs`). The tables are
-derived from the plan alone (`hypar_opt.proofs.reference`), by code that the search does not use;
+derived from the plan alone (`hypar_opt.proofs.check`), by code that the search does not use;
 the check needs these, the potentials and sums of integers, and no solver.
 
 Source: docs/decisions/0005-joint-optimum.md.
@@ -28,16 +28,16 @@ from hypar_opt.hardware.array import digest_of
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.schemas import WITHOUT_LAYOUTS
 from hypar_opt.proofs.chains import TableProof, bound_of_chain, prove_chain
-from hypar_opt.proofs.device_memory import check_device_memory
-from hypar_opt.proofs.graphs import EliminationProof, FlowProof, bound_of, prove
-from hypar_opt.proofs.reference.priced_tables import PricedTables, priced_tables
-from hypar_opt.proofs.reference.rows import price_of
-from hypar_opt.proofs.reference.tables import (
+from hypar_opt.proofs.check.priced_tables import PricedTables, priced_tables
+from hypar_opt.proofs.check.rows import price_of
+from hypar_opt.proofs.check.tables import (
     ReferenceTable,
     table_of_ways,
     tables_by_order,
     tables_of,
 )
+from hypar_opt.proofs.device_memory import check_device_memory
+from hypar_opt.proofs.graphs import EliminationProof, FlowProof, bound_of, prove
 from hypar_opt.proofs.within_memory import best_price
 from hypar_opt.results import Displayed
 from hypar_opt.search.open_ways import training_left_open

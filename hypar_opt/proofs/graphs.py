@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hypar_opt.proofs.reference.tables import ReferenceTable
+    from hypar_opt.proofs.check.tables import ReferenceTable
     from hypar_opt.solvers.elimination.buckets import Buckets
 
 Whole = Annotated[int, Strict()]

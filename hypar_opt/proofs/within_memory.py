@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypar_opt.proofs.graphs import Groups, alike_levels, optimum
 
 if TYPE_CHECKING:
-    from hypar_opt.proofs.reference.priced_tables import PricedTables
+    from hypar_opt.proofs.check.priced_tables import PricedTables
 
 _STEPS = 24
 """The most prices that are tried."""

@@ -188,7 +188,7 @@ def checked_plan(
         except InputError as error:
             raise CheckFailedError(error.message) from None
     try:
-        # Independent of the tables that the search solves: see hypar_opt.proofs.reference.
+        # Independent of the tables that the search solves: see hypar_opt.proofs.check.
         proofs.check_price(plan)
     except CheckFailedError as error:
         raise CheckFailedError(f"{name}: {error.message}") from None

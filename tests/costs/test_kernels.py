@@ -18,7 +18,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.plan.strategies import strategy_pins
 from hypar_opt.proofs.certificate import check_price
-from hypar_opt.proofs.reference.rows import price_of
+from hypar_opt.proofs.check.rows import price_of
 from hypar_opt.sharding.passes import INFERENCE
 from hypar_opt.step.work import WorkRules
 from hypar_opt.studies.simulation import per_second

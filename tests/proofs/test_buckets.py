@@ -12,8 +12,8 @@ import hypar_opt as ho
 from hypar_opt.costs.buckets import LATENCY, LatencyShares, buckets_of
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.stored_layouts import rows_of_plan
-from hypar_opt.proofs.reference import buckets
-from hypar_opt.proofs.reference.nodes import nodes_of
+from hypar_opt.proofs.check.nodes import nodes_of
+from hypar_opt.proofs.check.operations import shares_of_latency
 from hypar_opt.studies.random_networks import random_graph
 
 
@@ -28,7 +28,7 @@ def test_gradients_share_latencies_as_in_the_search(seed: int) -> None:
     most = sum(graph.nodes[n].stored for n in reduced)
     for elements in {2, most + 1, *(rng.randint(2, most + 2) for _ in range(20))}:
         of_levels = [
-            [[n for n in own if (chosen[n] in graph.nodes[n].copied_by[0]) is data] for own in each]
+            [[n for n in own if (chosen[n] in graph.nodes[n].copied[0]) is data] for own in each]
             for each, data in itertools.product([buckets_of(workload, elements)], [False, True])
         ]
         for states, together in (
@@ -37,7 +37,7 @@ def test_gradients_share_latencies_as_in_the_search(seed: int) -> None:
         ):
             shares = LatencyShares.of(together, [workload.stored])
             sharing = [{"none": [0]}] * len(graph.nodes)
-            ours = buckets.shares_of_latency(graph, elements, states, sharing)
+            ours = shares_of_latency(graph, elements, states, sharing)
             for n in reduced:
                 begin, end = shares.ends[0, :, n].tolist()
                 assert ours[n]["none"] == (Fraction(begin, LATENCY), Fraction(end, LATENCY))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.certificate import read_certificate, write_certificate
+from hypar_opt.proofs.check.tables import ReferenceTable, tables_of
 from hypar_opt.proofs.graphs import (
     Cells,
     EliminationProof,
@@ -23,7 +24,6 @@ from hypar_opt.proofs.graphs import (
     optimum,
     prove,
 )
-from hypar_opt.proofs.reference.tables import ReferenceTable, tables_of
 from hypar_opt.workload.parallelism import CHOICES
 from tests.slow import slow_after
 from tests.solvers.graphs import optimum as optimum_by_exhaustion

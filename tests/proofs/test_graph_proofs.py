@@ -19,9 +19,9 @@ from hypar_opt.documents.document import validate
 from hypar_opt.errors import CheckFailedError, InputError
 from hypar_opt.proofs.certificate import Certificate
 from hypar_opt.proofs.chains import TableProof
+from hypar_opt.proofs.check.tables import ReferenceTable
 from hypar_opt.proofs.graphs import EliminationProof, FlowProof, bound_of
 from hypar_opt.proofs.graphs import prove as prove_to
-from hypar_opt.proofs.reference.tables import ReferenceTable
 from tests.solvers.graphs import optimum, random_graph, with_forbidden
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -24,8 +24,8 @@ from hypar_opt.hardware import arrays as presets
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_table, total_cost
 from hypar_opt.plan.problem import RUN_READINGS
-from hypar_opt.proofs.reference.rows import price_of
-from hypar_opt.proofs.reference.tables import tables_of as reference_tables
+from hypar_opt.proofs.check.rows import price_of
+from hypar_opt.proofs.check.tables import tables_of as reference_tables
 from hypar_opt.sharding.passes import INFERENCE, TRAINING
 from hypar_opt.sharding.program import Program
 from hypar_opt.step.order import exchanges_of_step

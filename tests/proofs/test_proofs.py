@@ -22,8 +22,8 @@ from hypar_opt.instance.pricing import price_table
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.certificate import Certificate, Proof, _digest
 from hypar_opt.proofs.chains import TableProof, prove_chain
-from hypar_opt.proofs.reference.rows import price_of
-from hypar_opt.proofs.reference.tables import tables_of
+from hypar_opt.proofs.check.rows import price_of
+from hypar_opt.proofs.check.tables import tables_of
 from hypar_opt.workload.parallelism import CHOICES
 from tests.slow import examples, slow_after
 from tests.strategies.graph_problems import every_plan_of, random_graph_problem

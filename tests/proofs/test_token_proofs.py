@@ -16,7 +16,7 @@ from hypar_opt.hardware.arrays import load
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import words_of
-from hypar_opt.proofs.reference.rows import price_of
+from hypar_opt.proofs.check.rows import price_of
 from tests.choices import WITH_TOKENS
 from tests.strategies.plans import Asked
 from tests.strategies.written_plans import (

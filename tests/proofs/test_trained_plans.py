@@ -15,13 +15,13 @@ from hypar_opt.errors import CheckFailedError, HyparError
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.certificate import Certificate, check_certificate, check_price, proved_bound
+from hypar_opt.proofs.check.memory import Held
+from hypar_opt.proofs.check.nodes import nodes_of
+from hypar_opt.proofs.check.operations import shares_tensors
+from hypar_opt.proofs.check.rows import PlanProblem, nodes_states, price_of
+from hypar_opt.proofs.check.tables import table_of_ways
+from hypar_opt.proofs.check.training import Pass, counts_of
 from hypar_opt.proofs.graphs import EliminationProof
-from hypar_opt.proofs.reference.exchanges import shares_tensors
-from hypar_opt.proofs.reference.held import Held
-from hypar_opt.proofs.reference.nodes import nodes_of
-from hypar_opt.proofs.reference.repetitions import Pass, repetitions_of
-from hypar_opt.proofs.reference.rows import PlanProblem, nodes_states, price_of
-from hypar_opt.proofs.reference.tables import table_of_ways
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.brute_force import BruteForce
 from hypar_opt.studies.random_networks import random_graph
@@ -172,7 +172,7 @@ def test_a_step_is_counted_as_it_runs() -> None:
         training={"micro_batches": 2, "recompute": "full", "shard": "weights"},
     )
     graph = nodes_of(plan, shared_tensors=shares_tensors(plan))
-    steps = repetitions_of(plan, graph)
+    steps = counts_of(plan, graph)
     names = [node.name for node in graph.nodes]
     norm, head, tied = map(names.index, ("decoder.0.norm1", "head", "weights of token"))
     both = Pass.FORWARD, Pass.BACKWARD

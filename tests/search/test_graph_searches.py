@@ -17,7 +17,7 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_levels
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.certificate import certify, check_certificate
-from hypar_opt.proofs.reference.rows import price_of
+from hypar_opt.proofs.check.rows import price_of
 from hypar_opt.workload.parallelism import CHOICES
 from tests.slow import examples, slow_after
 from tests.strategies.arrays import arrays

@@ -26,7 +26,7 @@ from hypar_opt.pipeline import search_again
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.proofs.certificate import check_price
-from hypar_opt.proofs.reference.rows import price_of
+from hypar_opt.proofs.check.rows import price_of
 from hypar_opt.search import within_memory
 from hypar_opt.search.best_fit import NEVER
 from hypar_opt.search.prices_of_memory import bound_at, bound_by_prices

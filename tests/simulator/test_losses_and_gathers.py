@@ -16,7 +16,7 @@ from hypar_opt.errors import HyparError, InputError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.strategies import strategy_pins
-from hypar_opt.proofs.reference.rows import price_of
+from hypar_opt.proofs.check.rows import price_of
 from hypar_opt.studies.simulation import per_second
 from tests.commands import command
 from tests.execution import small_networks

@@ -13,7 +13,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.errors import RefusedError
-from hypar_opt.proofs.reference.rows import price_of
+from hypar_opt.proofs.check.rows import price_of
 from hypar_opt.sharding.layouts import PARTIAL
 from hypar_opt.sharding.program import Program
 from hypar_opt.step.order import exchanges_of_step

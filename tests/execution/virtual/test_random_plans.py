@@ -18,7 +18,7 @@ from hypar_opt.errors import RefusedError
 from hypar_opt.execution.virtual.checks import check_division
 from hypar_opt.execution.virtual.division import Division
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.proofs.reference.rows import price_of
+from hypar_opt.proofs.check.rows import price_of
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.layouts import SHUFFLED
 from hypar_opt.sharding.program import Program

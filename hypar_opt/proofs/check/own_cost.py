@@ -14,6 +14,7 @@ import numpy as np
 from hypar_opt.costs import COSTS
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.instance.instance import Instance
+from hypar_opt.proofs.check.folds import Charges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
     from hypar_opt.integers import Integers
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.proofs.reference.plan_graph import State
+    from hypar_opt.proofs.check.nodes import State
 
 
-class OwnCost:
-    """`hypar_opt.proofs.reference.charges.Charges` of a plug-in's cost model.
+class OwnCost(Charges):
+    """The charges of a plug-in's cost model.
 
     Raises
     ------

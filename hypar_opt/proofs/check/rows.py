@@ -10,14 +10,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import CheckFailedError
-from hypar_opt.proofs.reference.charges import Bytes, Charges
-from hypar_opt.proofs.reference.exchanges import shares_tensors
-from hypar_opt.proofs.reference.groups import BytesOfGroups, TimeOfGroups
-from hypar_opt.proofs.reference.nodes import nodes_of
-from hypar_opt.proofs.reference.own_cost import OwnCost
-from hypar_opt.proofs.reference.physical import Energy, Time
-from hypar_opt.proofs.reference.plan_graph import PlanGraph, PlanNode, State
-from hypar_opt.proofs.reference.restrictions import Restrictions
+from hypar_opt.proofs.check.folds import Bytes, BytesOfGroups, Charges, Energy, Time
+from hypar_opt.proofs.check.nodes import PlanGraph, PlanNode, State, nodes_of
+from hypar_opt.proofs.check.operations import shares_tensors
+from hypar_opt.proofs.check.own_cost import OwnCost
+from hypar_opt.proofs.check.restrictions import Restrictions
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, SIDES
 
 if TYPE_CHECKING:
@@ -47,7 +44,7 @@ class PlanProblem:
             "energy": Energy,
         }
         if self.has_parts:
-            built_in |= {"bytes": BytesOfGroups, "time": TimeOfGroups}
+            built_in["bytes"] = BytesOfGroups
         return built_in.get(self.plan.cost.kind, OwnCost)(self.plan)
 
     @property
@@ -117,7 +114,7 @@ def _stated(plan: Plan, graph: PlanGraph, tensors: Sequence[int]) -> dict[int, S
     stated: dict[int, Sequence[int]] = {}
     for node in tensors:
         (writer,) = (edge.source for edge in graph.edges if edge.target == node)
-        known = {split.output: choice for choice, split in graph.nodes[node].own.items()}
+        known = {split.output: choice for choice, split in graph.nodes[node].choices.items()}
         if "experts" not in plan.choices and "expert" in known:
             known["channel"] = known.pop("expert")
         layouts = plan.layouts.get(graph.nodes[writer].name, ())
@@ -163,7 +160,7 @@ def _level_by_level(problem: PlanProblem, layouts: Mapping[int, Sequence[int]]) 
             users = {row[user] for user in graph.users(node)}
             if users:
                 choice = users.pop()
-                row[node] = 0 if users or choice not in graph.nodes[node].own else choice
+                row[node] = 0 if users or choice not in graph.nodes[node].choices else choice
             elif node in layouts:
                 row[node] = layouts[node][level]
         chosen = [(*above, choice) for above, choice in zip(chosen, row, strict=True)]
@@ -177,7 +174,7 @@ def _level_by_level(problem: PlanProblem, layouts: Mapping[int, Sequence[int]]) 
 def _costs_at(problem: PlanProblem, chosen: Sequence[State], node: int, level: int) -> list[int]:
     """Return what a shared tensor costs down to a level, for each of its layouts there."""
     others = {n: state[: level + 1] for n, state in enumerate(chosen)}
-    choices = problem.graph.nodes[node].own
+    choices = problem.graph.nodes[node].choices
     return _costs(problem, others, node, [(*chosen[node][:level], choice) for choice in choices])
 
 
@@ -186,7 +183,7 @@ def _even_layouts(tensor: PlanNode, costs: Sequence[Sequence[int]]) -> Sequence[
 
     For files of version 1, which state none, and whose levels have two parts each.
     """
-    batch, channels = (split.size for split in tensor.own.values())
+    batch, channels = (split.size for split in tensor.choices.values())
     # By how often it is split by batch: the least cost so far, and its layouts.
     least: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
     for by_batch, by_channel in costs:

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from hypar_opt.costs.table import CostTable, are_chains
 from hypar_opt.errors import RefusedError, argument
 from hypar_opt.integers import Integers, exact_dtype
-from hypar_opt.proofs.reference.charges import Bytes
-from hypar_opt.proofs.reference.rows import PlanProblem, nodes_states, states
+from hypar_opt.proofs.check.folds import Bytes
+from hypar_opt.proofs.check.rows import PlanProblem, nodes_states, states
 from hypar_opt.workload.parallelism import SIDES
 from hypar_opt.workload.shards import Shards
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.proofs.reference.plan_graph import PlanGraph, State
-    from hypar_opt.proofs.reference.restrictions import Restrictions
+    from hypar_opt.proofs.check.nodes import PlanGraph, State
+    from hypar_opt.proofs.check.restrictions import Restrictions
 
 MAX_PAIRS = 2**20
 MAX_ENTRIES = 2**27
@@ -209,7 +209,7 @@ def _has_thresholds(problem: PlanProblem) -> bool:
         and problem.plan.hierarchy.uniform
         and len(set(problem.plan.level_weights)) <= 1
         and not problem.restrictions.any
-        and problem.charges.exchanges.has_thresholds
+        and problem.charges.has_thresholds
     )
 
 

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.proofs.reference.images import is_contiguous
-from hypar_opt.proofs.reference.plan_graph import PlanGraph, PlanNode, Split, State
+from hypar_opt.proofs.check.memory import bytes_held, held_by_layers
+from hypar_opt.proofs.check.nodes import PlanGraph, PlanNode, Split, State
 from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
-
-OPTIMIZER_ELEMENTS = {"sgd": 0, "momentum": 1, "adam": 2}
 
 
 class Restrictions:
@@ -47,6 +45,7 @@ class Restrictions:
             self._memory = min(self._memory, *had, self._memory)
         self.of_images = [n for n, word in enumerate(plan.choices) if word in ("rows", "columns")]
         self._pins = self._read_pins()
+        self._holds = [held_by_layers(plan, node) for node in self._nodes]
         self._least: dict[tuple[int, tuple[tuple[int, int], ...]], int | None] = {}
         self._wholes: dict[object, int] = {}
 
@@ -56,7 +55,7 @@ class Restrictions:
         constraints = self._plan.constraints
         fewer = any(None in node.splits for node in self._nodes)
         limited = constraints.even or constraints.runnable or self._memory is not None
-        last = any(split.last_resort for node in self._nodes for split in node.own.values())
+        last = any(split.last_resort for node in self._nodes for split in node.choices.values())
         sided = not {*self._plan.choices}.isdisjoint(SIDES)
         return bool(constraints.fix or self.of_images) or limited or fewer or last or sided
 
@@ -68,13 +67,13 @@ class Restrictions:
     def allows(self, position: int, state: State) -> bool:
         """Return whether a node may make the last choice of a state, given those above."""
         *above, choice = state
-        if choice not in self._nodes[position].own:
+        if choice not in self._nodes[position].choices:
             return False
         if above and self._plan.choices[choice] in SIDES:
             return False  # groups are parts of H1
         if self._pins.get((len(above), position), choice) != choice:
             return False
-        splits = self._nodes[position].own.items()
+        splits = self._nodes[position].choices.items()
         for whole in (n for n, split in splits if split.last_resort):
             if choice == whole:
                 return self._parts(state, choice) <= self._least_whole(position, whole)
@@ -103,13 +102,14 @@ class Restrictions:
         if position >= self._shared or node.stored:
             return True
         return all(
-            choice in node.own and self._divides(position, state, choice) for choice in set(state)
+            choice in node.choices and self._divides(position, state, choice)
+            for choice in set(state)
         )
 
     def _sums_channels(self, position: int, choice: int) -> bool:
         """Return whether a choice leaves sums over channels, which replicas would repeat."""
         node = self._nodes[position]
-        return any(node.statistics) and node.own[choice].shares_statistics
+        return any(node.statistics) and choice in node.sharing_statistics
 
     def _least_whole(self, position: int, whole: int) -> int:
         """Return the parts in which a layer is whole if it is split as far as it may be.
@@ -117,7 +117,7 @@ class Restrictions:
         Where it has to be whole it is not split by channels that statistics are summed over.
         """
         pins = tuple(self._pins.get((n, position)) for n in range(self._plan.levels))
-        splits = self._nodes[position].own
+        splits = self._nodes[position].choices
         key = self._nodes[position].splits, self._nodes[position].statistics, pins
         if key not in self._wholes:
             least = self._whole_among(splits, pins, whole)
@@ -146,7 +146,7 @@ class Restrictions:
 
     def _divides(self, position: int, state: State, choice: int) -> bool:
         """Return whether a choice leaves parts as the plan's constraints have them."""
-        split = self._nodes[position].own[choice]
+        split = self._nodes[position].choices[choice]
         return self._fits(split, self._parts(state, choice), at_h1=choice == state[0])
 
     def _fits(self, split: Split, parts: int, *, at_h1: bool) -> bool:
@@ -172,23 +172,11 @@ class Restrictions:
     def load(self, position: int, state: State) -> int:
         """Return a node's load in a state of all levels, in bytes of all accelerators together.
 
-        Each of these has its part of the weights, of the input and of the output before pooling; in
-        training as much of gradients and errors, and the optimizer's state. Nothing where memory
-        is not limited.
+        Nothing where memory is not limited.
         """
         if self._memory is None:
             return 0
-        node, element_bytes = self._nodes[position], self._plan.element_bytes
-        weights, *copies = node.copies(state, self._hierarchy)
-        stored = node.stored * weights
-        sizes = (*node.inputs, node.outputs)
-        maps = sum(size * count for size, count in zip(sizes, copies, strict=True))
-        if self._plan.inference:
-            return element_bytes * (stored + maps)
-        optimizer = self._plan.constraints.optimizer
-        if isinstance(optimizer, str):
-            optimizer = OPTIMIZER_ELEMENTS[optimizer] * element_bytes
-        return (2 * element_bytes + optimizer) * stored + 2 * element_bytes * maps
+        return bytes_held(self._holds[position], state, self._hierarchy.sizes)
 
     def least(self, position: int, state: State) -> int | None:
         """Return a node's least load over all completions of a state; None without one."""
@@ -233,7 +221,7 @@ class Restrictions:
                 raise CheckFailedError(f"constraints: {node.name} is split into {parts} parts")
             total += self.load(position, state)
         for column in self.of_images:
-            if not is_contiguous(states, column):
+            if not _is_contiguous(states, column):
                 word = self._plan.choices[column]
                 raise CheckFailedError(f"constraints: {word} are split into parts with gaps")
         if self.capacity is not None and total > self.capacity:
@@ -270,7 +258,21 @@ class Restrictions:
     def _pinned_column(self, position: int, choice: str) -> int | None:
         """Return the column of a word: of the layer's own, else of the problem's choices."""
         for words in (self._plan.words[position - self._shared], self._plan.choices):
-            own = {words[column]: column for column in self._nodes[position].own}
+            own = {words[column]: column for column in self._nodes[position].choices}
             if choice in own:
                 return own[choice]
         return None
+
+
+def _is_contiguous(states: Sequence[State], choice: int) -> bool:
+    """Return whether all nodes that split images by a choice have contiguous parts.
+
+    The levels at which any of them does divide an image one after the other; a node stops at one
+    of them, and goes on at none below.
+    """
+    used = [level for level, made in enumerate(zip(*states, strict=True)) if choice in made]
+    for state in states:
+        own = [state[level] == choice for level in used]
+        if sorted(own, reverse=True) != own:
+            return False
+    return True

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.proofs.reference.held import Held
-from hypar_opt.proofs.reference.repetitions import words_of_layers
-from hypar_opt.proofs.reference.rows import PlanProblem
-from hypar_opt.proofs.reference.tables import StateEdges, is_chain
+from hypar_opt.proofs.check.memory import Held
+from hypar_opt.proofs.check.rows import PlanProblem
+from hypar_opt.proofs.check.tables import StateEdges, is_chain
+from hypar_opt.proofs.check.training import words_of_layers
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 from hypar_opt.workload.shards import Shards
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.proofs.reference.plan_graph import State
-    from hypar_opt.proofs.reference.tables import ReferenceTable
+    from hypar_opt.proofs.check.nodes import State
+    from hypar_opt.proofs.check.tables import ReferenceTable
 
 
 _MOST_STATES = 2**9

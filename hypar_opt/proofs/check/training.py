@@ -1,13 +1,11 @@
-"""How often a step runs each pass and each exchange, counted by walking through the step."""
+"""How a step trains: what layers compute again and share out, and how often each pass runs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.workload.operators.kernels import Fused
 
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.proofs.reference.plan_graph import PlanGraph
+    from hypar_opt.proofs.check.nodes import PlanGraph
     from hypar_opt.workload.network import Network
 
 
@@ -25,8 +23,7 @@ class Pass(StrEnum):
     GRADIENT = "gradient"
 
 
-@dataclass(frozen=True)
-class StepCounts:
+class StepCounts(NamedTuple):
     """How often a step runs what it would once: of a batch at once all counts are one.
 
     Parameters
@@ -53,13 +50,17 @@ class StepCounts:
     sharded: Mapping[int, Sequence[str]]
     size: int = 1
 
+    def word(self, node: int, level: int) -> str:
+        """Return what is shared out of a node's weights at a level."""
+        return self.sharded[node][level] if node in self.sharded else "none"
+
     def moved(self, node: int, level: int) -> int:
         """Return the elements that halves move across a level for one of a node's weights.
 
         Reduce-scatters move gradients; so does the all-gather of what nobody has a shard of.
         """
-        word = self.sharded[node][level] if node in self.sharded else "none"
-        gathered = self.gathered[node, level] * (self.size if word == "none" else 1)
+        gathered = self.gathered[node, level]
+        gathered *= self.size if self.word(node, level) == "none" else 1
         return self.scattered[node, level] * self.size + gathered
 
     @property
@@ -67,32 +68,34 @@ class StepCounts:
         """Whether each pass runs once, whatever is sharded."""
         return all(count == 1 for count in self.computed.values())
 
-    def sharing(self, node: int, levels: int) -> dict[str, list[int]]:
+    def reductions(self, node: int, levels: int) -> dict[str, list[int]]:
         """Return the levels of each reduction of a node's gradient, by what they share out.
 
         At levels of gradients or weights it is never all-reduced, but scattered, and weights are
         gathered apart; at all others there is one all-reduce, whose shards may be of the state.
         """
-        found: dict[str, list[int]] = {}
-        for level, word in enumerate(self.sharded.get(node, ["none"] * levels)):
-            found.setdefault("none" if word == "state" else word, []).append(level)
-        return found
+        by_word: dict[str, list[int]] = {}
+        for level in range(levels):
+            word = self.word(node, level)
+            by_word.setdefault("none" if word == "state" else word, []).append(level)
+        return by_word
 
 
-def repetitions_of(plan: Plan, graph: PlanGraph) -> StepCounts:
+def counts_of(plan: Plan, graph: PlanGraph) -> StepCounts:
     """Return how often a plan's step runs each pass and exchange of its graph.
+
+    It is counted by walking through one of the micro-batches, each of which does the same.
 
     Source: Rajbhandari et al., "ZeRO", SC20, section 5; Korthikanti et al., MLSys 2023, section 5.
     """
     again, with_exchanges = _computed_again(plan, graph)
-    count = plan.training.micro_batches or 1
+    micro_batches = plan.training.micro_batches or 1
     layers = range(graph.shared, len(graph.nodes))
     weights_of = {user: node for node in range(graph.shared) for user in graph.users(node)}
-    tensor = {edge.source: edge.target for edge in graph.edges if edge.target < graph.shared}
-    own, levels = _words(plan, plan.training.shard), range(plan.levels)
+    tensor = graph.tensors
     sharded = {
         graph.shared + n: levels_of_word(word, plan.levels)
-        for n, word in enumerate(own)
+        for n, word in enumerate(_words(plan, plan.training.shard))
         if word != "none"
     }
     for user, node in weights_of.items():  # one of them may say it for all
@@ -101,73 +104,69 @@ def repetitions_of(plan: Plan, graph: PlanGraph) -> StepCounts:
     sharded |= {user: sharded[node] for user, node in weights_of.items() if node in sharded}
     size = (plan.training.reduce_bytes or plan.element_bytes) // plan.element_bytes
     steps = StepCounts(Counter(), Counter(), Counter(), Counter(), sharded, size)
-    again_alone = converted_again(plan, graph, tensor)
 
     def run(step: Pass, layer: int, *, exchanges: bool = True) -> None:
-        steps.computed[step, layer] += count
+        steps.computed[step, layer] += micro_batches
         if exchanges:
-            steps.exchanged[step, layer] += count
+            steps.exchanged[step, layer] += micro_batches
             if layer in tensor:
-                steps.exchanged[step, tensor[layer]] += count
+                steps.exchanged[step, tensor[layer]] += micro_batches
 
     def gather(layer: int) -> None:
         node = weights_of.get(layer, layer)
         for level, word in enumerate(sharded.get(node, ())):
-            steps.gathered[node, level] += count if word == "weights" else 0
+            steps.gathered[node, level] += micro_batches if word == "weights" else 0
 
-    # One of the micro-batches, each of which does the same.
     for layer in layers:
         gather(layer)
         run(Pass.FORWARD, layer)
+    alone = converted_again(plan, graph)
     for layer in reversed(layers):
         gather(layer)
         if layer in again:
             run(Pass.FORWARD, layer, exchanges=layer in with_exchanges)
-        if layer in again_alone:
-            steps.exchanged[Pass.FORWARD, tensor[layer]] += count
+        if layer in alone:
+            steps.exchanged[Pass.FORWARD, tensor[layer]] += micro_batches
         run(Pass.BACKWARD, layer)
         run(Pass.GRADIENT, layer, exchanges=False)
-    for node, level in product(range(len(graph.nodes)), levels):
-        word = sharded[node][level] if node in sharded else "none"
-        steps.scattered[node, level] += count if word in ("gradients", "weights") else 1
-        steps.gathered[node, level] += 0 if word == "weights" else 1
+    for node in range(len(graph.nodes)):
+        for level in range(plan.levels):
+            word = steps.word(node, level)
+            by_micro_batch = word in ("gradients", "weights")
+            steps.scattered[node, level] += micro_batches if by_micro_batch else 1
+            steps.gathered[node, level] += 0 if word == "weights" else 1
     return steps
 
 
-def converted_again(plan: Plan, graph: PlanGraph, tensor: Mapping[int, int]) -> set[int]:
+def converted_again(plan: Plan, graph: PlanGraph) -> set[int]:
     """Return the layers whose output is converted again for the backward passes of several readers.
 
     None that leaves a block, nor of a block that runs again as a whole.
-
-    Parameters
-    ----------
-    tensor
-        The node of each output that several layers read, by its layer.
     """
     network, words = plan.network.description, _words(plan, plan.training.gather)
     _, fully = _computed_again(plan, graph)
     fused = Fused.on(plan.array.description.accelerator if plan.array else None)
     reads = [layer.saves(fused=fused).inputs for layer in network.layers]
     blocks = blocks_of(network)
-    found = set()
+    again = set()
     for n, word in enumerate(words):
         readers = {m for m, sources in enumerate(network.sources) if n in sources}
         inside = all({n, *readers} <= block or block.isdisjoint({n, *readers}) for block in blocks)
         node = graph.shared + n
-        kept = node not in tensor or node in fully or not any(reads[m] for m in readers)
+        kept = node not in graph.tensors or node in fully or not any(reads[m] for m in readers)
         if word == "again" and inside and not kept:
-            found.add(node)
-    return found
+            again.add(node)
+    return again
 
 
 def levels_of_word(word: str, levels: int) -> list[str]:
     """Return what a word says of each level: ``state+weights@H4-H6`` of six."""
-    found = ["none"] * levels
+    by_level = ["none"] * levels
     for part in word.split("+"):
         what, _, where = part.partition("@")
         first = int(where.partition("-")[0][1:]) if where else 1
-        found[first - 1 :] = [what] * (levels + 1 - first)
-    return found
+        by_level[first - 1 :] = [what] * (levels + 1 - first)
+    return by_level
 
 
 def blocks_of(network: Network) -> list[set[int]]:
@@ -181,11 +180,9 @@ def blocks_of(network: Network) -> list[set[int]]:
 
 def _computed_again(plan: Plan, graph: PlanGraph) -> tuple[set[int], set[int]]:
     """Return the layers that the backward pass runs again, and those of them with exchanges."""
-    words = _words(plan, plan.training.recompute)
-    # A block runs again as a whole, whichever of its layers says so.
+    words = [word for word, _ in words_of_layers(plan)]
     blocks = blocks_of(plan.network.description)
-    again = [block for block in blocks if any(words[n] == "full" for n in block)]
-    fully = {graph.shared + n for block in again for n in block}
+    fully = {graph.shared + n for block in blocks for n in block if words[n] == "full"}
     writes_scores = plan.array and plan.array.description.accelerator.attention == "unfused"
     selectively = {
         graph.shared + n
@@ -197,7 +194,8 @@ def _computed_again(plan: Plan, graph: PlanGraph) -> tuple[set[int], set[int]]:
 
 def words_of_layers(plan: Plan) -> list[tuple[str, str]]:
     """Return what each layer computes again, its block as a whole, and what of it is sharded."""
-    again, sharded = (_words(plan, own) for own in (plan.training.recompute, plan.training.shard))
+    again, sharded = (_words(plan, word) for word in (plan.training.recompute, plan.training.shard))
+    # A block runs again as a whole, whichever of its layers says so.
     for block in blocks_of(plan.network.description):
         if any(again[n] == "full" for n in block):
             again = ["full" if n in block else word for n, word in enumerate(again)]
@@ -210,12 +208,12 @@ def _words(plan: Plan, stated: str | Mapping[str, str] | None) -> list[str]:
         return [stated or "none"] * len(plan.layers)
     others = {pattern: word for pattern, word in stated.items() if pattern not in plan.layers}
     rest = others.pop("*", "none")
-    found = []
+    words = []
     for layer in plan.layers:
         named = (
             word
             for pattern, word in others.items()
             if fnmatchcase(layer, pattern) or fnmatchcase(layer, f"{pattern}.*")
         )
-        found.append(stated[layer] if layer in stated else next(named, rest))
-    return found
+        words.append(stated[layer] if layer in stated else next(named, rest))
+    return words

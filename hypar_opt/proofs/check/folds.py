@@ -1,0 +1,694 @@
+"""Charges as folds of a step's operations: bytes, seconds and joules of nodes and boundaries.
+
+A state is a node's choices at the topmost levels, H1 first. A level is charged what appending its
+choices adds, so that the tables of a level, of thresholds and of all levels are the same function.
+
+Source: docs/simulator.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+from functools import cache, partial
+from itertools import groupby, pairwise
+from math import prod
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import numpy as np
+
+from hypar_opt.errors import CheckFailedError
+from hypar_opt.integers import Integers, exact_dtype
+from hypar_opt.proofs.check.operations import Kernel, StepRules, Update, padded
+from hypar_opt.proofs.check.training import Pass
+from hypar_opt.workload.operators.axes import PARTIAL, WHOLE
+from hypar_opt.workload.parallelism import SIDES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hypar_opt.hardware.accelerator import Accelerator
+    from hypar_opt.hardware.links import BisectionLink
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.proofs.check.nodes import PlanNode, State
+    from hypar_opt.proofs.check.operations import (
+        Collective,
+        PaddedAxes,
+        Share,
+        Times,
+    )
+
+# Its own table, as the rest of this derivation shares none with the search.
+PREFIXES = {"femto": 10**15, "pico": 10**12, "nano": 10**9, "micro": 10**6, "milli": 10**3, "": 1}
+UNSPLIT = (WHOLE, PARTIAL, "none")
+WORD_BYTES = 4
+"""An array's energies are those of 32-bit words."""
+
+
+class Charges(ABC):
+    """The charges of a problem, as integers of a fraction of the plan's unit.
+
+    Parameters
+    ----------
+    resolution
+        Charges per unit of the plan's cost.
+    """
+
+    resolution = 1
+
+    @abstractmethod
+    def node(self, node: int, state: State) -> int:
+        """Return what a node is charged in a state, all its levels together."""
+
+    @abstractmethod
+    def edge(self, edge: int, sources: Sequence[State], targets: Sequence[State]) -> Integers:
+        """Return what pairs of states of an edge's ends are charged: ``(sources, targets)``.
+
+        Parameters
+        ----------
+        sources, targets
+            States of as many levels.
+        """
+
+    def joins_levels(self, node: int, state: State) -> bool:  # noqa: ARG002
+        """Return whether levels of a state are charged together, as around a ring.
+
+        Totals do not tell: whatever they are, what each level adds to them adds up to them.
+        """
+        return False
+
+    def of_plan(self, chosen: Sequence[State]) -> Charges:  # noqa: ARG002
+        """Return the charges of one plan, whose nodes may share some, given their states."""
+        return self
+
+
+class Fold(Charges):
+    """Charges of operations. Nodes and edges that are alike are charged once."""
+
+    def __init__(self, plan: Plan, chosen: Sequence[State] = (), *, pads: bool = False) -> None:
+        self.plan, self.hierarchy = plan, plan.hierarchy
+        self.rules = StepRules(plan, chosen, pads=pads)
+        graph, kinds = self.rules.graph, dict[object, int]()
+        self._like_node = [
+            kinds.setdefault(self.rules.kind_of_node(n), n) for n in range(len(graph.nodes))
+        ]
+        kinds = {}
+        self._like_edge = [
+            kinds.setdefault(self.rules.kind_of_edge(n), n) for n in range(len(graph.edges))
+        ]
+        self._node_charge = cache(
+            lambda n, state: self._charge(self.rules.node(n, state)) + self._local(n, state)
+        )
+        self._edge_charge = cache(self._charge_edge)
+        self._padded_charge = cache(self._charge_padded)
+
+    @abstractmethod
+    def _charge(self, ops: Iterable[Collective]) -> int:
+        """Return the charge of all that a node, or a boundary, exchanges."""
+
+    def _local(self, node: int, state: State) -> int:  # noqa: ARG002
+        """Return the charge of a node's own work, and of its accesses to memory."""
+        return 0
+
+    def node(self, node: int, state: State) -> int:
+        return self._node_charge(self._like_node[node], state)
+
+    def edge(self, edge: int, sources: Sequence[State], targets: Sequence[State]) -> Integers:
+        return self._edge_charge(self._like_edge[edge], tuple(sources), tuple(targets))
+
+    def _charge_edge(
+        self, edge: int, sources: tuple[State, ...], targets: tuple[State, ...]
+    ) -> Integers:
+        charged: Integers = np.zeros((len(sources), len(targets)), object)
+        numbers, operations = self._alike(edge, sources, targets)
+        by_padding = [
+            self._by_padding(edge, end, states) for end, states in enumerate((sources, targets))
+        ]
+        for written, rows in by_padding[0].items():
+            for read, columns in by_padding[1].items():
+                charges = {n: self._padded_charge(ops, (written, read)) for n, ops in operations}
+                largest = len(numbers) * max(charges.values(), default=0)
+                table: Integers = np.zeros(1 + max(charges, default=0), exact_dtype(largest))
+                table[[*charges]] = [*charges.values()]
+                total: Integers = table[numbers[:, np.array(rows)[:, None], columns]].sum(axis=0)
+                if total.shape == charged.shape:
+                    return total
+                charged[np.ix_(rows, columns)] = total
+        return charged
+
+    def _by_padding(
+        self, edge: int, end: int, states: Sequence[State]
+    ) -> dict[PaddedAxes, list[int]]:
+        """Return the numbers of states by the axes that they divide unevenly, where that counts."""
+        numbers: dict[PaddedAxes, list[int]] = {}
+        for number, state in enumerate(states):
+            numbers.setdefault(self.rules.padding(edge, end, state), []).append(number)
+        return numbers
+
+    def _charge_padded(self, ops: Sequence[Collective], ends: tuple[PaddedAxes, PaddedAxes]) -> int:
+        """Return the charge of a boundary's operations between ends that divide axes unevenly."""
+        return self._charge(
+            op._replace(
+                amount=max(padded(op.amount, axes) for axes in ends[: 1 + (op.joins is None)])
+            )
+            if any(ends)
+            else op
+            for op in ops
+        )
+
+    def _alike(
+        self, edge: int, sources: Sequence[State], targets: Sequence[State]
+    ) -> tuple[NDArray[np.intp], list[tuple[int, tuple[Collective, ...]]]]:
+        """Return, for each level, numbers of pairs that move the same there, and their operations.
+
+        A level's depend on how a tensor is stored and read there, and on copies at other levels;
+        where levels are joined, also on their parts above and below, and on all that changes. So
+        the rules of one pair give the operations of all pairs like it.
+
+        Returns
+        -------
+        numbers : (levels, sources, targets)
+            Of one level if all are charged together.
+        """
+        rules, sizes = self.rules, self.hierarchy.sizes[: len(sources[0])]
+        layouts = [end.layouts for end in rules.ends[edge]]
+        names = sorted({*layouts[0], *layouts[1]})
+        by_level = not rules.passes_sums(edge)
+        # In how many copies a tensor is depends on few of its layouts, and so do most states.
+        counted = names if rules.joins_levels or self.plan.groups or not by_level else UNSPLIT
+        like = np.array([n if name in counted else -1 for n, name in enumerate(names)], np.intp)
+        like[like < 0] = (like < 0).argmax()
+        written, read = (
+            np.array([names.index(by_choice[c]) for state in states for c in state], np.intp)
+            .reshape(len(states), len(sizes))
+            .T
+            for by_choice, states in zip(layouts, (sources, targets), strict=True)
+        )
+        (stored, rows), (wanted, columns) = (
+            np.unique(like[states], axis=1, return_inverse=True) for states in (written, read)
+        )
+        pairs = stored[:, :, None] * len(names) + wanted[:, None]
+        digits = [at_level[None] for at_level in pairs]
+        if by_level:
+            levels, parts = np.arange(len(sizes))[:, None, None], np.array(sizes)[:, None, None]
+            marks = itertools.starmap(rules.marks, itertools.product(names, repeat=2))
+            repeats, gathers, changes = (
+                np.where(np.array(marked)[pairs], parts, 1) for marked in zip(*marks, strict=True)
+            )
+            digits = [levels, repeats.prod(axis=0) - 1, gathers.cumprod(axis=0) // gathers - 1]
+            if self.plan.groups:  # parts of H1 have shares by a tensor's layout there
+                digits.append(pairs[:1])
+            if rules.joins_levels:
+                bits = 1 << stored[:, :, None] | 1 << wanted[:, None]
+                digits.append(np.bitwise_or.reduce(np.where(changes > 1, bits, 0), axis=0))
+                digits += [changes.cumprod(axis=0) - 1, changes.prod(axis=0) - 1]
+        radices = [1 + int(digit.max(initial=0)) for digit in digits]
+        dtype = exact_dtype(prod(radices))
+        number: Integers = np.zeros((1, stored.shape[1], wanted.shape[1]), dtype)
+        for digit, radix in zip(digits, radices, strict=True):
+            number = number * dtype(radix) + digit.astype(dtype)
+        numbers = np.unique(number, return_inverse=True)[1].reshape(number.shape)
+        numbers = numbers[:, rows.reshape(-1, 1), columns.reshape(-1)]
+        if by_level:
+            numbers = numbers * len(names) ** 2 + written[:, :, None] * len(names) + read[:, None]
+        place = np.full(1 + numbers.max(initial=0), -1)
+        place[numbers.ravel()] = np.arange(numbers.size)
+        operations = []
+        for kind in np.flatnonzero(place >= 0).tolist():
+            level, source, target = np.unravel_index(place[kind], numbers.shape)
+            ops = rules.boundary(edge, sources[source], targets[target])
+            operations.append((kind, tuple(op for op in ops if not by_level or op.level == level)))
+        return numbers, operations
+
+
+class Bytes(Fold):
+    """Bytes, weighted by the cost of a byte at each level."""
+
+    def __init__(self, plan: Plan) -> None:
+        unit = "weighted bytes" if plan.level_weights else "bytes"
+        if plan.cost.unit != unit:
+            raise CheckFailedError(f"cost, unit: should be {unit!r}, got {plan.cost.unit!r}")
+        super().__init__(plan)
+        # A charge is a quarter of an element: a byte, or half or a quarter of one.
+        self.resolution = Fraction(plan.element_bytes, 4).denominator
+        self._weights = plan.level_weights or (1,) * plan.levels
+
+    @property
+    def has_thresholds(self) -> bool:
+        """Whether a choice's charge at a level depends only on that choice's own count above."""
+        return self.rules.has_thresholds
+
+    def _charge(self, ops: Iterable[Collective]) -> int:
+        weighted = sum(op.amount * self._weights[op.level] for op in ops)
+        # The division leaves no remainder.
+        return weighted * self.plan.element_bytes * self.resolution // 4
+
+
+class BytesOfGroups(Bytes):
+    """Bytes of plans with unequal parts, in halves: of what all parts receive the mean."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.resolution *= 2
+        self._parts = PartsOfH1(plan, waits=False)
+
+    def _charge(self, ops: Iterable[Collective]) -> int:
+        totals: Counter[int] = Counter()
+        for op in ops:
+            totals[op.level] += sum(self._parts.received(op))
+        return sum(_half_up(Fraction(2 * total, self._parts.count)) for total in totals.values())
+
+
+class PartsOfH1:
+    """The shares of H1's parts between groups of accelerators: a factor of what is received.
+
+    Parameters
+    ----------
+    waits
+        Whether between more than two parts each waits for the longest message of a round.
+    """
+
+    def __init__(self, plan: Plan, *, waits: bool) -> None:
+        if plan.array is None or plan.cost.reading != "executed":
+            raise CheckFailedError("cost, reading: groups of accelerators have a run's, executed")
+        stated, counts = plan.share, [group.count for group in plan.groups]
+        if stated is None:
+            shares = [Fraction(count, sum(counts)) for count in counts]
+        elif isinstance(stated, float):
+            shares = [Fraction(str(stated)), 1 - Fraction(str(stated))]
+        else:
+            shares = [Fraction(str(share)) for share in stated]
+        size = plan.accelerators // plan.hierarchy.sizes[0]
+        divided = [
+            (share / (group.count // size), group)
+            for share, group in zip(shares, plan.groups, strict=True)
+            for _ in range(group.count // size)
+        ]
+        self.shares = [share for share, _ in divided]
+        self.accelerators = [group for _, group in divided]
+        self.count = len(divided)
+        self._waits = waits and self.count > 2
+        # A charge is a quarter of an element, or several where that is a whole number of bytes.
+        self._scale = Fraction(plan.element_bytes, 4).numerator
+        self._received = cache(self._receive)
+
+    def indices(self, part: int, size: int) -> int:
+        """Return how many of an axis's indices a part has: where its share ends, rounded."""
+        before = sum(self.shares[:part], Fraction())
+        return round(size * (before + self.shares[part])) - round(size * before)
+
+    def has(self, layout: str, part: int) -> Fraction:
+        """Return what a part has of a tensor, as if all had as much: n times its share."""
+        if layout in SIDES:
+            return Fraction(self.count * (SIDES.index(layout) == part))
+        return Fraction(1) if layout == WHOLE else self.count * self.shares[part]
+
+    def received(self, op: Collective) -> Sequence[int]:
+        """Return what each part receives, as if all parts had as much."""
+        return self._received(op._replace(joins=None, share=None))
+
+    def _receive(self, op: Collective) -> Sequence[int]:
+        amount, parts = op.amount * self._scale, range(self.count)
+        if op.level and op.top != WHOLE:
+            return [_half_up(amount * self.has(op.top, part)) for part in parts]
+        if op.between is not None and not op.level:
+            had, wanted, held = op.between
+            held *= self._scale * self.count
+            shares = (self._across(had, wanted, part, op.phase) for part in parts)
+            return [_half_up(held * share) for share in shares]
+        if op.level or op.times.all_reduces or op.phase is Pass.GRADIENT:
+            return [amount] * self.count
+        if op.times.gathers and not self._waits:
+            each = Fraction(amount, self.count - 1)
+            return [_half_up(each * (self.count - self.has(PARTIAL, part))) for part in parts]
+        return [_half_up(amount * self.has(PARTIAL, part)) for part in parts]
+
+    def _across(self, written: str, read: str, part: int, step: Pass) -> Fraction:
+        """Return what a part receives across H1 of a tensor, or waits for."""
+        forward, others = step is Pass.FORWARD, range(1, self.count)
+        had, has = (
+            [self.has(layout, n) / self.count for n in range(self.count)]
+            for layout in (written, read)
+        )
+        if read == WHOLE:
+            return 1 - had[part] if forward and not self._waits else len(others) * had[part]
+        sent, kept = (had, has) if forward else (has, had)
+        if not self._waits:
+            return kept[part] * (1 - sent[part])
+        # In round r each part sends to the r-th after it.
+        longest = (
+            max(share * kept[(n + r) % self.count] for n, share in enumerate(sent)) for r in others
+        )
+        return sum(longest, Fraction())
+
+
+def _half_up(amount: Fraction) -> int:
+    return math.floor(amount + Fraction(1, 2))
+
+
+def nearest(amount: int, rate: Fraction, messages: int = 0, latency: Fraction = Fraction()) -> int:
+    """Return ``amount * rate + messages * latency``, rounded half up to an integer."""
+    # floor(x + 1/2) in integers, as the search's charges are rounded: both have to agree.
+    denominator = rate.denominator * latency.denominator
+    exact = amount * rate.numerator * latency.denominator
+    exact += messages * latency.numerator * rate.denominator
+    return (2 * exact + denominator) // (2 * denominator)
+
+
+class Rate(NamedTuple):
+    """The charge of an exchange: for an amount of 1, and for a message."""
+
+    per_amount: Fraction
+    per_message: Fraction = Fraction()
+
+    def charge(
+        self, amount: int, messages: int = 1, share: Share | None = None, alone: int = 0
+    ) -> int:
+        """Return the charge of an exchange with its latency, or a share of a whole number.
+
+        Nothing to move is no message.
+
+        Parameters
+        ----------
+        alone
+            The messages that share their latency with none.
+        """
+        if not amount:
+            return 0
+        if share is None:
+            return nearest(amount, self.per_amount, messages + alone, self.per_message)
+        latency = nearest(1, self.per_message)
+        begin, end = (math.floor(latency * fraction) for fraction in share)
+        return nearest(amount, self.per_amount) + messages * (end - begin) + alone * latency
+
+
+class ArrayFold(Fold):
+    """Charges on a plan's array, as integers of a part of a second or joule."""
+
+    UNITS: ClassVar[str]
+
+    def __init__(self, plan: Plan, chosen: Sequence[State] = (), *, pads: bool = False) -> None:
+        per_unit = {prefix + self.UNITS: parts for prefix, parts in PREFIXES.items()}
+        if plan.cost.unit not in per_unit:
+            unit = plan.cost.unit
+            raise CheckFailedError(f"cost, unit: should be one of {self.UNITS}, got {unit!r}")
+        if plan.array is None or plan.placement is None or plan.level_weights:
+            kind = plan.cost.kind
+            raise CheckFailedError(f"cost, kind: {kind!r} goes with an array, unweighted")
+        super().__init__(plan, chosen, pads=pads)
+        self.array, self.placement = plan.array.description, plan.placement
+        self.per_unit = per_unit[plan.cost.unit]
+        self.around_rings = self.array.collective != "pairwise"
+        self.dimensions = self.array.dimensions_of(plan.placement)
+
+    def joins_levels(self, node: int, state: State) -> bool:
+        _, passes = self._by_pass(self.rules.node(node, state))
+        stages = (stage for ops in passes for stage in self._stages({op.level for op in ops}))
+        return self.around_rings and any(len(stage) > 1 for stage in stages)
+
+    @staticmethod
+    def _by_pass(ops: Iterable[Collective]) -> tuple[list[Collective], list[list[Collective]]]:
+        """Return the exchanges between pairs, and the reductions of each pass that are one."""
+        pairs: list[Collective] = []
+        passes: defaultdict[object, list[Collective]] = defaultdict(list)
+        for op in ops:
+            (pairs if op.joins is None else passes[op.phase, op.joins]).append(op)
+        return pairs, [*passes.values()]
+
+    def _stages(self, levels: Iterable[int]) -> list[tuple[int, ...]]:
+        """Return the levels of each stage of a reduction around rings, one after the other.
+
+        All at once; hierarchical, each run of levels of a dimension of the hardware.
+        """
+        if self.array.collective != "hierarchical":
+            return [tuple(sorted(levels))]
+        runs = groupby(sorted(levels), self.dimensions.__getitem__)
+        return [tuple(run) for _, run in runs]
+
+    def _ring(self, levels: Sequence[int], among: range | None = None) -> BisectionLink:
+        """Return the link of a stage's rounds, with the latency of all of them together.
+
+        There are n - 1 around n accelerators. On a torus or mesh each dimension has a ring.
+
+        Parameters
+        ----------
+        among
+            The accelerators that take part, if not all.
+        """
+        network = self.array.interconnect
+        at_once = self.array.collective == "ring" and self.array.topology.grid() is not None
+        rings: dict[int, list[int]] = {}
+        for level in levels:
+            ring = self.dimensions[level] if at_once else 0
+            rings.setdefault(ring, []).append(self.placement[level])
+        return network.link(network.around(rings.values(), at_once=at_once), among)
+
+
+class Time(ArrayFold):
+    """Seconds of a step in which nothing overlaps: exchanges and, at the last level, compute.
+
+    An exchange takes its bytes over the level's bandwidth, and a latency for each message, n - 1
+    between n parts. An all-reduce reduce-scatters and then all-gathers, so that it crosses each of
+    its levels twice, the topmost once where that has two parts; around a ring of n it takes
+    2(n - 1) messages, of all levels at which the layer makes the choice at once. A reduce-scatter
+    or all-gather is half of that. Of sharded gradients the reduce-scatters share a bucket's
+    latency, and weights are gathered layer by layer.
+
+    On groups of accelerators it is the slowest part's of each exchange and pass.
+    """
+
+    UNITS = "seconds"
+
+    def __init__(self, plan: Plan, chosen: Sequence[State] = ()) -> None:
+        super().__init__(plan, chosen, pads=plan.step_model.by_largest_shard)
+        self._parts = PartsOfH1(plan, waits=True) if plan.groups else None
+        self._members: list[range | None] = [None]
+        self._bytes = Fraction(plan.element_bytes, 4)
+        if self._parts is not None:
+            size = plan.accelerators // self._parts.count
+            starts = range(0, plan.accelerators, size)
+            self._members = [range(start, start + size) for start in starts]
+            self._bytes = 1 / Fraction(self._bytes.denominator)
+        self._between_pairs, self._around = cache(self._rate_of_pairs), cache(self._rate_of_ring)
+        self._kernel_rates = cache(self._rates_of_kernels)
+
+    def of_plan(self, chosen: Sequence[State]) -> Time:
+        """Return the charges of one plan: gradients share latencies that reduce alike."""
+        return Time(self.plan, chosen)
+
+    def _rate(self, link: BisectionLink) -> Rate:
+        per_amount = link.seconds_per_byte * self._bytes
+        return Rate(per_amount * self.per_unit, link.latency * self.per_unit)
+
+    def _rate_of_pairs(self, level: int, part: int) -> Rate:
+        among = self._members[part] if level else None  # below H1 a part's own
+        return self._rate(self.array.interconnect.bisection(self.placement[level], among))
+
+    def _rate_of_ring(self, levels: Sequence[int], part: int) -> Rate:
+        among = self._members[part] if 0 not in levels else None
+        return self._rate(self._ring(levels, among))
+
+    def _received(self, op: Collective) -> Sequence[int]:
+        return self._parts.received(op) if self._parts else (op.amount,)
+
+    def _charge(self, ops: Iterable[Collective]) -> int:
+        pairs, passes = self._by_pass(ops)
+        total = 0
+        for op in pairs:
+            messages = op.times.exchanges * (self.hierarchy.sizes[op.level] - 1)
+            total += max(
+                self._between_pairs(op.level, part).charge(amount, messages)
+                for part, amount in enumerate(self._received(op))
+            )
+        return total + sum(map(self._charge_pass, passes))
+
+    def _charge_pass(self, ops: Sequence[Collective]) -> int:
+        """Return the charge of what is reduced in one pass: in each stage the slowest part's."""
+        times, share = max(op.times for op in ops), ops[0].share
+        moved: list[Counter[int]] = [Counter() for _ in self._members]
+        for op in ops:
+            for received, amount in zip(moved, self._received(op), strict=True):
+                received[op.level] += amount
+        charged = [
+            dict(self._charge_stages(+received, times, share, part))
+            for part, received in enumerate(moved)
+        ]
+        levels = range(self.plan.levels)
+        stages = self._stages(levels) if self.around_rings else [(level,) for level in levels]
+        return sum(
+            max(sum(charges.get(level, 0) for level in stage) for charges in charged)
+            for stage in stages
+        )
+
+    def _charge_stages(
+        self, levels: Counter[int], times: Times, share: Share | None, part: int
+    ) -> Iterator[tuple[int, int]]:
+        """Yield the topmost level of each stage of a reduction, and its charge."""
+        all_reduces, scatters, gathers, _ = times
+        if self.around_rings:
+            for stage in self._stages(levels) if levels else ():
+                rate, amount = self._around(stage, part), sum(levels[n] for n in stage)
+                yield stage[0], rate.charge(amount, 2 * all_reduces + scatters, share, gathers)
+            return
+        for level, amount in levels.items():
+            rounds = self.hierarchy.sizes[level] - 1
+            # Between the two parts of the topmost level halving and doubling are one exchange.
+            both = 1 if level == min(levels) and rounds == 1 else 2 * rounds
+            messages, alone = both * all_reduces + rounds * scatters, rounds * gathers
+            yield level, self._between_pairs(level, part).charge(amount, messages, share, alone)
+
+    def _local(self, node: int, state: State) -> int:
+        """Return the time of a layer's passes on an accelerator: compute, or DRAM if slower.
+
+        Until all levels are known the final shards, on which the DRAM's time depends, are not;
+        between groups H1 says what it is at least.
+        """
+        if len(state) < self.plan.levels:
+            if not state or self._parts is None:
+                return 0
+            state = state[:1]
+        if self._parts is None:
+            work = self.rules.work(node, state)
+            return sum(self._seconds_of(self.array.accelerator, node, work))
+        layout, by_part = self.rules.layout_at_h1(node, state), []
+        for part, accelerator in enumerate(self._parts.accelerators):
+            alone = int(self._parts.has(layout, part)) if layout in SIDES else 1
+            at_h1 = partial(self._parts.indices, part)
+            work = (op.scaled(alone) for op in self.rules.work(node, state, at_h1))
+            by_part.append(self._seconds_of(accelerator, node, work))
+        # All parts wait for the slowest in each pass.
+        return sum(map(max, zip(*by_part, strict=True)))
+
+    def _seconds_of(
+        self, accelerator: Accelerator, node: int, work: Iterable[Kernel | Update]
+    ) -> list[int]:
+        """Return the charges of a layer's passes, of accelerators of one kind.
+
+        Parameters
+        ----------
+        work
+            Of the whole array, as if it had these accelerators alone.
+        """
+        layer, ops = self.rules.graph.nodes[node], [*work]
+        passes = [op for op in ops if isinstance(op, Kernel)]
+        if accelerator.gemm is not None:
+            updated = [op.words for op in ops if isinstance(op, Update)]
+            return self._by_kernels(accelerator, layer, passes, updated)
+        rate = accelerator.macs_per_second(layer.kernel_rows, layer.output_rows)
+        loading = sum(passes[0].words) * self.plan.element_bytes / accelerator.dram_bandwidth
+        # Both are of the whole array's work, so that both divide by its accelerators.
+        seconds = max(passes[0].macs / rate, loading) / self.plan.accelerators
+        if self.rules.counts.computes_once:
+            return [_half_up(seconds * len(passes) * self.per_unit)]
+        return [op.times * _half_up(seconds * self.per_unit) for op in passes]
+
+    def _by_kernels(
+        self,
+        accelerator: Accelerator,
+        layer: PlanNode,
+        passes: Sequence[Kernel],
+        updated: Sequence[int],
+    ) -> list[int]:
+        """Return the time of each of a layer's passes, one kernel after the other; of an update."""
+        launch, achieved = accelerator.launch or Fraction(), accelerator.gemm
+        if accelerator.attention != "unfused" and layer.inner > 0 and accelerator.flash:
+            achieved = accelerator.flash
+        elif layer.is_convolution and accelerator.conv:
+            achieved = accelerator.conv
+        per_operation, per_word, per_update = self._kernel_rates(accelerator, achieved)
+        charges = []
+        for kernels, (_, times, macs, inner, words) in zip(layer.kernels, passes, strict=False):
+            both, output = sum(words[1:]), words[-1]
+            read = (words[0] + both) * bool(kernels.products) + kernels.scores * inner
+            computing = 2 * kernels.products * macs
+            once = max(_half_up(read * per_word), _half_up(computing * per_operation))
+            others = kernels.each * both + kernels.output * output + kernels.inner * inner
+            once += _half_up(others * per_word / 4)
+            once += _half_up(kernels.launches * launch * self.per_unit)
+            charges.append(times * once)
+        return charges + [_half_up(words * per_update) for words in updated]
+
+    def _rates_of_kernels(
+        self, accelerator: Accelerator, achieved: float | None
+    ) -> tuple[Fraction, Fraction, Fraction]:
+        """Return the charges of an operation, a word and an update, in all accelerators at once.
+
+        Parameters
+        ----------
+        achieved
+            Of the peak, by products.
+        """
+        elementwise = Fraction(str(accelerator.elementwise or 1))
+        peak = accelerator.units * accelerator.operations * Fraction(str(achieved))
+        per_unit = Fraction(self.per_unit, self.plan.accelerators)
+        per_byte = per_unit / (accelerator.dram_bandwidth * elementwise)
+        updating = accelerator.updated_by(self.plan.constraints.optimizer).update or Fraction()
+        return per_unit / peak, self.plan.element_bytes * per_byte, updating * per_byte
+
+
+class Energy(ArrayFold):
+    """Joules of a step: communicated words, accessed words, and multiply-accumulates.
+
+    Each pass accesses each local tensor once, with all its copies in the array; a choice between n
+    parts leaves n copies of one of W, A and F, and is charged what it adds. The words before any
+    choice, and the multiply-accumulates, are charged with the first level.
+    """
+
+    UNITS = "joules"
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        energy, interconnect = self.array.energies, self.array.interconnect
+        # If links cost nothing, a ring charges what pairs charge.
+        self.around_rings = self.around_rings and energy.hop > 0
+        hops = (interconnect.bisection(digit).hops for digit in self.placement)
+        self._between_pairs = [self._over(energy.remote + energy.hop * count) for count in hops]
+        words = Fraction(plan.element_bytes, WORD_BYTES)
+        self._access = Rate(words * energy.dram * self.per_unit)
+
+    def _over(self, joules_per_word: Fraction) -> Rate:
+        words = Fraction(self.plan.element_bytes, 4 * WORD_BYTES)
+        return Rate(words * joules_per_word * self.per_unit)
+
+    def _charge(self, ops: Iterable[Collective]) -> int:
+        pairs, passes = self._by_pass(ops)
+        exchanged, reduced = Counter[int](), Counter[int]()
+        by_ring = Counter[tuple[frozenset[int], tuple[int, ...]]]()
+        for op in pairs:
+            exchanged[op.level] += op.amount
+        for joined in passes:
+            levels = Counter[int]()
+            for op in joined:
+                levels[op.level] += op.amount
+            reduced.update(levels)
+            for ring in self._stages(levels):
+                # Of passes over the same levels all words are rounded together.
+                by_ring[frozenset(levels), ring] += sum(levels[n] for n in ring)
+        rates = self._between_pairs
+        total = sum(rates[level].charge(amount) for level, amount in exchanged.items())
+        if not self.around_rings:
+            return total + sum(rates[level].charge(moved) for level, moved in reduced.items())
+        energy = self.array.energies
+        # Remote access is each level's, whatever links its words cross around a ring.
+        total += sum(map(self._over(energy.remote).charge, reduced.values()))
+        for (_, ring), moved in by_ring.items():
+            total += self._over(energy.hop * self._ring(ring).hops).charge(moved)
+        return total
+
+    def _local(self, node: int, state: State) -> int:
+        if not state:
+            return 0
+        energy, prefixes = self.array.energies, range(len(state) + 1)
+        passes = [op for op in self.rules.work(node, ()) if isinstance(op, Kernel)]
+        times = sum(op.times for op in passes)
+        total = nearest(times * passes[0].macs, (energy.mac + energy.sram) * self.per_unit)
+        words = [self.rules.words(node, state[:length]) for length in prefixes]
+        for above, below in pairwise(words):
+            # Each part accesses a tensor that a choice replicates: its words are added again.
+            pairs = zip(above, below, strict=True)
+            total += sum(self._access.charge(times * (more - less)) for less, more in pairs)
+        return total + self._access.charge(times * sum(words[0]))

@@ -1,0 +1,196 @@
+"""What nodes hold in a step, derived a second time, and what a device holds at least.
+
+Weights, gradients, states and saved tensors are what kinds of layers declare, each tensor once; of
+the network's input, and of tensors that one layer has alone, no copies are counted, and parts are
+as if axes were divided exactly. So no device holds less than this, shared out equally.
+
+Source: docs/decisions/0029-memory-of-a-device.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from hypar_opt.hardware.accelerator import SINGLE, state_bytes
+from hypar_opt.proofs.check.nodes import images_of
+from hypar_opt.proofs.check.training import blocks_of, converted_again, levels_of_word
+from hypar_opt.workload.operators.kernels import Fused
+from hypar_opt.workload.parallelism import SHARDED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.proofs.check.nodes import PlanGraph, PlanNode, State
+
+
+class Hold(NamedTuple):
+    """A tensor that a node holds from its forward pass to the end of the step.
+
+    Parameters
+    ----------
+    bytes
+        Of one copy.
+    copied
+        The choices that leave copies of it, one in each part.
+    dropped
+        What computes it again, so that it is not held.
+    shared_out
+        What shares it out at a level, so that it has no copies there.
+    """
+
+    bytes: int
+    copied: frozenset[int] = frozenset()
+    dropped: tuple[str, ...] = ()
+    shared_out: tuple[str, ...] = ()
+
+    def copies(self, state: State, sizes: Sequence[int], words: Sequence[str]) -> int:
+        """Return its copies in all accelerators, given what each level shares out."""
+        levels = zip(state, sizes, words, strict=True)
+        return prod(
+            parts
+            for choice, parts, word in levels
+            if choice in self.copied and word not in self.shared_out
+        )
+
+
+def bytes_held(
+    holds: Iterable[Hold],
+    state: State,
+    sizes: Sequence[int],
+    recompute: str = "none",
+    shard: str = "none",
+) -> int:
+    """Return the bytes of all accelerators together that tensors take, in a way to train."""
+    words = levels_of_word(shard, len(sizes))
+    kept = (hold for hold in holds if recompute not in hold.dropped)
+    return sum(hold.bytes * hold.copies(state, sizes, words) for hold in kept)
+
+
+def held_by_layers(plan: Plan, node: PlanNode) -> list[Hold]:
+    """Return what a layer holds by the paper's count, the memory of which is no device's.
+
+    Its weights, its input and its output before pooling; in training as much of gradients and
+    errors, and the optimizer's state.
+    """
+    size = plan.element_bytes
+    optimizer = state_bytes(plan.constraints.optimizer, size)
+    weights, *maps = node.copied
+    both, state = (1, 0) if plan.inference else (2, optimizer)
+    sizes = zip((*node.inputs, node.outputs), maps, strict=True)
+    holds = [Hold(both * size * elements, copied) for elements, copied in sizes]
+    return [Hold((both * size + state) * node.stored, weights), *holds]
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """What the nodes of a plan's graph hold, and the memory there is."""
+
+    plan: Plan
+    graph: PlanGraph
+
+    @property
+    def capacity(self) -> int:
+        """The most that all accelerators hold all the time, in a plan that fits."""
+        assert self.plan.array is not None
+        accelerator = self.plan.array.description.accelerator
+        free = int(accelerator.dram_capacity) - int(accelerator.reserve or 0)
+        total = self.plan.accelerators * min(self.plan.problem.device_memory or 0, free)
+        return total - self._of_input - self._moment
+
+    def of(self, node: int, state: State, recompute: str, shard: str) -> int:
+        """Return what a node holds in a state, in a way to train."""
+        return bytes_held(self._holds[node], state, self.plan.hierarchy.sizes, recompute, shard)
+
+    @property
+    def writes_scores(self) -> bool:
+        """Whether attention does, and so may compute them again."""
+        return not self._fused.attention
+
+    @property
+    def _fused(self) -> Fused:
+        assert self.plan.array is not None
+        return Fused.on(self.plan.array.description.accelerator)
+
+    @cached_property
+    def _readers(self) -> dict[int, set[int]]:
+        """The layers whose backward pass reads what each layer wrote; -1 is the network's input."""
+        network, readers = self.plan.network.description, dict[int, set[int]]()
+        for n, layer in enumerate(network.layers):
+            saves = layer.saves(fused=self._fused)
+            ids = {-1} if layer.reads_ids else set()
+            read = {*network.sources[n]} - ids if saves.inputs else set()
+            written = {n} if saves.output and layer.fused_pool is None else set()
+            for writer in read | written:
+                readers.setdefault(writer, set()).add(n)
+        return readers
+
+    @property
+    def _of_input(self) -> int:
+        """The bytes that are saved of the network's input."""
+        maps = [*self.plan.network.description.maps()]
+        sizes = [maps[n].inputs[0].elements for n in self._readers.get(-1, ())]
+        return self.plan.element_bytes * images_of(self.plan) * min(sizes, default=0)
+
+    @cached_property
+    def _holds(self) -> list[list[Hold]]:
+        """What each node holds: of its weights, and of what its passes save."""
+        graph, size = self.graph, self.plan.element_bytes
+        exact = max(SINGLE, size)  # mixed below four bytes an element
+        optimizer = state_bytes(self.plan.constraints.optimizer, exact, int(size < SINGLE))
+        each = size, self.plan.training.reduce_bytes or exact, optimizer
+        # Weights are split with their gradients, and these with their state.
+        holds = [
+            [
+                Hold(count * node.stored, node.copied[0], shared_out=SHARDED[3 - number :])
+                for number, count in enumerate(each)
+            ]
+            for node in graph.nodes
+        ]
+        network, batch = self.plan.network.description, images_of(self.plan)
+        blocks = blocks_of(network)
+        block_of = {layer: number for number, block in enumerate(blocks) for layer in block}
+        again = converted_again(self.plan, graph)  # these are kept as they were written
+        tensor = {n: node for n, node in graph.tensors.items() if n not in again}
+        for n, (layer, maps) in enumerate(zip(network.layers, network.maps(), strict=True)):
+            position, saves = n + graph.shared, layer.saves(fused=self._fused)
+            node, sizes = graph.nodes[position], {"b": batch, **layer.sizes(maps)}
+            full = ("full",) if n in block_of else ()
+            scores = (*full, "selective") if node.inner else full
+            for axes, elements, others in saves.own:
+                count = prod(sizes[axis] for axis in axes if axis in sizes)
+                holds[position].append(Hold((elements * size + others) * count, dropped=scores))
+            before_pool = saves.output and layer.fused_pool is not None
+            before = before_pool + saves.before_activation
+            holds[position].append(Hold(size * node.outputs * before, dropped=full))
+            readers = self._readers.get(n, set())
+            if full and all(block_of.get(m) == block_of[n] for m in readers):
+                saved = size * node.pooled * bool(readers)
+                holds[position].append(Hold(saved, dropped=full))
+            elif readers:  # what leaves a block is kept, where another begins with it, too
+                keeper = tensor.get(position, position)
+                whole = graph.nodes[keeper].whole
+                holds[keeper].append(Hold(size * node.pooled, whole))
+        return holds
+
+    @cached_property
+    def _moment(self) -> int:
+        """The least that the largest moment takes: errors between layers, and logits."""
+        network, graph, size = self.plan.network.description, self.graph, self.plan.element_bytes
+        saves = [layer.saves(fused=self._fused) for layer in network.layers]
+        outputs = [size * node.pooled for node in graph.nodes[graph.shared :]]
+        last: dict[int, int] = {}
+        for n, sources in enumerate(network.sources):
+            if not saves[n].unwritten:  # a fused loss has no errors of logits
+                last |= {writer: n - bool(saves[n].singles) for writer in sources if writer >= 0}
+        moments = [
+            SINGLE * (saved.singles - (saved.singles > 0 and size >= SINGLE)) * output // size
+            for saved, output in zip(saves, outputs, strict=True)
+        ]
+        for writer, reader in last.items():
+            for n in range(writer, reader + 1):
+                moments[n] += outputs[writer]
+        return max(moments)

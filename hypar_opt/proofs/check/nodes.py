@@ -1,0 +1,591 @@
+"""The nodes and edges of a plan's graph, derived a second time from the network's description.
+
+Nodes are layers, what several of them share, and tensors with several readers. A kind of layer
+declares its axes and the one that each choice splits; all else is derived here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import gcd, prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from hypar_opt.workload.operators.axes import (
+    ADDENDS,
+    BY_BATCH,
+    BY_CHANNEL,
+    LAST_RESORT,
+    ON_ONE_SIDE,
+    PARTIAL,
+    WHOLE,
+    made,
+    need,
+)
+from hypar_opt.workload.operators.kernels import Fused
+from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap
+from hypar_opt.workload.parallelism import SIDES
+
+if TYPE_CHECKING:
+    from hypar_opt.hierarchy import Hierarchy
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.workload.operators.axes import Axes, Choice
+    from hypar_opt.workload.operators.base import LayerMaps, Operator
+    from hypar_opt.workload.operators.kernels import PassKernels
+    from hypar_opt.workload.operators.maps import Map
+
+State = tuple[int, ...]
+"""A node's choices at the topmost levels, H1 first."""
+
+
+PARTS = {"p": "row", "q": "column"}
+"""What a layer splits by each of its axes of images."""
+
+
+class Split(NamedTuple):
+    """The effect of a choice: the size of the axis that it splits, and each tensor's layout.
+
+    Parameters
+    ----------
+    size
+        0 if no axis is split.
+    inputs
+        The layout in which each operand is read: the name of an axis, whole, or partial, where
+        addends are read.
+    output
+        The layout that is left of the output.
+    keeps_weights
+        Whether each part has all weights, and so partial sums of their gradient.
+    last_resort
+        Whether the layer is whole only where no other choice fits.
+    most
+        The most parts, all of them equal, of an axis of images; 0 of another axis.
+    """
+
+    size: int
+    inputs: tuple[str, ...]
+    output: str
+    keeps_weights: bool = False
+    last_resort: bool = False
+    most: int = 0
+
+
+class Strip(NamedTuple):
+    """How a layer's rows, or columns, may be split.
+
+    Parameters
+    ----------
+    size
+        The rows that it writes: parts have equally many.
+    most
+        The most parts: none needs rows but of the part before it and of that behind.
+    halo
+        The rows that a part reads of both.
+    """
+
+    size: int
+    most: int
+    halo: int
+
+
+class ReadImage(NamedTuple):
+    """What a layer reads of images that another layer wrote.
+
+    Parameters
+    ----------
+    planes
+        Its images, times its channels.
+    extent
+        Its rows and columns.
+    halos
+        The rows, and columns, that a part reads of others.
+    """
+
+    planes: int
+    extent: tuple[int, int]
+    halos: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class PlanNode:
+    """One layer, or what several layers share: its tensors in elements, of a whole micro-batch.
+
+    Parameters
+    ----------
+    weights, stored
+        W as its passes read it; and as it keeps it and reduces its gradient: another node does
+        for weights that are shared.
+    inputs
+        What it reads, operand by operand; further inputs are counted with the last.
+    outputs, pooled
+        Its output before (F') and after pooling (F).
+    macs, macs_by_input
+        Multiply-accumulates of a pass, over the output or, as the paper counts, the input.
+    splits
+        The effect of each choice that the plan's problem has; None of those that it lacks.
+    statistics
+        Elements that are all-reduced where its channels are split: forward and backward.
+    kernel_rows, output_rows
+        1 of a layer without a kernel.
+    is_convolution
+        Whether it slides a kernel over images, be it one of a single pixel.
+    inner, kernels
+        Elements of an inner tensor, and the kernels of each pass, on a machine that has them.
+    image
+        What it reads of images, where parts of them read of one another.
+    is_causal, has_tokens
+        Whether its tokens see only those before them; and whether it reads or writes any tokens.
+    ends_in_sums
+        Whether nothing is computed of its sums, so that addends of them may be added up later.
+    """
+
+    name: str = field(compare=False)
+    splits: tuple[Split | None, ...]
+    weights: int = 0
+    stored: int = 0
+    inputs: tuple[int, ...] = (0,)
+    outputs: int = 0
+    pooled: int = 0
+    macs: int = 0
+    macs_by_input: int = 0
+    statistics: tuple[int, int] = (0, 0)
+    kernel_rows: int = 1
+    output_rows: int = 1
+    is_convolution: bool = False
+    inner: int = 0
+    kernels: tuple[PassKernels, ...] = ()
+    image: ReadImage | None = None
+    is_causal: bool = False
+    has_tokens: bool = False
+    ends_in_sums: bool = False
+
+    @cached_property
+    def choices(self) -> dict[int, Split]:
+        """The choices that it has, by their numbers."""
+        return {number: split for number, split in enumerate(self.splits) if split is not None}
+
+    @cached_property
+    def whole(self) -> frozenset[int]:
+        """The choices that leave its output whole, all parts repeating the work."""
+        return frozenset(c for c, split in self.choices.items() if split.output == WHOLE)
+
+    @cached_property
+    def partial(self) -> frozenset[int]:
+        """The choices that leave partial sums."""
+        return frozenset(c for c, split in self.choices.items() if split.output == PARTIAL)
+
+    @cached_property
+    def sharing_statistics(self) -> frozenset[int]:
+        """The choices of which each part has the statistics of its own channels only."""
+        return frozenset(c for c, split in self.choices.items() if BY_CHANNEL in split.inputs)
+
+    @cached_property
+    def tensors(self) -> tuple[int, ...]:
+        """The elements of W, of each operand, and of F."""
+        return self.weights, *self.inputs, self.pooled
+
+    @cached_property
+    def copied(self) -> tuple[frozenset[int], ...]:
+        """The choices that leave copies of each of its `tensors`, one in each part."""
+        splits, unsplit = self.choices.items(), (WHOLE, PARTIAL)
+        weights = frozenset(c for c, split in splits if split.keeps_weights)
+        inputs = (
+            frozenset(c for c, split in splits if split.inputs[n] in unsplit)
+            for n in range(len(self.inputs))
+        )
+        return weights, *inputs, self.whole | self.partial
+
+
+def copies_in(state: State, copying: Iterable[int], hierarchy: Hierarchy) -> int:
+    """Return the parts of the levels of a state at which it makes one of some choices."""
+    return hierarchy.parts(level for level, choice in enumerate(state) if choice in copying)
+
+
+class PlanEdge(NamedTuple):
+    """A tensor of ``elements`` between two nodes, or weights that the target uses.
+
+    Of a tensor, ``axes`` has the sizes of those that layouts split, by their names, the channels
+    last; and ``operand`` is the number of the target's that it is, or is counted with. Unless it
+    ``has_error``, as of a choice between experts, nothing is sent back.
+    """
+
+    source: int
+    target: int
+    elements: int
+    weights: bool = False
+    axes: tuple[tuple[str, int], ...] = ()
+    operand: int = 0
+    has_error: bool = True
+
+
+class PlanGraph(NamedTuple):
+    """All nodes, what is shared first; and the edges between their positions."""
+
+    nodes: tuple[PlanNode, ...]
+    edges: tuple[PlanEdge, ...]
+    shared: int
+
+    @property
+    def reads_whole(self) -> bool:
+        return any(WHOLE in split.inputs for node in self.nodes for split in node.choices.values())
+
+    @property
+    def tensors(self) -> dict[int, int]:
+        """The node of each output that several layers read, by its layer."""
+        return {edge.source: edge.target for edge in self.edges if edge.target < self.shared}
+
+    def adds_up(self) -> list[bool]:
+        """Return of each edge whether its target may take addends as its source leaves them."""
+        sources = [edge.source for edge in self.edges]
+        return [
+            not edge.weights
+            and sources.count(edge.source) == 1
+            and self.nodes[edge.source].ends_in_sums
+            and bool(self.nodes[edge.source].partial)
+            and any(PARTIAL in split.inputs for split in self.nodes[edge.target].choices.values())
+            for edge in self.edges
+        ]
+
+    def users(self, node: int) -> list[int]:
+        """Return the layers that use shared weights; none of a shared tensor."""
+        return [edge.target for edge in self.edges if edge.weights and edge.source == node]
+
+
+def images_of(plan: Plan) -> int:
+    """Return the images that pass at once: those of a micro-batch."""
+    return plan.batch // (plan.training.micro_batches or 1)
+
+
+def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
+    """Return a plan's graph.
+
+    Parameters
+    ----------
+    shared_tensors
+        Whether a tensor with several readers is a node, and nodes may be whole.
+    """
+    network = plan.network.description
+    described = list(zip(network.layers, network.maps(), network.sources, strict=True))
+    layers = [_layer(layer, maps, plan) for layer, maps, _ in described]
+    if not shared_tensors:
+        layers = [_without(layer, layer.whole) for layer in layers]
+    position = {layer.name: n for n, layer in enumerate(network.layers)}
+    tied: dict[int, list[int]] = {}
+    for n, layer in enumerate(network.layers):
+        if layer.shares_weights_with is not None:
+            owner = position[layer.shares_weights_with]
+            tied.setdefault(owner, [owner]).append(n)
+    # What is read side by side in an only input is several results of one layer.
+    read = [
+        (sources[min(number, len(sources) - 1)], n, number)
+        for n, (_, maps, sources) in enumerate(described)
+        for number in range(len(maps.inputs) if sources else 0)
+        if sources[min(number, len(sources) - 1)] >= 0
+    ]
+    readers = [len({n for writer, n, _ in read if writer == m}) for m in range(len(layers))]
+    several = [n for n, count in enumerate(readers) if count > 1 and shared_tensors]
+    shared = len(tied) + len(several)
+    tensor = {source: len(tied) + n for n, source in enumerate(several)}
+    users = {user for of_owner in tied.values() for user in of_owner}
+    nodes = [
+        *(_weights(layers[owner]) for owner in tied),
+        *(_tensor(network.layers[n], described[n][1], plan) for n in several),
+        *(replace(layer, stored=0) if n in users else layer for n, layer in enumerate(layers)),
+    ]
+    edges = [
+        PlanEdge(n, user + shared, layers[owner].weights, weights=True)
+        for n, (owner, of_owner) in enumerate(tied.items())
+        for user in of_owner
+    ]
+    ends = [(source, source + shared, node, 0) for source, node in tensor.items()]
+    ends += [(n, tensor.get(n, n + shared), reader + shared, number) for n, reader, number in read]
+    for writer, source, target, number in ends:
+        over = described[writer][1].pooled
+        if target >= shared and len(described[target - shared][2]) == 1:
+            over = described[target - shared][1].inputs[number]
+        operand = min(number, len(nodes[target].inputs) - 1)
+        reader = network.layers[target - shared] if target >= shared else None
+        chooses = reader is not None and reader.kind == "dispatch" and number == 1
+        axes = tuple((name, size or 1) for name, size in _sizes(over, plan).items())
+        elements = images_of(plan) * over.elements
+        edges.append(PlanEdge(source, target, elements, False, axes, operand, not chooses))
+    # The order in which the search has them: a certificate counts on it.
+    edges.sort(key=lambda edge: (edge.target, edge.source))
+    hidden = [frozenset[str]()] * shared
+    hidden += [_straddled(layer, maps) for layer, maps, _ in described]
+    kept = _without_hidden(_by_results(nodes, edges), edges, hidden)
+    return PlanGraph(tuple(kept), tuple(edges), shared)
+
+
+def _sizes(over: Map, plan: Plan) -> dict[str, int]:
+    """Return the sizes of a map's axes, 0 of one that it lacks; the channels last."""
+    rows, columns = (over.height, over.width) if isinstance(over, FeatureMap) else (1, 1)
+    experts = over.experts if isinstance(over, ExpertMap) else 0
+    sizes = {BY_BATCH: images_of(plan), "token": over.tokens, "expert": experts}
+    return {**sizes, "row": rows, "column": columns, BY_CHANNEL: over.channels}
+
+
+def _without(node: PlanNode, choices: Iterable[int]) -> PlanNode:
+    """Return a node without some of its choices."""
+    left = (None if number in choices else split for number, split in enumerate(node.splits))
+    return replace(node, splits=tuple(left))
+
+
+def _by_results(nodes: Sequence[PlanNode], edges: Sequence[PlanEdge]) -> list[PlanNode]:
+    """Return nodes whose channels are divided result by result, where one node reads several."""
+    read: dict[tuple[int, int], list[int]] = {}
+    for edge in edges:
+        if not edge.weights:
+            read.setdefault((edge.source, edge.target), []).append(dict(edge.axes)[BY_CHANNEL])
+    divided = [*nodes]
+    for (source, _), channels in read.items():
+        if len(channels) > 1:
+            splits = (
+                s._replace(size=gcd(s.size, *channels)) if s and s.output == BY_CHANNEL else s
+                for s in divided[source].splits
+            )
+            divided[source] = replace(divided[source], splits=tuple(splits))
+    return divided
+
+
+def _without_hidden(
+    nodes: Sequence[PlanNode], edges: Sequence[PlanEdge], hidden: list[frozenset[str]]
+) -> list[PlanNode]:
+    """Return nodes that read no rows or columns of a tensor whose own pool straddles them."""
+    kept = [*nodes]
+    for edge in edges:
+        if not edge.weights and (parts := hidden[edge.source]):
+            node = kept[edge.target]
+            straddled = [n for n, s in node.choices.items() if {*s.inputs, s.output} & parts]
+            kept[edge.target] = _without(node, straddled)
+            if node.name.startswith("output of "):  # whoever reads that reads it
+                hidden[edge.target] |= parts
+    return kept
+
+
+class Operand(NamedTuple):
+    """The axes of what a layer reads, and the inputs that have them."""
+
+    axes: Axes
+    maps: tuple[Map, ...]
+
+
+def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
+    batch, weight = images_of(plan), described.axes.weight
+    sizes = {"b": batch, **described.sizes(maps)}
+    kernel = prod(sizes[axis] for axis in weight if axis in sizes) if weight else 0
+    macs = described.macs(sizes)
+    pixels = prod(sizes[axis] for axis in ("t", "h", "w") if axis in sizes)
+    (forward, backward), positions = described.statistics, batch * maps.output.positions
+    operands = _operands(described, maps)
+    kernels: tuple[PassKernels, ...] = ()
+    if plan.array is not None and plan.array.description.accelerator.gemm is not None:
+        kernels = described.kernels(fused=Fused.on(plan.array.description.accelerator))
+    return PlanNode(
+        described.name,
+        splits=tuple(_splits(described, operands, maps, sizes, plan)),
+        weights=kernel,
+        stored=kernel,
+        inputs=tuple(batch * sum(over.elements for over in read) for _, read in operands),
+        outputs=batch * maps.output.elements,
+        pooled=batch * maps.pooled.elements,
+        macs=macs,
+        macs_by_input=batch * kernel * pixels if kernel and macs else macs,
+        statistics=(forward * positions, backward * positions),
+        kernel_rows=sizes["k"] if "k" in weight else 1,
+        output_rows=sizes["p"] if "k" in weight else 1,
+        is_convolution="k" in weight,
+        inner=prod(sizes[axis] for axis in described.inner) if described.inner else 0,
+        kernels=kernels,
+        image=_image(described, operands, maps, plan),
+        is_causal=bool(getattr(described, "causal", False)),
+        has_tokens=any(over.tokens for over in (*maps.inputs, maps.output)),
+        ends_in_sums=described.fused_pool is None and not getattr(described, "activation", None),
+    )
+
+
+def _operands(described: Operator, maps: LayerMaps) -> list[Operand]:
+    """Return the operands of a layer, further inputs with the last."""
+    declared, read = [*described.axes.inputs.values()], maps.inputs
+    if not declared:  # ids of an embedding are no feature map
+        return [Operand((), ())]
+    *first, last = declared
+    each = [Operand(axes, (over,)) for axes, over in zip(first, read, strict=False)]
+    return [*each, Operand(last, read[len(first) :])]
+
+
+def _image(
+    described: Operator, operands: Sequence[Operand], maps: LayerMaps, plan: Plan
+) -> ReadImage | None:
+    """Return what parts of a layer's images read of one another, if it is another layer's."""
+    over = maps.input
+    if not isinstance(over, FeatureMap) or not {"rows", "columns"} & {*plan.choices}:
+        return None
+    strips = [_strip(described, maps, axis, operands) for axis in PARTS]
+    rows, columns = (strip.halo if strip else 0 for strip in strips)
+    if not rows and not columns:
+        return None
+    extent = over.height, over.width
+    return ReadImage(images_of(plan) * over.channels, extent, (rows, columns))
+
+
+def _strip(
+    described: Operator, maps: LayerMaps, axis: str, operands: Sequence[tuple[Axes, Sequence[Map]]]
+) -> Strip | None:
+    """Return how a layer's rows or columns may be split; None if not."""
+    place = 1 + [*PARTS].index(axis)
+    read = [over for axes, maps_ in operands if axis in axes for over in maps_]
+    written = [maps.output, maps.pooled] if axis in described.axes.output else []
+    if not read or not all(isinstance(over, FeatureMap) for over in (*read, *written)):
+        return None
+    heights = {over[place] for over in read}
+    if len(heights) > 1:
+        return None
+    (height,) = heights
+    rows, pooled = (written[0][place], written[1][place]) if written else (height, height)
+    reach, stride, padding = described.window(axis)
+    behind = max(0, int(reach - stride) - padding)
+    own_pool = described.fused_pool
+    if own_pool is not None:
+        size, step = own_pool.size[place - 1], own_pool.stride[place - 1]
+        overlaps = size > step or own_pool.padding[place - 1]
+        if overlaps or pooled * step != rows:
+            return None
+    if pooled < 2 or height != rows * stride:
+        return None
+    farthest = max(padding, behind)
+    most = height // farthest if farthest else pooled
+    return Strip(pooled, min(most, pooled), padding + behind)
+
+
+def _straddled(described: Operator, maps: LayerMaps) -> frozenset[str]:
+    """Return the parts of images in which nobody reads a layer, for its own pool straddles them."""
+    pool = described.fused_pool
+    if pool is None:
+        return frozenset()
+    before, after = maps.output, maps.pooled
+    return frozenset(
+        part
+        for place, part in enumerate(PARTS.values())
+        if pool.size[place] > pool.stride[place]
+        or pool.padding[place]
+        or before[1 + place] != after[1 + place] * pool.stride[place]
+    )
+
+
+def _splits(
+    described: Operator,
+    operands: Sequence[Operand],
+    maps: LayerMaps,
+    sizes: dict[str, int],
+    plan: Plan,
+) -> Iterator[Split | None]:
+    weight, written = described.axes.weight, described.axes.output
+    offered = {
+        word: ON_ONE_SIDE.get(word) or _choice(described.splits, word, plan, sizes)
+        for word in plan.choices
+    }
+    may_be_whole = any(choice and choice.word == "whole" for choice in offered.values())
+    lacking = (word for word in ("output", "whole") if word in offered and not offered[word])
+    if not may_be_whole and (word := next(lacking, None)):
+        offered[word] = LAST_RESORT
+    for choice in offered.values():
+        if choice is None:
+            yield None
+            continue
+        of_images = choice.axis in PARTS
+        strip = _strip(described, maps, choice.axis, operands) if of_images else None
+        if strip is None and (
+            of_images or not _is_offered(described, choice, operands, maps, sizes)
+        ):
+            yield None
+            continue
+        yield Split(
+            strip.size if strip else sizes[choice.axis] if choice.axis else 0,
+            inputs=tuple(need(axes, choice) for axes, _ in operands),
+            output=made(written, choice),
+            keeps_weights=bool(weight) and need(weight, choice) == WHOLE,
+            last_resort=choice.last_resort,
+            most=strip.most if strip else 0,
+        )
+
+
+def _is_offered(
+    described: Operator,
+    choice: Choice,
+    operands: Sequence[Operand],
+    maps: LayerMaps,
+    sizes: dict[str, int],
+) -> bool:
+    """Return whether a layer has a choice: tokens only where each tensor by token has all.
+
+    Of tokens that are routed together, T of them, a split is between such groups.
+    """
+    if choice.axis != "t":
+        return choice.axis != "x" or "x" in sizes
+    read = [(axes, over) for axes, over_all in operands if "t" in axes for over in over_all]
+    of_group = sizes.get("T", 1)
+    return all(
+        0 < over.tokens == sizes.get("t", 0) * (of_group if "T" in axes else 1)
+        for axes, over in (*read, (described.axes.output, maps.output))
+    )
+
+
+def _choice(
+    splits: Mapping[str, Choice], word: str, plan: Plan, sizes: Mapping[str, int]
+) -> Choice | None:
+    """Return a kind's choice for one of a plan's.
+
+    In a plan that has no word for experts, what has any is split by them under ``model``: in other
+    ways only by image or token, or not at all.
+    """
+    if "x" in sizes and "experts" in splits and "experts" not in plan.choices:
+        if word == "model":
+            return splits["experts"]
+        choice = splits.get(word)
+        return choice if choice is not None and choice.axis in ("", "b", "t") else None
+    return splits.get(word)
+
+
+def _weights(owner: PlanNode) -> PlanNode:
+    """Return the node of shared weights: whole, or split as its users split them.
+
+    Of an embedding and of a fully-connected layer alike the choices that do not keep all weights
+    split them; that an axis is one of their tensors' does not matter here.
+    """
+    first, *others = owner.splits
+    assert first is not None, "all kinds of layers split the batch"
+    splits = (
+        None
+        if split is None or split.keeps_weights
+        else split._replace(inputs=(split.output,))
+        if split.output in SIDES
+        else Split(split.size, (BY_CHANNEL,), BY_CHANNEL)
+        for split in others
+    )
+    whole = Split(first.size, (BY_BATCH,), BY_BATCH, keeps_weights=True)
+    return PlanNode(f"weights of {owner.name}", (whole, *splits), stored=owner.weights)
+
+
+def _tensor(writer: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
+    """Return the node of a tensor with several readers, in any layout that it has an axis for."""
+    sizes = _sizes(maps.pooled, plan)
+    layouts = {"data": BY_BATCH, "model": BY_CHANNEL, "output": WHOLE, "tokens": "token"}
+    layouts |= {"rows": "row", "columns": "column", "experts": "expert"}
+    layouts |= {side: side for side in SIDES}
+    # A tensor that may be whole is that as one choice.
+    layouts |= {"whole": "" if "output" in plan.choices else WHOLE, ADDENDS.word: ""}
+    if sizes["expert"] and "experts" not in plan.choices:
+        layouts["model"] = "expert"
+
+    def split(layout: str) -> Split | None:
+        size, image = sizes.get(layout, 0), layout in PARTS.values()
+        lacks = size == 1 if image else layout in ("token", "expert") and not size
+        if not layout or lacks:
+            return None
+        return Split(size, (layout,), layout, most=size if image else 0)
+
+    return PlanNode(
+        f"output of {writer.name}", tuple(split(layouts[word]) for word in plan.choices)
+    )

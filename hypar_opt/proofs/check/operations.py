@@ -1,0 +1,772 @@
+"""A step's operations, derived a second time: what a node does in a state, and a boundary in two.
+
+All amounts are of all accelerators together, and count quarters of an element, as the paper's
+tables do. Where the levels above have split a layer into d parts by data, m by model and o by
+output parallelism, there are W * d of its weights, F * m of its output and A * o of its input; in t
+parts by tokens, W * t, and the keys and values of attention t times. Between n parts a
+reduce-scatter or an all-gather moves n - 1 times as much, an all-reduce twice that, and an
+all-to-all all but what a part has before and after it.
+
+Source: docs/model.md; docs/decisions/0005-joint-optimum.md.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import cached_property
+from itertools import accumulate, pairwise
+from math import prod
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from hypar_opt.errors import CheckFailedError
+from hypar_opt.proofs.check.nodes import (
+    PARTS,
+    PlanEdge,
+    PlanGraph,
+    PlanNode,
+    State,
+    copies_in,
+    nodes_of,
+)
+from hypar_opt.proofs.check.training import Pass, counts_of
+from hypar_opt.workload.operators.axes import (
+    BY_BATCH,
+    BY_CHANNEL,
+    BY_SHUFFLED_CHANNEL,
+    PARTIAL,
+    WHOLE,
+)
+from hypar_opt.workload.parallelism import SIDES
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
+
+Share = tuple[Fraction, Fraction]
+"""Where a gradient's share of a latency begins and ends; rounded there, shares add up to it."""
+
+LATENCY_UNITS = 2**16
+"""A latency is divided in as many units."""
+
+
+class Times(NamedTuple):
+    """How often a tensor is all-reduced in a step, or the halves of that are taken apart.
+
+    Between n parts each half takes n - 1 messages, and so does an exchange between pairs.
+    """
+
+    all_reduces: int = 0
+    scatters: int = 0
+    gathers: int = 0
+    exchanges: int = 0
+
+
+class Collective(NamedTuple):
+    """What all accelerators receive across a level in a step.
+
+    Parameters
+    ----------
+    amount
+        In quarters of an element.
+    joins
+        Of a reduction, what it has in common with those of its pass at other levels and of other
+        tensors, all of which are one; None of an exchange between pairs.
+    share
+        Of a bucket's latency; None of one that has a latency of its own.
+    top
+        The layout meanwhile of its tensor at H1; whole where all parts of H1 receive all of it.
+    between
+        Across H1 from one layout to another: both, and the quarters that all tensors have.
+    """
+
+    phase: Pass
+    level: int
+    amount: int
+    times: Times
+    joins: str | None = None
+    share: Share | None = None
+    top: str = WHOLE
+    between: tuple[str, str, int] | None = None
+
+
+class TensorEnd(NamedTuple):
+    """A boundary's tensor at one of its ends, by choice.
+
+    Parameters
+    ----------
+    layouts
+        Of each choice, in which the tensor is written, or read.
+    axes
+        The choices that split one of its axes, with its size.
+    """
+
+    layouts: tuple[str, ...]
+    axes: tuple[tuple[int, int], ...]
+
+
+class Kernel(NamedTuple):
+    """A pass of a layer, as often as a step runs it.
+
+    Parameters
+    ----------
+    macs, inner
+        Its multiply-accumulates, and the elements of the inner tensor.
+    words
+        Those of the weights, of each operand and of the output.
+    """
+
+    phase: Pass
+    times: int
+    macs: int
+    inner: int
+    words: Sequence[int]
+
+    def scaled(self, factor: int) -> Kernel:
+        words = [factor * size for size in self.words]
+        return self._replace(macs=factor * self.macs, inner=factor * self.inner, words=words)
+
+
+class Update(NamedTuple):
+    """The update of as many weights."""
+
+    words: int
+
+    def scaled(self, factor: int) -> Update:
+        return Update(factor * self.words)
+
+
+class Reading(NamedTuple):
+    """The factors of a reading between two parts, in quarters of an element, both directions added.
+
+    Parameters
+    ----------
+    gradient
+        dW of a layer in data parallelism: an all-reduce.
+    forward_sum, backward_sum
+        The output of a layer in model parallelism: all-reduced forward, or, where it ``runs``,
+        reduce-scattered before pooling forward, its error gathered backward.
+    converted
+        A boundary between a split by batch and one by channel, dp-mp say, on A: forward and
+        backward. A run's is counted, index by index.
+    behind_model
+        A boundary behind partial sums, mp-mp and mp-dp, on A: backward.
+    gathered
+        A boundary from a split to an input that is read whole, on A: forward and backward.
+    input_error
+        An input that is read whole, backward: an all-reduce; 0 where it is reduce-scattered, as
+        its boundary says. None if the reading has no charge for such a choice.
+    of_network_input
+        Whether that is charged for the network's first layer too.
+    runs
+        Whether it is a run's, which all-gathers a tensor after all else.
+    joined
+        Whether a tensor changes axes at all levels at once.
+
+    Source: Tables 1 and 2, section 3.4; docs/model.md.
+    """
+
+    gradient: int
+    forward_sum: int
+    backward_sum: int
+    converted: int
+    behind_model: int
+    gathered: tuple[int, int] = (2, 0)
+    input_error: int | None = None
+    of_network_input: bool = False
+    runs: bool = False
+    joined: bool = False
+
+
+_RUN = Reading(8, 4, 4, 2, 0, (4, 4), input_error=0, runs=True)
+
+READINGS: Mapping[str, Reading] = MappingProxyType(
+    {
+        "tables": Reading(4, 4, 0, 1, 2, input_error=4, of_network_input=True),
+        "text": Reading(8, 8, 0, 1, 2, input_error=8),
+        "figures": Reading(8, 8, 0, 2, 0),
+        "executed": _RUN,
+        "joined": _RUN._replace(joined=True),
+    }
+)
+"""The factors of each reading, as they are derived a second time."""
+
+
+def shares_tensors(plan: Plan) -> bool:
+    """Return whether a tensor with several readers is a node by the plan's reading."""
+    reading = READINGS.get(plan.cost.reading)
+    return reading is not None and reading.runs
+
+
+PaddedAxes = tuple[tuple[int, int], ...]
+"""Of each axis that is divided unevenly: its size, and that of as many parts like the longest."""
+
+SizeAtH1 = Callable[[int], int]
+"""Returns how many indices of an axis of some size a part of H1 has."""
+
+
+def padded(amount: int, axes: PaddedAxes) -> int:
+    """Return an amount as if every part were as long as the longest, rounded up axis by axis."""
+    for size, longest in axes:
+        amount = -(-amount * longest // size)
+    return amount
+
+
+def padded_axes(
+    axes: Iterable[tuple[int, int]],
+    state: State,
+    sizes: Sequence[int],
+    at_h1: SizeAtH1 | None = None,
+) -> PaddedAxes:
+    """Return which axes a state of all levels divides unevenly.
+
+    Parameters
+    ----------
+    axes
+        The choice that splits each, and its size.
+    at_h1
+        Of a part of H1 between groups: what it has of an axis that H1 divides by shares.
+    """
+    uneven = []
+    for choice, size in axes:
+        levels = [level for level, chosen in enumerate(state) if chosen == choice]
+        parts, divided = prod(sizes[level] for level in levels), size
+        below = parts
+        if at_h1 is not None and 0 in levels and size:
+            divided, below = at_h1(size), parts // sizes[0]
+        longest = -(-divided // below) * parts
+        if longest != size:
+            uneven.append((size, longest))
+    return tuple(uneven)
+
+
+class StepRules:
+    """The rules of a plan's problem, or, given its nodes' states, of the plan itself.
+
+    Parameters
+    ----------
+    pads
+        Whether each part of an axis takes as long as the longest, in states of all levels.
+
+    Raises
+    ------
+    CheckFailedError
+        If the plan's reading is unknown, or has no charge for one of its choices.
+    """
+
+    def __init__(self, plan: Plan, chosen: Sequence[State] = (), *, pads: bool = False) -> None:
+        self.plan, self.hierarchy, self.sizes = plan, plan.hierarchy, plan.hierarchy.sizes
+        self._pads = pads
+        reading = READINGS.get(plan.cost.reading)
+        self.graph = nodes_of(plan, shared_tensors=shares_tensors(plan))
+        if reading is None or (self.graph.reads_whole and reading.input_error is None):
+            raise CheckFailedError(
+                f"cost, reading: {plan.cost.reading!r} charges nothing for the choices"
+                f" {', '.join(plan.choices)}"
+            )
+        self._reading, self.counts = reading, counts_of(plan, self.graph)
+        self.passes = (Pass.FORWARD,) if plan.inference else tuple(Pass)
+        self._fed = {edge.target for edge in self.graph.edges if not edge.weights}
+        edges = zip(self.graph.edges, self.graph.adds_up(), strict=True)
+        self._passing = {edge.source for edge, adds in edges if adds}
+        self._shares = self._shares_of_latency(chosen)
+        self.ends = [(self._end(edge, 0), self._end(edge, 1)) for edge in self.graph.edges]
+
+    def kind_of_node(self, n: int) -> object:
+        """Return what decides a node's operations: alike of two nodes, so are these."""
+        counts, levels = self.counts, range(len(self.sizes))
+        times = [counts.computed[step, n] for step in Pass]
+        times += [counts.exchanged[step, n] for step in Pass]
+        times += [
+            half[n, level] for half in (counts.scattered, counts.gathered) for level in levels
+        ]
+        words = tuple(counts.word(n, level) for level in levels)
+        shares = tuple(self._shares[n].items())
+        return self.graph.nodes[n], *times, words, shares, n in self._fed, n in self._passing
+
+    def kind_of_edge(self, n: int) -> object:
+        """Return what decides a boundary's operations."""
+        edge = self.graph.edges[n]
+        kind = edge._replace(source=0, target=0, operand=0)
+        sums = self.kind_of_node(edge.source) if edge.source in self._passing else None
+        return kind, *self.ends[n], *self._times_between(edge), sums
+
+    @property
+    def joins_levels(self) -> bool:
+        """Whether a tensor changes axes at all levels at once."""
+        return self._reading.joined
+
+    @property
+    def has_thresholds(self) -> bool:
+        """Whether a choice's charge at a level depends only on that choice's own count above."""
+        return not self.joins_levels and not any(
+            any(WHOLE in split.inputs for split in splits)
+            or all(split.keeps_weights for split in splits)
+            or all(split.output == PARTIAL for split in splits)
+            for splits in (node.choices.values() for node in self.graph.nodes)
+        )
+
+    # -- A node ------------------------------------------------------------------------------
+
+    def node(self, n: int, state: State) -> Iterator[Collective]:
+        """Yield what a node exchanges in a state: of Table 1, AccPar's Type III, and at borders."""
+        node, reading, counts = self.graph.nodes[n], self._reading, self.counts
+        ahead, behind = (counts.exchanged[step, n] for step in (Pass.FORWARD, Pass.BACKWARD))
+        weights, *inputs, _ = node.copied
+        yield from self._gradient(n, state, weights)
+        # No layer reads the error of the network's input; AccPar charges it by convention.
+        if n in self._fed or reading.of_network_input:
+            for size, copied in zip(node.inputs, inputs, strict=True):
+                error = (reading.input_error or 0) * size
+                yield from self._summed(n, state, Pass.BACKWARD, Times(behind), error, copied)
+        for step, times, size in zip(Pass, (ahead, behind), node.statistics, strict=False):
+            of_parts = reading.gradient * size, node.sharing_statistics, node.whole
+            yield from self._summed(n, state, step, Times(times), *of_parts)
+        if n not in self._passing:  # else they are a boundary's
+            for step, often, amount in self._sums(n):
+                yield from self._summed(n, state, step, often, amount, node.partial, node.whole)
+        if n in self._fed and node.image is not None:
+            yield from self._halos(n, state, ahead, behind)
+
+    def _gradient(self, n: int, state: State, copied: frozenset[int]) -> Iterator[Collective]:
+        """Yield the all-reduces of a gradient, or their halves, where weights are shared out."""
+        amount, counts = self._reading.gradient // 2 * self.graph.nodes[n].stored, self.counts
+        ops = [*self._summed(n, state, Pass.GRADIENT, Times(1), amount, copied)]
+        for word, levels in counts.reductions(n, len(self.sizes)).items():
+            times, share = Times(1), self._shares[n].get(word)
+            if word != "none":
+                times = Times(0, counts.scattered[n, levels[0]], counts.gathered[n, levels[0]])
+            for op in ops:
+                if op.level in levels:
+                    amount = op.amount * counts.moved(n, op.level)
+                    yield op._replace(amount=amount, times=times, joins=word, share=share)
+
+    def _sums(self, n: int) -> Iterator[tuple[Pass, Times, int]]:
+        """Yield the reduction of an output's partial sums, and the all-gather of their error."""
+        node, reading = self.graph.nodes[n], self._reading
+        # A program reduces partial sums before the activation and the pool; the paper counts the
+        # pooled map.
+        size = node.outputs if reading.runs else node.pooled
+        ahead, behind = (self.counts.exchanged[step, n] for step in (Pass.FORWARD, Pass.BACKWARD))
+        summed = Times(scatters=ahead) if reading.runs else Times(ahead)
+        yield Pass.FORWARD, summed, reading.forward_sum * size
+        yield Pass.BACKWARD, Times(gathers=behind), reading.backward_sum * size
+
+    def _summed(
+        self,
+        n: int,
+        state: State,
+        step: Pass,
+        times: Times,
+        amount: int,
+        partial: frozenset[int],
+        whole: frozenset[int] = frozenset(),
+    ) -> Iterator[Collective]:
+        """Yield the reduction of a node's partial sums: at each level of all that those above left.
+
+        Parameters
+        ----------
+        amount
+            What it moves once between two parts.
+        partial, whole
+            The choices that leave partial sums, and those whose parts each repeat the reduction.
+        """
+        if partial.isdisjoint(state):
+            return
+        reduced = [choice in partial for choice in state]
+        repeated = [choice in whole for choice in state]
+        top = WHOLE if reduced[0] or repeated[0] else self.layout_at_h1(n, state)
+        uneven = self._uneven(self.graph.nodes[n], state, partial)
+        for op in self._reduced(step, times, amount, reduced, repeated):
+            yield op._replace(amount=padded(op.amount, uneven), top=top)
+
+    def _reduced(
+        self,
+        step: Pass,
+        times: Times,
+        amount: int,
+        reduced: Sequence[bool],
+        repeated: Sequence[bool],
+    ) -> Iterator[Collective]:
+        """Yield the reduction of partial sums at some levels, of all copies that others repeat."""
+        if step not in self.passes or not amount:
+            return
+        amount *= sum(times)
+        amount *= prod(parts for parts, here in zip(self.sizes, repeated, strict=False) if here)
+        for level, here in enumerate(reduced):
+            if here:
+                yield Collective(step, level, amount * (self.sizes[level] - 1), times, "")
+                amount *= self.sizes[level]
+
+    def _halos(self, n: int, state: State, ahead: int, behind: int) -> Iterator[Collective]:
+        """Yield the exchanges between parts of images, of what they read of one another."""
+        node = self.graph.nodes[n]
+        assert node.image is not None
+        # No proof rests on a choice that a node does not have.
+        layouts = [node.choices[c].inputs[0] if c in node.choices else "none" for c in state]
+        whole = [c for c, split in node.choices.items() if split.inputs[0] == WHOLE]
+        uneven = self._uneven(node, state, whole)
+        across = 4 * node.image.planes * copies_in(state, whole, self.hierarchy)
+        extent = [*node.image.extent]
+        for place, (part, halo) in enumerate(zip(PARTS.values(), node.image.halos, strict=True)):
+            parts = 1
+            for level, layout in enumerate(layouts):
+                if layout == part and halo:
+                    borders = parts * (self.sizes[level] - 1)  # that no level above has
+                    moved = across * halo * extent[1 - place] * borders
+                    parts *= self.sizes[level]
+                    for step, times in zip(self.passes, (ahead, behind), strict=False):
+                        often = Times(exchanges=times)
+                        yield Collective(step, level, padded(times * moved, uneven), often)
+            if parts > 1:  # all parts hold as many rows, whether or not they are at an edge
+                extent[place] += parts * halo
+
+    def layout_at_h1(self, n: int, state: State) -> str:
+        """Return the layout of a node's output at H1."""
+        split = self.graph.nodes[n].choices.get(state[0])
+        return split.output if split else BY_BATCH
+
+    def _uneven(
+        self,
+        node: PlanNode,
+        state: State,
+        copied: Iterable[int] = (),
+        at_h1: SizeAtH1 | None = None,
+    ) -> PaddedAxes:
+        """Return the axes of a tensor, or of all work, whose largest part counts as all do.
+
+        Of 12 heads in 8 parts that is 4/3 of the mean.
+
+        Parameters
+        ----------
+        copied
+            The choices that leave copies of the tensor.
+        """
+        if not (self._pads if at_h1 else self._pads_exchanges(state)):
+            return ()
+        axes = ((c, split.size) for c, split in node.choices.items() if c not in copied)
+        return padded_axes(axes, state, self.sizes, at_h1)
+
+    def _pads_exchanges(self, state: State) -> bool:
+        """Whether exchanges are padded: not where the parts of H1 have shares of them."""
+        return self._pads and not self.plan.groups and len(state) == len(self.sizes)
+
+    # -- Its work ----------------------------------------------------------------------------
+
+    def work(
+        self, n: int, state: State, at_h1: SizeAtH1 | None = None
+    ) -> Iterator[Kernel | Update]:
+        """Yield the passes of a layer, copies and all, and the update of its weights.
+
+        Parameters
+        ----------
+        at_h1
+            As for `padded_axes`.
+        """
+        node, words = self.graph.nodes[n], self.words(n, state, at_h1)
+        by_input = self.plan.array and self.plan.array.description.accelerator.mac_count == "input"
+        repeated = copies_in(state, node.whole, self.hierarchy)  # by replicas
+        of_all = self._uneven(node, state, at_h1=at_h1)
+        macs = padded(repeated * (node.macs_by_input if by_input else node.macs), of_all)
+        if self._pads and node.is_causal and self._skips_what_is_hidden:
+            tokens = self.plan.choices.index("tokens")
+            parts = copies_in(state, (tokens,), self.hierarchy)
+            macs = padded(macs, ((parts, 2 * parts - 1),))  # what the last tokens see
+        inner = padded(repeated * node.inner, of_all)
+        for step in self.passes:
+            yield Kernel(step, self.counts.computed[step, n], macs, inner, words)
+        if not self.plan.inference:
+            # Where its state is sharded, each weight is updated once, not in each copy.
+            shards = prod(
+                self.sizes[level]
+                for level, choice in enumerate(state)
+                if choice in node.copied[0] and self.counts.word(n, level) != "none"
+            )
+            copies = copies_in(state, node.copied[0], self.hierarchy)
+            uneven = self._uneven(node, state, node.copied[0], at_h1)
+            yield Update(padded(node.stored * copies, uneven) // shards)
+
+    def words(self, n: int, state: State, at_h1: SizeAtH1 | None = None) -> list[int]:
+        """Return the words of a layer's weights, of each operand and of its output, with copies."""
+        node = self.graph.nodes[n]
+        return [
+            padded(
+                size * copies_in(state, copied, self.hierarchy),
+                self._uneven(node, state, copied, at_h1),
+            )
+            for size, copied in zip(node.tensors, node.copied, strict=True)
+        ]
+
+    @cached_property
+    def _skips_what_is_hidden(self) -> bool:
+        """Whether the last tokens of a sequence are more work than the first, and in one part.
+
+        They are in all parts where each has tokens of both ends: of equal chunks, two a part. Where
+        a share of tokens begins is not known.
+        """
+        assert self.plan.array is not None
+        accelerator = self.plan.array.description.accelerator
+        skips = accelerator.gemm is not None and accelerator.attention != "unfused"
+        if not skips or self.plan.groups or "tokens" not in self.plan.choices:
+            return False
+        column, chunks = self.plan.choices.index("tokens"), 2 * self.plan.accelerators
+        splits = [node.splits[column] for node in self.graph.nodes if node.has_tokens]
+        return not all(split and split.size % chunks == 0 for split in splits)
+
+    # -- A boundary --------------------------------------------------------------------------
+
+    def boundary(self, n: int, source: State, target: State) -> Iterator[Collective]:
+        """Yield what moves of a tensor on its way from one node's layouts to another's.
+
+        As of equal parts: see `padding`.
+        """
+        edge, (writer, reader) = self.graph.edges[n], self.ends[n]
+        written, read = [writer.layouts[c] for c in source], [reader.layouts[c] for c in target]
+        if edge.source in self._passing:
+            yield from self._sums_between(edge.source, written, read)
+        rule = self._resharded if self._reading.runs else self._converted
+        for step, times in self._times_between(edge):
+            for op in rule(step, edge, written, read):
+                between = op.between and (*op.between[:2], times * op.between[2])
+                often = Times(exchanges=times * op.times.exchanges)
+                yield op._replace(amount=times * op.amount, times=often, between=between)
+
+    def padding(self, n: int, end: int, state: State) -> PaddedAxes:
+        """Return which axes of a boundary's tensor one of its ends divides unevenly.
+
+        Reduced is what the source has written. In other exchanges the slowest sends the longest
+        part of what is written, or receives that of what is read.
+        """
+        if not self._pads_exchanges(state):
+            return ()
+        return padded_axes(self.ends[n][end].axes, state, self.sizes)
+
+    def marks(self, had: str, wanted: str) -> tuple[bool, bool, bool]:
+        """Return what two layouts at a level mean for other levels.
+
+        Whether each part has a copy throughout; whether there are copies below, once it is
+        gathered; and whether it changes axes, which levels may do at once.
+        """
+        if not self._reading.runs:
+            return False, wanted == WHOLE, False
+        had, wanted = self._settled(had, wanted)
+        repeats = had == wanted and had in (WHOLE, PARTIAL)
+        return repeats, wanted == WHOLE != had, _changes_axis(had, wanted)
+
+    def passes_sums(self, n: int) -> bool:
+        """Whether sums may be reduced at a boundary, those of all levels together."""
+        return self.graph.edges[n].source in self._passing
+
+    def _end(self, edge: PlanEdge, end: int) -> TensorEnd:
+        """Return a boundary's tensor as its source writes it, or its target reads it."""
+        node = self.graph.nodes[edge.target if end else edge.source]
+        layouts = [
+            split and (split.inputs[edge.operand] if end else split.output) for split in node.splits
+        ]
+        axes = ((c, s.size) for c, s in node.choices.items() if layouts[c] not in (PARTIAL, WHOLE))
+        # No proof rests on a choice that a node does not have, but potentials state one for it.
+        lacking = layouts[0] if self._reading.runs and self.graph.reads_whole else None
+        return TensorEnd(tuple(layout or lacking or "none" for layout in layouts), tuple(axes))
+
+    def _times_between(self, edge: PlanEdge) -> list[tuple[Pass, int]]:
+        """Return the passes in which a tensor moves, and how often.
+
+        Weights move in none: a layer has them as stored, or slices its part.
+        """
+        return [
+            (step, self.counts.exchanged[step, edge.target])
+            for step in self.passes[:2]
+            if not edge.weights and (edge.has_error or step is not Pass.BACKWARD)
+        ]
+
+    def _sums_between(
+        self, n: int, written: Sequence[str], read: Sequence[str]
+    ) -> Iterator[Collective]:
+        """Yield the reduction of partial sums, but of those that are read as addends."""
+        levels = [*zip(written, read, strict=True)]
+        reduced = [had == PARTIAL != wanted for had, wanted in levels]
+        repeated = [had == WHOLE or had == PARTIAL == wanted for had, wanted in levels]
+        for step, times, amount in self._sums(n):
+            yield from self._reduced(step, times, amount, reduced, repeated)
+
+    def _converted(
+        self, step: Pass, edge: PlanEdge, written: Sequence[str], read: Sequence[str]
+    ) -> Iterator[Collective]:
+        """Yield a pass of a conversion as the paper counts it: Table 2, and AccPar's."""
+        copies = 1
+        for level, (had, wanted) in enumerate(zip(written, read, strict=True)):
+            amount = self._factor(step, had, wanted) * edge.elements * copies
+            if wanted == WHOLE:
+                amount *= self.sizes[level] - 1
+                copies *= self.sizes[level]
+            yield Collective(step, level, amount, Times(exchanges=1))
+
+    def _factor(self, step: Pass, had: str, wanted: str) -> int:
+        """Return the quarters of each element that a pass of the paper's moves at a level."""
+        reading, forward = self._reading, step is Pass.FORWARD
+        if "none" in (had, wanted):
+            return 0
+        if had == PARTIAL:  # all-reduced, it is on both sides; its error is on none
+            return 0 if forward or wanted == WHOLE else reading.behind_model
+        if had in (WHOLE, wanted) or wanted == PARTIAL:
+            return 0
+        return reading.gathered[not forward] if wanted == WHOLE else reading.converted
+
+    @staticmethod
+    def _settled(had: str, wanted: str) -> tuple[str, str]:
+        """Return a run's layouts at a level once replicas are sliced and sums are scattered.
+
+        Sums are scattered into what is read, or by batch, where that is whole.
+        """
+        if had == PARTIAL:
+            had = BY_BATCH if wanted in (WHOLE, *SIDES) else wanted.replace(PARTIAL, "none")
+        if had == WHOLE:
+            had = wanted
+        elif wanted == PARTIAL or had == wanted or "none" in (had, wanted):
+            return "none", "none"
+        return had, wanted
+
+    def _resharded(
+        self, step: Pass, edge: PlanEdge, written: Sequence[str], read: Sequence[str]
+    ) -> Iterator[Collective]:
+        """Yield a pass of a run: the all-to-alls, and the all-gathers or their duals.
+
+        An all-gather is after all else, from the topmost level down. Where a tensor is stored whole
+        and read whole each part repeats all of that for its own replica; where it is read as
+        addends, too, but of what is split, which is padded at the end.
+        """
+        addends = (PARTIAL, PARTIAL) if edge.source in self._passing else None
+        pairs = [*zip(written, read, strict=True)]
+        pairs = [pair if pair == addends else self._settled(*pair) for pair in pairs]
+        levels, now, wanted = range(len(pairs)), [had for had, _ in pairs], [to for _, to in pairs]
+
+        def copies() -> int:
+            return prod(
+                parts
+                for layout, parts in zip(now, self.sizes, strict=False)
+                if layout in (WHOLE, PARTIAL)
+            )
+
+        def top() -> str:
+            return read[0] if now[0] == "none" else now[0]
+
+        moving = [level for level in levels if now[level] != wanted[level] != WHOLE]
+        joined = self._joined(edge, now, wanted, moving) if self._reading.joined else []
+        crossed, at_once = 1, prod(self.sizes[level] for level in joined)
+        for level in moving:
+            parts, held = self.sizes[level], copies()
+            moved = 4 * held * _exchanged(edge, parts, now[level], wanted[level])
+            exchanges, between = 1, (now[level], wanted[level], 4 * held * edge.elements)
+            if level in joined:
+                # What an accelerator sends to another crosses the first level that tells them
+                # apart: of a tensor in n parts above a level an n-th has yet to cross it.
+                moved //= crossed
+                crossed *= parts
+                exchanges = at_once // crossed
+            times = Times(exchanges=exchanges)
+            yield Collective(step, level, moved, times, top=top(), between=between)
+            now[level] = wanted[level]
+        for level in levels:
+            if wanted[level] == WHOLE != now[level]:
+                held = 4 * copies() * edge.elements
+                moved, between = held * (self.sizes[level] - 1), (now[level], WHOLE, held)
+                now[level], times = WHOLE, Times(exchanges=1)
+                yield Collective(step, level, moved, times, top=top(), between=between)
+
+    def _joined(
+        self, edge: PlanEdge, now: Sequence[str], wanted: Sequence[str], moving: Sequence[int]
+    ) -> list[int]:
+        """Return the levels at which a tensor changes axes at once: no two of them are uneven."""
+        joined = [n for n in moving if _changes_axis(now[n], wanted[n])]
+        uneven = (name for name, size in edge.axes if size % self.hierarchy.accelerators)
+        changed = {layout for n in joined for layout in (now[n], wanted[n])}
+        return joined if len(changed & {*uneven, BY_SHUFFLED_CHANNEL}) < 2 else []
+
+    # -- Latencies ---------------------------------------------------------------------------
+
+    def _shares_of_latency(self, chosen: Sequence[State]) -> list[dict[str, Share]]:
+        array, graph = self.plan.array, self.graph
+        most = array.description.bucket_elements(self.plan.element_bytes) if array else 1
+        if most == 1:
+            return [{} for _ in graph.nodes]
+        sharing = [self.counts.reductions(n, len(self.sizes)) for n in range(len(graph.nodes))]
+        return shares_of_latency(graph, most, chosen, sharing)
+
+
+def _changes_axis(had: str, wanted: str) -> bool:
+    """Return whether two layouts split different axes: channels in another order are the same."""
+    pair, unsplit = {had, wanted}, {WHOLE, PARTIAL, "none"}
+    return (
+        had != wanted and pair.isdisjoint(unsplit) and not pair <= {BY_CHANNEL, BY_SHUFFLED_CHANNEL}
+    )
+
+
+def _exchanged(tensor: PlanEdge, parts: int, had: str, wanted: str) -> int:
+    """Return the elements that change the part that they are in."""
+    sizes = dict(tensor.axes)
+    channels = sizes.pop(BY_CHANNEL)
+    first, second = (sizes.get(layout, channels) for layout in (had, wanted))
+    if {had, wanted}.isdisjoint(sizes):  # channels, in another order
+        return tensor.elements // first * (first - first // parts)
+
+    def share(size: int, part: int) -> int:  # the first parts have the remainder's indices
+        return size // parts + (part < size % parts)
+
+    kept = sum(share(first, n) * share(second, n) for n in range(parts))
+    return tensor.elements // (first * second) * (first * second - kept)
+
+
+def shares_of_latency(
+    graph: PlanGraph,
+    most: int,
+    chosen: Sequence[State],
+    sharing: Sequence[Mapping[str, Iterable[int]]],
+) -> list[dict[str, Share]]:
+    """Return the share that each node's gradient is charged of the latency of its bucket.
+
+    One for each of its reductions, by a name.
+
+    Buckets take whole gradients as the backward pass completes them, those of shared weights with
+    those of their first user, and are full with ``most`` elements. Shares are as the elements.
+
+    Parameters
+    ----------
+    chosen
+        The nodes' states, if only gradients that are reduced over the same levels share; else all
+        of a bucket do, which is no more for any plan.
+    sharing
+        The levels of each node's reductions. What is scattered micro-batch by micro-batch is apart
+        from what is all-reduced.
+
+    Source: S. Li et al., VLDB 13(12), 2020, section 3.2.3; docs/simulator.md.
+    """
+    stored = [node.stored for node in graph.nodes]
+    with_first = {min(users): n for n in range(graph.shared) if (users := graph.users(n))}
+    layers = reversed(range(graph.shared, len(stored)))
+    complete = (node for layer in layers for node in (layer, with_first.get(layer)))
+    together: defaultdict[tuple[int, str | None, object], list[int]] = defaultdict(list)
+    elements, number = most, 0
+    for node in complete:
+        if node is None or not stored[node]:
+            continue
+        elements += stored[node]
+        if elements > most or not together:
+            number, elements = number + 1, stored[node]
+        if not chosen:
+            together[number, None, ()].append(node)
+            continue
+        copying, state = graph.nodes[node].copied[0], chosen[node]
+        reduced = {level for level, choice in enumerate(state) if choice in copying}
+        top = graph.nodes[node].choices.get(state[0]) if state else None
+        side = top.output if top and top.output in SIDES else None
+        for name, levels in sharing[node].items():
+            together[number, name, (frozenset(reduced.intersection(levels)), side)].append(node)
+    shares: list[dict[str, Share]] = [{} for _ in graph.nodes]
+    for (_, reduction, _), nodes in together.items():
+        ends = [0, *accumulate(stored[node] for node in nodes)]
+        rounded = (Fraction(LATENCY_UNITS * end // ends[-1], LATENCY_UNITS) for end in ends)
+        for node, share in zip(nodes, pairwise(rounded), strict=True):
+            names = sharing[node] if reduction is None else [reduction]
+            shares[node] |= dict.fromkeys(names, share)
+    return shares
