@@ -283,8 +283,8 @@ class CostModel(ABC):
 def derived_levels(cost: CostModel, workload: Workload, levels: int) -> tuple[list[Hashable], bool]:
     """Return a key of each level, and whether a cost is in proportion to what moves.
 
-    Levels have one key if what a few states move is charged alike at them. The least and the most
-    that a node moves are among these.
+    Levels have one key if what a few states move is charged alike at them. Among these are those of
+    one choice at all levels, in which nodes move most.
     """
     operations = sampled(cost, workload, levels)
     charged = [[_charged(cost, own, level) for own in operations] for level in range(levels)]
