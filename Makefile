@@ -12,6 +12,7 @@
 # make golden   records what 150 calls write, in tests/golden/recorded, after an intended change of it
 # make alone   whether each test file can be collected alone
 # make docs   the documentation, in build/docs
+# make count   lines of code by room, without docstrings, comments and blank lines
 #
 # PYTHON=python3.12 after any of these uses that Python, in a separate environment.
 PYTHON ?= python3
@@ -25,7 +26,7 @@ UV := .venv-uv/bin/uv
 COMPILE = pip compile --quiet --upgrade --all-extras --group dev --annotation-style line pyproject.toml
 
 .PHONY: demo check test slow suite golden alone newest lowest release lock torch \
-  browser test-browser fuzz lint bench picture notebook docs clean
+  browser test-browser fuzz lint bench picture notebook docs count clean
 
 demo: $(VENV)/.installed
 	@echo '$$ hypar-opt solve vgg-a --solver dp'
@@ -53,6 +54,9 @@ QUICK = costs/test_communication.py costs/test_whole_plans.py documents hardware
   workload/test_zoo_counts.py
 check: lint
 	$(PYTEST) -k "not from_outside" $(addprefix tests/,$(QUICK))
+
+count: $(VENV)/.installed-dev
+	@$(BIN)/python -m tests.count
 
 golden: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.golden

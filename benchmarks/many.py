@@ -21,8 +21,8 @@ from typing import Literal
 
 import hypar_opt as ho
 from benchmarks.measure import judged, size
-from hypar_opt.costs.readings import READINGS
 from hypar_opt.models import PAPER_NETWORKS
+from hypar_opt.step.readings import READINGS
 from hypar_opt.studies.many import ManyPlans
 
 LOADS = (("vgg-e", size(1_000_000, 1000), 5e-6), ("resnet-50", size(20_000, 20), 30e-6))

@@ -196,6 +196,10 @@ class SplitRule:
         return max((n for n in counts if self.allows(size, of_each**n)), default=0)
 
 
+Shares = tuple[int, ...]
+"""The share of each part of a level, of their sum."""
+
+
 def parts_by_share(size: Any, shares: Sequence[int]) -> list[Any]:
     """Return how many of an axis's indices each part has: shares are rounded where they end.
 

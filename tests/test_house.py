@@ -15,6 +15,7 @@ import networkx as nx
 import pytest
 
 import hypar_opt
+from tests.count import lines_of_code
 
 ROOT = Path(hypar_opt.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
@@ -93,3 +94,22 @@ def parameters(node: ast.ClassDef | Function) -> set[str]:
 
 
 MAKES = {"__init__", "__new__"}
+
+
+def test_lines_of_code_are_those_without_docstrings_comments_and_blanks() -> None:
+    source = '''"""A module."""
+
+# A comment.
+RATE = 2  # with another
+"""What it is."""
+
+
+def twice(x: int) -> int:
+    """Return it
+    twice.
+    """
+    return (
+        RATE * x
+    )
+'''
+    assert lines_of_code(source) == 5

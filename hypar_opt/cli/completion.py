@@ -79,7 +79,7 @@ def _names_in(module: str, table: str) -> Completion:
 arrays = _names_in("hypar_opt.hardware.arrays", "names")
 costs = _names_in("hypar_opt.costs", "COSTS")
 formats = _names_in("hypar_opt.execution.formats", "FORMATS")
-readings = _names_in("hypar_opt.costs.readings", "READINGS")
+readings = _names_in("hypar_opt.step.readings", "READINGS")
 solvers = _names_in("hypar_opt.solvers", "SOLVERS")
 
 

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.state_tables import MAX_ENTRIES, State, choices_by_level, states_of
-from hypar_opt.costs.states import Indices
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
+from hypar_opt.step.states import Indices
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
@@ -157,8 +157,9 @@ def bounding(
     try:
         ways_to_align(tuple(cost.symmetries(workload, levels).groups), choices)
     except RefusedError:
-        if (bounds := cost.over_equal_links) is None or math.prod(choices) > _BOUNDED:
+        if cost.time is None or math.prod(choices) > _BOUNDED:
             raise
+        bounds = cost.time.over_equal_links
         ways_to_align(tuple(bounds[0].symmetries(workload, levels).groups), choices)
         return bounds
     return None

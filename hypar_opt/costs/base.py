@@ -1,21 +1,48 @@
-"""The interface of a cost model: the charges of nodes and boundaries in their states."""
+"""The interface of a cost model: what an operation is charged. All else follows from it.
+
+A state is charged its operations. Levels are alike where these are charged alike at any of them,
+nodes and boundaries are where they have the same operations, and thresholds are independent where
+charges are in proportion to what moves.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.costs.states import runs_of
-from hypar_opt.errors import RefusedError, argument
+import numpy as np
+
+from hypar_opt.costs.thresholds import ThresholdTable
+from hypar_opt.errors import HyparError, RefusedError, argument
+from hypar_opt.integers import Integers, exact_dtype
+from hypar_opt.step.readings import INFERENCE, READINGS, TRAINING, reading_of
+from hypar_opt.step.rules import rules_of
+from hypar_opt.step.states import added_up, levels_of, runs_of
+from hypar_opt.workload.layouts import FIRST_SPLIT
+from hypar_opt.workload.operators.axes import ADDENDS
+from hypar_opt.workload.parallelism import OF_IMAGES, OF_RUNS
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
+    from typing import Self
 
-    from hypar_opt.costs.states import Indices, States
-    from hypar_opt.costs.table import Integers
-    from hypar_opt.costs.thresholds import ThresholdTable
+    from hypar_opt.costs.on_array import ArrayCost
+    from hypar_opt.costs.time import TimeCost
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.step.operations import Amount, Collective
+    from hypar_opt.step.rules import StepRules
+    from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
+
+_WIDE = 2**40
+"""Amounts from which on they are Python's integers, so that an author's factors overflow none."""
+
+
+_WITH_OUTPUT = " or ".join(
+    ", ".join(name for name, row in READINGS.items() if row.input_error is not None).rsplit(", ", 1)
+)
+"""The readings with a charge for an input that all parts read whole."""
 
 
 class Symmetries(NamedTuple):
@@ -37,32 +64,35 @@ class Symmetries(NamedTuple):
     groups: Sequence[int]
     marks: Sequence[Hashable]
 
-    def told_apart(self, keys: Sequence[Hashable]) -> Symmetries:
-        """Return them with levels of other keys told apart; a group is then a run of one kind."""
-        kinds = list(zip(self.kinds, keys, strict=True))
-        groups = runs_of(list(zip(self.groups, kinds, strict=True)))
-        return self._replace(kinds=kinds, groups=groups)
-
 
 class CostModel(ABC):
-    """Charges nodes for their states, and boundaries for those of both ends.
+    """Charges the operations of a training step.
+
+    An author defines `unit` and `charge`, and what else of `from_problem`, `resolution` and
+    `level_key` differs from its default.
 
     A state is the choices at the topmost levels, H1 first; a search that has not reached all levels
-    has states of fewer levels. Charges are integers, not negative, and cover all groups of a level
-    together, so that a plan's total is a plain sum. They are returned by the level that they are
-    reported with. Charges of a level usually depend on the choices at that level and above; where a
-    ring joins several levels, or replicas below repeat an exchange, on other levels too.
+    has states of fewer levels. They come in blocks of levels (`hypar_opt.step.states`), which
+    broadcast with the nodes or boundaries that have them, behind the axis of their levels. So do
+    the charges of each level; a charge needs no axis along which it is the same. Charges are
+    integers, not negative, and cover all groups of a level together, so that a plan's total is a
+    plain sum.
 
-    States come in blocks of levels (`hypar_opt.costs.states`), which broadcast with the nodes or
-    boundaries that have them, behind the axis of their levels. So do the charges of each level; a
-    charge needs no axis along which it is the same.
+    Parameters
+    ----------
+    problem
+        With every option of ``solve``.
+    workload
+        The tensors of a batch.
 
     Source: docs/decisions/0004-whole-number-tables.md.
     """
 
+    def __init__(self, problem: Problem, workload: Workload) -> None:
+        self.problem, self.workload = problem, workload
+
     @classmethod
-    @abstractmethod
-    def from_problem(cls, problem: Problem, workload: Workload) -> CostModel:
+    def from_problem(cls, problem: Problem, workload: Workload) -> Self:
         """Return the cost model of a problem.
 
         Raises
@@ -70,6 +100,11 @@ class CostModel(ABC):
         HyparError
             If it cannot charge the problem.
         """
+        if problem.level_weights:
+            weights, byte_cost = argument("level_weights"), argument("cost", "bytes")
+            raise HyparError(f"{weights} goes with {byte_cost}, not with {problem.cost}")
+        check_reading(problem, workload)
+        return cls(problem, workload)
 
     @property
     @abstractmethod
@@ -82,31 +117,155 @@ class CostModel(ABC):
         return 1
 
     @abstractmethod
-    def node(self, workload: Workload, nodes: Indices, states: States) -> Sequence[Integers]:
-        """Return the charges of nodes at each level of their states."""
+    def charge(self, operation: Collective) -> Amount:
+        """Return the charge of an operation, in integers, in each state that it is given for.
 
-    @abstractmethod
+        Where nothing moves nothing is charged.
+        """
+
+    def level_key(self, level: int) -> Hashable:
+        """Return a key of a level: operations are charged alike at levels of one key.
+
+        By default levels are alike if what this workload's nodes and boundaries move in some random
+        states is charged alike at them.
+        """
+        return self._sample[0][level]
+
+    @property
+    def proportional(self) -> bool:
+        """Whether charges are in one proportion to what moves of a tensor, at all levels."""
+        return self._sample[1]
+
+    @cached_property
+    def _sample(self) -> tuple[Sequence[Hashable], bool]:
+        from hypar_opt.costs.contract import derived
+
+        return derived(self, self.workload, self.problem.levels)
+
+    # What follows
+
+    def rules(self, workload: Workload, levels: int) -> StepRules:  # noqa: ARG002
+        """Return the rules of what a workload exchanges at so many levels."""
+        problem = self.problem
+        phases = INFERENCE if problem.inference else TRAINING
+        return rules_of(workload, problem.hierarchy, problem.reading, phases)
+
+    def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
+        """Return the charges of nodes at each level of their states."""
+        levels = levels_of(states)
+        return self.fold(self.rules(workload, levels).node(nodes, states), levels)
+
     def edge(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
-    ) -> Sequence[Integers]:
+    ) -> list[Integers]:
         """Return the charges of boundaries at each level, given the states of both ends.
 
         Boundaries from shared weights (`Workload.is_weight_boundary`) are free: tables charge
         mismatches.
         """
+        levels = levels_of(targets)
+        operations = self.rules(workload, levels).boundary(boundaries, sources, targets)
+        return self.fold(operations, levels)
+
+    def fold(self, operations: Iterable[Collective], levels: int) -> list[Integers]:
+        """Return what operations are charged, by level."""
+        rows: list[list[Integers]] = [[] for _ in range(levels)]
+        for own in operations:
+            rows[own.level].append(self.charged(own))
+        return [*map(added_up, rows)]
+
+    def charged(self, operation: Collective) -> Integers:
+        """Return what an operation is charged, of amounts that an author may multiply."""
+        quarters = np.asarray(operation.quarters)
+        wide = object if quarters.max(initial=0) >= _WIDE else quarters.dtype
+        charge = self.charge(operation._replace(quarters=quarters.astype(wide, copy=False)))
+        moved: Integers = charge * (quarters > 0)
+        return moved
+
+    def by_levels(self, workload: Workload) -> Self | None:
+        """Return a cost that charges boundaries as this one does, level by level.
+
+        A boundary's charge at a level then depends on no choices below, in all states that
+        constraints allow. None if there is no such cost. Replicas that repeat an exchange
+        (`Workload.has_replicas`) are the caller's concern.
+        """
+        return None if self.rules(workload, 1).reading.joins_levels else self
+
+    def symmetries(self, workload: Workload, levels: int) -> Symmetries:
+        """Return which levels and nodes are charged alike: the more, the more are solved jointly.
+
+        Levels of one kind may be permuted within a run of them: what lies in between tells others
+        apart, unless charges are in proportion to what moves.
+        """
+        keys, rules = [*map(self.level_key, range(levels))], self.rules(workload, levels)
+        kinds = list(zip(keys, rules.hierarchy.sizes, strict=False))
+        groups = runs_of(kinds)
+        if workload.reads_whole and not rules.reading.gathers_last:
+            groups = [*range(levels)]  # a level is charged for the copies that those above leave
+        elif self.proportional:
+            groups = [*map(kinds.index, kinds)]
+        return Symmetries(kinds, groups, (None,) * len(workload.nodes))
+
+    def thresholds(self, workload: Workload, levels: int) -> ThresholdTable | None:
+        """Return the charges of all levels together, for two choices and equal levels; else None.
+
+        Source: docs/decisions/0005-joint-optimum.md.
+        """
+        # With a third choice a boundary's charge depends on what its target has split above, and
+        # with unequal levels permuting these changes the cost: neither telescopes. Nor do charges
+        # where levels split other things of the weights.
+        if len(workload.choices) > 2 or len(workload.repeats.begins) > 1:
+            return None
+        rules = self.rules(workload, levels)
+        if rules.reading.joins_levels or workload.reads_whole or workload.lacks_every_axis:
+            # A tensor's charge depends on the level and not on the layer's own count alone.
+            return None
+        sizes = rules.hierarchy.sizes[:levels]
+        if len({*sizes}) > 1 or not self.proportional:
+            return None
+        # The first level's charges are those of all.
+        parts = sizes[0] if sizes else 2
+        nodes, choices = np.arange(len(workload.nodes))[:, None], np.arange(2)
+        of_nodes = self.node(workload, nodes, [choices[None, None]])[0]
+        charges = np.broadcast_to(of_nodes, (len(nodes), 2)).astype(object).T
+        numbers = np.arange(len(workload.ends))[:, None, None]
+        of_ends = [choices[None, None, :, None]], [choices[None, None, None]]
+        of_pairs = self.edge(workload, numbers, *of_ends)[0]
+        shape = len(numbers), 2, 2
+        pairs = np.broadcast_to(of_pairs, shape).astype(object).reshape(-1, 4).T
+        # As `with_penalties`: no threshold charges the weights' node as much as this.
+        weights = workload.is_weight_boundary
+        stored = charges.max(axis=0)[workload.ends[weights, 0]]
+        pairs[2, weights] = 1 + stored * parts**levels
+        ends, units = workload.ends, (self.unit, self.resolution)
+        table = ThresholdTable(charges[0], charges[1], ends, pairs, levels, parts, *units)
+        return table.astype(exact_dtype(table.largest))
+
+    # What the costs of this package say besides
 
     @property
-    def by_crossing(self) -> CostModel:
+    def attributed(self) -> CostModel:
         """The same cost, each level charged what crosses it: for what is shown of a plan.
 
-        For a search a charge that joins levels stands at one of them; the sums are equal.
+        For a search a charge that joins levels stands at one of them; the sums over all levels are
+        equal, and quicker to compute.
         """
         return self
 
     @property
-    def is_sum(self) -> bool:
+    def physical(self) -> ArrayCost | None:
+        """The cost itself if it is of an array's exchanges, such as its time or energy."""
+        return None
+
+    @property
+    def time(self) -> TimeCost | None:
+        """The cost itself if it is the time of an array, or in proportion to that."""
+        return None
+
+    @property
+    def is_additive(self) -> bool:
         """Whether a plan costs the sum of its charges; else `of_plan` says more."""
-        return True
+        return self.time is None or self.time.latencies is None
 
     def of_plan(self, workload: Workload, rows: Sequence[Sequence[int]]) -> CostModel:  # noqa: ARG002
         """Return the cost as it charges one plan, whose nodes share charges among them.
@@ -119,61 +278,60 @@ class CostModel(ABC):
         """
         return self
 
-    def by_levels(self, workload: Workload) -> CostModel | None:  # noqa: ARG002
-        """Return a cost that charges boundaries as this one does, level by level.
 
-        A boundary's charge at a level then depends on no choices below, in all states that
-        constraints allow. None if there is no such cost. Replicas that repeat an exchange
-        (`Workload.has_replicas`) are the caller's concern.
-        """
-        return self
-
-    def in_all(self, levels: int) -> CostModel:  # noqa: ARG002
-        """Return a cost whose charges of states of so many levels add up to the same.
-
-        It need not say at which level.
-        """
-        return self
-
-    @property
-    def over_equal_links(self) -> tuple[CostModel, CostModel] | None:
-        """Costs by which all levels are alike, and boundaries cost no more, and no less.
-
-        None if not known.
-        """
-        return None
-
-    @property
-    def of_boundaries(self) -> CostModel | None:
-        """What all costs share that charge boundaries as this one does; None if not known.
-
-        A key: what is computed for boundaries by one of them is that of the others.
-        """
-        return None
-
-    def symmetries(self, workload: Workload, levels: int) -> Symmetries:
-        """Return which levels and nodes are charged alike.
-
-        The more are, the more levels are solved jointly. By default each level is of a kind of its
-        own, and nodes are told apart by their tensors and kinds of layer alone.
-        """
-        return Symmetries(range(levels), range(levels), (None,) * len(workload.nodes))
-
-    def thresholds(self, workload: Workload, levels: int) -> ThresholdTable | None:  # noqa: ARG002
-        """Return the charges of all levels together by thresholds; None if they depend on more."""
-        return None
-
-
-def check_is_sum(cost: CostModel) -> None:
+def check_additive(cost: CostModel) -> None:
     """Refuse to compare plans by the sums of their charges where these are less than their costs.
 
     Raises
     ------
     RefusedError
-        If the cost is none.
+        If they are.
     """
-    if not cost.is_sum:
+    if not cost.is_additive:
         raise RefusedError(
             "gradients in buckets share their latencies, so that a plan takes more than the sum of"
             f" what its layers are charged; use {argument('bucket', 0)}"
+        )
+
+
+def check_reading(problem: Problem, workload: Workload) -> None:
+    """Refuse levels and choices that the problem's reading does not charge, or that no layer has.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such reading.
+    HyparError
+        Naming the levels, the choice or the layer.
+    """
+    reading = reading_of(problem.reading)
+    if reading.halves and not problem.hierarchy.of_halves:
+        sizes = ",".join(map(str, problem.hierarchy.sizes))
+        executed = argument("reading", "executed")
+        raise HyparError(f"levels of {sizes} parts need {executed}; the paper's are of two")
+    for word in OF_RUNS:
+        if word not in problem.choices:
+            continue
+        stated = f"{argument('choices')}: {word}"
+        if reading.halves:
+            executed = argument("reading", "executed")
+            raise HyparError(f"{stated} needs {executed}, got {problem.reading}")
+        if workload.forbidden[:, workload.choices.index(word)].all():
+            needs = f"{word}; no layer of this has any"
+            if word in OF_IMAGES:
+                needs = f"images whose {word} can be split evenly; no layer's of this can"
+            elif word == ADDENDS.word:
+                needs = "sums that no activation follows; no layer of this is one"
+            raise HyparError(f"{stated} needs a network of {needs}")
+    if reading.input_error is not None:
+        return
+    needed = f"needs the reading {_WITH_OUTPUT}, got {problem.reading}"
+    if "output" in problem.choices:
+        raise HyparError(f"{argument('choices')}: output {needed}")
+    reads_whole = (workload.layouts.inputs < FIRST_SPLIT).any(axis=(0, 1))
+    if reads_whole.any():
+        layer = workload.nodes[int(reads_whole.argmax())]
+        raise HyparError(
+            f"layer {layer.name!r} ({layer.kind}) has a choice that reads its input whole,"
+            f" which {needed}"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from types import MappingProxyType
@@ -11,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hypar_opt.costs.joined_levels import joined
+from hypar_opt.costs.reductions import joined
+from hypar_opt.integers import scale
 from hypar_opt.workload.repeats import COLLECTIVES
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.joined_levels import Places, Reductions
-    from hypar_opt.costs.states import Indices
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.costs.reductions import Places, Reduction
+    from hypar_opt.integers import Integers
+    from hypar_opt.step.states import Indices
     from hypar_opt.workload.tensors import Workload
 
 LATENCY = 2**16
@@ -140,28 +142,26 @@ class LatencyShares:
     def among(
         self,
         nodes: Indices,
-        moved: Sequence[Integers],
+        reduced: Reduction,
         shape: tuple[int, ...],
-        reduced: Reductions,
         micro_batches: int,
     ) -> Share:
         """Return what shares out a latency among nodes and their states.
 
         Parameters
         ----------
-        moved
-            What the nodes reduce over each level.
+        reduced
+            What reduces the nodes' gradients.
         shape
             Of the nodes and their states.
-        reduced
-            What reduces them.
+
         """
         own = self.ends[0 if self.kinds or len(self.ends) == 1 else reduced.number]
         begins, ends = own[:, nodes]
-        halves = reduced.below[nodes]
+        halves = reduced.below
         if self.kinds:
-            levels, _ = joined(moved, shape)
-            numbers = np.zeros(1 << len(moved), np.intp)
+            levels, _ = joined(reduced.moved, shape)
+            numbers = np.zeros(1 << len(reduced.moved), np.intp)
             for joins, kind in self.kinds.items():
                 if joins < len(numbers):  # else of levels that the states have not reached
                     numbers[joins] = kind
@@ -173,13 +173,12 @@ class LatencyShares:
                 begin, end, all_of = (
                     np.broadcast_to(own, shape)[here] for own in (begins, ends, halves)
                 )
-            # Of factors that are no larger than the latency.
-            whole, rest = divmod(latency, LATENCY)
-            part: Integers = whole * (end - begin) + rest * end // LATENCY - rest * begin // LATENCY
+            each = Fraction(latency, LATENCY)
+            part: Integers = scale(end, each, "down") - scale(begin, each, "down")
             if not reduced.apart:
                 return messages * part
             # Gradients are reduce-scattered in buckets, weights all-gathered layer by layer.
             together: Integers = micro_batches * part + (all_of - micro_batches) * latency
-            return messages // all_of * together
+            return messages // np.maximum(all_of, 1) * together
 
         return share

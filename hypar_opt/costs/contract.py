@@ -1,80 +1,137 @@
-"""What a cost of another package says of itself, checked on a few states."""
+"""The cost model of a problem; and what follows from how that of another package charges states."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from random import Random
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel
-from hypar_opt.costs.states import added_up
+from hypar_opt.costs import COSTS
+from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes
 from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Hashable
 
-    from hypar_opt.costs.states import States
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.costs.base import CostModel
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.step.operations import Collective
     from hypar_opt.workload.tensors import Workload
 
 _STATES = 8
-"""Of each node."""
+"""Random states of each node, besides those that make one choice at all levels."""
 
 PAGE = "see docs/adding-a-cost.md"
 
 
-def check_contract(cost: CostModel, name: str, workload: Workload, levels: int) -> None:
-    """Check that a cost charges each level of its states, and boundaries as it says.
+def cost_of(problem: Problem, workload: Workload) -> CostModel:
+    """Return the cost model of a problem.
 
-    On the same states in one block and in several, which it should charge alike.
+    Raises
+    ------
+    HyparError
+        If there is no such cost or reading, or it cannot charge the problem.
+    """
+    # Imported late: most problems have no groups.
+    if problem.cost == "bytes" and problem.is_shared_out:
+        from hypar_opt.costs.groups import GroupBytes
+
+        return GroupBytes.of_groups(problem)
+    if problem.cost == "time" and problem.groups:
+        from hypar_opt.costs.groups import GroupTime
+
+        return GroupTime.of_groups(problem, workload)
+    # Looked up by name: a plug-in's cost is used as the built-in ones are.
+    cost = COSTS[problem.cost].from_problem(problem, workload)
+    if problem.cost not in COSTS.built_in_names():
+        check_contract(cost, problem.cost, workload, problem.levels)
+    return cost
+
+
+def derived(cost: CostModel, workload: Workload, levels: int) -> tuple[list[Hashable], bool]:
+    """Return a key of each level, and whether a cost is in proportion to what moves.
+
+    Levels have one key if what a few states move is charged alike at them. The least and the most
+    that a node moves are among these.
+    """
+    operations = sampled(cost, workload, levels)
+    charged = [[_charged(cost, own, level) for own in operations] for level in range(levels)]
+    keys: list[Hashable] = [charged.index(own) for own in charged]
+    each: dict[Hashable, tuple[int, int]] = {}
+    proportional = True
+    for own, charges in zip(operations, charged[0] if charged else (), strict=True):
+        quarters = own.quarters.reshape(-1).tolist()
+        for moved, charge in zip(quarters, charges, strict=True):
+            if moved:
+                key = own.phase, own.kind, own.tensor
+                first, its_charge = each.setdefault(key, (moved, charge))
+                proportional &= charge * first == its_charge * moved
+    return keys, proportional and len({*keys}) == 1
+
+
+def check_contract(cost: CostModel, name: str, workload: Workload, levels: int) -> None:
+    """Check that a cost charges operations in integers, and levels of one key alike.
 
     Raises
     ------
     HyparError
         Naming the method, and what it should return.
     """
-    if not levels:
-        return
-    rows = _some_states(workload, levels)
-    every, boundaries = np.arange(len(workload.nodes))[:, None], np.arange(len(workload.ends))
-    sources, targets = workload.ends.T
-
-    def of_nodes(states: States) -> Sequence[Integers]:
-        return cost.node(workload, every, states)
-
-    def of_boundaries(states: States) -> Sequence[Integers]:
-        ends = ([block[:, nodes] for block in states] for nodes in (sources, targets))
-        return cost.edge(workload, boundaries[:, None], *ends)
-
-    for method, charges in (("node", of_nodes), ("edge", of_boundaries)):
-        at_once, apart = charges([rows]), charges([row[None] for row in rows])
-        for found in (at_once, apart):
-            if len(found) != levels:
-                raise HyparError(
-                    f"cost {name!r}: {method} should return the charges of each of {levels}"
-                    f" levels, got {len(found)}: states are blocks of levels; {PAGE}"
-                )
-        if (added_up(at_once) != added_up(apart)).any():
+    for own in sampled(cost, workload, levels):
+        try:
+            charge = np.asarray(cost.charge(own))
+        except HyparError as error:
+            raise HyparError(f"cost {name!r}: charge: {error}; {PAGE}") from None
+        ends, shape = charge.shape[::-1], own.quarters.shape
+        if any(
+            size not in (1, count) for size, count in zip_longest(ends, shape[::-1], fillvalue=1)
+        ):
             raise HyparError(
-                f"cost {name!r}: {method} should charge states alike in one block of levels and"
-                f" in several; {PAGE}"
+                f"cost {name!r}: charge should return an integer for each of {shape} amounts, got"
+                f" {charge.shape}; {PAGE}"
             )
-    # Where replicas repeat an exchange its charge is of all levels, whatever the cost.
-    if type(cost).by_levels is not CostModel.by_levels or workload.has_replicas or levels < 2:
-        return
-    charged, above = of_boundaries([rows]), of_boundaries([rows[:-1]])
-    if any((own != alone).any() for own, alone in zip(charged, above, strict=False)):
-        raise HyparError(
-            f"cost {name!r}: by_levels should be defined: what it charges boundaries at a level"
-            f" depends on choices below; {PAGE}"
-        )
+        entries = charge.ravel().tolist()
+        wrong = [entry for entry in entries if not isinstance(entry, int) or entry < 0]
+        if wrong:
+            raise HyparError(
+                f"cost {name!r}: charge should return integers that are not negative, got"
+                f" {wrong[0]!r}; {PAGE}"
+            )
+    first: dict[Hashable, int] = {}
+    keys, _ = derived(cost, workload, levels)
+    for level in range(levels):
+        alike = first.setdefault(cost.level_key(level), level)
+        if keys[level] != keys[alike]:
+            raise HyparError(
+                f"cost {name!r}: level_key should tell H{alike + 1} and H{level + 1} apart, as"
+                f" charge does; {PAGE}"
+            )
 
 
-def _some_states(workload: Workload, levels: int) -> NDArray[np.intp]:
-    """Return a few states of each node: ``(levels, nodes, states)``."""
-    rng = Random(0)
-    own = [np.flatnonzero(~lacks).tolist() for lacks in workload.forbidden]
-    drawn = [[[rng.choice(some) for _ in range(_STATES)] for some in own] for _ in range(levels)]
-    return np.array(drawn, np.intp)
+def sampled(cost: CostModel, workload: Workload, levels: int) -> list[Collective]:
+    """Return what nodes and boundaries of each kind move in a few states."""
+    if not levels:
+        return []
+    forbidden, rng = workload.forbidden, np.random.default_rng(0)
+    drawn = rng.random((levels, *forbidden.shape, _STATES)) * ~forbidden[..., None]
+    alike = np.where(forbidden, forbidden.argmin(axis=1)[:, None], np.arange(forbidden.shape[1]))
+    each_level = np.broadcast_to(alike, (levels, *alike.shape))
+    states = np.concatenate([drawn.argmax(axis=2), each_level], axis=2)
+    rules = cost.rules(workload, levels)
+    nodes, boundaries = kinds_of_nodes(workload).first, kinds_of_boundaries(workload).first
+    ends = ([states[:, end]] for end in workload.ends[boundaries].T)
+    of_nodes = [*rules.node(nodes[:, None], [states[:, nodes]])]
+    of_edges = [*rules.boundary(boundaries[:, None], *ends)] if len(boundaries) else []
+    return [
+        own._replace(quarters=np.broadcast_to(own.quarters, (len(things), states.shape[2])))
+        for things, operations in ((nodes, of_nodes), (boundaries, of_edges))
+        for own in operations
+    ]
+
+
+def _charged(cost: CostModel, operation: Collective, level: int) -> list[int]:
+    """Return what an operation is charged at a level, in each of its states."""
+    charges = cost.charged(operation._replace(level=level))
+    every: list[int] = np.broadcast_to(charges, operation.quarters.shape).ravel().tolist()
+    return every

@@ -11,23 +11,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.compute import layer_macs, local_tensors
-from hypar_opt.costs.joined_levels import by_stage, joined, reductions_in
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of, rounded
-from hypar_opt.costs.states import added_up, copies_of
-from hypar_opt.costs.table import exact_dtype
+from hypar_opt.costs.reductions import by_stage, joined
 from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.integers import exact_dtype
 from hypar_opt.sharding.repetitions import passes_of
+from hypar_opt.step.states import added_up, copies_of
+from hypar_opt.step.work import layer_macs, local_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
-    from hypar_opt.costs.joined_levels import Levels, Places
-    from hypar_opt.costs.states import Indices, States
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.costs.reductions import Levels, Places, Reduction
     from hypar_opt.hardware.array import Array
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.sharding.passes import Phase
+    from hypar_opt.step.operations import Collective
+    from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
 WORD_BYTES = 4
@@ -73,7 +75,7 @@ class EnergyCost(ArrayCost):
         """
         array, placement = array_of(problem)
         if problem.is_shared_out:
-            from hypar_opt.costs.group_bytes import GroupBytes
+            from hypar_opt.costs.groups import GroupBytes
 
             communication: CommunicationCost = GroupBytes.of_groups(problem)
         else:
@@ -95,26 +97,27 @@ class EnergyCost(ArrayCost):
             rows[0] = rows[0] + self._before_any_choice(workload)[nodes]
         return rows
 
-    def of_reductions(
+    def reductions_charged(
         self,
-        moved_by: Callable[[CommunicationCost], Sequence[Integers]],
-        workload: Workload,
-        nodes: Indices,
+        reductions: Mapping[tuple[Phase, int], Reduction],
+        workload: Workload,  # noqa: ARG002
+        nodes: Indices,  # noqa: ARG002
         shape: tuple[int, ...],
     ) -> list[Integers]:
-        moved = moved_by(self.communication)
+        every = [own.moved for own in reductions.values()]
+        mean = self.communication.mean
+        moved = [mean(sum(rows[1:], rows[0])) for rows in zip(*every, strict=True)]
         if self.rings is None:
-            return [self.charge(row, self.rates(level)) for level, row in enumerate(moved)]
+            return [self.at_rates(row, self.rates(level)) for level, row in enumerate(moved)]
         # Remote access is each level's, whatever links its bytes cross.
-        rows = [self.charge(row, self._rates_over(Fraction())) for row in moved]
+        rows = [self.at_rates(row, self._rates_over(Fraction())) for row in moved]
         # Levels that split gradients are reduced over by themselves.
-        passes = [
-            joined(own.of(moved_by(self.communication.of(phase)), nodes), shape)
-            for phase in self.communication.phases
-            for own in reductions_in(self.communication, workload, phase, len(moved))
-        ]
+        passes = [joined(list(map(mean, own)), shape) for own in every]
         links = self._over_links(self.rings, passes, len(moved))
         return [row + link for row, link in zip(rows, links, strict=True)]
+
+    def rounded_together(self, exchange: Collective) -> Hashable:
+        return exchange.tensor
 
     def _over_links(
         self, rings: Rings, passes: list[tuple[Integers, Integers]], levels: int
@@ -143,7 +146,7 @@ class EnergyCost(ArrayCost):
     def _over_ring(self, rings: Rings, stage: Levels, _: Places, moved: Integers) -> Integers:
         # Without the remote access of a byte.
         crossing = self._of_byte(rings.link(stage).hops) - self._of_byte(Fraction())
-        return self.charge(moved, (crossing * self.per_unit, Fraction()))
+        return self.at_rates(moved, (crossing * self.per_unit, Fraction()))
 
     def _add_local_words(
         self, workload: Workload, nodes: Indices, states: States, rows: list[Integers]
@@ -162,11 +165,6 @@ class EnergyCost(ArrayCost):
 
     def communication_only(self) -> EnergyCost:
         return replace(self, local=False)
-
-    @property
-    def charged_apart(self) -> tuple[CommunicationCost, ...]:
-        """The exchanges of all passes together."""
-        return (self.communication,)
 
     @property
     def level_links(self) -> Sequence[object]:
@@ -202,7 +200,7 @@ class EnergyCost(ArrayCost):
     def _before_any_choice(self, workload: Workload) -> Integers:
         """Return each layer's charge before any choice."""
         energy, times = self.array.energies, self._passes(workload)
-        macs = times * np.array(layer_macs(workload, self.array.accelerator), object)
+        macs = times * np.array(layer_macs(workload, self.array.accelerator.mac_count), object)
         tensors = local_tensors(workload, Hierarchy(self.communication.sizes))
         words = added_up([times * elements for elements, _ in tensors])
         return rounded(macs, (energy.mac + energy.sram) * self.per_unit) + self._touched(words)
@@ -216,7 +214,7 @@ class EnergyCost(ArrayCost):
             sum(self.communication.upper_bound(workload, level) for level in levels) * highest_rate
         )
         energy, passes = self.array.energies, int(self._passes(workload).max(initial=1))
-        macs = sum(layer_macs(workload, self.array.accelerator))
+        macs = sum(layer_macs(workload, self.array.accelerator.mac_count))
         # No tensor has more copies than there are accelerators.
         touched = workload.elements * math.prod(self.communication.sizes) * self._of_element
         return moved + passes * (touched + macs * (energy.mac + energy.sram))

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.longest_parts import sizes_at_ends
+from hypar_opt.step.uneven import sizes_at_ends
 from hypar_opt.workload.addends import passes_addends
 from hypar_opt.workload.operators.kernels import ALL_FUSED
 from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.states import Indices
+    from hypar_opt.step.states import Indices
     from hypar_opt.workload.tensors import Workload
 
 

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.states import added_up, of_rows
-from hypar_opt.costs.table import CostTable, exact_dtype
+from hypar_opt.costs.table import CostTable
 from hypar_opt.costs.weights import with_penalties
+from hypar_opt.integers import exact_dtype
+from hypar_opt.step.states import added_up, of_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hypar_opt.costs.base import CostModel
-    from hypar_opt.costs.states import Indices
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.integers import Integers
+    from hypar_opt.step.states import Indices
     from hypar_opt.workload.tensors import Workload
 
 

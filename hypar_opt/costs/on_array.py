@@ -8,30 +8,33 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from operator import methodcaller
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from hypar_opt.costs.all_to_alls import messages_of
 from hypar_opt.costs.base import CostModel, Symmetries
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.physical import Rings, finest, rounded
-from hypar_opt.costs.states import levels_of, shape_of
-from hypar_opt.costs.table import Integers, exact_dtype
-from hypar_opt.sharding.repetitions import exchanges_of
+from hypar_opt.costs.reductions import Reduction
+from hypar_opt.integers import Integers, exact_dtype
+from hypar_opt.step.states import levels_of, shape_of
 from hypar_opt.units import PREFIXES
 from hypar_opt.workload.addends import passes_addends
-from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from hypar_opt.costs.states import Indices, States
+    from hypar_opt.sharding.passes import Phase
+    from hypar_opt.step.operations import Collective
+    from hypar_opt.step.rules import StepRules
+    from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
 Rates = tuple[Fraction, Fraction]
 """The charges of a byte, as communication counts them, and of a message."""
+
+BETWEEN_PAIRS = ("halo", "input")
+"""The tensors that are not reduced: each level's parts exchange them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +67,7 @@ class ArrayCost(CostModel):
     largest: int = 2**63
     crossing: bool = False
 
+    proportional: ClassVar[bool] = False
     BASE: ClassVar[str]
     """The SI unit of a total."""
 
@@ -93,8 +97,20 @@ class ArrayCost(CostModel):
         return replace(self, per_unit=per_unit, largest=math.ceil(4 * bound * per_unit))
 
     @cached_property
-    def by_crossing(self) -> Self:
+    def attributed(self) -> Self:
         return replace(self, crossing=True)
+
+    @property
+    def physical(self) -> Self:
+        return self
+
+    def level_key(self, level: int) -> Hashable:
+        """Return a level's rates."""
+        return self.communication.level_key(level), self.rates(level)
+
+    def rules(self, workload: Workload, levels: int) -> StepRules:
+        """Return the rules of what a workload exchanges at so many levels."""
+        return self.communication.rules(workload, levels)
 
     @property
     def unit(self) -> str:
@@ -104,112 +120,111 @@ class ArrayCost(CostModel):
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
     ) -> list[Integers]:
         """Return each boundary's charges: its exchanges, always between pairs, and passed sums."""
-        rows = self.uncharged(levels_of(targets))
-        ends = boundaries, sources, targets
-        for exchanges in self.charged_apart:
-            moved = exchanges.converted(workload, *ends)
-            charged = self.conversions(exchanges, moved, workload, *ends)
-            rows = [row + own for row, own in zip(rows, charged, strict=True)]
-        if not (rows and passes_addends(workload)[boundaries].any()):
-            return rows
-        passed = self.of_reductions(
-            methodcaller("passed_sums", workload, *ends),
-            workload,
-            workload.ends[boundaries, 0],
-            np.broadcast_shapes(shape_of(boundaries, sources), shape_of(boundaries, targets)),
-        )
-        return [row + own for row, own in zip(rows, passed, strict=True)]
+        levels = levels_of(targets)
+        rules = self.rules(workload, levels)
+        ends = shape_of(boundaries, sources), shape_of(boundaries, targets)
+        asked = workload, workload.ends[boundaries, 0], np.broadcast_shapes(*ends), levels
+        return self.charges(rules.boundary(boundaries, sources, targets), *asked)
 
     def exchanges_of_nodes(
         self, workload: Workload, nodes: Indices, states: States
     ) -> list[Integers]:
         """Return the charges of each layer's exchanges: reductions, and borders between pairs."""
-        if not states:
-            return []
-        reduced, shape = methodcaller("reduced", workload, nodes, states), shape_of(nodes, states)
-        rows = self.of_reductions(reduced, workload, nodes, shape)
-        for exchanges in self.charged_apart:
-            moved = exchanges.at_borders(workload, nodes, states)
-            times = exchanges_of(workload, exchanges.phases[0])[nodes]
-            for level, row in enumerate(moved):
-                charged = self.charge(row, self.rates(level), times * self.rounds(level))
-                rows[level] = rows[level] + charged
-        return rows
+        levels = levels_of(states)
+        rules = self.rules(workload, levels)
+        asked = workload, nodes, shape_of(nodes, states), levels
+        return self.charges(rules.node(nodes, states), *asked)
+
+    def charges(
+        self,
+        operations: Iterable[Collective],
+        workload: Workload,
+        nodes: Indices,
+        shape: tuple[int, ...],
+        levels: int,
+    ) -> list[Integers]:
+        """Return what exchanges are charged, by level.
+
+        Parameters
+        ----------
+        nodes
+            Whose they are; of boundaries, the sources.
+        shape
+            Of the nodes, or boundaries, and their states.
+        """
+        rows = self.uncharged(levels)
+        if not levels:
+            return rows
+        between: dict[tuple[Hashable, int], list[Collective]] = {}
+        reduced: dict[tuple[Phase, int], list[Collective]] = {}
+        for own in operations:
+            if own.tensor in BETWEEN_PAIRS:
+                between.setdefault((self.rounded_together(own), own.level), []).append(own)
+            else:
+                reduced.setdefault((own.phase, own.group), []).append(own)
+        for (_, level), every in between.items():
+            rows[level] = rows[level] + self.exchange(every)
+        dtype = self.communication.dtype(workload, levels)
+        together = {
+            key: Reduction.of(every, self.communication, dtype, levels)
+            for key, every in reduced.items()
+        }
+        if not together:
+            return rows
+        charged_of = self.reductions_charged(together, workload, nodes, shape)
+        return [row + charged for row, charged in zip(rows, charged_of, strict=True)]
 
     @abstractmethod
-    def of_reductions(
+    def reductions_charged(
         self,
-        moved_by: Callable[[CommunicationCost], Sequence[Integers]],
+        reductions: Mapping[tuple[Phase, int], Reduction],
         workload: Workload,
         nodes: Indices,
         shape: tuple[int, ...],
     ) -> list[Integers]:
-        """Return the charges of reductions, level by level.
+        """Return the charges of reductions by pass and number in `COLLECTIVES`, level by level."""
 
-        Parameters
-        ----------
-        moved_by
-            Returns what they move, as a model of some passes counts it.
-        nodes
-            Whose tensors they reduce.
-        shape
-            Of what moves at a level.
-        """
-
-    def conversions(
-        self,
-        exchanges: CommunicationCost,
-        moved: Sequence[Integers],
-        workload: Workload,
-        boundaries: Indices,
-        sources: States,
-        targets: States,
-    ) -> list[Integers]:
-        """Return what is charged of what one part of a step moves between nodes."""
-        times: Integers | int = 1
-        if workload.repeats != ONCE:
-            times = exchanges_of(workload, exchanges.phases[0])[workload.ends[boundaries, 1]]
-        ends = boundaries, sources, targets
-        sent = messages_of(workload, exchanges.reading, *ends, exchanges.hierarchy)
-        return [
-            self.charge(row, self.rates(level), times * each * self.rounds(level))
-            for level, (row, each) in enumerate(zip(moved, sent, strict=True))
-        ]
+    @abstractmethod
+    def rounded_together(self, exchange: Collective) -> Hashable:
+        """Return a key of an exchange between pairs: those of one at a level are rounded once."""
 
     def rounds(self, level: int) -> int:
         """Return the rounds of an exchange between a level's parts: each sends to each other."""
         return self.communication.sizes[level] - 1
 
-    def by_levels(self, workload: Workload) -> Self | None:
-        return None if self.communication.by_levels(workload) is None else self
-
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
-        """Return which levels are charged alike, by parts and rates: runs of a kind are a group.
+        """Return which levels are charged alike.
 
         Around rings, too: they reduce what a node is charged, and of boundaries none but sums that
         may be passed on.
         """
+        alike = super().symmetries(workload, levels)
         if self.rings is not None and passes_addends(workload).any():
-            return super().symmetries(workload, levels)
-        alike = self.communication.symmetries(workload, levels)
-        return alike.told_apart([self.rates(level) for level in range(levels)])
+            return alike._replace(kinds=range(levels), groups=range(levels))
+        return alike
 
     def uncharged(self, levels: int) -> list[Integers]:
         """Return a charge of nothing for each level."""
         return [np.zeros(1, exact_dtype(self.largest))] * levels
 
-    def charge(self, moved: Integers, rates: Rates, messages: Integers | int = 1) -> Integers:
-        """Return the charges of exchanges, each rounded by itself."""
+    def charge(self, operation: Collective) -> Integers:
+        """Return the charge of an exchange between pairs, by itself."""
+        return self.exchange([operation])
+
+    def exchange(self, operations: Sequence[Collective]) -> Integers:
+        """Return the charge of exchanges between pairs at one level, which are rounded once."""
+        first, level = operations[0], operations[0].level
+        moved = self.communication.fold(operations, level + 1)[level]
+        messages = first.times * first.messages * self.rounds(level)
+        return self.at_rates(moved, self.rates(level), messages)
+
+    def at_rates(self, moved: Integers, rates: Rates, messages: Integers | int = 1) -> Integers:
+        """Return the charges of what moves, each rounded by itself."""
         return rounded(moved, *rates, messages).astype(exact_dtype(self.largest), copy=False)
 
     @abstractmethod
     def communication_only(self) -> Self:
         """Return the cost of the exchanges alone."""
-
-    @property
-    @abstractmethod
-    def charged_apart(self) -> Sequence[CommunicationCost]:
-        """The exchanges of each of a step's parts whose charges are rounded by themselves."""
 
     @abstractmethod
     def rates(self, level: int) -> Rates:

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.table import exact_dtype
 from hypar_opt.errors import ARRAY, HyparError, argument
+from hypar_opt.integers import exact_dtype, scale
 from hypar_opt.units import PREFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.array import Array
     from hypar_opt.hardware.interconnect import Interconnect
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.hardware.patterns import MessageRound
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
 
 
@@ -175,23 +175,7 @@ def rounded(
         if not isinstance(messages, int):
             messages = messages.astype(dtype)
         exact = exact + (amounts > 0).astype(dtype) * (per_message * messages)
-    # floor(x + 1/2). Python's round() would round half to even, unlike the second derivation,
-    # `hypar_opt.proofs.reference.physical.nearest`, which has to give the same integers.
-    integers: Integers = (2 * exact + denominator) // (2 * denominator)
-    return integers
-
-
-def rounded_half_even(amounts: Integers, rate: Fraction) -> Integers:
-    """Return ``amounts * rate`` as integers, rounded as Python rounds: half to even."""
-    numerator, denominator = rate.numerator, rate.denominator
-    largest = int(amounts.max(initial=0))
-    dtype = exact_dtype(2 * (max(largest * numerator, largest, numerator) + denominator))
-    exact: Integers = amounts.astype(dtype) * numerator
-    floor = exact // denominator  # `np.divmod` takes no Python integers
-    rest = exact - floor * denominator
-    up = (2 * rest > denominator) | ((2 * rest == denominator) & (floor % 2 == 1))
-    integers: Integers = floor + up.astype(dtype)
-    return integers
+    return scale(exact, Fraction(1, denominator))
 
 
 def array_of(problem: Problem) -> tuple[Array, tuple[int, ...]]:

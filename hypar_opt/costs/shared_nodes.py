@@ -10,9 +10,9 @@ import numpy as np
 from hypar_opt.costs.kinds import kinds_of_boundaries, numbered
 from hypar_opt.costs.level_tables import level_edges, level_table
 from hypar_opt.costs.state_tables import states_of
-from hypar_opt.costs.states import added_up, parts_of
-from hypar_opt.costs.table import exact_dtype
+from hypar_opt.integers import exact_dtype
 from hypar_opt.plan.stored_layouts import rows_with_stored
+from hypar_opt.step.states import added_up, parts_of
 from hypar_opt.workload.contiguous import are_first, orders_of
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, SIDES
 from hypar_opt.workload.splitting import may_split
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.costs.base import CostModel
-    from hypar_opt.costs.states import Indices
-    from hypar_opt.costs.table import CostTable, Integers
+    from hypar_opt.costs.table import CostTable
     from hypar_opt.hierarchy import SplitRule
+    from hypar_opt.integers import Integers
+    from hypar_opt.step.states import Indices
     from hypar_opt.workload.tensors import Workload
 
 Rows = Sequence[Sequence[int]]

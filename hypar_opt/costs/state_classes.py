@@ -25,19 +25,18 @@ from hypar_opt.costs.alignments import (
     numbered_groups,
 )
 from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
-from hypar_opt.costs.known_charges import KnownCharges
-from hypar_opt.costs.state_tables import choices_by_level, in_mixed_radix
-from hypar_opt.costs.states import added_up
-from hypar_opt.costs.table import Integers, exact_dtype
+from hypar_opt.costs.state_tables import choices_by_level, in_mixed_radix, nodes_by_state
 from hypar_opt.costs.weights import unlike
 from hypar_opt.deadline import NEVER
+from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.sharding.weights import replicated
+from hypar_opt.step.states import added_up
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
     from hypar_opt.costs.state_tables import State
-    from hypar_opt.costs.states import Indices
     from hypar_opt.deadline import Deadline
+    from hypar_opt.step.states import Indices
     from hypar_opt.workload.tensors import Workload
 
 _LARGEST_ARRAY = 2**22
@@ -222,6 +221,51 @@ class ClassTable:
         return total
 
 
+@dataclass(eq=False)
+class KnownCharges:
+    """What kinds of boundaries are charged at least and at most, by the last cost that was asked.
+
+    Parameters
+    ----------
+    cost
+        Or of a time, `TimeCost.of_boundaries`.
+    of_kinds
+        By kind: what `PairsOfStates.least` finds.
+    of_nodes
+        By node without weights, and how often its passes run: what `nodes_by_state` finds. None
+        where costs that charge boundaries alike may charge these otherwise.
+    """
+
+    cost: CostModel | None = None
+    of_kinds: dict[int, tuple[Integers, int]] = field(default_factory=dict)
+    of_nodes: dict[tuple[int, ...], Integers] | None = None
+
+    def of(self, cost: CostModel) -> dict[int, tuple[Integers, int]]:
+        """Return what is known of a cost's kinds, and will be."""
+        if cost != self.cost:
+            self.cost, self.of_kinds = cost, {}
+            self.of_nodes = None if self.of_nodes is None else {}
+        return self.of_kinds
+
+    def nodes_by_state(
+        self, cost: CostModel, workload: Workload, nodes: Indices, levels: int, deadline: Deadline
+    ) -> Integers:
+        """Return what nodes are charged, as the function of this name."""
+        if self.of_nodes is None:
+            return nodes_by_state(cost, workload, nodes, levels, deadline)
+        repeats, count = workload.repeats, len(workload.nodes)
+        passes = [*repeats.passes(count), repeats.forward_exchanges(count)]
+        keys = [*zip(nodes.tolist(), *(own[nodes].tolist() for own in passes), strict=True)]
+        missing = [number for number, key in enumerate(keys) if key not in self.of_nodes]
+        rows = dict(self.of_nodes)
+        if missing:
+            found = nodes_by_state(cost, workload, nodes[missing], levels, deadline)
+            rows |= {keys[number]: row for number, row in zip(missing, found, strict=True)}
+        # What is split of weights concerns no others.
+        self.of_nodes = {key: row for key, row in rows.items() if not workload.stored[key[0]]}
+        return np.array([rows[key] for key in keys])
+
+
 def classed(
     cost: CostModel,
     workload: Workload,
@@ -259,9 +303,10 @@ def classed(
     node_kinds, nodes = numbered((kind, mark, row.tobytes()) for kind, mark, row in own_kinds)
     classes = StateClasses(tuple(alike.groups), made, len(workload.choices))
     check_size(max(len(nodes) * len(states), len(boundaries) * classes.count**2))
-    each = [(own.by_levels(workload) or own).in_all(len(made)) for own in (cost, below, above)]
+    each = [(own.by_levels(workload) or own).attributed for own in (cost, below, above)]
     known = known or KnownCharges()
-    of_kinds = known.of(each[1].of_boundaries)
+    time = each[1].time
+    of_kinds = known.of(each[1] if time is None else time.of_boundaries)
     node = known.nodes_by_state(cost, workload, nodes, len(made), deadline)
     order: Indices = in_mixed_radix(states, choices_by_level(workload, len(made)))
     node = node[:, order]

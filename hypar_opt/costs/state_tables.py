@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 
 from hypar_opt.costs.base import CostModel
 from hypar_opt.costs.kinds import kinds_of_boundaries
-from hypar_opt.costs.states import Indices, added_up, every_state
-from hypar_opt.costs.table import CostTable, Integers, exact_dtype
+from hypar_opt.costs.table import CostTable
 from hypar_opt.costs.weights import with_penalties
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
+from hypar_opt.integers import Integers, exact_dtype
+from hypar_opt.step.states import Indices, added_up, every_state
 from hypar_opt.workload.parallelism import on_all_sides
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ def expanded(
     charged: list[Integers] = []
     for boundary in of_kinds:
         deadline.check()
-        total = added_up(_edges(cost.in_all(levels), workload, levels, boundary[None]))
+        total = added_up(_edges(cost.attributed, workload, levels, boundary[None]))
         charged.append(np.broadcast_to(total, (1, *choices * 2)))
     largest = sum(int(charged[kind].max()) for kind in kinds)
     every = np.arange(len(workload.nodes))
@@ -234,7 +235,7 @@ def nodes_by_state(
     for first in range(0, len(nodes), step):
         deadline.check()
         some = nodes[first : first + step].reshape(-1, *[1] * levels)
-        total = added_up(cost.in_all(levels).node(workload, some, states))
+        total = added_up(cost.attributed.node(workload, some, states))
         totals.append(np.broadcast_to(total, (len(some), *choices)).reshape(len(some), columns))
     largest = beside + sum(sum(total.max(axis=1).tolist()) for total in totals)
     dtype = np.result_type(exact_dtype(largest), *totals)

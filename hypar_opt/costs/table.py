@@ -6,16 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.errors import RefusedError
 from hypar_opt.frozen import FrozenDict
-
-Integers = NDArray[Any]
-"""int64, or Python integers in an array of dtype object."""
+from hypar_opt.integers import Integers, exact_dtype
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,11 +186,6 @@ def side_by_side(tables: Sequence[CostTable]) -> CostTable:
             for name in first.baselines
         },
     )
-
-
-def exact_dtype(largest: int) -> type[np.int64 | np.object_]:
-    """Return int64 if it holds the largest sum that can occur, else object (Python integers)."""
-    return np.int64 if largest < 2**63 else np.object_
 
 
 def are_chains(ends: Sequence[tuple[int, int]] | NDArray[np.intp], nodes: int) -> bool:

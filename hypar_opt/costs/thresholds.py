@@ -9,7 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.table import CostTable, Integers, are_chains, exact_dtype, side_by_side
+from hypar_opt.costs.table import CostTable, are_chains, side_by_side
+from hypar_opt.integers import Integers, exact_dtype
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class ThresholdTable:
     data: Sequence[int] | Integers
     model: Sequence[int] | Integers
     ends: Sequence[tuple[int, int]] | NDArray[np.intp]
-    pairs: Sequence[Sequence[int] | Integers]
+    pairs: Sequence[Sequence[int] | Integers] | Integers
     levels: int
     parts: int = 2
     unit: str = "bytes"
@@ -97,6 +98,12 @@ class ThresholdTable:
                 CostTable(charges, edge, ends, unit=self.unit, resolution=self.resolution)
             )
         return tables
+
+    def astype(self, dtype: type[np.int64 | np.object_]) -> ThresholdTable:
+        """Return the table with its charges as such integers."""
+        data, model = np.asarray(self.data, dtype), np.asarray(self.model, dtype)
+        pairs: Integers = np.asarray(self.pairs, dtype)
+        return replace(self, data=data, model=model, pairs=pairs)
 
     def as_one_table(self) -> CostTable:
         """Return the tables of all thresholds side by side, for solvers of plain tables."""

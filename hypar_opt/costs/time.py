@@ -13,32 +13,33 @@ import numpy as np
 
 from hypar_opt.costs.buckets import LatencyShares, buckets_of, half_shared, latency_shares
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.joined_levels import by_stage, joined, reductions_in
-from hypar_opt.costs.kernels import work_of
-from hypar_opt.costs.longest_parts import sizes_at_ends, split_sizes, uneven_boundaries
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of
-from hypar_opt.costs.states import levels_of, of_rows, shape_of
+from hypar_opt.costs.reductions import Reduction, by_stage, joined
+from hypar_opt.costs.work import Work
 from hypar_opt.hardware.links import BisectionLink
 from hypar_opt.sharding.passes import Phase
+from hypar_opt.step.states import levels_of, of_rows, shape_of
+from hypar_opt.step.uneven import sizes_at_ends, split_sizes, uneven_boundaries
 from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from hypar_opt.costs.base import Symmetries
     from hypar_opt.costs.buckets import Share
-    from hypar_opt.costs.compute import Work
     from hypar_opt.costs.device_load import PricedLoad
-    from hypar_opt.costs.joined_levels import Levels, Places
+    from hypar_opt.costs.reductions import Levels, Places
     from hypar_opt.costs.shared_nodes import Rows
-    from hypar_opt.costs.states import Indices, States
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.costs.work import Work
     from hypar_opt.hierarchy import SplitRule
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.step.operations import Collective
+    from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
 
@@ -72,6 +73,8 @@ class TimeCost(ArrayCost):
         What bytes of memory are charged, in a bound on the plans within a capacity.
     cut
         Whether a ring of gradients takes no more than if inner levels split more of weights.
+    price
+        Of a second, in the unit of a total.
 
     Source: docs/simulator.md.
     """
@@ -84,6 +87,7 @@ class TimeCost(ArrayCost):
     rule: SplitRule | None = None
     memory: PricedLoad | None = None
     cut: bool = False
+    price: Fraction | int = 1
 
     BASE = "seconds"
 
@@ -101,14 +105,14 @@ class TimeCost(ArrayCost):
             communication=CommunicationCost.from_problem(problem, workload),
             rings=Rings.of(array, placement),
             splits=tuple(map(array.interconnect.bisection, placement)),
-            work=work_of(
+            work=Work(
                 array.accelerator.updated_by(problem.constraints.optimizer),
                 problem.hierarchy,
                 problem.element_bytes,
-                longest=problem.times_longest_part,
+                longest=problem.step_model.by_largest_shard,
             ),
             bucket_elements=array.bucket_elements(problem.element_bytes),
-            longest=problem.times_longest_part,
+            longest=problem.step_model.by_largest_shard,
             rule=problem.split_rule,
         )
         return cost.in_buckets(workload).in_parts(None, workload)
@@ -133,13 +137,11 @@ class TimeCost(ArrayCost):
             By the number of a bucket, the set of levels, whose bit 2^h is that of level h, and the
             number of what these split, in `COLLECTIVES`.
         """
-        nodes = np.arange(len(workload.nodes))
-        states, gradient = of_rows(rows, len(nodes)), self.communication.of(Phase.GRADIENT)
-        moved = gradient.node(workload, nodes, states)
         together: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
         buckets = buckets_of(workload, self.bucket_elements)
-        for own in reductions_in(gradient, workload, Phase.GRADIENT, len(moved)):
-            levels = joined(own.of(moved, nodes), shape_of(nodes, states))[0].tolist()
+        nodes = np.arange(len(workload.nodes))
+        for own in self._of_gradients(workload, nodes, of_rows(rows, len(nodes))):
+            levels = joined(own.moved, nodes.shape)[0].tolist()
             for number, bucket in enumerate(buckets):
                 for node in bucket:
                     if levels[node]:
@@ -148,13 +150,28 @@ class TimeCost(ArrayCost):
 
     def reduced_over(self, workload: Workload, nodes: Indices, states: States) -> Indices:
         """Return the levels that each gradient is reduced over, as sets in `reductions`."""
-        moved = self.communication.of(Phase.GRADIENT).node(workload, nodes, states)
-        levels: Indices = joined(moved, shape_of(nodes, states))[0]
+        shape = shape_of(nodes, states)
+        levels: Indices = np.zeros(shape, np.intp)
+        for own in self._of_gradients(workload, nodes, states):
+            levels = levels | joined(own.moved, shape)[0]
         return levels
 
+    def _of_gradients(
+        self, workload: Workload, nodes: Indices, states: States
+    ) -> Iterator[Reduction]:
+        """Yield the reductions of nodes' gradients, by what is split of weights."""
+        levels, gradient = levels_of(states), self.communication.of(Phase.GRADIENT)
+        of_group: dict[int, list[Collective]] = {}
+        for own in gradient.rules(workload, levels).node(nodes, states):
+            if own.phase is Phase.GRADIENT:
+                of_group.setdefault(own.group, []).append(own)
+        dtype = gradient.dtype(workload, levels)
+        for _, every in sorted(of_group.items()):
+            yield Reduction.of(every, gradient, dtype, levels)
+
     @property
-    def is_sum(self) -> bool:
-        return self.latencies is None
+    def time(self) -> Self:
+        return self
 
     def of_plan(self, workload: Workload, rows: Rows) -> Self:
         """Return the cost as this plan's own all-reduces share their latencies: what it takes."""
@@ -172,14 +189,20 @@ class TimeCost(ArrayCost):
         )
         # Any earlier the final shards, on which the DRAM's time depends, would be a guess.
         if self.work is not None and self._are_all(levels):
-            phases = self.communication.phases
-            work = self.work.charges(workload, nodes, states, self.per_unit, phases)
+            work = self.compute(workload, nodes, states)
             rows[-1] = rows[-1] + work.astype(rows[-1].dtype)
         if self.memory is not None and self._are_all(levels):
             bytes_held = self.memory.charges(nodes, states)
             dtype = np.result_type(rows[-1], bytes_held)
             rows[-1] = rows[-1].astype(dtype) + bytes_held.astype(dtype)
         return rows
+
+    def compute(self, workload: Workload, nodes: Indices, states: States) -> Integers:
+        """Return what nodes compute, in states of all levels."""
+        if self.work is None:
+            return np.zeros(1, np.int64)
+        asked = workload, nodes, states, self.per_unit * self.price
+        return self.work.charges(*asked, self.communication.phases)
 
     def edge(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
@@ -195,9 +218,6 @@ class TimeCost(ArrayCost):
         if uneven_boundaries(workload, self.communication.hierarchy, self.rule):
             return None
         return replace(self, longest=False).by_levels(workload)
-
-    def in_all(self, levels: int) -> TimeCost:
-        return self._of_longest if self.longest and self._are_all(levels) else self
 
     @property
     def over_equal_links(self) -> tuple[TimeCost, TimeCost]:
@@ -240,67 +260,45 @@ class TimeCost(ArrayCost):
         rows = charges(self)
         return [*rows[:-1], sum(longest, np.zeros_like(rows[-1])) - sum(rows[:-1])]
 
-    def of_reductions(
+    def reductions_charged(
         self,
-        moved_by: Callable[[CommunicationCost], Sequence[Integers]],
+        reductions: Mapping[tuple[Phase, int], Reduction],
         workload: Workload,
         nodes: Indices,
         shape: tuple[int, ...],
     ) -> list[Integers]:
-        each = [
-            self.reduced(phase, moved_by(self.communication.of(phase)), workload, nodes, shape)
-            for phase in self.communication.phases
-        ]
-        return [sum(rows[1:], rows[0]) for rows in zip(*each, strict=True)]
-
-    def reduced(
-        self,
-        phase: Phase,
-        moved: Sequence[Integers],
-        workload: Workload,
-        nodes: Indices,
-        shape: tuple[int, ...],
-    ) -> list[Integers]:
-        """Return what is charged of what a pass moves to reduce nodes' tensors.
-
-        Parameters
-        ----------
-        shape
-            Of the nodes and their states.
-        """
-        rows = self.uncharged(len(moved))
-        for own in reductions_in(self.communication, workload, phase, len(moved)):
-            joins, share = own.of(moved, nodes), None
+        rows = self.uncharged(0)
+        for (phase, _), own in reductions.items():
+            share = None
             if self.latencies is not None and phase is Phase.GRADIENT:
-                count = workload.repeats.micro_batches
-                share = self.latencies.among(nodes, joins, shape, own, count)
+                share = self.latencies.among(nodes, own, shape, workload.repeats.micro_batches)
             if self.rings is None:
-                charged = self._between_pairs(joins, own.topmost[nodes], own.below[nodes], share)
+                charged = self._between_pairs(own, share)
             else:
-                steps = np.broadcast_to(own.below[nodes], shape)
                 cut = self.cut and phase is Phase.GRADIENT
-                charged = self._around_rings(joins, steps, share, cut=cut)
-            rows = [row + charge for row, charge in zip(rows, charged, strict=True)]
+                charged = self._around_rings(own, np.broadcast_to(own.below, shape), share, cut=cut)
+            rows = [a + b for a, b in zip(rows, charged, strict=True)] if rows else charged
         return rows
 
-    def _between_pairs(
-        self, moved: Sequence[Integers], once: Integers, twice: Integers, share: Share | None
-    ) -> list[Integers]:
+    def rounded_together(self, exchange: Collective) -> Hashable:
+        return exchange.phase, exchange.tensor, exchange.kind
+
+    def _between_pairs(self, own: Reduction, share: Share | None) -> list[Integers]:
         """Return the time of reductions by recursive halving and doubling.
 
         At the topmost of the levels that a node reduces over, by whichever choices, halving and
         doubling are one exchange, if that level has two parts.
         """
         rows, is_below = [], np.zeros((), bool)
-        for level, row in enumerate(moved):
+        for level, row in enumerate(own.moved):
             rounds = self.rounds(level)
-            crossings = twice if rounds > 1 else np.where(is_below, twice, once)
+            crossings = own.below if rounds > 1 else np.where(is_below, own.below, own.topmost)
             rows.append(self._sharing(row, self.rates(level), crossings * rounds, share))
             is_below = is_below | (row > 0)
         return rows
 
     def _around_rings(
-        self, moved: Sequence[Integers], steps: Integers, share: Share | None, *, cut: bool
+        self, own: Reduction, steps: Integers, share: Share | None, *, cut: bool
     ) -> list[Integers]:
         """Return the time of reductions around rings, by the bytes that cross the levels.
 
@@ -309,18 +307,20 @@ class TimeCost(ArrayCost):
         steps
             How often each node takes all rounds.
         """
-        levels, reduced = joined(moved, steps.shape)
+        levels, reduced = joined(own.moved, steps.shape)
         assert self.rings is not None
         rings = self.rings
 
-        def charge(own: Share | None, stage: Levels, here: Places, over_all: Integers) -> Integers:
+        def charge(
+            shared: Share | None, stage: Levels, here: Places, over_all: Integers
+        ) -> Integers:
             # A reduce-scatter or an all-gather takes all rounds once, an all-reduce twice
             # (docs/simulator.md).
             rates, often = self._rates_of(rings.link(stage)), steps[here].astype(object)
-            return self._sharing(over_all, rates, often, own and partial(own, here=here))
+            return self._sharing(over_all, rates, often, shared and partial(shared, here=here))
 
         apart = partial(charge, share and half_shared(share)) if cut else None
-        asked = levels, reduced, self.uncharged(len(moved)), rings, partial(charge, share)
+        asked = levels, reduced, self.uncharged(len(own.moved)), rings, partial(charge, share)
         return by_stage(*asked, by_crossing=self.crossing, apart=apart)
 
     def _sharing(
@@ -328,11 +328,11 @@ class TimeCost(ArrayCost):
     ) -> Integers:
         """Return the charges of exchanges: their bytes, and their own latencies or a share."""
         if share is None:
-            return self.charge(moved, rates, messages)
+            return self.at_rates(moved, rates, messages)
         pace, latency = rates
         whole = math.floor(latency + Fraction(1, 2))
         latencies = np.where(moved > 0, share(whole, messages), 0)
-        return self.charge(moved, (pace, Fraction())) + latencies.astype(np.int64)
+        return self.at_rates(moved, (pace, Fraction())) + latencies.astype(np.int64)
 
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return what is charged alike; nodes by the share of their bucket's latency, too."""
@@ -351,11 +351,6 @@ class TimeCost(ArrayCost):
     def communication_only(self) -> TimeCost:
         return replace(self, work=None)
 
-    @cached_property
-    def charged_apart(self) -> tuple[CommunicationCost, ...]:
-        """The exchanges of each pass."""
-        return tuple(self.communication.of(phase) for phase in self.communication.phases)
-
     def rates(self, level: int) -> Rates:
         return self._rates[level]
 
@@ -364,8 +359,9 @@ class TimeCost(ArrayCost):
         return tuple(map(self._rates_of, self.splits))
 
     def _rates_of(self, link: BisectionLink) -> Rates:
-        pace = link.seconds_per_byte * self.per_unit / self.communication.resolution
-        return pace, link.latency * self.per_unit
+        a_second = self.per_unit * self.price
+        pace = link.seconds_per_byte * a_second / self.communication.resolution
+        return pace, link.latency * a_second
 
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the seconds of any plan under any placement."""
@@ -395,4 +391,4 @@ class TimeCost(ArrayCost):
             seconds += level_bytes * slowest
         if self.work is not None:
             seconds += len(self.communication.phases) * self.work.upper_bound(workload)
-        return seconds
+        return seconds * self.price

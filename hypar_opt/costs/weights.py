@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.table import Integers, exact_dtype
+from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.sharding.weights import replicated
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.layouts import PARTIAL
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.sharding.program import Program
-from hypar_opt.sharding.repeated_step import exchanges_of_step
+from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.workload.parallelism import SHARDED
 from hypar_opt.workload.tensors import workload_of
 
@@ -152,8 +152,10 @@ def exchange_rows(
     """Return the bytes that devices received and those of the program, in program order."""
     modelled: Counter[Purpose] = Counter()
     for exchange in exchanges_of_step(program, phases):
-        source = Source(exchange.phase, exchange.node, exchange.boundary, exchange.weights)
-        modelled[Purpose(source, exchange.kind, exchange.level)] += exchange.elements
+        phase, kind, tensor, level, *_ = exchange
+        assert kind is not None  # as in the readings of a run
+        source = Source(phase, exchange.node, exchange.boundary, tensor == "weights")
+        modelled[Purpose(source, kind, level)] += exchange.elements
     rows = []
     for purpose in dict.fromkeys((*modelled, *received)):
         counted = received.get(purpose, 0)

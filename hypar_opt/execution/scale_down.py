@@ -8,8 +8,7 @@ from math import ceil, gcd
 from typing import NamedTuple
 
 from hypar_opt.errors import RefusedError
-from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.sharding.shares import Shares
+from hypar_opt.hierarchy import Hierarchy, Shares
 from hypar_opt.units import format_dimensions
 from hypar_opt.workload.expansion import INPUT
 from hypar_opt.workload.network import SCHEMA, Network

@@ -45,8 +45,25 @@ class PeArray(Document):
 OPTIMIZERS = {"sgd": 0, "momentum": 1, "adam": 2}
 """Elements of state that an optimizer keeps for each weight."""
 
-_SINGLE = 4
+SINGLE = 4
 """Bytes of a number in single precision, in which state is kept, and in mixed precision a copy."""
+
+
+def state_bytes(optimizer: str | int, number_bytes: int, copies: int = 0) -> int:
+    """Return the bytes that an optimizer keeps for each weight.
+
+    Parameters
+    ----------
+    optimizer
+        A name of `OPTIMIZERS`, or these bytes.
+    number_bytes
+        The size of a number of the state.
+    copies
+        The copies of the weight beside the state: one in mixed precision.
+    """
+    if isinstance(optimizer, int):
+        return optimizer
+    return number_bytes * (OPTIMIZERS[optimizer] + copies)
 
 
 class Updates(Document):
@@ -66,7 +83,7 @@ class Updates(Document):
         for name in ("adam", "momentum"):
             known: Fraction | None = getattr(self, name)
             if known is not None and optimizer:
-                state = _SINGLE * (OPTIMIZERS[name] + 1)
+                state = state_bytes(name, SINGLE, copies=1)
                 return max(known + 2 * (optimizer - state), Fraction())
         return None
 

@@ -43,6 +43,7 @@ from hypar_opt.hardware.energy import EnergyConstants
 from hypar_opt.hardware.folded import MAX_LISTED
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.hardware.quantities import Bytes
+from hypar_opt.hardware.step_model import STEP_MODELS, StepModel
 from hypar_opt.hardware.topologies import TOPOLOGIES
 from hypar_opt.hardware.topologies.base import Topology
 from hypar_opt.hierarchy import Hierarchy
@@ -92,6 +93,8 @@ class Array(Displayed, Document):
     schema_: Literal["hypar-opt/array/1"] = Field(default=SCHEMA, alias="schema")
     name: Name
     source: Printable = ""
+    model: Literal["hypar-2019"] | None = None
+    """How a step on the array is counted, in `STEP_MODELS`; None for as it runs."""
     collective: Literal["pairwise", "ring", "one-ring", "hierarchical"] = "pairwise"
     """The all-reduce algorithm: between pairs, level by level; around a ring, on a torus or mesh
     around those of all dimensions at once, in both directions; around one ring in any case; or
@@ -134,6 +137,8 @@ class Array(Displayed, Document):
             return self
         counts = [group.count for group in self.groups]
         together = ", ".join(self.kinds)
+        if self.model is not None:
+            raise rule(f"model: should be left out with groups of accelerators, got {together}")
         total = self.interconnect.accelerators
         if len(counts) == 1:
             raise rule("accelerator: should be one table or several groups, got one group")
@@ -157,6 +162,11 @@ class Array(Displayed, Document):
             )
         check_alike(self.groups, together)
         return self
+
+    @property
+    def step_model(self) -> StepModel:
+        """How a step on the array is counted: defaults of problems, uneven shards, and memory."""
+        return STEP_MODELS[self.model]
 
     @property
     def groups(self) -> tuple[AcceleratorGroup, ...]:

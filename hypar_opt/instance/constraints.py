@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.compute import memory_load
-from hypar_opt.costs.states import parts_of
-from hypar_opt.costs.table import Integers, exact_dtype
+from hypar_opt.costs.device_load import papers_loads, papers_memory
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument, worded
 from hypar_opt.instance.least_loads import LeastLoads, Parts, axes_of, every_split, one_more
-from hypar_opt.instance.part_memory import NO_LEVELS, PartMemory, with_memory_penalties
 from hypar_opt.instance.pins import Pin
+from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.sharding.weights import with_users
 from hypar_opt.solvers.feasibility import trivially_infeasible
+from hypar_opt.step.shares import Share
+from hypar_opt.step.states import parts_of
 from hypar_opt.workload.contiguous import are_first, check_contiguous, may_go_on
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, on_all_sides
 from hypar_opt.workload.splitting import may_split_tensors
@@ -73,11 +73,13 @@ class ConstraintSet:
         self._constraints = problem.constraints
         # A device's memory is a matter of the whole step: `hypar_opt.search.within_memory`.
         self._memory = None if problem.device_memory else problem.constraints.memory
-        self._parts = None
+        self._shares: list[Share] = []  # of unequal parts of H1, each with a memory of its own
         if self._memory is not None and problem.part_memory:
             self._memory = min(problem.part_memory)  # of equal parts
             if problem.is_shared_out:
-                self._parts = PartMemory(problem, workload, tuple(map(tuple, corners)))
+                each = [Share.each(tuple(own)) for own in corners or (problem.part_shares,)]
+                every = zip(*each, strict=True)
+                self._shares = [min(own, key=lambda share: share.own) for own in every]
         self._workload, self._problem = workload, problem
         self._rule = problem.rule_at_any_share if corners else problem.split_rule
         self._hierarchy = self._rule.hierarchy if self._rule else problem.hierarchy
@@ -148,8 +150,11 @@ class ConstraintSet:
         return [table for table in tables if not trivially_infeasible(table)]
 
     def _completed(self, table: CostTable, above: Rows, way: Way | None) -> CostTable:
-        if self._parts is not None:
-            raise RefusedError(NO_LEVELS)
+        if self._shares:
+            raise RefusedError(
+                f"{argument('constraints.memory')} in unequal groups of accelerators needs"
+                f" {argument('search', 'joint')}"
+            )
         least = np.zeros(table.node.shape, object)
         # Layers with the same splits above have the same loads below: computed once.
         split = parts_of(above, table.layers, table.choices, self._hierarchy).T
@@ -178,7 +183,7 @@ class ConstraintSet:
 
     def loads(self, states: Sequence[tuple[int, ...]], deadline: Deadline) -> Integers | None:
         """Return the loads of nodes in states; None unless one capacity limits them."""
-        if self.capacity is None or self._parts:
+        if self.capacity is None or self._shares:
             return None
         allowed, loads = self._of_states(states, deadline)
         return self._exact(np.where(allowed, loads, 0))
@@ -245,9 +250,13 @@ class ConstraintSet:
         for split, numbers in groups.items():
             deadline.check()
             allowed[: self._workload.shared, numbers] &= self._allowed_tensors(split)[:, None]
-            if self.couple_layers and self._parts is None:
+            if self.couple_layers and not self._shares:
                 loads[:, numbers] = self._loads.load(split)[:, None]
-        return allowed, loads if self._parts is None else self._parts.loads(made)
+        if self._shares:
+            nodes = np.arange(len(self._workload.nodes))[:, None]
+            asked = self._workload, nodes, [made[:, None]], self._problem, self._shares
+            loads = np.stack([np.broadcast_to(own, shape) for own in papers_loads(*asked)])
+        return allowed, loads
 
     def check(
         self, rows: Sequence[Sequence[int]], nodes: Sequence[Sequence[int]] | None = None
@@ -281,11 +290,14 @@ class ConstraintSet:
                     raise HyparError(f"constraints: {problem}")
                 parts = one_more(parts, column, self._hierarchy.sizes[level])
         check_contiguous(self._workload, nodes or rows)
-        limit = self._memory
-        if self._parts is not None:
-            self._parts.check(rows)
-        elif limit is not None and (needed := self._memory_of(rows)) > limit:
-            raise HyparError(f"constraints: the plan takes {needed:,} bytes, memory is {limit:,}")
+        if self._memory is not None:
+            held = papers_memory(self._workload, rows, self._problem, self._shares)
+            limits = self._problem.part_memory if self._shares else (self._memory,)
+            for needed, memory in zip(held, limits, strict=True):
+                if needed > memory:
+                    raise HyparError(
+                        f"constraints: the plan takes {needed:,} bytes, memory is {memory:,}"
+                    )
 
     def _check_tensors(self, nodes: Sequence[Sequence[int]]) -> None:
         if not nodes:
@@ -314,11 +326,8 @@ class ConstraintSet:
 
     def memory_of(self, rows: Sequence[Sequence[int]]) -> int:
         """Return the memory of a plan, ``(levels, layers)``, per accelerator in bytes."""
-        return self._memory_of([*map(self._with_shared_weights, rows)])
-
-    def _memory_of(self, rows: Sequence[Sequence[int]]) -> int:
-        parts = parts_of(rows, len(self._workload.nodes), len(self._choices), self._hierarchy)
-        return self._whole_bytes(int(memory_load(self._workload, parts, self._problem).sum()))
+        nodes = [*map(self._with_shared_weights, rows)]
+        return papers_memory(self._workload, nodes, self._problem)[0]
 
     def load(self, parts: Parts) -> Integers:
         """Return each layer's load on memory, in bytes of all accelerators together.
@@ -332,11 +341,7 @@ class ConstraintSet:
 
     def least_memory(self) -> int:
         """Return the least memory of any plan, per accelerator in bytes."""
-        return self._whole_bytes(self._loads.least_of_plans())
-
-    def _whole_bytes(self, load: int) -> int:
-        """Convert a load over all accelerators to bytes per accelerator, rounded up."""
-        return -(-load // self._problem.accelerators)
+        return -(-self._loads.least_of_plans() // self._problem.accelerators)
 
     def _limited(self, table: CostTable, allowed: NDArray[np.bool_], loads: Integers) -> CostTable:
         """Return a table with allowed choices and, if memory is limited, loads and a capacity."""
@@ -344,10 +349,32 @@ class ConstraintSet:
             return replace(table, allowed=allowed)
         # `impossible` marks loads without a feasible choice; it must not widen the dtype.
         loads = np.where(allowed, loads, 0)
-        if self._parts is not None:
-            return self._parts.limited(table, allowed, loads)
-        load, table = self._exact(loads), with_memory_penalties(self._workload, table)
-        return replace(table, allowed=allowed, load=load, capacity=self.capacity)
+        limits = self._part_limits(allowed, loads) if self._shares else []
+        load, capacity = limits[0] if limits else (self._exact(loads), self.capacity)
+        others = tuple(limits[1:])
+        table = _with_memory_penalties(self._workload, table)
+        return replace(table, allowed=allowed, load=load, capacity=capacity, more_limits=others)
+
+    def _part_limits(
+        self, allowed: NDArray[np.bool_], loads: Integers
+    ) -> list[tuple[Integers, int]]:
+        """Return the loads and the capacity of each part of H1.
+
+        Raises
+        ------
+        InfeasibleError
+            If the least loads of all together exceed them.
+        """
+        count, memory = self._problem.accelerators, self._problem.part_memory
+        together = loads.sum(axis=0)
+        least = np.where(allowed, together, together.max(initial=0)).min(axis=1).sum()
+        if least > sum(memory) * count:
+            mean = -(-int(least) // (count * len(memory)))
+            raise InfeasibleError(
+                f"{argument('constraints.memory')}: no plan fits {max(memory):,} bytes per"
+                f" accelerator; on average they hold at least {mean:,}"
+            )
+        return [(load, own * count) for load, own in zip(loads, memory, strict=True)]
 
     def _exact(self, loads: Integers) -> Integers:
         """Return loads in integers that hold their sums and the capacity."""
@@ -398,3 +425,19 @@ class ConstraintSet:
                 f" the smallest memory that suffices is {needed:,} bytes, counting every layer's"
                 " input and output with their errors"
             )
+
+
+def _with_memory_penalties(workload: Workload, table: CostTable) -> CostTable:
+    """Charge a penalty above all costs where shared weights are split otherwise than by a user.
+
+    Storing them whole takes memory, so that other layers may have to change too.
+    """
+    weights = workload.is_weight_boundary
+    if not weights.any():
+        return table
+    penalty = 1 + table.largest
+    dtype = exact_dtype(penalty * (1 + int(weights.sum())))
+    edge = table.edge.astype(np.result_type(table.edge, dtype))
+    # In the table's integers: a penalty may exceed int64.
+    edge[weights] = penalty * (edge[weights] > 0).astype(edge.dtype)
+    return replace(table, node=table.node.astype(edge.dtype), edge=edge)

@@ -9,16 +9,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs.alignments import bounding
-from hypar_opt.costs.known_charges import KnownCharges
-from hypar_opt.costs.of_problem import cost_of
-from hypar_opt.costs.readings import READINGS
+from hypar_opt.costs.contract import cost_of
 from hypar_opt.costs.row_names import RowNames
-from hypar_opt.costs.state_classes import classed
+from hypar_opt.costs.state_classes import KnownCharges, classed
 from hypar_opt.costs.state_tables import states_of
 from hypar_opt.instance.conflicts import feasible_constraints
 from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.instance.last_resort import with_last_resort
 from hypar_opt.plan.micro_batch import micro_batch_of
+from hypar_opt.step.readings import READINGS
 
 if TYPE_CHECKING:
     import numpy as np

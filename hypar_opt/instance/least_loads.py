@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.compute import memory_load
+from hypar_opt.costs.device_load import papers_load
 from hypar_opt.instance.pins import Pin, pinned_choices
 from hypar_opt.sharding.weights import replicated
 from hypar_opt.workload.operators.axes import BATCH, EXPERTS, LAST_RESORT, REPLICATING, SPATIAL
@@ -26,8 +26,8 @@ from hypar_opt.workload.parallelism import OF_IMAGES, SIDES
 from hypar_opt.workload.splitting import may_split, spatial_columns
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.table import Integers
     from hypar_opt.hierarchy import SplitRule
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.tensors import Workload
@@ -91,7 +91,7 @@ class LeastLoads:
         self._least: dict[tuple[int, Parts, Way | None], Integers] = {}
         self.start: Parts = (1,) * self._choices
         """The parts above the first level."""
-        # Parts of unequal shares have loads of their own: `hypar_opt.costs.group_memory`.
+        # Parts of unequal shares have loads of their own: `hypar_opt.costs.device_load`.
         papers = problem.constraints.memory is not None and not problem.device_memory
         self._limited = papers and not (problem.part_memory and problem.is_shared_out)
         self.impossible = 1 + (sum(self.load(self.start).tolist()) if self._limited else 0)
@@ -199,10 +199,7 @@ class LeastLoads:
         parts : (choices,)
             Into how many parts each choice splits every layer over all levels.
         """
-        same_for_all: Integers = np.broadcast_to(
-            np.array(parts, object)[:, None], (len(parts), len(self._workload.nodes))
-        )
-        return memory_load(self._workload, same_for_all, self._problem)
+        return papers_load(self._workload, self._problem).at(np.array(parts, object)[:, None])
 
     def completed(self, level: int, above: Parts, choice: int, way: Way | None = None) -> Integers:
         """Return each layer's least load after a level's choice; `impossible` if there is none."""

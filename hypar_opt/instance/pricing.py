@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hypar_opt.costs.base import CostModel
-from hypar_opt.costs.on_array import ArrayCost
 from hypar_opt.costs.shared_nodes import Rows, Tensors, rows_with_shared
-from hypar_opt.costs.table import exact_dtype
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.instance.instance import Instance
+from hypar_opt.integers import exact_dtype
 from hypar_opt.plan.costs import Baselines, Cost, Ratios, json_number
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.schemas import SCHEMA
@@ -31,8 +30,9 @@ from hypar_opt.workload.operators.words import choices_of
 from hypar_opt.workload.parallelism import PAPERS_CHOICES
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.table import CostTable, Integers
+    from hypar_opt.costs.table import CostTable
     from hypar_opt.hierarchy import SplitRule
+    from hypar_opt.integers import Integers
     from hypar_opt.workload.tensors import Workload
 
 
@@ -166,7 +166,7 @@ def _charges(
     ]
     if not plans[0]:
         return [_Charges([], 1)] * len(plans)
-    if cost.is_sum or charged:
+    if cost.is_additive or charged:
         return [_Charges(own, cost.resolution) for own in _sums(workload, cost, full)]
     # Each by its own shares.
     own = [cost.of_plan(workload, nodes) for nodes in full]
@@ -183,8 +183,8 @@ def _sums(workload: Workload, cost: CostModel, full: Sequence[Rows]) -> list[lis
     boundaries = np.arange(len(workload.ends))
     sources, targets = ([states[:, :, ends]] for ends in workload.ends.T)
     every_node = np.arange(len(workload.nodes))[None]
-    nodes = cost.by_crossing.node(workload, every_node, [states])
-    edges = cost.by_crossing.edge(workload, boundaries[None], sources, targets)
+    nodes = cost.attributed.node(workload, every_node, [states])
+    edges = cost.attributed.edge(workload, boundaries[None], sources, targets)
     return _summed(nodes, edges, (len(full), len(workload.nodes), len(boundaries)))
 
 
@@ -289,8 +289,8 @@ def price(
     if (workload, own) != (instance.executed_workload, instance.executed):
         moved = charged_beside_baselines(instance, rows, tensors, run=True)
     communication = None
-    if isinstance(own, ArrayCost):
-        exchanges = own.communication_only()
+    if own.physical is not None:
+        exchanges = own.physical.communication_only()
         exchanged = price_levels(workload, exchanges, rows, of_reading, rule=instance.rule)
         communication = tuple(map(json_number, exchanged))
     return Cost(

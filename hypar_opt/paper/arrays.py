@@ -8,14 +8,14 @@ from itertools import product
 from statistics import geometric_mean
 from typing import Any
 
-from hypar_opt.costs.compute import Work
-from hypar_opt.costs.readings import TRAINING
+from hypar_opt.costs.work import Work
 from hypar_opt.hardware.arrays import find_array, papers
 from hypar_opt.models import find_network
 from hypar_opt.paper.communication import SOLVERS
 from hypar_opt.paper.rows import Measure, column, published
 from hypar_opt.pipeline import solve
 from hypar_opt.simulator.result import StepResult
+from hypar_opt.step.readings import TRAINING
 from hypar_opt.studies.simulation import simulate
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.tensors import workload_of

@@ -13,6 +13,7 @@ from hypar_opt.documents.parsing import shown
 from hypar_opt.documents.sizes import stated_bytes
 from hypar_opt.errors import ARRAY, HyparError, UnknownNameError, argument
 from hypar_opt.hardware import arrays
+from hypar_opt.hardware.step_model import HYPAR_2019, StepModel
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.plan.constraints import Constraints
 from hypar_opt.plan.node_levels import stated_shards
@@ -97,9 +98,9 @@ class ProblemArguments(OwnArguments, total=False):
     ``constraints`` and ``training`` may also be arguments themselves, as on the command line:
     ``fix=["fc1@H2=data"]``, ``memory="8GB"``, ``micro_batches=4``.
 
-    On an array other than the paper's, ``cost`` is time unless it is given, ``choices`` are all
-    that the reading has, ``element_bytes`` the array's, and plans are those that can run
-    (``runnable`` among the constraints).
+    On an array whose file states no ``model``, ``cost`` is time unless it is given, ``choices`` are
+    data, model and output, ``element_bytes`` the array's, and plans are those that can run
+    (``runnable`` among the constraints); `hypar_opt.hardware.step_model` has what others decide.
     """
 
     array: str | Path | Array | ArrayRecord | None
@@ -231,13 +232,12 @@ def _gathered(fields: dict[str, Any], group: str, model: type[Document]) -> dict
 
 def _defaults_on(array: Array, stated: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a problem that an array decides unless a caller states them."""
-    defaults: dict[str, Any] = {}
+    model = _step_model(array, stated)
+    defaults: dict[str, Any] = {"choices": model.choices}
     if array.element_bytes is not None:
         defaults["element_bytes"] = array.element_bytes
-    if _is_of_a_run(array, stated):
-        defaults["choices"] = CHOICES
-        if array.levels and not stated.get("level_weights"):
-            defaults["cost"] = "time"
+    if array.levels and not stated.get("level_weights"):
+        defaults["cost"] = model.objective
     return defaults
 
 
@@ -245,14 +245,16 @@ def _constraints_on(array: Array, stated: Mapping[str, Any]) -> Any:
     """Return the constraints of a problem on an array: plans that can run, unless it says more."""
     constraints = stated.get("constraints", {})
     # A `Constraints`, such as a plan's, says all; a mapping says what it names.
-    if not isinstance(constraints, Mapping) or not _is_of_a_run(array, stated):
+    if not isinstance(constraints, Mapping):
         return constraints
-    return {"runnable": not constraints.get("even"), **constraints}
+    runnable = _step_model(array, stated).runnable and not constraints.get("even")
+    return {"runnable": runnable, **constraints}
 
 
-def _is_of_a_run(array: Array, stated: Mapping[str, Any]) -> bool:
-    """Whether a problem is that of a plan to run, and not the paper's."""
-    return stated.get("reading", "executed") in RUN_READINGS and not arrays.is_papers(array)
+def _step_model(array: Array, stated: Mapping[str, Any]) -> StepModel:
+    """Return what decides a problem's defaults: the paper's model where its reading is stated."""
+    runs = stated.get("reading", "executed") in RUN_READINGS
+    return array.step_model if runs else HYPAR_2019
 
 
 def _on_array(fields: dict[str, Any], *, whole: bool, bucket: int | str | None) -> dict[str, Any]:
@@ -329,11 +331,9 @@ def hierarchy_of(sizes: Sequence[int], levels: int | None = None) -> Hierarchy:
 def default_reading(problem: Problem, network: Network | None = None) -> str:
     """Return the reading of a problem that names none.
 
-    ``text``, the paper's, for a chain without an array or on one of the paper's arrays, between
-    two parts at each level; else ``executed``, what running a plan moves.
+    For a chain between two parts at each level that of the array's model, without an array
+    ``text``, the paper's; else ``executed``, what running a plan moves.
     """
     if (network is not None and not network.is_chain) or {*OF_RUNS} & {*problem.choices}:
         return "executed"
-    if problem.array is None:
-        return "executed" if problem.parts else "text"
-    return "text" if arrays.is_papers(problem.array.description) else "executed"
+    return "executed" if problem.parts else problem.step_model.reading

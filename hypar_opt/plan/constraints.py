@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, Strict
 from hypar_opt.documents.document import LARGEST_SIZE, Document, Printable, rule
 from hypar_opt.documents.parsing import shown
 from hypar_opt.documents.sizes import parse_bytes
-from hypar_opt.hardware.accelerator import OPTIMIZERS
+from hypar_opt.hardware.accelerator import OPTIMIZERS, state_bytes
 
 SHOWN_PINS = 4
 """The number of pins that a message lists; it counts the others."""
@@ -74,6 +74,4 @@ class Constraints(Document):
 
     def optimizer_bytes(self, element_bytes: int) -> int:
         """Return the bytes of the optimizer's state for each weight."""
-        if isinstance(self.optimizer, int):
-            return self.optimizer
-        return OPTIMIZERS[self.optimizer] * element_bytes
+        return state_bytes(self.optimizer, element_bytes)

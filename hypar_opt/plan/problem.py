@@ -18,6 +18,7 @@ from pydantic import (
 from hypar_opt.documents.document import Document, ElementBytes, Name, Size, rule
 from hypar_opt.errors import unknown
 from hypar_opt.hardware import arrays
+from hypar_opt.hardware.step_model import HYPAR_2019, StepModel
 from hypar_opt.hierarchy import Hierarchy, SplitRule
 from hypar_opt.plan.constraints import Constraints, Flag
 from hypar_opt.plan.share_of_group import SHARES, Share, shares_of_parts
@@ -126,17 +127,21 @@ class ArrayRecord(Record):
 
     @model_validator(mode="before")
     @classmethod
-    def _older_accelerator(cls, data: Any) -> Any:
-        """Read a file whose digest includes the accelerator's ``buffer``, which is gone."""
+    def _older_description(cls, data: Any) -> Any:
+        """Read a file whose digest includes the accelerator's ``buffer``, or lacks the ``model``.
+
+        The former is gone, and the paper's arrays were known by their digests.
+        """
         from hypar_opt.hardware.accelerator import without_buffer
         from hypar_opt.hardware.array import digest_of
 
         described: Any = data.get("description") if isinstance(data, dict) else None
-        accelerator = described.get("accelerator") if isinstance(described, dict) else None
-        kept = without_buffer(accelerator)
-        if kept is accelerator or digest_of(described) != data.get("digest"):
+        if not isinstance(described, dict) or "model" in described:
             return data
-        newer = {**described, "accelerator": kept}
+        kept = without_buffer(described.get("accelerator"))
+        newer = arrays.with_model({**described, "accelerator": kept})
+        if newer == described or digest_of(described) != data.get("digest"):
+            return data
         return {**data, "description": newer, "digest": digest_of(newer)}
 
 
@@ -208,17 +213,9 @@ class ProblemFields(Document):
         return Hierarchy((sum(shares), *self.hierarchy.sizes[1:]))
 
     @property
-    def has_own_array(self) -> bool:
-        """Whether there is an array, and none of the paper's."""
-        return self.array is not None and not arrays.is_papers(self.array.description)
-
-    @property
-    def times_longest_part(self) -> bool:
-        """Whether a layer takes as long as its longest part, where an axis is split unevenly.
-
-        On the paper's arrays time is that of exact fractions, as the paper's is.
-        """
-        return self.has_own_array
+    def step_model(self) -> StepModel:
+        """How a step is counted: as the array's ``model`` says, or without one as in the paper."""
+        return self.array.description.step_model if self.array else HYPAR_2019
 
     @property
     def place(self) -> str:
@@ -345,7 +342,7 @@ class Problem(ProblemFields):
 
     ``cost`` is the objective: ``bytes``, or ``time`` or ``energy`` on an array. ``reading`` is
     the communication model that counts the bytes: ``text``, ``tables``, ``figures``,
-    ``executed`` or ``joined``, as ``hypar_opt.costs.readings`` says.
+    ``executed`` or ``joined``, as ``hypar_opt.step.readings`` says.
     """
 
     cost: str = "bytes"
@@ -376,15 +373,15 @@ class Problem(ProblemFields):
 
     @property
     def device_memory(self) -> int | None:
-        """The bytes of a device that a plan to train within has; None where the paper's count is.
+        """The bytes of a device that a plan to train within has; None where layers are counted.
 
-        Of a problem of time on one's own array: the array's, or those that are stated, of which no
-        group of accelerators has more than its own. Of bytes and energy those that are stated,
-        between equal accelerators.
+        In a problem of time on an array that counts memory by tensor: the array's, or those that
+        are stated, of which no group of accelerators has more than its own. In one of bytes or
+        energy those that are stated, between equal accelerators.
         """
         stated = self.constraints.memory is not None and not self.groups
         own = self.cost == "time" or (self.cost in ("bytes", "energy") and stated)
-        trains = own and self.reading in RUN_READINGS and self.times_longest_part
+        trains = own and self.reading in RUN_READINGS and self.step_model.memory_by_tensor
         if self.array is None or not trains or self.inference:
             return None
         array = self.array.description

@@ -24,6 +24,7 @@ from hypar_opt.documents import files
 from hypar_opt.documents.document import Document, read_text, validate, write_whole
 from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import CheckFailedError, HyparError, RefusedError
+from hypar_opt.hardware.array import digest_of
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.schemas import WITHOUT_LAYOUTS
 from hypar_opt.proofs.chains import TableProof, bound_of_chain, prove_chain
@@ -409,11 +410,16 @@ def _bound(tables: list[ReferenceTable], certificate: Certificate) -> Fraction:
 def _digest(plan: Plan) -> str:
     """Return a hash of a plan without its solver, whose seconds differ from run to run.
 
-    Layouts are left out, as in version 1 of the plan file, whose certificates stay valid: the
-    cost, which is checked beside the digest, is that of the plan's own.
+    Layouts and the array's ``model`` are left out, as in older plan files, whose certificates stay
+    valid: the cost, which is checked beside the digest, is that of the plan's own.
     """
     document: dict[str, Any] = plan.document()
     proven = {key: value for key, value in document.items() if key not in ("solver", "layouts")}
     proven["schema"] = WITHOUT_LAYOUTS
+    if plan.array is not None:
+        description = {
+            k: v for k, v in plan.array.description.description().items() if k != "model"
+        }
+        proven["array"] |= {"description": description, "digest": digest_of(description)}
     text = json.dumps(proven, sort_keys=True, separators=(",", ":"))
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

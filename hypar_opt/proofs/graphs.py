@@ -33,10 +33,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 import numpy as np
 from pydantic import Field, Strict
 
-from hypar_opt.costs.table import CostTable, Integers, exact_dtype
+from hypar_opt.costs.table import CostTable
 from hypar_opt.deadline import NEVER
 from hypar_opt.documents.document import Document
 from hypar_opt.errors import CheckFailedError, RefusedError
+from hypar_opt.integers import Integers, exact_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence

@@ -1,7 +1,7 @@
 """A bound on the plans of all ways of training, by one table: the ways may have too many states.
 
 A node in another way takes no less than `TimeCost.cut` charges it, which is no more than its whole
-weights take (`hypar_opt.costs.joined_levels.by_stage`). Of the levels over which its gradient is
+weights take (`hypar_opt.costs.reductions.by_stage`). Of the levels over which its gradient is
 reduced those at which nothing but the state is split are above all others, and all-reduce together,
 in stages as rings say. Those at which gradients are split are next, and then weights; each of both
 is reduced in stages of its own, and these are parts of stages of all levels. A reduce-scatter in
@@ -21,10 +21,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs.alignments import bounding
-from hypar_opt.costs.on_array import ArrayCost
 from hypar_opt.costs.state_classes import classed
 from hypar_opt.costs.state_tables import states_of
-from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.solvers.base import MEMORY, Status
@@ -55,7 +53,7 @@ def none_takes_less(way: WayOfTraining, found: SearchResult) -> bool:
 
 
 def _is_around_rings(cost: CostModel) -> bool:
-    return isinstance(cost, ArrayCost) and cost.rings is not None
+    return cost.physical is not None and cost.physical.rings is not None
 
 
 def bound_over_equal_links(way: WayOfTraining) -> Fraction:
@@ -65,10 +63,10 @@ def bound_over_equal_links(way: WayOfTraining) -> Fraction:
     ------
     RefusedError, NoAnswerError
     """
-    instance, deadline = way.instance, way.search.deadline
-    if not isinstance(way.cost, TimeCost) or instance.problem.groups:
+    instance, deadline, time = way.instance, way.search.deadline, way.cost.time
+    if time is None or instance.problem.groups:
         return Fraction()
-    cost, asked = replace(way.cost, cut=True), (instance.workload, instance.problem.levels)
+    cost, asked = replace(time, cut=True), (instance.workload, instance.problem.levels)
     bounds = bounding(cost, *asked) or cost.over_equal_links
     states = states_of(*asked, deadline)
     allowed = instance.constraints.allowed(states, deadline)
@@ -81,9 +79,11 @@ def bounded_in_any_way(way: WayOfTraining, found: SearchResult) -> SearchResult:
     if found.scope != "joint" or found.bound is None:
         return found
     cost, bound = way.cost, least_compute(way.instance)
-    if isinstance(cost, TimeCost) and found.stopped_by in (None, MEMORY):
+    if cost.time is not None and found.stopped_by in (None, MEMORY):
         with suppress(NoAnswerError, RefusedError):
-            table = way.instance.with_cost(replace(cost, cut=True)).classes(way.search.deadline)
+            table = way.instance.with_cost(replace(cost.time, cut=True)).classes(
+                way.search.deadline
+            )
             bound = solve_classes(table, way.search.deadline, canonical=False).bound or bound
     if found.bound * cost.resolution <= bound:
         return found

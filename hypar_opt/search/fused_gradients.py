@@ -20,7 +20,6 @@ from heapq import heappop, heappush
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.time import TimeCost
 from hypar_opt.deadline import TIME_LIMIT
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.instance.pricing import nodes_of, total_cost
@@ -30,6 +29,7 @@ from hypar_opt.solvers.baselines import BASELINES
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
+    from hypar_opt.costs.time import TimeCost
     from hypar_opt.search.result import Search, SearchRequest, SearchResult
     from hypar_opt.search.shared_latencies import Paid, Reduction, Users
 
@@ -60,12 +60,12 @@ def in_buckets(
         The best of the plans found and of the baselines, and the best of the bounds.
     """
     first, cost = first or solve(search), search.instance.cost
-    if cost.is_sum:
+    if cost.time is None or cost.is_additive:
         return first
     best = _Priced.of(search, first)
     joint = first.scope == "joint"
-    if isinstance(cost, TimeCost) and joint and search.solver.searches:
-        best = _of_least_time(search, solve, cost, best)
+    if joint and search.solver.searches:
+        best = _of_least_time(search, solve, cost.time, best)
     found = best.found
     proved = found.bound == best.total and (joint or found.status is Status.OPTIMAL)
     limit = None if proved or not search.deadline.passed() else TIME_LIMIT

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.table import exact_dtype
+from hypar_opt.integers import exact_dtype
 from hypar_opt.solvers.loaded_graph import LoadedGraph
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.training import Training
     from hypar_opt.workload.tensors import Workload
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.of_problem import cost_of
+from hypar_opt.costs.contract import cost_of
 from hypar_opt.costs.shared_nodes import rows_with_shared
 from hypar_opt.costs.state_tables import canonical_states, expanded, factored, in_mixed_radix
 from hypar_opt.deadline import NEVER, Deadline
@@ -19,8 +19,8 @@ from hypar_opt.instance.pins import Pin
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
-    from hypar_opt.costs.table import Integers
     from hypar_opt.instance.instance import Instance
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
 

@@ -14,7 +14,7 @@ import numpy as np
 from hypar_opt.solvers.within_load import cheapest_within
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.integers import Integers
     from hypar_opt.search.left_columns import Column, Columns, Picked
     from hypar_opt.search.ways_by_layer import WaysByLayer
 

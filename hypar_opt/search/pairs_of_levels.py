@@ -19,13 +19,13 @@ import numpy as np
 
 from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
 from hypar_opt.costs.state_tables import choices_by_level
-from hypar_opt.costs.states import added_up
-from hypar_opt.costs.table import CostTable, Integers, exact_dtype
-from hypar_opt.costs.time import TimeCost
+from hypar_opt.costs.table import CostTable
 from hypar_opt.costs.weights import with_penalties
 from hypar_opt.errors import NoAnswerError, RefusedError
+from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.search.local_search import descent, free_levels
 from hypar_opt.solvers.elimination.solve import solve
+from hypar_opt.step.states import added_up
 from hypar_opt.workload.contiguous import orders_of
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ def least_compute(instance: Instance) -> int:
 
     Levels of as many parts compute alike, so that states differ by how many make each choice.
     """
-    cost, workload, levels = instance.cost, instance.workload, instance.problem.levels
-    if not (isinstance(cost, TimeCost) and cost.work) or instance.problem.groups:
+    time, workload, levels = instance.cost.time, instance.workload, instance.problem.levels
+    if time is None or instance.problem.groups:
         return 0
     choices, sizes = choices_by_level(workload, levels), instance.problem.hierarchy.sizes
     alike = [[level for level in range(levels) if sizes[level] == size] for size in set(sizes)]
@@ -72,8 +72,7 @@ def least_compute(instance: Instance) -> int:
     states = np.empty_like(made.T)
     states[np.concatenate(alike)] = made.T
     kinds, nodes = kinds_of_nodes(workload)
-    phases = cost.communication.phases
-    each = cost.work.charges(workload, nodes[:, None], [states[:, None]], cost.per_unit, phases)
+    each = time.compute(workload, nodes[:, None], [states[:, None]])
     fastest = np.broadcast_to(each, (len(nodes), states.shape[1])).min(axis=1)
     return sum(fastest[kinds].tolist())
 
@@ -139,9 +138,9 @@ def _table(
     marks = cost.symmetries(workload, levels).marks
     keys = zip(kinds_of_nodes(workload).numbers.tolist(), marks, *made.tolist(), strict=True)
     kinds, nodes = numbered(keys)
-    charges = added_up(cost.in_all(levels).node(workload, nodes[:, None], [states[:, nodes]]))
+    charges = added_up(cost.attributed.node(workload, nodes[:, None], [states[:, nodes]]))
     node: Integers = np.broadcast_to(charges, (len(nodes), len(own)))[kinds]
-    between = (cost.by_levels(workload) or cost).in_all(levels)
+    between = (cost.by_levels(workload) or cost).attributed
     ends = made[:, workload.ends.T].reshape(2 * levels, -1)
     alike = zip(kinds_of_boundaries(workload).numbers.tolist(), *ends.tolist(), strict=True)
     kinds, boundaries = numbered(alike)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.costs.state_tables import FactoredTable, State
-    from hypar_opt.costs.table import Integers
     from hypar_opt.instance.instance import Instance
+    from hypar_opt.integers import Integers
     from hypar_opt.solvers.elimination.buckets import Buckets
 
 

@@ -18,17 +18,18 @@ from hypar_opt.costs.buckets import LATENCY, LatencyShares, buckets_of
 from hypar_opt.costs.kinds import numbered
 from hypar_opt.costs.state_classes import classed
 from hypar_opt.costs.state_tables import check_states, choices_by_level
+from hypar_opt.integers import scale
 from hypar_opt.solvers.elimination.classes import bound_by_classes
 
 if TYPE_CHECKING:
     from hypar_opt.costs.buckets import Buckets
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.costs.state_classes import ClassTable
-    from hypar_opt.costs.states import Indices
-    from hypar_opt.costs.table import Integers
     from hypar_opt.costs.time import TimeCost
     from hypar_opt.deadline import Deadline
     from hypar_opt.instance.instance import Instance
+    from hypar_opt.integers import Integers
+    from hypar_opt.step.states import Indices
 
 Reduction = tuple[int, int]
 """The number of a bucket, and that of a kind of sets of levels that it may be reduced over."""
@@ -137,9 +138,7 @@ class SharedLatencies:
         numbers, nodes = numbered(own)
         kinds = table.node_kinds[nodes]
         part = parts[self.kinds[kinds], nodes[:, None]]
-        # Of factors that are no larger than the latency.
-        whole, rest = np.divmod(self.latencies[kinds], LATENCY)
-        charges = table.node[kinds] + whole * part + rest * part // LATENCY
+        charges = table.node[kinds] + scale(self.latencies[kinds], (part, LATENCY), "down")
         charged = replace(table, node=charges, allowed=table.allowed[kinds], node_kinds=numbers)
         least, states = bound_by_classes(charged, deadline)
         users = defaultdict(list)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.group_time import GroupTime
+from hypar_opt.costs.groups import GroupTime
 from hypar_opt.errors import InfeasibleError, NoAnswerError
 from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.instance.pricing import total_cost
@@ -164,10 +164,9 @@ class _ShareSearch:
 
     def __init__(self, search: SearchRequest, solve: Search) -> None:
         self._search, self._solve = search, solve
-        self._problem = search.instance.problem
-        cost = search.instance.cost
-        assert isinstance(cost, GroupTime)
-        self._cost, self._step = cost, step_of(self._problem)
+        self._problem = problem = search.instance.problem
+        self._cost = GroupTime.of_groups(problem, search.instance.workload)
+        self._step = step_of(problem)
         self._number = count()
         self._improved: dict[Rows, tuple[Fraction, Shares]] = {}
         """What plans take at their best shares, and these."""

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hypar_opt.costs.row_names import RowNames
-    from hypar_opt.costs.table import CostTable, Integers
+    from hypar_opt.costs.table import CostTable
+    from hypar_opt.integers import Integers
     from hypar_opt.search.result import SearchRequest
 
 _NOT_INFEASIBLE = "claims that there is no assignment, but there is one"

@@ -90,7 +90,7 @@ def _total(
     search: SearchRequest, plan: Assignments, tensors: Tensors | None
 ) -> tuple[Fraction, Charged | None]:
     """Return what tables charge a plan, and what it costs, if that is the same."""
-    if not search.instance.cost.is_sum:
+    if not search.instance.cost.is_additive:
         return search.total(plan, tensors), None
     charged = charged_beside_baselines(search.instance, plan, tensors)
     return charged.plan.total, charged

@@ -8,22 +8,15 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.device_load import (
-    DeviceLoad,
-    PartLoad,
-    PricedLoad,
-    WeightBytes,
-    device_load,
-)
+from hypar_opt.costs.device_load import DeviceLoad, PartLoad, PricedLoad
 from hypar_opt.costs.kinds import kinds_of_nodes, numbered
-from hypar_opt.costs.on_array import ArrayCost
-from hypar_opt.costs.sides import Share
 from hypar_opt.costs.state_tables import nodes_by_state
-from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, total_cost
 from hypar_opt.simulator.memory import counted_memory, parts_between_groups, reserved_by
+from hypar_opt.step.holds import KEPT, WeightBytes, step_holds
+from hypar_opt.step.shares import Share
 from hypar_opt.units import format_bytes
 from hypar_opt.workload.operators.kernels import Fused
 
@@ -35,6 +28,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.plan.training import Training
     from hypar_opt.search.result import Search, SearchRequest, SearchResult
+    from hypar_opt.step.holds import HoldArrays
 
 
 @dataclass(frozen=True)
@@ -109,19 +103,21 @@ class WayOfTraining:
         """What each state holds: of one part, as if all accelerators did."""
         if self.part is None:
             return self.whole_load
-        share = Share.each(self.instance.problem.part_shares)[self.part]
-        whole = self.whole_load
-        return PartLoad(whole.terms, whole.hierarchy, self.instance.workload, share)
+        share, whole = Share.each(self.instance.problem.part_shares)[self.part], self.whole_load
+        return PartLoad(whole.holds, whole.workload, whole.hierarchy, share)
 
     @cached_property
     def whole_load(self) -> DeviceLoad:
-        """What each state holds in all accelerators together."""
+        """What each state holds all the time, in all accelerators together."""
+        hierarchy = self.instance.problem.hierarchy
+        return DeviceLoad(self.holds.of(*KEPT), self.instance.workload, hierarchy)
+
+    @property
+    def holds(self) -> HoldArrays:
+        """What nodes hold in a step."""
         instance, problem = self.instance, self.instance.problem
-        return device_load(
-            *(instance.network, instance.workload, problem.hierarchy, problem.element_bytes),
-            self.weight_bytes,
-            fused=self.fused,
-        )
+        asked = instance.network, instance.workload, problem.hierarchy, problem.element_bytes
+        return step_holds(*asked, self.weight_bytes, self.fused)
 
     @property
     def fused(self) -> Fused:
@@ -151,8 +147,8 @@ class WayOfTraining:
     @property
     def per_unit(self) -> int:
         """Charges per second, joule or byte."""
-        cost = self.cost
-        return cost.per_unit if isinstance(cost, ArrayCost) else cost.resolution
+        physical = self.cost.physical
+        return self.cost.resolution if physical is None else physical.per_unit
 
     def amount_of(self, charged: Fraction) -> Fraction:
         """Return the seconds, joules or bytes of a total or a bound in the cost's unit."""
@@ -160,16 +156,16 @@ class WayOfTraining:
 
     def cost_in(self, per_unit: int) -> CostModel:
         """Return the cost with so many charges per second or joule; bytes are what they are."""
-        cost = self.cost
-        if per_unit == self.per_unit or not isinstance(cost, ArrayCost):
-            return cost
-        return cost.in_parts(per_unit, self.instance.workload)
+        physical = self.cost.physical
+        if per_unit == self.per_unit or physical is None:
+            return self.cost
+        return physical.in_parts(per_unit, self.instance.workload)
 
     @property
     def tiers(self) -> Sequence[int]:
         """The levels from which on a byte costs otherwise than above, H1's 0 among them."""
-        if isinstance(self.cost, ArrayCost):
-            return self.cost.tiers
+        if self.cost.physical is not None:
+            return self.cost.physical.tiers
         weights = [*enumerate(pairwise(self.instance.problem.level_weights), 1)]
         return [0, *(level for level, (above, own) in weights if above != own)]
 
@@ -218,13 +214,10 @@ def bytes_held(
     assert problem.array is not None
     parts = parts_between_groups(problem, problem.array.description)
     for part, (accelerator, share) in enumerate(parts):
-        layers, moment = counted_memory(
-            *(problem, instance.network, workload, nodes, workload.repeats, accelerator),
-            share=share,
-        )
+        asked = problem, instance.network, workload, nodes, accelerator
+        layers, moment = counted_memory(*asked, share=share)
         held = sum(own.weights + own.gradients + own.state + own.saved for own in layers)
-        asked = accelerator, workload, nodes, workload.repeats, problem.hierarchy
-        reserved = reserved_by(*asked)
+        reserved = reserved_by(accelerator, workload, nodes, problem.hierarchy)
         yield held + moment.total, capacity_of(instance, accelerator, reserved), part
 
 
@@ -259,16 +252,16 @@ def amount_of_memory(held: int, most: int) -> str:
 
 def layouts_at_prices(way: WayOfTraining, solve: Search) -> Iterator[Rows]:
     """Yield the layouts, ``(levels, nodes)``, that a solver finds at a few prices of memory."""
-    prices, known, cost = [Fraction()], set(), way.cost
-    if way.search.solver.searches and isinstance(cost, TimeCost):
+    prices, known, time = [Fraction()], set(), way.cost.time
+    if way.search.solver.searches and time is not None:
         found = way.counted(solve(way.search))
         accelerators = way.instance.problem.accelerators
         prices += [found.amount / found.bytes * 8**n / accelerators for n in range(-1, 4)]
     for price in prices:
         instance = way.instance
-        if isinstance(cost, TimeCost):
+        if time is not None:
             load = PricedLoad(way.load, price * way.per_unit)
-            instance = instance.with_cost(cost.with_memory(load))
+            instance = instance.with_cost(time.with_memory(load))
         try:
             plan = solve(replace(way.search, instance=instance))
         except RefusedError:
@@ -288,8 +281,8 @@ def first_takes_least(ways: Sequence[WayOfTraining], per_unit: int) -> bool:
     Around rings gradients that inner levels split may: these then are reduced over faster links.
     """
     first = ways[0]
-    cost, levels = first.cost, first.instance.problem.levels
-    if not (isinstance(cost, ArrayCost) and cost.rings):
+    physical, levels = first.cost.physical, first.instance.problem.levels
+    if physical is None or physical.rings is None:
         return True
     own = [(way.cost_in(per_unit), way.instance.workload) for way in ways]
     alike = [kinds_of_nodes(workload).numbers.tolist() for _, workload in own]

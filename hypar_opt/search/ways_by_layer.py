@@ -19,11 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.alignments import states_in_classes
-from hypar_opt.costs.device_load import PartLoad, held_while_running, load_of_tensors
-from hypar_opt.costs.known_charges import KnownCharges
-from hypar_opt.costs.saved_tensors import errors_at_once, saved_tensors
-from hypar_opt.costs.state_classes import ClassTable, classed
-from hypar_opt.costs.states import added_up
+from hypar_opt.costs.device_load import PartLoad
+from hypar_opt.costs.state_classes import ClassTable, KnownCharges, classed
 from hypar_opt.costs.ways_of_nodes import Amount, WaysOfNodes, by_state, coupled
 from hypar_opt.instance.least_loads import every_split
 from hypar_opt.search.left_columns import Chosen, Column, Columns, Picked, order_of_nodes
@@ -31,6 +28,7 @@ from hypar_opt.search.open_ways import OpenWays, spread, updates_take_time
 from hypar_opt.search.way_of_training import WayOfTraining
 from hypar_opt.solvers.elimination.classes import columns_at_most
 from hypar_opt.solvers.loaded_graph import edges_between
+from hypar_opt.step.holds import HoldArrays
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import RECOMPUTED
 from hypar_opt.workload.recomputation import segments
@@ -38,13 +36,12 @@ from hypar_opt.workload.recomputation import segments
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.saved_tensors import SavedTensor
     from hypar_opt.costs.shared_nodes import Rows
-    from hypar_opt.costs.states import Indices, States
-    from hypar_opt.costs.table import Integers
     from hypar_opt.deadline import Deadline
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.training import Training
     from hypar_opt.search.result import SearchRequest
+    from hypar_opt.step.states import Indices, States
 
 _COUNTED = 2**17
 """The most states of all nodes whose least tensors are asked for."""
@@ -89,7 +86,6 @@ class WaysByLayer:
         has_state = has_state or stated.reduced(problem.element_bytes) > 1
         self.open = OpenWays(network, stated, saves, problem.levels, tiers, has_state)
         self.micro_batches, self._layouts, self._ample = micro_batches, layouts, ample
-        self._least: dict[SavedTensor, int] = {}  # bytes of tensors, whatever the way
         self._made: dict[Training, WayOfTraining] = {}
         self._tables: dict[tuple[Training, int], ClassTable] = {}
         self._charges = [KnownCharges(of_nodes={}) for _ in range(2)]  # what ways of a side share
@@ -165,49 +161,36 @@ class WaysByLayer:
         return self._tables[key]
 
     def _moment(self, way: WayOfTraining) -> Amount:
-        problem, workload, load = self.search.instance.problem, way.instance.workload, way.load
-        asked = workload, problem.hierarchy, problem.element_bytes
+        """Return the least that nodes hold for a moment, in bytes of all accelerators together."""
+        load, held = way.load, way.holds.of("gathered", "logits")
         if isinstance(load, PartLoad):
             # Others' tensors may be elsewhere; but not the error of what a node itself writes.
-            every = errors_at_once(self.open.network, workload, way.fused).items()
-            written = [tensor for tensor, (first, _) in every if tensor.node == first]
-            errors = replace(load, terms=load_of_tensors(*asked, written).terms)
-        else:
-            constant = self._tensors_at_once(way)
+            errors = (own for own in way.holds.of("errors") if own.node == own.layers[0])
+            return replace(load, holds=[*held, *errors]).of
+        least, moment = self._tensors_at_once(way), replace(load, holds=held)
 
-        def least(nodes: Indices, states: States) -> Integers:
-            own = held_while_running(*asked, way.weight_bytes, way.fused, nodes, states)
-            if isinstance(load, PartLoad):
-                each = [load.part_of(*held, nodes, states) for held in own]
-                return added_up([*each, errors.of(nodes, states)])
-            held: Integers = constant[nodes] + added_up([held for held, _ in own])
-            return held
+        def amount(nodes: Indices, states: States) -> Integers:
+            bytes_: Integers = least[nodes] + moment.of(nodes, states)
+            return bytes_
 
-        return least
+        return amount
 
     def _tensors_at_once(self, way: WayOfTraining) -> Integers:
         """Return the least bytes of errors and recomputed tensors while each node runs.
 
         Nothing where there are too many states to ask.
         """
-        workload, network = way.instance.workload, self.open.network
+        workload, hierarchy = way.instance.workload, way.load.hierarchy
         found: Integers = np.zeros(len(workload.nodes), object)
-        if len(workload.nodes) * len(self.states) > _COUNTED:
+        holds = way.holds.of("recomputed", "errors")
+        if not holds or len(workload.nodes) * len(self.states) > _COUNTED:
             return found
-        element_bytes = self.search.instance.problem.element_bytes
-
-        def least(tensor: SavedTensor) -> int:
-            if tensor not in self._least:
-                load = load_of_tensors(workload, way.load.hierarchy, element_bytes, [tensor])
-                held = by_state(load.of, np.array([tensor.node]), self.states)
-                self._least[tensor] = int(held[0][self._allowed[tensor.node]].min())
-            return self._least[tensor]
-
-        again = saved_tensors(network, workload, workload.repeats.again, fused=way.fused).again
-        for node, tensors in again.items():
-            found[node] += sum(map(least, tensors))
-        for tensor, (first, last) in errors_at_once(network, workload, way.fused).items():
-            found[first : last + 1] += least(tensor)
+        arrays = HoldArrays(holds, len(workload.choices), hierarchy)
+        elements = by_state(arrays.in_states, np.arange(len(holds)), self.states)
+        allowed = self._allowed[arrays.nodes]
+        least = np.where(allowed, elements, elements.max()).min(axis=1) * arrays.bytes
+        for hold, own in zip(holds, least.tolist(), strict=True):
+            found[[*hold.layers]] += own
         return found
 
     @cached_property
@@ -244,7 +227,7 @@ class WaysByLayer:
         splits = every_split(self.first.load.hierarchy.sizes, choices)
         # What shards and computes most again holds least.
         ways = [self._of(*words[-1]) for words in self._words if words]
-        held = [way.whole_load.at(parts) for way in ways for parts in splits]
+        held = [way.whole_load.at(np.array(own)[:, None]) for way in ways for own in splits]
         return sum(np.min(held, axis=0).tolist())
 
     @cached_property

@@ -59,7 +59,7 @@ class StepKind(StrEnum):
     ALL_REDUCE = "all-reduce"
     """A reduce-scatter and, later, the all-gather of its result."""
     HALO = "halo"
-    """Rows or columns at the borders of parts: ``hypar_opt.sharding.halos``."""
+    """Rows or columns at the borders of parts: ``hypar_opt.sharding.program.Halo``."""
 
 
 def _exchanged(tensor: Extent, source: Layout, target: Layout, parts: int) -> int:
@@ -107,7 +107,7 @@ class Step(NamedTuple):
     sources, targets
         The tensor's layouts at these levels before and after.
     copies
-        Copies of each element, on all devices together, before the step.
+        Of each element in the parts of other levels, on all devices together, meanwhile.
     """
 
     kind: StepKind
@@ -122,36 +122,20 @@ class Step(NamedTuple):
         """The topmost of its levels; all but joined all-to-alls have no other."""
         return self.levels[0]
 
-    def moved(self, tensor: Extent) -> tuple[int, ...]:
-        """Return the elements that all devices together receive across each level.
-
-        What an all-to-all over several levels sends from one device to another crosses the topmost
-        level at which they are in different parts.
-        """
-        if len(self.levels) == 1:
-            return (self._moved_alone(tensor),)
-        # Of all but one of its axes each part has as much: `_together`.
-        left, moved = self.copies * tensor.elements, []
-        for parts in self.parts:
-            moved.append(left - left // parts)
-            left //= parts
-        return tuple(moved)
-
-    def _moved_alone(self, tensor: Extent) -> int:
-        """Return the elements that a step at one level moves."""
+    def moved(self, tensor: Extent) -> int:
+        """Return the elements that all devices receive across the level of a step at one."""
         (parts,), (source,), (target,) = self.parts, self.sources, self.targets
         match self.kind:
             case StepKind.SLICE | StepKind.PAD:
-                return 0
+                each = 0
             case StepKind.ALL_TO_ALL if reorders(source, target):
-                return self.copies * _reordered(tensor, parts)
+                each = _reordered(tensor, parts)
             case StepKind.ALL_TO_ALL:
-                return self.copies * _exchanged(tensor, source, target, parts)
-            case StepKind.ALL_GATHER:
-                return self.copies * tensor.elements * (parts - 1)
-        # Partial sums are an addend in each part.
-        times = 2 if self.kind is StepKind.ALL_REDUCE else 1
-        return times * self.copies // parts * tensor.elements * (parts - 1)
+                each = _exchanged(tensor, source, target, parts)
+            case _:
+                times = 2 if self.kind is StepKind.ALL_REDUCE else 1
+                each = times * tensor.elements * (parts - 1)
+        return self.copies * each
 
 
 def dual(layouts: Layouts) -> Layouts:
@@ -185,8 +169,9 @@ def conversion(
     steps: list[Step] = []
 
     def take(kind: StepKind, level: int, to: Layout) -> None:
-        copies = _copies(now, sizes)
-        steps.append(Step(kind, (level,), (sizes[level],), (now[level],), (to,), copies))
+        before, now[level] = now[level], WHOLE
+        copies = _copies(now, sizes) // sizes[level]
+        steps.append(Step(kind, (level,), (sizes[level],), (before,), (to,), copies))
         now[level] = to
 
     for level in levels:
@@ -267,15 +252,14 @@ def backward(steps: Sequence[Step]) -> tuple[Step, ...]:
 
     Each moves as much as the step that it mirrors.
     """
-    mirrored = []
-    for step in reversed(steps):
-        kind = _DUAL_KINDS.get(step.kind, step.kind)
-        # Before a mirrored step the error is split as its tensor is after the step itself.
-        others = step.copies // _copies(step.sources, step.parts)
-        copies = others * _copies(step.targets, step.parts)
-        sources, targets = dual(step.targets), dual(step.sources)
-        mirrored.append(Step(kind, step.levels, step.parts, sources, targets, copies))
-    return tuple(mirrored)
+    return tuple(
+        step._replace(
+            kind=_DUAL_KINDS.get(step.kind, step.kind),
+            sources=dual(step.targets),
+            targets=dual(step.sources),
+        )
+        for step in reversed(steps)
+    )
 
 
 def all_reduce(layouts: Layouts, sizes: tuple[int, ...]) -> tuple[Step, ...]:
@@ -287,8 +271,7 @@ def all_reduce(layouts: Layouts, sizes: tuple[int, ...]) -> tuple[Step, ...]:
     copies, steps = _copies(layouts, sizes), []
     for level in reversed(range(len(layouts))):
         if layouts[level] == PARTIAL:
-            kind = StepKind.ALL_REDUCE
-            ends = (PARTIAL,), (WHOLE,)
-            steps.append(Step(kind, (level,), (sizes[level],), *ends, copies))
             copies //= sizes[level]
+            kind, ends = StepKind.ALL_REDUCE, ((PARTIAL,), (WHOLE,))
+            steps.append(Step(kind, (level,), (sizes[level],), *ends, copies))
     return tuple(reversed(steps))

@@ -13,6 +13,7 @@ from hypar_opt.workload.operators.axes import (
 )
 from hypar_opt.workload.operators.axes import PARTIAL as PARTIAL
 from hypar_opt.workload.operators.axes import WHOLE as WHOLE
+from hypar_opt.workload.parallelism import SIDES
 
 Layout = str
 """How a tensor is distributed over the parts of a level: the axis of it that is split, `WHOLE` if
@@ -34,3 +35,8 @@ def is_split(layout: Layout) -> bool:
 def dual_layout(layout: Layout) -> Layout:
     """Return the layout of an error, given that of its tensor: an axis is its own dual."""
     return _DUALS.get(layout, layout)
+
+
+def side_of(layout: Layout) -> int | None:
+    """Return the part of H1 that has all of a tensor in a layout; None if all have some."""
+    return SIDES.index(layout) if layout in SIDES else None

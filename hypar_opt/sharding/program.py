@@ -1,42 +1,37 @@
-"""A plan's step as layouts and the exchanges between them, in the order of a run."""
+"""The layouts of a plan's tensors, and the steps of the conversions between them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.hierarchy import Hierarchy, Shares
 from hypar_opt.sharding.conversions import (
     Layouts,
     Step,
-    StepKind,
     all_reduce,
-    backward,
     conversion,
     dual,
     even_axes,
     scattered,
 )
-from hypar_opt.sharding.halos import Halo, halos
 from hypar_opt.sharding.layouts import (
     BATCH,
     CHANNEL,
+    COLUMN,
     PARTIAL,
+    ROW,
     SHUFFLED,
     TOKEN,
     WHOLE,
     Layout,
 )
-from hypar_opt.sharding.passes import TRAINING, Phase
-from hypar_opt.sharding.shares import Shares, moved
 from hypar_opt.workload.addends import passes_addends
-from hypar_opt.workload.layer_tensors import Extent
-from hypar_opt.workload.operators.axes import TOKENS
+from hypar_opt.workload.operators.axes import COLUMNS, ROWS, TOKENS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,33 +39,29 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 
-class Exchange(NamedTuple):
-    """One step of a conversion or reduction, and the elements that it moves.
+HALO_AXES: tuple[tuple[Layout, str], ...] = ((ROW, ROWS.axis), (COLUMN, COLUMNS.axis))
+
+
+class Halo(NamedTuple):
+    """One exchange of rows or columns that a layer's windows read, too, with neighbouring parts.
+
+    Rows are exchanged first; then columns of the rows that a part has by then. Where rows are split
+    these are as many at an image's edges as between two parts, for all have arrays of one shape.
 
     Parameters
     ----------
-    node
-        The position in `Workload.nodes` of the layer whose input is converted, or whose output,
-        statistics or gradient is reduced.
-    boundary
-        The number of the boundary whose tensor is converted; None for a node's own tensors.
-    elements
-        Received by all devices together.
-    weights
-        Whether it gathers the weights that a layer uses, or that were updated in shards.
-    messages
-        How many of them a device sends to each other part of the level: of an all-to-all over
-        several levels one to each part of those below.
+    layout
+        Whose rows, or columns, are exchanged.
+    levels
+        The levels that split them, H1 first: a part's number has their digits.
+    before, behind
+        How many a part receives from the part before it and from that behind.
     """
 
-    phase: Phase
-    kind: StepKind
-    level: int
-    node: int
-    boundary: int | None
-    elements: int
-    weights: bool = False
-    messages: int = 1
+    layout: Layout
+    levels: tuple[int, ...]
+    before: int
+    behind: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,97 +215,18 @@ class Program:
         kept = (PARTIAL if lay in (CHANNEL, SHUFFLED) else lay for lay in self.read[node])
         return all_reduce(tuple(kept), self.hierarchy.sizes)
 
-    def halos(self, node: int) -> tuple[Halo, ...]:
+    def halos(self, node: int, *, of_input: bool = False) -> tuple[Halo, ...]:
         """Return the exchanges at the borders of parts of the images that a node reads.
 
-        None of the network's input, of which each part is given what it reads.
+        Parameters
+        ----------
+        of_input
+            Whether also of the network's input, of which each part is given what it reads.
         """
-        tensors = self.workload.nodes[node]
-        if not tensors.borders or node not in self.workload.readers:
-            return ()
-        return tuple(halos(tensors, self.read[node], self.hierarchy))
-
-    def _at_borders(self, phase: Phase, node: int) -> Iterator[Exchange]:
-        for halo in self.halos(node):
-            for level, elements in zip(halo.levels, halo.elements, strict=True):
-                yield Exchange(phase, StepKind.HALO, level, node, None, elements)
-
-    def exchanges(self, phases: Sequence[Phase] = TRAINING) -> Iterator[Exchange]:
-        """Yield every exchange of a micro-batch: forward, then backward and gradients."""
-        layers = range(self.workload.shared, len(self.workload.nodes))
-        for node in layers if Phase.FORWARD in phases else ():
-            yield from self._forward(node)
-        for node in reversed(layers):
-            if Phase.BACKWARD in phases:
-                yield from self._backward(node)
-            if Phase.GRADIENT in phases:
-                yield from self._gradient(node)
-        for node in range(self.workload.shared) if Phase.GRADIENT in phases else ():
-            yield from self._gradient(node)
-
-    def _gradient(self, node: int) -> Iterator[Exchange]:
-        gradient = Extent(self.workload.stored[node])
-        yield from self._moved(Phase.GRADIENT, node, None, self.gradient_steps(node), gradient)
-
-    def _forward(self, node: int) -> Iterator[Exchange]:
-        workload, phase = self.workload, Phase.FORWARD
-        for boundary in self._inputs[node]:
-            steps = self.input_steps(boundary)
-            yield from self._moved(phase, node, boundary, steps, workload.extents[boundary])
-        yield from self._at_borders(phase, node)
-        statistics, output = (
-            Extent(workload.nodes[node].statistics[0]),
-            Extent(workload.outputs[node]),
-        )
-        yield from self._moved(phase, node, None, self.statistics_steps(node), statistics)
-        yield from self._moved(phase, node, None, self.output_steps(node), output)
-        if node in workload.boundary_into_shared:
-            boundary = workload.boundary_into_shared[node]
-            steps = self.input_steps(boundary)
-            target = workload.boundaries[boundary].target
-            yield from self._moved(phase, target, boundary, steps, workload.extents[boundary])
-
-    def _backward(self, node: int) -> Iterator[Exchange]:
-        workload, phase = self.workload, Phase.BACKWARD
-        if node in workload.boundary_into_shared:
-            boundary = workload.boundary_into_shared[node]
-            steps = backward(self.input_steps(boundary))
-            target = workload.boundaries[boundary].target
-            yield from self._moved(phase, target, boundary, steps, workload.extents[boundary])
-        steps = backward(self.output_steps(node))
-        yield from self._moved(phase, node, None, steps, Extent(workload.outputs[node]))
-        statistics = workload.nodes[node].statistics[1]
-        yield from self._moved(phase, node, None, self.statistics_steps(node), Extent(statistics))
-        yield from self._at_borders(phase, node)
-        for boundary in self._inputs[node]:
-            if not workload.has_error[boundary]:
-                continue
-            steps = backward(self.input_steps(boundary))
-            yield from self._moved(phase, node, boundary, steps, workload.extents[boundary])
-
-    def moved(self, step: Step, tensor: Extent) -> tuple[int, ...]:
-        """Return the elements that all devices together receive across each level of a step."""
-        return step.moved(tensor) if self.shares is None else (moved(step, tensor, self.shares),)
-
-    def _moved(
-        self,
-        phase: Phase,
-        node: int,
-        boundary: int | None,
-        steps: Sequence[Step],
-        tensor: Extent,
-    ) -> Iterator[Exchange]:
-        for step in steps:
-            for n, elements in enumerate(self.moved(step, tensor)):
-                if elements:
-                    own = phase, step.kind, step.levels[n], node, boundary, elements
-                    yield Exchange(*own, messages=prod(step.parts[n + 1 :]))
-
-    @cached_property
-    def _inputs(self) -> list[list[int]]:
-        """The boundaries of each layer's inputs."""
-        found: list[list[int]] = [[] for _ in self.workload.nodes]
-        for number, boundary in enumerate(self.workload.boundaries):
-            if not boundary.weights:
-                found[boundary.target].append(number)
-        return found
+        borders, halos = self.workload.nodes[node].borders, []
+        for layout, axis in HALO_AXES if of_input or node in self.workload.readers else ():
+            levels = tuple(n for n, split in enumerate(self.read[node]) if split == layout)
+            border = borders.get(axis)
+            if levels and border is not None and border.halo:
+                halos.append(Halo(layout, levels, border.before, border.behind))
+        return tuple(halos)

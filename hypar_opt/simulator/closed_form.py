@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.base import check_is_sum
+from hypar_opt.costs.base import check_additive
 from hypar_opt.costs.state_tables import expanded, in_mixed_radix, states_of
 from hypar_opt.costs.table import chain_ends
-from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -52,11 +51,11 @@ def charges_of_states(
     RefusedError
         If there are more pairs of states than memory allows, or a plan's cost is no sum of charges.
     """
-    check_is_sum(cost)
+    check_additive(cost)
     resolution = cost.resolution
-    if isinstance(cost, TimeCost):
+    if cost.time is not None:
         resolution = _RESOLUTION
-        cost = cost.in_parts(resolution, workload)
+        cost = cost.time.in_parts(resolution, workload)
     table = expanded(cost, workload, levels)
     # The table has its states in the search's order; here a state's number is its index.
     choices = len(workload.choices)

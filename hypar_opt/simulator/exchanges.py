@@ -1,33 +1,32 @@
-"""The exchanges of a step: of the program that runs a plan, or of a reading's tables."""
+"""The exchanges of a simulated step: of each tensor together, with the bytes at each level."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from types import MappingProxyType
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.sides import Parts, Share, SideBytes
-from hypar_opt.costs.states import of_rows
-from hypar_opt.plan.problem import RUN_READINGS
-from hypar_opt.sharding.conversions import StepKind
-from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.tasks import ExchangeKind
+from hypar_opt.step.operations import Phase, StepKind
+from hypar_opt.step.order import PlanExchanges, in_pass
+from hypar_opt.step.shares import Parts, Share, received
+from hypar_opt.step.states import of_rows
+from hypar_opt.workload.repeats import COLLECTIVES
 
 if TYPE_CHECKING:
     from hypar_opt.costs.communication import CommunicationCost
     from hypar_opt.costs.shared_nodes import Rows
-    from hypar_opt.costs.states import Indices
-    from hypar_opt.costs.table import Integers
-    from hypar_opt.sharding.program import Program
+    from hypar_opt.step.operations import Collective
+    from hypar_opt.step.rules import StepRules
     from hypar_opt.workload.tensors import Workload
 
 
 class LevelBytes(NamedTuple):
-    """The bytes that one step of an exchange moves across a level.
+    """The bytes that one step of an exchange moves across a level, each time.
 
     Parameters
     ----------
@@ -56,22 +55,28 @@ class LevelBytes(NamedTuple):
         return tuple(part for part, amount in enumerate(self.sent) if not amount)
 
 
-@dataclass(frozen=True)
-class StepExchanges:
-    """All exchanges of a plan's step: the steps that move any bytes, in order.
+class ExchangeKey(NamedTuple):
+    """What is exchanged together: a tensor in a pass, over all levels at which it is.
 
     Parameters
     ----------
-    reductions
-        A node's own partial sums, errors, statistics and gradients, by pass, tensor and node.
-        Those of an all-reduce are topmost first, one per level.
-    conversions
-        Feature maps or errors between two nodes, by pass and boundary.
+    number
+        Of the boundary whose feature maps or errors are converted, else of the node.
+    group
+        Of gradients and weights, by what is split at these levels: in `COLLECTIVES`.
     """
 
-    reductions: Mapping[tuple[Phase, ExchangeKind, int], Sequence[LevelBytes]]
-    conversions: Mapping[tuple[Phase, int], Sequence[LevelBytes]]
+    phase: Phase
+    tensor: ExchangeKind
+    number: int
+    group: int = 0
 
+
+StepExchanges = Mapping[ExchangeKey, Sequence[LevelBytes]]
+"""All exchanges of a plan's step: the steps that move any bytes, in order, one for each level."""
+
+REDUCED_ONCE = len(COLLECTIVES) - 1
+"""The group of gradients that are all-reduced, or of which both halves are at the step's end."""
 
 _TENSORS = {
     StepKind.REDUCE_SCATTER: ExchangeKind.PARTIAL_SUMS,
@@ -82,165 +87,144 @@ _TENSORS = {
 """The node's own tensor that a step of its forward or backward pass moves."""
 
 
-def of_program(program: Program, phases: Sequence[Phase], element_bytes: int) -> StepExchanges:
-    """Return the exchanges of a plan's program, as under the readings of a run."""
-    reductions: dict[tuple[Phase, ExchangeKind, int], list[LevelBytes]] = {}
-    conversions: dict[tuple[Phase, int], list[LevelBytes]] = {}
-    for phase, step, level, node, boundary, elements, _, messages in program.exchanges(phases):
-        moved = LevelBytes(step, level, Fraction(elements * element_bytes), messages=messages)
-        if boundary is not None:
-            conversions.setdefault((phase, boundary), []).append(moved)
-            continue
-        tensor = ExchangeKind.GRADIENTS if phase is Phase.GRADIENT else _TENSORS[step]
-        reductions.setdefault((phase, tensor, node), []).append(moved)
-    return StepExchanges(reductions, conversions)
-
-
-_HALVES = MappingProxyType(
-    {Phase.FORWARD: StepKind.REDUCE_SCATTER, Phase.BACKWARD: StepKind.ALL_GATHER}
-)
-"""The halves of an all-reduce of partial sums, which a run has in two passes."""
-
-
-def of_tables(workload: Workload, cost: CommunicationCost, rows: Rows) -> StepExchanges:
-    """Return the exchanges that the cost tables charge a plan; partial sums are all-reduced.
-
-    Under the readings of a run they are reduce-scattered and, in another pass, gathered.
+def of_plan(
+    rules: StepRules, rows: Rows, element_bytes: int, longest: StepRules | None = None
+) -> StepExchanges:
+    """Return the exchanges of a micro-batch, and those at the end of a plan's step.
 
     Parameters
     ----------
+    rules
+        Of a step of one micro-batch.
     rows : (levels, nodes)
         The column of every node's choice, H1 first.
+    longest
+        The same of the longest parts, if these are sent.
     """
-    in_passes = {phase: [cost.of(phase)] for phase in cost.phases}
-    halves = _HALVES if cost.reading in RUN_READINGS else MappingProxyType({})
-    return _charged(workload, rows, in_passes, cost.resolution, halves)
+    exchanges = PlanExchanges.of(rules, rows)
+    others = exchanges if longest is None else PlanExchanges.of(longest, rows)
+    pairs = zip(
+        chain(*exchanges.nodes, *exchanges.boundaries),
+        chain(*others.nodes, *others.boundaries),
+        strict=True,
+    )
+    moved = []
+    for exchange, other in pairs:
+        bytes_ = Fraction(exchange.quarters * element_bytes, 4 * exchange.times)
+        sent: tuple[Fraction, ...] = ()
+        if other.quarters != exchange.quarters:
+            sent = (Fraction(other.quarters * element_bytes, 4 * other.times),)
+        step = LevelBytes(exchange.kind, exchange.level, bytes_, sent, exchange.messages)
+        moved.append((_key(rules.workload, exchange), step))
+    return _together(moved)
+
+
+def _key(workload: Workload, exchange: Collective) -> ExchangeKey:
+    """Return what an exchange is part of."""
+    phase, kind, tensor, *_ = exchange
+    if exchange.boundary is not None:
+        return ExchangeKey(phase, ExchangeKind.BOUNDARY, exchange.boundary)
+    if phase is Phase.GRADIENT:
+        gathered = tensor == "weights" and exchange.group != REDUCED_ONCE
+        moved = ExchangeKind.WEIGHTS if gathered else ExchangeKind.GRADIENTS
+        return ExchangeKey(phase, moved, exchange.node, exchange.group)
+    assert kind is not None
+    sums = kind is StepKind.ALL_REDUCE and not any(workload.nodes[exchange.node].statistics)
+    return ExchangeKey(phase, ExchangeKind.PARTIAL_SUMS if sums else _TENSORS[kind], exchange.node)
+
+
+def _together(steps: Iterable[tuple[ExchangeKey, LevelBytes]]) -> StepExchanges:
+    """Return steps by what they are part of, and those of a reduction at one level as one."""
+    exchanges: defaultdict[ExchangeKey, defaultdict[int, list[LevelBytes]]]
+    exchanges = defaultdict(lambda: defaultdict(list))
+    for key, step in steps:
+        exchanges[key][step.level].append(step)
+    together = {key: [*map(added, at.values())] for key, at in exchanges.items()}
+    for key, levels in together.items():
+        if key.tensor is ExchangeKind.GRADIENTS and key.group == REDUCED_ONCE:
+            together[key] = [step._replace(step=StepKind.ALL_REDUCE) for step in levels]
+        elif key.tensor is ExchangeKind.GRADIENTS:
+            levels.reverse()  # reduce-scattered from the deepest level up
+    return together
+
+
+def added(steps: Sequence[LevelBytes]) -> LevelBytes:
+    """Return the steps of several tensors across a level as one."""
+    if len(steps) == 1:
+        return steps[0]
+    return steps[0]._replace(
+        bytes=sum((step.bytes for step in steps), Fraction()), sent=sent_of(steps)
+    )
+
+
+def sent_of(steps: Sequence[LevelBytes]) -> tuple[Fraction, ...]:
+    """Return the sum of what is sent of some steps; none where all accelerators send as much."""
+    if not any(step.sent for step in steps):
+        return ()
+    each = zip(*(step.sent or (step.bytes,) for step in steps), strict=True)
+    return tuple(sum(amounts, Fraction()) for amounts in each)
 
 
 def of_groups(
-    workload: Workload, cost: CommunicationCost, rows: Rows, parts: Parts
+    rules: StepRules, workload: Workload, rows: Rows, cost: CommunicationCost, parts: Parts
 ) -> StepExchanges:
     """Return the exchanges of groups of accelerators that split H1 by their shares.
 
     Parameters
     ----------
-    cost
-        Of equal parts.
+    rules
+        Of a micro-batch, in equal parts.
+    workload
+        Of the same, but that nothing is sharded.
     rows : (levels, nodes)
         The column of every node's choice, H1 first.
+    cost
+        Of unequal parts.
     parts
         The share of each part of H1.
     """
-    sides = {
-        phase: [SideBytes.among(cost.of(phase), share) for share in Share.each(parts)]
-        for phase in cost.phases
+    reduced = rules.workload.repeats.reduced
+    halves = {
+        StepKind.ALL_REDUCE: Fraction(reduced),
+        StepKind.REDUCE_SCATTER: Fraction(reduced, 2),
+        StepKind.ALL_GATHER: Fraction(1, 2),
     }
-    received = _charged(workload, rows, sides, cost.resolution, _HALVES)
-    if len(parts) == 2:
-        return received
-    waiting = {phase: [replace(own, longest=True) for own in sides[phase]] for phase in sides}
-    longest = _charged(workload, rows, waiting, cost.resolution, _HALVES)
-    # Parts send as much as they wait for.
-    return _with_sent(received, longest, lambda _, waited_for: waited_for.sent)
-
-
-def of_longest(exchanges: StepExchanges, longest: StepExchanges) -> StepExchanges:
-    """Return exchanges in which the longest part of each tensor is sent, as `of_tables` has it."""
-
-    def sent(step: LevelBytes, most: LevelBytes) -> tuple[Fraction, ...]:
-        return (most.bytes,) if most.bytes != step.bytes else ()
-
-    return _with_sent(exchanges, longest, sent)
-
-
-def _with_sent(
-    exchanges: StepExchanges,
-    longest: StepExchanges,
-    sent_of: Callable[[LevelBytes, LevelBytes], tuple[Fraction, ...]],
-) -> StepExchanges:
-    """Return exchanges with what is sent at each level, given those and others' steps there."""
-
-    def sent(steps: Sequence[LevelBytes], others: Sequence[LevelBytes]) -> list[LevelBytes]:
-        at_level = {step.level: step for step in others}
-        return [step._replace(sent=sent_of(step, at_level[step.level])) for step in steps]
-
-    return StepExchanges(
-        {key: sent(steps, longest.reductions[key]) for key, steps in exchanges.reductions.items()},
-        {
-            key: sent(steps, longest.conversions[key])
-            for key, steps in exchanges.conversions.items()
-        },
-    )
-
-
-def _charged(
-    workload: Workload,
-    rows: Rows,
-    sides: Mapping[Phase, Sequence[CommunicationCost]],
-    resolution: int,
-    halves: Mapping[Phase, StepKind],
-) -> StepExchanges:
-    """Return the exchanges that cost models charge a plan.
-
-    Parameters
-    ----------
-    sides
-        The model of each pass; or of each part of H1, as if all had as much.
-    resolution
-        Their charges per byte.
-    halves
-        The step of an all-reduce of partial sums in each pass, where it is divided among passes.
-    """
-    reductions: dict[tuple[Phase, ExchangeKind, int], list[LevelBytes]] = {}
-    conversions: dict[tuple[Phase, int], list[LevelBytes]] = {}
+    equal, unequal = PlanExchanges.of(rules, rows), cost.rules(workload, len(rows))
+    steps: list[tuple[ExchangeKey, LevelBytes]] = []
     states = of_rows(rows, len(workload.nodes))
-    sources, targets = ([block[:, ends] for block in states] for ends in workload.ends.T)
-    every_node, every_boundary = np.arange(len(workload.nodes)), np.arange(len(workload.ends))
-
-    def moved(
-        charges: Sequence[Sequence[Integers]], level: int, of: Indices
-    ) -> Iterator[tuple[int, LevelBytes]]:
-        """Yield what each node or boundary moves across a level, and its number."""
-        # Between two parts one sends what the other receives.
-        turned = not level and len(charges) == 2
-        by_side = [side[level] for side in (charges[::-1] if turned else charges)]
-        # Elements smaller than a byte: their charges count halves or quarters of one.
-        each = [np.broadcast_to(side, of.shape).tolist() for side in by_side]
-        for number, own in enumerate(zip(*each, strict=True)):
-            if any(own):
-                sent = tuple(Fraction(charge, resolution) for charge in own)
-                mean = sum(sent, Fraction()) / len(sent)
-                yield number, LevelBytes(None, level, mean, sent if len(sent) > 1 else ())
-
-    for phase, in_pass in sides.items():
-        nodes = workload, every_node, states
-        of_nodes = [side.reduced(*nodes) for side in in_pass]
-        borders = [own for side in in_pass if (own := side.at_borders(*nodes))]
-        ends = workload, every_boundary, sources, targets
-        of_edges = [side.converted(*ends) for side in in_pass]
-        passed = [own for side in in_pass if (own := side.passed_sums(*ends))]
-        for level in range(len(rows)):
-            for number, step in moved(passed, level, every_boundary) if passed else ():
-                half, source = halves[phase], int(workload.ends[number, 0])
-                sums = reductions.setdefault((phase, _TENSORS[half], source), [])
-                sums.append(step._replace(step=half))
-            for number, step in moved(of_nodes, level, every_node):
-                kind, tensor = StepKind.ALL_REDUCE, _sums(phase, workload.nodes[number].statistics)
-                if tensor is ExchangeKind.PARTIAL_SUMS and phase in halves:
-                    kind = halves[phase]
-                    tensor = _TENSORS[kind]
-                key = phase, tensor, number
-                reductions.setdefault(key, []).append(step._replace(step=kind))
-            for number, step in moved(borders, level, every_node) if borders else ():
-                moving = reductions.setdefault((phase, ExchangeKind.HALOS, number), [])
-                moving.append(step._replace(step=StepKind.HALO))
-            for number, step in moved(of_edges, level, every_boundary):
-                conversions.setdefault((phase, number), []).append(step)
-    return StepExchanges(reductions, conversions)
+    for own, number, step in _received(
+        unequal.node(np.arange(len(equal.nodes)), states), cost, parts
+    ):
+        if own.phase is not Phase.GRADIENT:
+            kind = StepKind.ALL_REDUCE if any(workload.nodes[number].statistics) else own.kind
+            key = _key(workload, own._replace(kind=kind, node=number))
+            steps.append((key, step._replace(step=kind)))
+            continue
+        for exchange in in_pass(equal.nodes[number], own.phase):
+            if exchange.level == step.level and exchange.kind is not None:
+                half = halves[exchange.kind]
+                sent = tuple(half * amount for amount in step.sent)
+                moved = step._replace(step=exchange.kind, bytes=half * step.bytes, sent=sent)
+                steps.append((_key(workload, exchange), moved))
+    ends = ([block[:, end] for block in states] for end in workload.ends.T)
+    of_ends = unequal.boundary(np.arange(len(equal.boundaries)), *ends)
+    for own, number, step in _received(of_ends, cost, parts):
+        steps.append((_key(workload, own._replace(boundary=number)), step))
+    return _together(sorted(steps, key=lambda own: own[1].level))
 
 
-def _sums(phase: Phase, statistics: tuple[int, int]) -> ExchangeKind:
-    """Return the tensor that a node's reduction in a pass is of."""
-    if phase is Phase.GRADIENT:
-        return ExchangeKind.GRADIENTS
-    return ExchangeKind.STATISTICS if any(statistics) else ExchangeKind.PARTIAL_SUMS
+def _received(
+    operations: Iterable[Collective], cost: CommunicationCost, parts: Parts
+) -> Iterator[tuple[Collective, int, LevelBytes]]:
+    """Yield what parts of H1 receive, and send, of each node or boundary, and its number."""
+    every, shares, count = list(operations), Share.each(parts), len(parts)
+    each = (received(every, shares, cost.scale, longest=longest) for longest in (False, True))
+    for own, *of_parts in zip(every, *each, strict=True):
+        amounts = np.broadcast_arrays(*(part.quarters for part in chain(*of_parts)))
+        for number, charges in enumerate(zip(*(part.tolist() for part in amounts), strict=True)):
+            if any(charges):
+                exact = [Fraction(charge, cost.resolution) for charge in charges]
+                mean, sent = sum(exact[:count], Fraction()) / count, exact[count:]
+                # Between two parts one sends what the other receives.
+                sent = sent[::-1] if not own.level and count == 2 else sent
+                yield own, number, LevelBytes(None, own.level, mean, tuple(sent))

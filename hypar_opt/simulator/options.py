@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hypar_opt.checked import check
-from hypar_opt.costs.compute import NO_SIZES, Sizes
 from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.frozen import Frozen
 from hypar_opt.simulator.streams import OVERLAPS
+from hypar_opt.step.work import NO_SIZES, Sizes
 from hypar_opt.workload.parallelism import GATHERED, RECOMPUTED, REDUCE_BYTES, SHARDED
 from hypar_opt.workload.patterns import Words, all_words, parsed_words
 from hypar_opt.workload.recomputation import repeats_of

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
-from hypar_opt.simulator.collectives import Crossing, all_gather, all_reduce, reduce_scatter
+from hypar_opt.simulator.exchanges import ExchangeKey, added, sent_of
 from hypar_opt.simulator.streams import Streams
 from hypar_opt.simulator.tasks import (
     ComputeTask,
@@ -22,7 +22,7 @@ from hypar_opt.simulator.tasks import (
     Task,
     changed,
 )
-from hypar_opt.workload.repeats import COLLECTIVES, IN_HALVES, ONCE
+from hypar_opt.workload.repeats import COLLECTIVES, ONCE
 
 if TYPE_CHECKING:
     from hypar_opt.costs.physical import Pairs
@@ -51,7 +51,7 @@ class Schedule:
     overlap
         Which exchanges overlap what follows: one of `hypar_opt.simulator.streams.OVERLAPS`.
     repeats
-        What the backward pass computes again, and what data parallelism splits between its parts.
+        What the backward pass computes again.
     updates
         The seconds in which each node's weights are updated; none where that is not counted.
     """
@@ -89,16 +89,10 @@ class Schedule:
                 step.update(node)
         return tuple(step.streams.tasks)
 
-    def conversion(self, boundary: int, layer: str, phase: Phase) -> list[ExchangeTask]:
-        """Return the exchanges that convert a boundary's tensor, always between pairs."""
-        between = self.pairs.interconnect.between
-        return [
-            changed(
-                self._exchange(layer, phase, ExchangeKind.BOUNDARY, [moved], self.pairs),
-                rounds=between(self.pairs.placement[moved.level], moved.messages),
-            )
-            for moved in self.exchanges.conversions.get((phase, boundary), ())
-        ]
+    def exchange_tasks(self, key: ExchangeKey, layer: str, phase: Phase) -> list[ExchangeTask]:
+        """Return the exchanges of a tensor, for a layer and the pass that uses it."""
+        steps = self.exchanges.get(key)
+        return self._tasks(steps, layer, phase, key.tensor) if steps else []
 
     def gradients(self, nodes: Sequence[int], layer: str) -> Iterator[list[list[ExchangeTask]]]:
         """Yield the exchanges of a bucket's gradients: of those reduced alike together.
@@ -106,176 +100,115 @@ class Schedule:
         A layer that is all in one part of H1 is reduced by itself, there alone. What is scattered
         in each micro-batch comes before what its shards are all-reduced over.
         """
-        for words in COLLECTIVES:
+        of_gradients = Phase.GRADIENT, ExchangeKind.GRADIENTS
+        for group in range(len(COLLECTIVES)):
             together: defaultdict[_Alike, list[Sequence[LevelBytes]]] = defaultdict(list)
             for node in nodes:
-                if steps := [*self._reduced(node, *words)]:
+                if steps := self.exchanges.get(ExchangeKey(*of_gradients, node, group)):
                     # In one of several parts of H1 others send nothing.
                     together[tuple((step.level, step.silent) for step in steps)].append(steps)
             yield [
-                self._reduction(
-                    *(_added(alike), layer, Phase.GRADIENT, ExchangeKind.GRADIENTS),
-                    scattered=words[0] in IN_HALVES,
-                )
+                self._tasks([*map(added, zip(*alike, strict=True))], layer, *of_gradients)
                 for alike in together.values()
             ]
 
-    def _gradient(self, node: int, *words: str) -> list[LevelBytes]:
-        """Return the steps of a gradient's reduction at levels that split one of some words."""
-        key = Phase.GRADIENT, ExchangeKind.GRADIENTS, node
-        steps = self.exchanges.reductions.get(key, ())
-        return [step for step in steps if self.repeats.shard(node, step.level) in words]
-
-    def _reduced(self, node: int, *words: str) -> Iterator[LevelBytes]:
-        """Yield the steps of `_gradient` with the bytes of a gradient's elements, as reduced."""
-        for step in self._gradient(node, *words):
-            times = self.repeats.moved_of_all_reduce(self.repeats.shard(node, step.level))
-            yield step._replace(
-                bytes=times * step.bytes, sent=tuple(times * own for own in step.sent)
-            )
-
-    def gathered_weights(
-        self, node: int, word: str, layer: str, phase: Phase, *, once: bool = False
+    def _tasks(
+        self, steps: Sequence[LevelBytes], layer: str, phase: Phase, tensor: ExchangeKind
     ) -> list[ExchangeTask]:
-        """Return the all-gather of a node's weights: half of its gradient's all-reduce.
-
-        Parameters
-        ----------
-        word
-            What is split at the levels that it crosses.
-        """
-        steps, kind = self._gradient(node, word), ExchangeKind.WEIGHTS
-        return self._reduction(steps, layer, phase, kind, once=once) if steps else []
-
-    def reduction(
-        self, node: int, layer: str, phase: Phase, tensor: ExchangeKind
-    ) -> list[ExchangeTask]:
-        """Return the exchanges that reduce or gather one of a node's own tensors."""
-        steps = self.exchanges.reductions.get((phase, tensor, node), ())
-        return self._reduction(steps, layer, phase, tensor) if steps else []
-
-    def _reduction(
-        self,
-        steps: Sequence[LevelBytes],
-        layer: str,
-        phase: Phase,
-        tensor: ExchangeKind,
-        *,
-        once: bool = False,
-        scattered: bool = False,
-    ) -> list[ExchangeTask]:
-        key = tuple(steps), phase, tensor, once, scattered
-        if key not in self._reductions:
-            self._reductions[key] = self._new_reduction(
-                *(steps, layer, phase, tensor), once=once, scattered=scattered
-            )
+        key = tuple(steps), phase, tensor
+        if key not in self._task_cache:
+            self._task_cache[key] = self._new_tasks(steps, layer, phase, tensor)
         return [
             task if task.layer == layer else changed(task, layer=layer)
-            for task in self._reductions[key]
+            for task in self._task_cache[key]
         ]
 
     @cached_property
-    def _reductions(self) -> dict[tuple[object, ...], list[ExchangeTask]]:
-        """The tasks of reductions that were asked for: those of equal blocks are equal."""
+    def _task_cache(self) -> dict[tuple[object, ...], list[ExchangeTask]]:
+        """The tasks of exchanges that were asked for: those of equal blocks are equal."""
         return {}
 
-    def _new_reduction(
-        self,
-        steps: Sequence[LevelBytes],
-        layer: str,
-        phase: Phase,
-        tensor: ExchangeKind,
-        *,
-        once: bool,
-        scattered: bool,
+    def _new_tasks(
+        self, steps: Sequence[LevelBytes], layer: str, phase: Phase, tensor: ExchangeKind
     ) -> list[ExchangeTask]:
+        """Return the exchanges over the levels of some steps, always between pairs at boundaries.
+
+        Those of gradients and weights at the end of a step are once in it.
+        """
         at_level = {step.level: step for step in steps}
-        between = self.pairs if tensor is ExchangeKind.HALOS else self.collective
+        between = self.pairs if tensor in _BETWEEN_PAIRS else self.collective
+        reduces = steps[0].step is StepKind.ALL_REDUCE
         stages = between.stages(list(at_level))
         crossings = [Crossing(stage, Fraction(1), 1) for stage in stages]
-        if tensor is ExchangeKind.WEIGHTS:
-            crossings = all_gather(stages)
-        elif scattered:
-            crossings = reduce_scatter(stages)
-        elif steps[0].step is StepKind.ALL_REDUCE:
-            crossings, once = all_reduce(stages), once or tensor is ExchangeKind.GRADIENTS
-        return [
-            self._exchange(
-                *(layer, phase, tensor, [at_level[n] for n in stage], between),
-                share=share,
-                times=times,
-                once=once,
+        tasks = []
+        for stage, share, times in all_reduced(stages) if reduces else crossings:
+            levels, crossed = tuple(sorted(stage)), [at_level[level] for level in stage]
+            digits = tuple(between.placement[level] for level in levels)
+            rounds = between.rounds(levels, times)
+            if tensor is ExchangeKind.BOUNDARY:
+                rounds = between.interconnect.between(digits[0], crossed[0].messages)
+            tasks.append(
+                ExchangeTask(
+                    layer=layer,
+                    phase=phase,
+                    kind=tensor,
+                    levels=levels,
+                    digits=digits,
+                    bytes=float(share * sum(step.bytes for step in crossed)),
+                    rounds=rounds,
+                    step=StepKind.ALL_REDUCE if tensor in _OF_WEIGHTS else crossed[0].step,
+                    sent=tuple(float(share * amount) for amount in sent_of(crossed)),
+                    once=phase is Phase.GRADIENT and (reduces or tensor is ExchangeKind.WEIGHTS),
+                )
             )
-            for stage, share, times in crossings
-        ]
-
-    def _exchange(
-        self,
-        layer: str,
-        phase: Phase,
-        tensor: ExchangeKind,
-        steps: Sequence[LevelBytes],
-        between: Pairs,
-        *,
-        share: Fraction = Fraction(1),
-        times: int = 1,
-        once: bool = False,
-    ) -> ExchangeTask:
-        """Return an exchange of a share of the bytes of some levels' steps."""
-        levels = tuple(sorted(step.level for step in steps))
-        return ExchangeTask(
-            layer=layer,
-            phase=phase,
-            kind=tensor,
-            levels=levels,
-            digits=tuple(between.placement[level] for level in levels),
-            bytes=float(share * sum(step.bytes for step in steps)),
-            rounds=between.rounds(levels, times),
-            step=steps[0].step,
-            sent=tuple(float(share * amount) for amount in _sent(steps)),
-            once=once,
-        )
-
-    @cached_property
-    def inputs(self) -> list[list[tuple[int, int]]]:
-        """The boundaries whose feature maps each node reads, with their sources.
-
-        A boundary from shared weights moves nothing: the users slice what they need.
-        """
-        inputs: list[list[tuple[int, int]]] = [[] for _ in self.workload.nodes]
-        for number, boundary in enumerate(self.workload.boundaries):
-            if not boundary.weights:
-                inputs[boundary.target].append((number, boundary.source))
-        return inputs
-
-    @cached_property
-    def stored(self) -> dict[int, tuple[int, int]]:
-        """The boundary to, and node of, each output that several layers read, by its writer."""
-        shared = range(self.workload.shared)
-        return {source: (number, node) for node in shared for number, source in self.inputs[node]}
+        return tasks
 
 
-def _sent(steps: Sequence[LevelBytes]) -> tuple[Fraction, ...]:
-    """Return the sum of what is sent of some steps; none where all accelerators send as much."""
-    if not any(step.sent for step in steps):
-        return ()
-    each = zip(*(step.sent or (step.bytes,) for step in steps), strict=True)
-    return tuple(sum(amounts, Fraction()) for amounts in each)
+_OF_WEIGHTS = (ExchangeKind.GRADIENTS, ExchangeKind.WEIGHTS)
+"""They are part of an all-reduce, whether that is one exchange or in halves."""
 
+_BETWEEN_PAIRS = (ExchangeKind.BOUNDARY, ExchangeKind.HALOS)
 
-def _added(steps: Sequence[Sequence[LevelBytes]]) -> list[LevelBytes]:
-    """Return the steps of several tensors over the same levels as those of one."""
-    return [
-        at_level[0]._replace(
-            bytes=sum((step.bytes for step in at_level), Fraction()),
-            sent=_sent(at_level),
-        )
-        for at_level in zip(*steps, strict=True)
-    ]
-
+_BY_USE, _ONCE, _ = range(len(COLLECTIVES))
+"""Weights are gathered for each use where they are split, and once where gradients are."""
 
 _Alike = tuple[tuple[int, tuple[int, ...]], ...]
 """The levels that gradients are reduced over, and the parts of H1 that send nothing there."""
+
+
+class Crossing(NamedTuple):
+    """An exchange of an all-reduce over the levels of a stage.
+
+    Parameters
+    ----------
+    share
+        Of the bytes that the all-reduce moves across these levels.
+    times
+        2 to reduce-scatter and gather, else 1.
+    """
+
+    stage: tuple[int, ...]
+    share: Fraction
+    times: int
+
+
+def all_reduced(stages: Sequence[tuple[int, ...]]) -> list[Crossing]:
+    """Return the exchanges of an all-reduce, in their order.
+
+    Reduce-scatter from the deepest stage up, then all-gather. The topmost stage is reduced and
+    gathered in one exchange.
+
+    Parameters
+    ----------
+    stages
+        Levels that are reduced over together, topmost first: between pairs, one each.
+
+    Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication
+    operations in MPICH", IJHPCA 19(1), 2005, section 4: recursive halving and doubling.
+    """
+    topmost, *below = stages
+    gathered = [Crossing(stage, Fraction(1, 2), 1) for stage in below]
+    return [*reversed(gathered), Crossing(topmost, Fraction(1), 2), *gathered]
 
 
 def _task(layer: str, phase: Phase, seconds: float | OfParts) -> ComputeTask:
@@ -288,8 +221,7 @@ class _Step:
     """The tasks scheduled so far, and those after which each tensor is complete."""
 
     def __init__(self, schedule: Schedule) -> None:
-        self._schedule = schedule
-        self._workload = schedule.workload
+        self._schedule, self._workload = schedule, schedule.workload
         self.streams = Streams(schedule.overlap)
         self._maps: dict[int, Dependencies] = {}
         # A tensor's errors come from all that read it, and shared weights' gradients from all
@@ -297,22 +229,25 @@ class _Step:
         self._errors: defaultdict[int, Dependencies] = defaultdict(tuple)
         self._gradients: defaultdict[int, Dependencies] = defaultdict(tuple)
         self._converted: set[int] = set()
+        self._ends = self._workload.boundaries
+        self._stored = self._workload.boundary_into_shared
         users = self._workload.weight_users
         self._weights_of = {user: node for node, layers in users.items() for user in layers}
         self._bucket_of = {node: bucket for bucket in schedule.buckets for node in bucket}
 
     def forward(self, layer: int) -> None:
         """Schedule a layer's forward pass."""
-        schedule, phase = self._schedule, Phase.FORWARD
         arrived: Dependencies = ()
-        for boundary, source in schedule.inputs[layer]:
-            arrived += self._conversion(boundary, layer, phase, self._maps[source])
-        arrived = self._reduction(layer, phase, ExchangeKind.HALOS, arrived)
-        self._gather_weights(layer, phase)
-        self._maps[layer] = reduced = self._computed(layer, phase, arrived)
-        if layer in schedule.stored:
-            boundary, node = schedule.stored[layer]
-            self._maps[node] = self._conversion(boundary, layer, phase, reduced)
+        for boundary in self._workload.boundaries_read[layer]:
+            maps = self._maps[self._ends[boundary].source]
+            arrived += self._conversion(boundary, layer, Phase.FORWARD, maps)
+        arrived = self._reduction(layer, Phase.FORWARD, ExchangeKind.HALOS, arrived)
+        self._gather_weights(layer, Phase.FORWARD)
+        self._maps[layer] = reduced = self._computed(layer, Phase.FORWARD, arrived)
+        if layer in self._stored:
+            boundary = self._stored[layer]
+            stored = self._conversion(boundary, layer, Phase.FORWARD, reduced)
+            self._maps[self._ends[boundary].target] = stored
 
     def backward(self, layer: int) -> None:
         """Schedule a layer's backward pass: its gradient, and the errors of its inputs."""
@@ -328,7 +263,8 @@ class _Step:
         error = self._computed(layer, phase, computed)
         error = self._reduction(layer, phase, ExchangeKind.HALOS, error)
         # Last backward, as they are first forward: in another order more bytes would move.
-        for boundary, source in self._schedule.inputs[layer]:
+        for boundary in self._workload.boundaries_read[layer]:
+            source = self._ends[boundary].source
             self._errors[source] += self._conversion(boundary, layer, phase, error)
 
     def update(self, node: int) -> None:
@@ -340,35 +276,36 @@ class _Step:
         task = _task(name, phase, seconds)
         if task.seconds:
             self.streams.add(changed(task, once=True), self._gradients[node])
-        gathered = self._schedule.gathered_weights(node, "gradients", name, phase, once=True)
-        self._in_order(gathered, self._gradients[node])
+        key = ExchangeKey(phase, ExchangeKind.WEIGHTS, node, _ONCE)
+        self._exchange(key, min(users), phase, self._gradients[node])
 
     def _gather_weights(self, layer: int, phase: Phase) -> None:
         """All-gather the weights that a layer uses, where data parallelism splits them."""
         node = self._weights_of.get(layer, layer)
-        gathered = self._schedule.gathered_weights(node, "weights", self._name(layer), phase)
-        self._in_order(gathered, ())
+        key = ExchangeKey(Phase.GRADIENT, ExchangeKind.WEIGHTS, node, _BY_USE)
+        self._exchange(key, layer, phase, ())
 
     def _forward_again(self, layer: int, operands: Dependencies) -> Dependencies:
         """Run a layer's forward pass again; its exchanges, too, if they are."""
-        schedule, phase = self._schedule, Phase.FORWARD
-        if schedule.repeats.again[layer] is None:
+        phase = Phase.FORWARD
+        if self._schedule.repeats.again[layer] is None:
             return self._compute(layer, phase, operands)
-        for boundary, _ in schedule.inputs[layer]:
+        for boundary in self._workload.boundaries_read[layer]:
             operands = self._conversion(boundary, layer, phase, operands)
         operands = self._reduction(layer, phase, ExchangeKind.HALOS, operands)
         operands = self._computed(layer, phase, operands)
-        if layer in schedule.stored:
-            operands = self._conversion(schedule.stored[layer][0], layer, phase, operands)
+        if layer in self._stored:
+            operands = self._conversion(self._stored[layer], layer, phase, operands)
         return operands
 
     def _converted_again(self, layer: int, operands: Dependencies) -> Dependencies:
         """Convert what a layer reads with others, unless that is kept, or one of them has."""
-        schedule = self._schedule
-        for _, node in schedule.inputs[layer]:
-            if node in schedule.repeats.converted_again and node not in self._converted:
+        again = self._schedule.repeats.converted_again
+        for boundary in self._workload.boundaries_read[layer]:
+            node = self._ends[boundary].source
+            if node in again and node not in self._converted:
                 self._converted.add(node)
-                ((number, _),) = schedule.inputs[node]
+                (number,) = self._workload.boundaries_read[node]
                 operands = self._conversion(number, layer, Phase.FORWARD, operands)
         return operands
 
@@ -381,11 +318,12 @@ class _Step:
 
     def _error_of(self, layer: int) -> Dependencies:
         """Return the tasks after which the error of a layer's output is complete."""
-        if layer not in self._schedule.stored:
+        if layer not in self._stored:
             # The error of an output that nobody reads is the loss's, known once it is computed.
             return self._errors[layer] or self._maps[layer]
-        boundary, node = self._schedule.stored[layer]
-        return self._conversion(boundary, layer, Phase.BACKWARD, self._errors[node])
+        boundary = self._stored[layer]
+        errors = self._errors[self._ends[boundary].target]
+        return self._conversion(boundary, layer, Phase.BACKWARD, errors)
 
     def _reduce_gradient(self, layer: int, computed: Dependencies) -> None:
         """All-reduce the gradients of a bucket that this layer's completes.
@@ -414,13 +352,18 @@ class _Step:
     def _conversion(
         self, boundary: int, layer: int, phase: Phase, operands: Dependencies
     ) -> Dependencies:
-        exchanges = self._schedule.conversion(boundary, self._name(layer), phase)
-        return self._in_order(exchanges, operands)
+        key = ExchangeKey(phase, ExchangeKind.BOUNDARY, boundary)
+        return self._exchange(key, layer, phase, operands)
 
     def _reduction(
         self, layer: int, phase: Phase, tensor: ExchangeKind, operands: Dependencies
     ) -> Dependencies:
-        exchanges = self._schedule.reduction(layer, self._name(layer), phase, tensor)
+        return self._exchange(ExchangeKey(phase, tensor, layer), layer, phase, operands)
+
+    def _exchange(
+        self, key: ExchangeKey, layer: int, phase: Phase, operands: Dependencies
+    ) -> Dependencies:
+        exchanges = self._schedule.exchange_tasks(key, self._name(layer), phase)
         return self._in_order(exchanges, operands)
 
     def _in_order(self, exchanges: Sequence[ExchangeTask], operands: Dependencies) -> Dependencies:

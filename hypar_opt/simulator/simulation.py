@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.compute import layer_macs, local_words, memory_load
+from hypar_opt.costs.device_load import papers_memory
 from hypar_opt.costs.energy import WORD_BYTES
-from hypar_opt.costs.states import of_rows, parts_of
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.hardware import arrays
 from hypar_opt.simulator.bounds import critical_path, in_sequence, lower_bound
 from hypar_opt.simulator.memory import memory_of
 from hypar_opt.simulator.options import RunOptions
@@ -29,6 +27,8 @@ from hypar_opt.simulator.run import Measurements, run, seconds_of
 from hypar_opt.simulator.spans import trace_of
 from hypar_opt.simulator.step import launching, phases_of, program, repeats_on
 from hypar_opt.simulator.tasks import ExchangeTask, Task, of_one_micro_batch
+from hypar_opt.step.states import of_rows
+from hypar_opt.step.work import layer_macs, local_words
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
@@ -83,7 +83,9 @@ def simulate_step(
     memory, capacity, device_memory = _memory(plan, workload, array, rows, options)
     times = _passes(plan, workload, repeats_on(plan, workload, array, options))
     words, between_vaults = _accessed(plan, workload, rows, times)
-    macs = zip(times, layer_macs(workload, array.accelerator, options.input_sizes), strict=True)
+    macs = zip(
+        times, layer_macs(workload, array.accelerator.mac_count, options.input_sizes), strict=True
+    )
     return StepResult(
         plan=plan,
         array=array.name,
@@ -218,16 +220,13 @@ def _memory(
 ) -> tuple[int, int, DeviceMemory | None]:
     """Return the bytes that the fullest accelerator needs and has.
 
-    On one's own array a device holds each tensor once; on the paper's the paper's are counted.
+    By tensor or by layer, as the array's model says.
     """
-    if not arrays.is_papers(array):
+    if array.step_model.memory_by_tensor:
         held = memory_of(plan, workload, rows, options, array)
         return held.total, held.capacity or 0, held
     capacity = int(array.accelerator.dram_capacity)
-    parts = parts_of(rows, len(workload.nodes), len(plan.choices), plan.hierarchy)
-    # The load is of all accelerators, to stay an integer; rounded up to whole bytes.
-    load = int(memory_load(workload, parts, plan).sum())
-    return -(-load // plan.accelerators), capacity, None
+    return papers_memory(workload, rows, plan)[0], capacity, None
 
 
 def _layers(tasks: Sequence[Task], measured: Measurements) -> tuple[LayerTime, ...]:

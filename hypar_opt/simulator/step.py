@@ -5,43 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.kernels import KernelWork, launches_of, work_of
+from hypar_opt.costs.groups import check_of_groups
 from hypar_opt.costs.physical import Pairs, Rings
-from hypar_opt.costs.side_work import side_work
-from hypar_opt.costs.sides import Share, check_of_groups
-from hypar_opt.costs.states import copies, of_rows
+from hypar_opt.costs.work import Work, launches_of
 from hypar_opt.errors import HyparError, argument
-from hypar_opt.hardware import arrays
-from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
-from hypar_opt.sharding.program import Program
-from hypar_opt.simulator.exchanges import (
-    StepExchanges,
-    of_groups,
-    of_longest,
-    of_program,
-    of_tables,
-)
+from hypar_opt.simulator.exchanges import StepExchanges, of_groups, of_plan
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.schedule import Schedule
+from hypar_opt.step.rules import rules_of
+from hypar_opt.step.shares import Share, WorkOfPart
+from hypar_opt.step.states import copies, of_rows
 from hypar_opt.workload.early_stop import needed_again
 from hypar_opt.workload.operators.kernels import Fused
+from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.repeats import Repeats
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.compute import Work
     from hypar_opt.costs.shared_nodes import Rows
+    from hypar_opt.costs.work import Work
     from hypar_opt.hardware.array import Array
-    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.tasks import OfParts, Task
-    from hypar_opt.workload.repeats import Repeats
     from hypar_opt.workload.tensors import Workload
 
 _AS_THE_ARRAY = RunOptions()
@@ -74,7 +65,7 @@ def program(
     repeats = repeats_on(plan, workload, array, options)
     schedule = Schedule(
         workload,
-        _exchanges(plan, workload, array, options, rows),
+        _exchanges(plan, workload, array, options, rows, repeats),
         _seconds(plan, workload, array, options, rows),
         pairs,
         Rings.of(array, placement, collective) or pairs,
@@ -125,39 +116,18 @@ def check_groups(plan: Plan, array: Array, options: RunOptions) -> None:
 
 
 def _exchanges(
-    plan: Plan, workload: Workload, array: Array, options: RunOptions, rows: Rows
+    plan: Plan, workload: Workload, array: Array, options: RunOptions, rows: Rows, repeats: Repeats
 ) -> StepExchanges:
-    """Return a step's exchanges: those that its program runs, or that its reading charges."""
-    # The simulator moves unweighted bytes: a level's weight belongs to the search's objective.
-    unweighted = plan.problem.model_copy(update={"level_weights": ()})
+    """Return the exchanges of a micro-batch, and those of the step's end."""
+    sharded = Repeats(sharded=repeats.sharded, reduced=repeats.reduced)
+    step = repeated(workload, sharded), plan.hierarchy, plan.cost.reading, phases_of(plan)
     if array.groups:
-        equal_parts = CommunicationCost.of_problem(unweighted)
-        return of_groups(workload, equal_parts, rows, plan.part_shares)
-    cost = CommunicationCost.from_problem(unweighted, workload)
-    if plan.cost.reading in RUN_READINGS:
-        exchanges = _of_run(
-            *(workload, tuple(map(tuple, rows)), plan.hierarchy, phases_of(plan)),
-            plan.element_bytes,
-            joined=plan.joins_levels,
-        )
-    else:
-        exchanges = of_tables(workload, cost, rows)
-    if not _longest(array, options):
-        return exchanges
-    return of_longest(exchanges, of_tables(workload, replace(cost, longest=True), rows))
-
-
-@lru_cache(maxsize=64)
-def _of_run(
-    workload: Workload,
-    rows: Rows,
-    hierarchy: Hierarchy,
-    phases: tuple[Phase, ...],
-    element_bytes: int,
-    *,
-    joined: bool,
-) -> StepExchanges:
-    return of_program(Program(workload, rows, hierarchy, joined=joined), phases, element_bytes)
+        # The simulator moves unweighted bytes: a level's weight belongs to the search's objective.
+        unweighted = plan.problem.model_copy(update={"level_weights": ()})
+        cost = CommunicationCost.of_problem(unweighted, unequal=True)
+        return of_groups(rules_of(*step), workload, rows, cost, plan.part_shares)
+    longest = rules_of(*step, longest=True) if _longest(array, options) else None
+    return of_plan(rules_of(*step), rows, plan.element_bytes, longest)
 
 
 def phases_of(plan: Plan) -> tuple[Phase, ...]:
@@ -200,14 +170,19 @@ def _seconds(
 def _works(plan: Plan, array: Array, options: RunOptions) -> list[Work]:
     """Return the work of an accelerator, or of one of each part of H1 between groups."""
     works = [
-        work_of(
+        Work(
             accelerator.updated_by(plan.constraints.optimizer),
             *(plan.hierarchy, plan.element_bytes, options.input_sizes),
             longest=_longest(array, options),
         )
         for accelerator in array.accelerators_of_parts
     ]
-    return list(map(side_work, works, Share.each(plan.part_shares))) if array.groups else works
+    if not array.groups:
+        return works
+    return [
+        replace(work, part=WorkOfPart(share, share.indices))
+        for work, share in zip(works, Share.each(plan.part_shares), strict=True)
+    ]
 
 
 def _of_parts(seconds: Sequence[Sequence[Fraction]]) -> list[float] | list[OfParts]:
@@ -218,7 +193,7 @@ def _of_parts(seconds: Sequence[Sequence[Fraction]]) -> list[float] | list[OfPar
 
 def _longest(array: Array, options: RunOptions) -> bool:
     """Return whether layers and exchanges take as long as those of the longest part."""
-    return not arrays.is_papers(array) and not options.exact_shares
+    return array.step_model.by_largest_shard and not options.exact_shares
 
 
 def _updates(
@@ -233,7 +208,4 @@ def _updates(
     if plan.inference or options.profile is not None:
         return []
     works, states = _works(plan, array, options), of_rows(rows, len(workload.nodes))
-    updates = [
-        work.updates(workload, states, repeats) for work in works if isinstance(work, KernelWork)
-    ]
-    return _of_parts(updates) if updates else []
+    return _of_parts([work.updates(workload, states, repeats) for work in works])

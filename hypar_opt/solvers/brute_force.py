@@ -12,7 +12,7 @@ from hypar_opt.errors import NoAnswerError
 from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.integers import Integers
 
 MAX_ASSIGNMENTS = 2**24
 """Their costs, 8 bytes each, fill 128 MB."""

@@ -25,7 +25,7 @@ from hypar_opt.errors import RefusedError
 from hypar_opt.solvers.loaded_graph import Extension, Frontier, LoadedGraph
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.integers import Integers
 
 Floats = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hypar_opt.costs.table import Integers
+from hypar_opt.integers import Integers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.table import CostTable, Integers
+from hypar_opt.costs.table import CostTable
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import NoAnswerError, RefusedError
+from hypar_opt.integers import Integers
 from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, Table
 from hypar_opt.solvers.feasibility import trivially_infeasible
 from hypar_opt.solvers.pseudo_boolean import PseudoBoolean

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.costs.state_tables import FactoredTable
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.integers import Integers
 
 
 def cheapest_states(

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.table import CostTable, Integers
+from hypar_opt.costs.table import CostTable
 from hypar_opt.costs.thresholds import ThresholdTable
+from hypar_opt.integers import Integers
 from hypar_opt.solvers.elimination.graph import PairGraph, graph_of
 
 _MAX_COST = 2**56

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.table import Integers
 from hypar_opt.errors import RefusedError
+from hypar_opt.integers import Integers
 from hypar_opt.solvers.capacity import Front, pareto_front
 from hypar_opt.solvers.frontier_bounds import TOO_MANY, FrontierBounds, best_price
 from hypar_opt.solvers.loaded_graph import Frontier, LoadedGraph

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.group_time import GroupTime
+from hypar_opt.costs.groups import GroupTime
 from hypar_opt.costs.level_tables import level_table
-from hypar_opt.costs.readings import Phase
 from hypar_opt.costs.weights import with_penalties
 from hypar_opt.errors import HyparError, InfeasibleError
 from hypar_opt.instance.instance import Instance
@@ -37,6 +36,7 @@ from hypar_opt.search.shares import best_share, compute_share
 from hypar_opt.search.table_solver import TableSolver
 from hypar_opt.sharding.weights import with_users
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
+from hypar_opt.step.readings import Phase
 from hypar_opt.workload.layouts import FIRST_SPLIT, NAMES
 from hypar_opt.workload.operators.axes import PARTIAL, WHOLE
 
@@ -183,9 +183,7 @@ class _GroupSeconds:
 
     @cached_property
     def _cost(self) -> GroupTime:
-        cost = self.instance.cost
-        assert isinstance(cost, GroupTime)
-        return cost
+        return GroupTime.of_groups(self.instance.problem, self.instance.workload)
 
     @cached_property
     def _per_mac(self) -> Pair:

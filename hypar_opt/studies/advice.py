@@ -6,11 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from hypar_opt.checked import checked
-from hypar_opt.costs.base import CostModel
-from hypar_opt.costs.readings import READINGS
 from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, Sentence, argument
-from hypar_opt.hardware import arrays
 from hypar_opt.instance.instance import Instance
 from hypar_opt.pipeline import solve_problem
 from hypar_opt.plan.costs import Cost
@@ -21,6 +18,7 @@ from hypar_opt.search import check_result
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.baselines import BASELINES
+from hypar_opt.step.readings import READINGS
 from hypar_opt.studies.memory import memory
 from hypar_opt.units import format_bytes
 
@@ -183,26 +181,14 @@ def warnings(plan: Plan, deadline: Deadline = NEVER) -> list[str]:
     if plan.solver.stopped_by is not None:
         whose = f"; the plan is {plan.solver.found_by}" if plan.solver.found_by else ""
         sentences.append(f"the search was stopped by its {plan.solver.stopped_by}{whose}")
-        sentences += _hints(plan)
     return [*sentences, *oversplit_warnings(plan), *_over_memory(plan)]
-
-
-def _hints(plan: Plan) -> list[str]:
-    """Return what would make a search smaller that a limit stopped."""
-    cost = Instance.of_plan(plan).cost
-    if plan.levels < 2 or type(cost).symmetries is not CostModel.symmetries:
-        return []
-    return [
-        f"the cost {plan.cost.kind} declares no symmetries, so that no levels are searched"
-        " together; with symmetries of its own more of them are (docs/adding-a-cost.md)"
-    ]
 
 
 def _over_memory(plan: Plan) -> list[str]:
     """Return a warning if a plan takes more memory than an accelerator of its array has."""
-    if plan.array is None or arrays.is_papers(plan.array.description):
+    if plan.array is None or not plan.step_model.memory_by_tensor:
         return []
-    if plan.is_shared_out or plan.array.description.groups:
+    if plan.is_shared_out or plan.groups:
         return []
     held = memory(plan)
     if held.fits:

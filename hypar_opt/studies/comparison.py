@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Unpack
 
 from hypar_opt.checked import checked, several
 from hypar_opt.costs import COSTS
-from hypar_opt.costs.readings import READINGS
 from hypar_opt.errors import HyparError, Sentence, UnknownNameError, argument
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
@@ -27,6 +26,7 @@ from hypar_opt.search.check_result import refused_baselines
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, parts_of, silent
 from hypar_opt.simulator.result import StepResult
+from hypar_opt.step.readings import READINGS
 from hypar_opt.studies.advice import EXECUTED, turns
 from hypar_opt.studies.compared_plans import ComparedPlan, compared_plans, strategy_of
 from hypar_opt.studies.simulation import RunArguments, energy_ratio, simulate

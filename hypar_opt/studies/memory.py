@@ -64,10 +64,10 @@ def memory(
     ('loss', True)
     """
     # Imported late: planning alone needs no simulator.
-    from hypar_opt.costs.device_load import WeightBytes
     from hypar_opt.simulator.memory import memory_of
     from hypar_opt.simulator.options import RunOptions
     from hypar_opt.simulator.step import check_groups
+    from hypar_opt.step.holds import WeightBytes
 
     own = {*Training.model_fields, "optimizer"}
     stated = {name: value for name, value in arguments.items() if name in own and value is not None}

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from hypar_opt.checked import checked
-from hypar_opt.costs.states import parts_of
 from hypar_opt.documents.sizes import stated_bytes
 from hypar_opt.errors import HyparError, RefusedError, UnknownNameError, argument
 from hypar_opt.instance.instance import Instance
@@ -21,6 +20,7 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import plan_tensors, rows_of_plan
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.sharding.program import Program
+from hypar_opt.step.states import parts_of
 from hypar_opt.studies.sources import planned
 from hypar_opt.workload.kept import left_out
 from hypar_opt.workload.recomputation import repeated

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +17,68 @@ if TYPE_CHECKING:
 
     from hypar_opt.workload.shards import Shards
 
+
+class GradientCollective(NamedTuple):
+    """A collective of a node's gradient, or of its weights, across a level.
+
+    Parameters
+    ----------
+    kind
+        ``all-reduce``, or one of its halves: ``reduce-scatter`` or ``all-gather``.
+    weights
+        Whether weights are moved; else gradients, in elements as they are reduced.
+    each_micro_batch
+        Whether every micro-batch has it; else the step, once.
+    passes
+        In which passes each layer that uses the weights has one of its own; none if it is one of
+        all of them, after the gradient.
+    """
+
+    kind: str
+    weights: bool = False
+    each_micro_batch: bool = False
+    passes: tuple[str, ...] = ()
+
+    @property
+    def halves(self) -> int:
+        """The reduce-scatters and all-gathers that it consists of."""
+        return 2 if self.kind == "all-reduce" else 1
+
+    def share(self, all_reduce: Any) -> Any:
+        """Return what it moves of the elements of an all-reduce."""
+        return all_reduce if self.halves == 2 else all_reduce // 2
+
+
+_SCATTERED = GradientCollective("reduce-scatter", each_micro_batch=True)
+_UPDATED = GradientCollective("all-gather", weights=True)
+
+ZERO_STAGES: Mapping[str, tuple[GradientCollective, ...]] = FrozenDict(
+    {
+        "none": (GradientCollective("all-reduce"),),
+        "state": (GradientCollective("reduce-scatter"), _UPDATED),
+        "gradients": (_SCATTERED, _UPDATED),
+        "weights": (
+            _SCATTERED,
+            GradientCollective(
+                "all-gather", weights=True, each_micro_batch=True, passes=("forward", "backward")
+            ),
+        ),
+    }
+)
+"""The collectives across a level by what data parallelism splits there, of `SHARDED`.
+
+Source: S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter
+Models", SC20, section 7."""
+
+IN_HALVES = tuple(word for word, own in ZERO_STAGES.items() if own[0].each_micro_batch)
+"""What is split where gradients are reduce-scattered in each micro-batch."""
+
+COLLECTIVES = (
+    *((word,) for word in reversed(IN_HALVES)),
+    tuple(word for word in ZERO_STAGES if word not in IN_HALVES),
+)
+"""What is split at the levels that one reduction of a gradient joins, in the order of a step: those
+of each micro-batch first, then the all-reduce of a step."""
 
 CONVERTED = -1
 """What is run again with a tensor that is converted again by itself: no layer."""
@@ -33,10 +94,9 @@ class Repeats:
         The equal parts of the batch that pass one after the other; the tensors are those of one.
     sharded
         What data parallelism splits of each node's weights between its parts, where that is
-        anything: the optimizer's state (ZeRO-1, as many bytes); gradients, too (ZeRO-2:
-        reduce-scattered in every micro-batch, and new weights all-gathered); or weights, too
-        (ZeRO-3, FSDP: all-gathered before each layer's forward and backward passes). From some
-        level down: within a node, say, and whole in each node.
+        anything: the optimizer's state (ZeRO-1); gradients, too (ZeRO-2); or weights, too (ZeRO-3,
+        FSDP), with the collectives of `ZERO_STAGES`. From some level down: within a node, say, and
+        whole in each node.
     again
         The nodes whose forward pass the backward pass runs again, each with the first layer of what
         is run again with it, exchanges included; None for a node that computes again by itself;
@@ -45,8 +105,7 @@ class Repeats:
         The elements that one of a gradient takes where it is reduced: 2 of single precision beside
         weights of half of it.
 
-    Source: S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter
-    Models", SC20; docs/decisions/0029-memory-of-a-device.md.
+    Source: docs/decisions/0029-memory-of-a-device.md.
     """
 
     micro_batches: int = 1
@@ -102,14 +161,11 @@ class Repeats:
         """Return what is split of a node's weights at a level, of `SHARDED`."""
         return self.sharded[node].at(level) if node in self.sharded else SHARDED[0]
 
-    def splits(self, nodes: int, level: int, *words: str) -> NDArray[np.bool_]:
-        """Return of which nodes one of some words is split at a level."""
-        split = np.zeros(nodes, bool)
+    def splits(self, nodes: int, level: int, word: str) -> NDArray[np.bool_]:
+        """Return of which nodes a word of `SHARDED` says what is split at a level."""
+        split = np.full(nodes, word == SHARDED[0])
         for own, alike in self._alike.items():
-            if own.at(level) in words:
-                split[alike] = True
-        if SHARDED[0] in words:
-            split |= ~self.splits(nodes, level, *SHARDED[1:])
+            split[alike] = own.at(level) == word
         return split
 
     def first_levels(self, nodes: int, word: str) -> NDArray[np.int64]:
@@ -124,62 +180,32 @@ class Repeats:
                 found[alike] = first
         return found
 
-    def halves(self, users: Sequence[int], level: int) -> NDArray[np.int64]:
-        """Return the reduce-scatters and all-gathers of each node's gradients and weights.
+    def times(self, collective: GradientCollective, users: Any = 1) -> Any:
+        """Return how often a step has a collective, of weights that so many layers use."""
+        each = len(collective.passes) * users if collective.passes else 1
+        return each * self.micro_batches if collective.each_micro_batch else each
 
-        Across a level, of two parts or more between which the node has copies. An all-reduce is one
-        of each. Of weights that several layers use each gathers its own.
+    def elements(self, collective: GradientCollective) -> int:
+        """Return how many elements of weights one that a collective moves is as large as."""
+        return 1 if collective.weights else self.reduced
+
+    def moved(self, users: Sequence[int], level: int) -> NDArray[np.int64]:
+        """Return the elements that each node's collectives move across a level for one of weights.
+
+        Of a part.
 
         Parameters
         ----------
         users
             The layers that use each node's weights.
         """
-        halves = np.zeros(len(users), np.int64)
-        for words in COLLECTIVES:
-            here = self.splits(len(users), level, *words)
-            halves[here] = self.halves_where(users, words[0])[here]
-        return halves
-
-    def moved(self, users: Sequence[int], level: int) -> NDArray[np.int64]:
-        """Return the elements that the halves of each node move across a level for one of weights.
-
-        Of a part; all-gathers move weights, and all else gradients. Parameters as for `halves`.
-        """
-        moved = self.halves(users, level)
-        if self.reduced == 1:
-            return moved
-        for word, gradients in (("none", 2), ("state", 1), *((own, None) for own in IN_HALVES)):
-            here = self.splits(len(users), level, word)
-            more = self.micro_batches if gradients is None else gradients
-            moved[here] += (self.reduced - 1) * more
+        own = np.array(users, np.int64)
+        moved = np.zeros_like(own)
+        for word, collectives in ZERO_STAGES.items():
+            at = self.splits(len(own), level, word)
+            for one in collectives:
+                moved[at] += one.halves * self.elements(one) * self.times(one, own[at])
         return moved
 
-    def moved_by_level(self, users: Sequence[int], levels: int) -> list[NDArray[np.int64]]:
-        """Return what is moved across each level, or one where all move as much."""
-        apart = levels if self.begins[-1] else 1
-        return [self.moved(users, level) for level in range(max(apart, 1))]
-
-    def moved_of_all_reduce(self, word: str) -> Fraction:
-        """Return what a gradient's all-reduce moves where a word is split, as if of weights.
-
-        Of the first half alone where each micro-batch is reduce-scattered.
-        """
-        return Fraction(1 + self.reduced, 2) if word == "state" else Fraction(self.reduced)
-
-    def halves_where(self, users: Sequence[int], word: str) -> NDArray[np.int64]:
-        """Return them at levels at which a word of `SHARDED` is split."""
-        own = np.array(users, np.int64)
-        if word == "weights":
-            return self.micro_batches * (1 + 2 * own)
-        return np.full_like(own, 1 + (self.micro_batches if word in IN_HALVES else 1))
-
-
-IN_HALVES = ("gradients", "weights")
-"""What is split where gradients are reduce-scattered in each micro-batch."""
-
-COLLECTIVES = (("weights",), ("gradients",), ("none", "state"))
-"""What is split at the levels that one reduction of a gradient joins, in the order of a step: those
-of each micro-batch first, then the all-reduce of a step."""
 
 ONCE = Repeats()

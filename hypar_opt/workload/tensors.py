@@ -360,6 +360,15 @@ class Workload:
         }
 
     @_of_tensors
+    def boundaries_read(self) -> Sequence[Sequence[int]]:
+        """The boundaries whose tensors each node reads; of shared weights users slice a part."""
+        read: list[list[int]] = [[] for _ in self.nodes]
+        for number, boundary in enumerate(self.boundaries):
+            if not boundary.weights:
+                read[boundary.target].append(number)
+        return read
+
+    @_of_tensors
     def boundary_of_input(self) -> Mapping[tuple[int, int], int]:
         """The boundary that each operand of a layer is, by the layer's node and its number."""
         return {

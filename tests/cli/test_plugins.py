@@ -42,7 +42,7 @@ class Liar(Zeros):
 
 KINDS = {
     "solvers": ("solver", "hypar_opt.solvers.base.Solver", "Half", "solve, summary"),
-    "costs": ("cost", "hypar_opt.costs.base.CostModel", "HalfCost", "from_problem"),
+    "costs": ("cost", "hypar_opt.costs.base.CostModel", "HalfCost", "charge, unit"),
     "topologies": (
         "topology",
         "hypar_opt.hardware.topologies.base.Topology",

@@ -15,7 +15,9 @@ import hypar_opt as ho
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.level_tables import level_table
 from hypar_opt.instance.pricing import price_levels
+from hypar_opt.models import load
 from hypar_opt.workload.parallelism import CHOICES
+from hypar_opt.workload.tensors import workload_of
 from tests.strategies.networks import networks
 from tests.strategies.plans import READINGS
 
@@ -124,7 +126,7 @@ def test_the_others_move_more_by_the_maps_before_their_pools(name: str) -> None:
 
 def test_an_unknown_reading_is_refused() -> None:
     with pytest.raises(ho.HyparError, match=r"unknown reading 'texts': did you mean text\?"):
-        CommunicationCost("texts")
+        level_table(CommunicationCost("texts"), workload_of(load("sfc"), 1))
     needed = "output needs the reading text, tables, executed or joined, got figures"
     with pytest.raises(ho.HyparError, match=needed):
         ho.solve("lenet-c", reading="figures", choices=CHOICES)

@@ -12,12 +12,12 @@ import hypar_opt as ho
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.level_tables import level_table
-from hypar_opt.costs.readings import INFERENCE, TRAINING
 from hypar_opt.costs.state_tables import canonical_states, expanded
 from hypar_opt.documents.document import validate
 from hypar_opt.hardware.array import Array
 from hypar_opt.instance.pricing import price_levels, price_table
 from hypar_opt.simulator.options import COLLECTIVES
+from hypar_opt.step.readings import INFERENCE, TRAINING
 from hypar_opt.units import PREFIXES
 from tests.hardware.cubes import cubes
 from tests.slow import examples

@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.group_time import GroupTime
-from hypar_opt.costs.states import added_up
-from hypar_opt.costs.table import Integers
+from hypar_opt.costs.groups import GroupTime
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.array import Array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_plans, total_cost
+from hypar_opt.integers import Integers
 from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.share_of_group import SHARES
@@ -27,6 +26,7 @@ from hypar_opt.search.joint import joint
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.shares import GAP, best_share
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
+from hypar_opt.step.states import added_up
 from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES
 from hypar_opt.workload.parallelism import SIDES as ALL_SIDES
 from tests.slow import slow_after

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.kernels import work_of
 from hypar_opt.costs.kinds import kinds_of_nodes
 from hypar_opt.documents.document import validate
 from hypar_opt.errors import InputError
@@ -20,6 +19,8 @@ from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.plan.strategies import strategy_pins
 from hypar_opt.proofs.certificate import check_price
 from hypar_opt.proofs.reference.rows import price_of
+from hypar_opt.sharding.passes import INFERENCE
+from hypar_opt.step.work import WorkRules
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.tensors import workload_of
 from tests.choices import WITH_TOKENS
@@ -203,9 +204,10 @@ def test_the_last_of_eight_parts_in_order_sees_fifteen_eighths_of_the_mean(
     assert price_of(plan) == plan.cost.total
     workload = workload_of(network, 4, plan.choices, shared_tensors=True)
     accelerator = load("h100-8").accelerator
-    work = work_of(accelerator, plan.hierarchy, plan.element_bytes, longest=True)
+    rules = WorkRules(plan.hierarchy, longest=True, skips_masked=accelerator.attention != "unfused")
     position = [node.kind for node in workload.nodes].index("attention")
     nodes = np.array([position])
     states = [np.array(row)[None, nodes] for row in rows_of_plan(plan, workload)]
     macs = workload.nodes[position].macs
-    assert work._operations(workload, nodes, states).tolist() == [macs * longest]
+    (kernel,) = rules.kernels(workload, nodes, states, INFERENCE)
+    assert kernel.macs.tolist() == [macs * longest]

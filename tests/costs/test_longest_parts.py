@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.longest_parts import stretched, stretches_of
 from hypar_opt.costs.state_tables import expanded, states_of
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.documents.document import validate
@@ -20,8 +19,9 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.reference.plan_graph import longest_parts, of_longest
-from hypar_opt.sharding.passes import TRAINING
 from hypar_opt.sharding.program import Program
+from hypar_opt.step.order import exchanges_of_step
+from hypar_opt.step.uneven import stretched, stretches_of
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.parallelism import CHOICES
 from tests.hardware.cubes import cubes
@@ -126,9 +126,9 @@ def test_each_exchange_of_each_plan_takes_as_long_as_the_longest_part(topology: 
         # Partial sums cross the topmost of their levels once, gradients too where it has two parts.
         expected, count = Fraction(), 0
         tops: Counter[tuple[Any, ...]] = Counter()
-        for phase, kind, level, node, boundary, elements, *_ in Program(
-            workload, rows, hierarchy
-        ).exchanges(TRAINING):
+        for own in exchanges_of_step(Program(workload, rows, hierarchy)):
+            phase, kind, level = own.phase, own.kind, own.level
+            node, boundary = own.node, own.boundary
             if boundary is not None:
                 longer = max(
                     longer_than_mean(written[0], words[0], hierarchy.sizes),
@@ -150,7 +150,7 @@ def test_each_exchange_of_each_plan_takes_as_long_as_the_longest_part(topology: 
                 else False
             )
             often = 2 if kind == "all-reduce" and not (topmost and rounds == 1) else 1
-            expected += elements * 4 * longer * pace + often * rounds * latency
+            expected += own.elements * 4 * longer * pace + often * rounds * latency
             count += 1
             tops[phase, node, boundary] += 1
         # Amounts are rounded up to quarters of an element, and times to whole units.

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.group_memory import memory_of_parts
-from hypar_opt.costs.group_time import GroupTime
+from hypar_opt.costs.device_load import papers_memory
+from hypar_opt.costs.groups import GroupTime
 from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError
 from hypar_opt.instance.instance import Instance
@@ -28,6 +28,7 @@ from hypar_opt.search.result import SearchRequest, SearchResult
 from hypar_opt.search.shares import GAP, LEAST, shared_out
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.elimination.classes import classes_at_most
+from hypar_opt.step.shares import Share
 from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, SIDES
 from tests.slow import slow_after
 from tests.strategies.groups import GROUPS, nodes, of_counts, some_share
@@ -254,7 +255,8 @@ def test_memory_is_each_groups_own_and_a_search_finds_the_least_within_it(seed: 
     plans = list(every_plan(instance))
     costs = costs_of(instance, plans)
     full = (nodes_of(workload, instance.cost, rows, None, rule=None) for rows in plans)
-    held = [memory_of_parts(workload, rows, problem) for rows in full]
+    shares = Share.each(problem.part_shares)
+    held = [papers_memory(workload, rows, problem, shares) for rows in full]
     cheapest = min(zip(costs, held, strict=True))[1]
     limit = max(max(cheapest) * 9 // 10, 1)
     fits = [cost for cost, own in zip(costs, held, strict=True) if max(own) <= limit]

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.group_time import GroupTime
-from hypar_opt.costs.sides import Share
+from hypar_opt.costs.groups import GroupTime
 from hypar_opt.hardware.array import Array
 from hypar_opt.hierarchy import parts_by_share
 from hypar_opt.instance.instance import Instance
@@ -24,6 +23,7 @@ from hypar_opt.search.joint import joint
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.shares import LEAST
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
+from hypar_opt.step.shares import Share
 from hypar_opt.workload.parallelism import CHOICES
 from tests.slow import slow_after
 from tests.strategies.groups import of_counts

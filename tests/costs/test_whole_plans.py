@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.level_tables import joins_levels, level_table
-from hypar_opt.costs.states import every_state
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_plans, price_table
 from hypar_opt.plan.arguments import problem_of
+from hypar_opt.step.states import every_state
 from tests.slow import examples
 
 

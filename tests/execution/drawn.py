@@ -14,7 +14,6 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.states import of_rows
 from hypar_opt.execution.result import TOLERANCE, largest_difference
 from hypar_opt.execution.run import Compared, run_program, step_data, whole_batch
 from hypar_opt.execution.virtual.division import Division
@@ -24,6 +23,7 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.passes import TRAINING
 from hypar_opt.sharding.program import Program
 from hypar_opt.sharding.weights import shared_weights
+from hypar_opt.step.states import of_rows
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import Workload, workload_of
 from tests.strategies.drawn_networks import _Drawing

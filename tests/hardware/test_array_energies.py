@@ -68,7 +68,6 @@ def test_an_older_array_file_with_a_buffer_is_read() -> None:
     table["accelerator"]["buffer"] = "110592 B"
     array = validate(Array, table, file="old.toml")
     assert array.digest() == arrays.load("hmc-htree-4").digest()
-    assert arrays.is_papers(array)
 
 
 def test_an_older_plan_file_with_a_buffer_is_read(tmp_path: Path) -> None:
@@ -76,6 +75,7 @@ def test_an_older_plan_file_with_a_buffer_is_read(tmp_path: Path) -> None:
     new = document["array"]["digest"]
     described = document["array"]["description"]
     described["accelerator"]["buffer"] = "110592 B"
+    del described["model"]  # newer than the buffer
     document["array"]["digest"] = digest_of(described)
     file = tmp_path / "old.json"
     file.write_text(json.dumps(document))

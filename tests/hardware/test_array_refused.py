@@ -39,7 +39,7 @@ REFUSED: list[tuple[Change, str]] = [
     # keys
     (
         top("nmae", "x"),
-        "unknown key 'nmae': did you mean name? known: schema, name, source, collective, who",
+        "unknown key 'nmae': did you mean name? known: schema, name, source, model, collective",
     ),
     (lambda data: data.pop("name"), "missing key 'name'"),
     (lambda data: data["accelerator"].pop("units"), "accelerator: missing key 'units'"),

@@ -6,6 +6,8 @@ from tests.mutants.mutant import Mutant
 
 _CONVERSIONS = "sharding/conversions"
 _PROGRAM = "sharding/program"
+_RULES = "step/rules"
+_ORDER = "step/order"
 
 SHARDING = (
     Mutant(
@@ -31,18 +33,11 @@ SHARDING = (
         ("sharding/test_program",),
     ),
     Mutant(
-        "an error is as split as its tensor was before the step",
-        _CONVERSIONS,
-        "copies = others * _copies(step.targets, step.parts)",
-        "copies = step.copies",
-        ("execution/virtual/test_optima",),
-    ),
-    Mutant(
         "an all-reduce moves as much at each level",
         _CONVERSIONS,
         "            copies //= sizes[level]\n",
         "",
-        ("execution/virtual/test_optima",),
+        ("step/test_order",),
     ),
     Mutant(
         "a shuffle reads channels as they are stored",
@@ -75,13 +70,6 @@ SHARDING = (
         ("execution/test_run",),
     ),
     Mutant(
-        "partial sums are scattered after the pool",
-        _PROGRAM,
-        "            Extent(workload.outputs[node]),\n",
-        "            Extent(workload.pooled[node]),\n",
-        ("execution/test_run",),
-    ),
-    Mutant(
         "no part has a remainder of both axes",
         "sharding/conversions",
         "both = (more + left - abs(more - left)) // 2",
@@ -97,10 +85,24 @@ SHARDING = (
     ),
     Mutant(
         "backward as many statistics as forward",
-        _PROGRAM,
-        "workload.nodes[node].statistics[1]",
-        "workload.nodes[node].statistics[0]",
+        _RULES,
+        "zip(both, kinds, statistics, strict=True)",
+        "zip(both, kinds, statistics[[0, 0]], strict=True)",
         ("execution/test_run",),
+    ),
+    Mutant(
+        "the errors of a conversion take its steps in their order",
+        _ORDER,
+        "joined != backward, level\n",
+        "joined, exchange.level\n",
+        ("step/test_order",),
+    ),
+    Mutant(
+        "weights are gathered once for all layers that use them",
+        _ORDER,
+        "            for user, phase in uses:\n",
+        "            for user, phase in uses[:2]:\n",
+        ("step/test_order",),
     ),
     Mutant(
         "a group's channels may be torn apart",
@@ -139,9 +141,9 @@ SHARDING = (
     ),
     Mutant(
         "what has crossed a joined level crosses those below again",
-        _CONVERSIONS,
-        "            left //= parts\n",
-        "",
+        _RULES,
+        "moved = [own // above for own in moved]",
+        "moved = list(moved)",
         ("search/test_joined",),
     ),
 )

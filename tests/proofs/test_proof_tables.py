@@ -28,6 +28,7 @@ from hypar_opt.proofs.reference.rows import price_of
 from hypar_opt.proofs.reference.tables import tables_of as reference_tables
 from hypar_opt.sharding.passes import INFERENCE, TRAINING
 from hypar_opt.sharding.program import Program
+from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.workload.parallelism import CHOICES
 from tests.slow import slow_after
 from tests.strategies.graph_problems import random_graph_problem
@@ -106,8 +107,8 @@ def program_bytes(plan: ho.Plan) -> int:
     phases = INFERENCE if plan.inference else TRAINING
     joined = plan.joins_levels
     program = Program(instance.executed_workload, rows, plan.hierarchy, joined=joined)
-    exchanges = program.exchanges(phases)
-    return sum(one.elements for one in exchanges) * plan.element_bytes
+    elements: int = sum(one.elements for one in exchanges_of_step(program, phases))
+    return elements * plan.element_bytes
 
 
 @every_cost(*READINGS, "joined")

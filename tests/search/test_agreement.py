@@ -11,9 +11,10 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.state_tables import canonical_states, expanded
-from hypar_opt.costs.table import CostTable, Integers
+from hypar_opt.costs.table import CostTable
 from hypar_opt.errors import RefusedError
 from hypar_opt.instance.constraints import ConstraintSet
+from hypar_opt.integers import Integers
 from hypar_opt.pipeline import plan_of
 from hypar_opt.plan.plan import words_of
 from hypar_opt.proofs.certificate import certify, check_certificate

@@ -15,7 +15,6 @@ from hypar_opt.costs import alignments
 from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
 from hypar_opt.costs.state_classes import ClassTable, classed
 from hypar_opt.costs.state_tables import canonical_states
-from hypar_opt.costs.states import added_up
 from hypar_opt.deadline import NEVER, TIME_LIMIT
 from hypar_opt.errors import HyparError, NoAnswerError
 from hypar_opt.instance.instance import Instance
@@ -29,6 +28,7 @@ from hypar_opt.solvers.base import SolverOptions, Status
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.elimination import classes, order
 from hypar_opt.solvers.elimination.order import elimination_order
+from hypar_opt.step.states import added_up
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.parallelism import CHOICES
 from tests.slow import slow_after

@@ -10,6 +10,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.program import Program
+from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.slow import slow_after
@@ -31,7 +32,7 @@ def test_the_optimum_is_the_least_that_any_program_moves(
         for own in workload.choices_of_nodes
     ]
     least = min(
-        sum(one.elements for one in Program(workload, [row], Hierarchy(sizes)).exchanges())
+        sum(one.elements for one in exchanges_of_step(Program(workload, [row], Hierarchy(sizes))))
         for row in itertools.product(*allowed)
     )
     plan = ho.solve(network, batch=batch, hierarchy=sizes, whole_levels=True, **THREE)

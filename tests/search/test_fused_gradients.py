@@ -9,9 +9,9 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.costs.base import CostModel
-from hypar_opt.costs.known_charges import KnownCharges
-from hypar_opt.costs.table import Integers
+from hypar_opt.costs.state_classes import KnownCharges
 from hypar_opt.errors import RefusedError
+from hypar_opt.integers import Integers
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.baselines import BASELINES
 from hypar_opt.studies.alternatives import best_plans, regrets

@@ -27,6 +27,7 @@ from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.program import Program
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
+from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.studies.compared_plans import compared_plans
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
@@ -51,7 +52,7 @@ def exchanged(sizes: tuple[int, ...], *, joined: bool) -> tuple[int, list[int]]:
     row = [workload.words[n].index("experts") if c else 0 for n, c in enumerate(row)]
     program = Program(workload, [row] * len(sizes), Hierarchy(sizes), joined=joined)
     moved = [0] * len(sizes)
-    for one in program.exchanges((Phase.FORWARD,)):
+    for one in exchanges_of_step(program, (Phase.FORWARD,)):
         if one.kind is StepKind.ALL_TO_ALL and one.node == names.index("experts"):
             moved[one.level] += one.elements
     boundary = workload.boundary_of_input[names.index("experts"), 0]
@@ -227,7 +228,7 @@ def test_all_exact_solvers_find_the_best_of_all_plans(seed: int) -> None:
         assert (plan.cost.total, plan.parallelism) == (other.cost.total, other.parallelism)
     workload = workload_of(network, asked["batch"], plan.choices, shared_tensors=True)
     program = Program(workload, rows_of_plan(plan, workload), plan.hierarchy, joined=True)
-    moved = sum(exchange.elements for exchange in program.exchanges())
+    moved = sum(exchange.elements for exchange in exchanges_of_step(program))
     assert moved * asked["element_bytes"] == plan.cost.total
     assert plan.cost.total <= ho.solve(network, reading="executed", **asked).cost.total
     ho.check_certificate(plan, ho.certify(plan))

@@ -21,14 +21,14 @@ from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.level_tables import joins_levels, level_table
 from hypar_opt.costs.shared_nodes import level_tables
 from hypar_opt.costs.state_tables import canonical_states, expanded, factored, in_mixed_radix
-from hypar_opt.costs.states import Indices, States
-from hypar_opt.costs.table import Integers
 from hypar_opt.deadline import Deadline
 from hypar_opt.documents.document import preset_text
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_levels, price_table
+from hypar_opt.integers import Integers
 from hypar_opt.search.prefix_costs import chain_table
 from hypar_opt.solvers.product_states import cheapest_states
+from hypar_opt.step.states import Indices, States
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.slow import examples, slow_after

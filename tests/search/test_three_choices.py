@@ -17,6 +17,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.sharding.passes import INFERENCE, TRAINING
 from hypar_opt.sharding.program import Program
+from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.parallelism import CHOICES
 from tests.slow import slow_after
@@ -77,8 +78,9 @@ def test_a_plan_is_priced_by_what_each_step_of_its_run_moves(seed: int) -> None:
     tables = list(level_tables(workload, cost, rows, tensors))
     full = [row for _, row in tables]
     phases = INFERENCE if instance.problem.inference else TRAINING
+    program = Program(workload, full, instance.problem.hierarchy)
     moved = [Fraction()] * len(rows)
-    for exchange in Program(workload, full, instance.problem.hierarchy).exchanges(phases):
+    for exchange in exchanges_of_step(program, phases):
         moved[exchange.level] += exchange.elements * instance.problem.element_bytes
     assert price_levels(workload, cost, rows, tensors) == tuple(moved)
     appended = sum(price_table(*table) for table in tables)

@@ -15,6 +15,7 @@ from hypar_opt.errors import InfeasibleError
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.plan.strategies import STRATEGIES, degrees, every_degree, strategy_pins
 from hypar_opt.sharding.program import Program
+from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.workload.tensors import workload_of
 from tests.choices import WITH_TOKENS
 from tests.execution.drawn_plans import graph
@@ -142,7 +143,7 @@ def test_searches_find_the_best_of_all_plans(seed: int) -> None:
         assert (plan.cost.total, plan.parallelism) == (brute.cost.total, brute.parallelism)
     workload = workload_of(network, asked["batch"], choices, shared_tensors=True)
     program = Program(workload, rows_of_plan(plan, workload), plan.hierarchy)
-    moved = sum(exchange.elements for exchange in program.exchanges())
+    moved = sum(exchange.elements for exchange in exchanges_of_step(program))
     assert moved * asked["element_bytes"] == plan.cost.total
 
 

@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.device_load import PartLoad, WeightBytes, device_load
-from hypar_opt.costs.sides import Share
-from hypar_opt.costs.states import of_rows
+from hypar_opt.costs.device_load import PartLoad
 from hypar_opt.errors import InfeasibleError, NoAnswerError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.proofs.certificate import check_price
 from hypar_opt.simulator.memory import counted_memory
+from hypar_opt.step.holds import KEPT, WeightBytes, step_holds
+from hypar_opt.step.shares import Share
+from hypar_opt.step.states import of_rows
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import SIDES
@@ -79,13 +80,13 @@ def test_what_states_hold_is_what_each_part_holds_where_everything_divides(
             workload = Instance.of_plan(own).workload
             nodes = rows_of_plan(own, workload)
             every = np.arange(len(workload.nodes))
-            asked_of_load = (network, workload, plan.hierarchy, plan.element_bytes)
+            asked_of_step = (network, workload, plan.hierarchy, plan.element_bytes)
             each = WeightBytes.of(plan.element_bytes, "adam")
-            load = device_load(*asked_of_load, each, fused=Fused())
+            kept = step_holds(*asked_of_step, each, Fused()).of(*KEPT)
             for part, one in zip(Share.each(plan.part_shares), array.groups_of_parts, strict=True):
-                held = PartLoad(load.terms, load.hierarchy, workload, part)
+                held = PartLoad(kept, workload, plan.hierarchy, part)
                 total = sum(held.of(every, of_rows(nodes, len(every))).tolist())
-                asked_of_part = (problem, network, workload, nodes, workload.repeats, one)
+                asked_of_part = (problem, network, workload, nodes, one)
                 found, _ = counted_memory(*asked_of_part, share=part)
                 exact = sum(n.weights + n.gradients + n.state + n.saved for n in found)
                 assert total / plan.accelerators <= exact

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.device_load import WeightBytes, device_load
-from hypar_opt.costs.states import of_rows
+from hypar_opt.costs.device_load import DeviceLoad
 from hypar_opt.deadline import NEVER as NO_LIMIT
 from hypar_opt.documents.document import validate
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError
@@ -38,9 +37,12 @@ from hypar_opt.solvers.elimination import order
 from hypar_opt.solvers.elimination.buckets import PairwiseCharges, eliminate
 from hypar_opt.solvers.elimination.optima import rows_at_most
 from hypar_opt.solvers.elimination.order import elimination_order
+from hypar_opt.step.holds import KEPT, WeightBytes, step_holds
+from hypar_opt.step.states import of_rows
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
+from hypar_opt.workload.tensors import Workload
 from tests.commands import command
 from tests.costs.test_energy import per_joule
 from tests.execution.small_networks import gpt
@@ -135,17 +137,9 @@ def test_what_states_hold_is_what_a_device_holds_where_everything_divides(
             constraints={"optimizer": "adam", "runnable": False},
         )
         plan = choosing(plan, tuple((column,) * len(plan.layers) for column in rows))
-        instance = Instance.of_plan(plan)
-        workload = instance.workload
+        workload = Instance.of_plan(plan).workload
         held = ho.memory(plan)
-        load = device_load(
-            *(instance.network, workload, plan.hierarchy, plan.element_bytes),
-            WeightBytes.of(plan.element_bytes, "adam"),
-            fused=Fused(),
-        )
-        nodes = of_rows(rows_of_plan(plan, workload), len(workload.nodes))
-        total = sum(load.of(np.arange(len(workload.nodes)), nodes).tolist())
-        assert Fraction(total, plan.accelerators) == held.tensors - held.moment.total
+        assert _held_all_the_time(plan, workload) == held.tensors - held.moment.total
 
 
 @pytest.mark.parametrize(("array", "word"), slow_after(6, Random(0).sample(SPLIT, len(SPLIT))))
@@ -169,15 +163,18 @@ def test_what_is_split_from_a_level_down_is_charged_and_held_as_simulated(
     assert abs(step.closed_form - taken) <= rounded
     assert price_of(plan) == Fraction(plan.cost.total)
     workload = Instance.of_plan(plan).workload
-    load = device_load(
-        *(plan.network.description, workload, plan.hierarchy, plan.element_bytes),
-        WeightBytes.of(plan.element_bytes, "adam"),
-        fused=Fused(),
-    )
-    nodes = of_rows(rows_of_plan(plan, workload), len(workload.nodes))
-    total = sum(load.of(np.arange(len(workload.nodes)), nodes).tolist())
     held = ho.memory(plan)
-    assert Fraction(total, plan.accelerators) == held.tensors - held.moment.total
+    assert _held_all_the_time(plan, workload) == held.tensors - held.moment.total
+
+
+def _held_all_the_time(plan: ho.Plan, workload: Workload) -> Fraction:
+    """What an accelerator holds, in the states of a plan and divided exactly."""
+    each = plan.element_bytes, WeightBytes.of(plan.element_bytes, "adam")
+    step = step_holds(plan.network.description, workload, plan.hierarchy, *each, Fused())
+    load = DeviceLoad(step.of(*KEPT), workload, plan.hierarchy)
+    states = of_rows(rows_of_plan(plan, workload), len(workload.nodes))
+    total = sum(load.of(np.arange(len(workload.nodes)), states).tolist())
+    return Fraction(total, plan.accelerators)
 
 
 def _check_nothing_fits(network: ho.Network, asked: dict[str, Any], least: int) -> None:

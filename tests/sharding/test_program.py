@@ -13,6 +13,7 @@ from hypar_opt.sharding.layouts import WHOLE
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.program import Program
 from hypar_opt.sharding.weights import shared_weights
+from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.execution.drawn import run_as_one_device
@@ -103,5 +104,5 @@ def test_what_nobody_splits_is_read_and_written_whole() -> None:
     program = Program(workload, [[OUTPUT] * len(workload.nodes)], Hierarchy((2,)))
     assert (program.read, program.written) == ([(WHOLE,)], [(WHOLE,)])
     # The error of replicas is a sum of addends, and so is the gradient of their weights.
-    (only,) = program.exchanges()
+    (only,) = exchanges_of_step(program)
     assert (only.phase, only.kind) == (Phase.GRADIENT, StepKind.ALL_REDUCE)

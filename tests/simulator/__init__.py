@@ -9,7 +9,6 @@ from typing import Any
 import networkx as nx
 from hypothesis import strategies as st
 
-from hypar_opt.costs.readings import Phase
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.tasks import (
     FOREGROUND,
@@ -19,6 +18,7 @@ from hypar_opt.simulator.tasks import (
     ExchangeTask,
     Task,
 )
+from hypar_opt.step.readings import Phase
 
 LAYERS = ("conv1", "conv2", "fc1")
 

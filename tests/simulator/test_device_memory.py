@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.device_load import WeightBytes
 from hypar_opt.documents.document import validate
 from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.simulator.device_memory import DeviceMemory
+from hypar_opt.step.holds import WeightBytes
 from hypar_opt.studies.validation.calculated import _plan
 from hypar_opt.studies.validation.machines import array_of, known_machines
 from tests.commands import command

@@ -26,6 +26,7 @@ from hypar_opt.simulator.simulation import simulate_step
 from hypar_opt.simulator.step import phases_of, program
 from hypar_opt.simulator.tasks import ExchangeKind, ExchangeTask, Task, predecessors
 from hypar_opt.simulator.trace import chrome_trace
+from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.units import PREFIXES
 from hypar_opt.workload.parallelism import CHOICES
 from tests.simulator.plans import IN_LOCKSTEP, LINK, UNEVEN, array, plan_on, plans, run
@@ -69,8 +70,9 @@ def test_a_run_is_the_very_steps_of_the_program(plan: ho.Plan) -> None:
     expected: defaultdict[tuple[str, str, int], Fraction] = defaultdict(Fraction)
     rows, joined = rows_of_plan(plan, workload), plan.joins_levels
     ran = Program(workload, rows, plan.hierarchy, joined=joined)
-    for phase, kind, level, _, _, elements, *_ in ran.exchanges(phases_of(plan)):
-        expected[phase, kind, level] += elements * plan.element_bytes
+    for own in exchanges_of_step(ran, phases_of(plan)):
+        assert own.kind is not None
+        expected[own.phase, own.kind, own.level] += Fraction(own.elements * plan.element_bytes)
     moved: defaultdict[tuple[str, str, int], Fraction] = defaultdict(Fraction)
     for task in exchanges_of(plan):
         assert task.step is not None

@@ -7,7 +7,7 @@ from fractions import Fraction
 from random import Random
 from typing import Any
 
-from hypar_opt.costs.group_time import GroupTime
+from hypar_opt.costs.groups import GroupTime
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.links import BisectionLink
 from hypar_opt.instance.instance import Instance

@@ -119,10 +119,10 @@ def counted(
         nodes = nodes_of(workload, cost, rows, tensors, rule=instance.rule)
         fullest = 0
         for accelerator, share in parts:
-            own = instance.problem, network, workload, nodes, workload.repeats, accelerator
+            own = instance.problem, network, workload, nodes, accelerator
             held, moment = counted_memory(*own, share=share)
             total = sum(own.weights + own.gradients + own.state + own.saved for own in held)
-            asked = accelerator, workload, nodes, workload.repeats, problem.hierarchy
+            asked = accelerator, workload, nodes, problem.hierarchy
             reserved = reserved_by(*asked) if with_reserve else 0
             fullest = max(fullest, total + moment.total + reserved)
         yield sum(charges, Fraction()) / getattr(cost, "per_unit", 1), fullest

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.costs.readings import READINGS
-from hypar_opt.documents.document import validate
 from hypar_opt.hardware import arrays
-from hypar_opt.hardware.array import Array
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.plan_file import repriced
+from hypar_opt.step.readings import READINGS
 from hypar_opt.studies.advice import (
     as_executed,
     better_reading,
@@ -44,16 +42,6 @@ def test_the_papers_arrays_have_the_papers_text_and_all_others_what_runs(name: s
     assert problem_of(array=name, choices=THREE).reading == default
     assert problem_of(array=arrays.load(name), reading=None).reading == default
     assert problem_of(array=name, reading="figures").reading == "figures"
-
-
-@pytest.mark.parametrize("name", ["hmc-htree-16", "mine"])
-def test_an_array_is_the_papers_by_what_it_is_not_by_its_name(name: str) -> None:
-    described = arrays.load("hmc-htree-16").description()
-    described["name"] = name
-    if name == "hmc-htree-16":
-        assert problem_of(array=validate(Array, described)).reading == "text"
-        described["accelerator"]["utilisation"] = 0.5
-    assert problem_of(array=validate(Array, described)).reading == "executed"
 
 
 def test_a_plan_file_records_the_reading_that_was_taken(tmp_path: Path, capsys: Capture) -> None:

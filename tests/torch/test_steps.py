@@ -17,8 +17,10 @@ import torch
 import hypar_opt as ho
 from hypar_opt.execution.export import _program, torch_file
 from hypar_opt.plan.plan import Plan
-from hypar_opt.sharding.repeated_step import exchanges_of_step
+from hypar_opt.step.order import PlanExchanges, exchanges_of_step
 from hypar_opt.workload.network import Network
+from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.repeats import ONCE
 from tests.onnx.graph_writer import EXPORTED
 from tests.torch import models
 from tests.torch.processes import Case, Step, on_processes, steps
@@ -174,8 +176,14 @@ def results(levels: int) -> tuple[Mapping[str, Plan], Mapping[str, Step]]:
 
 
 def counted(plan: Plan) -> int:
-    """Return the elements that a plan moves, if nothing is sharded."""
+    """Return the elements that a plan moves."""
     return sum(step.elements for step in exchanges_of_step(_program(plan)))
+
+
+def replicated(plan: Plan) -> PlanExchanges:
+    """Return what a plan exchanges if nothing is sharded."""
+    program = _program(plan)
+    return exchanges_of_step(replace(program, workload=repeated(program.workload, ONCE)))
 
 
 def says_all(plan: Plan) -> bool:
@@ -212,10 +220,10 @@ def test_as_much_moves_as_planned_where_no_difference_is_named(levels: int) -> N
     }
     assert len(exact) > (12 if levels == 1 else 4)
     # A reduce-scatter and two all-gathers for a reduce-scatter and one.
-    replicated = sum(step.elements for step in _program(own["mlp sharded"]).exchanges())
-    assert 2 * found["mlp sharded"].elements == 3 * replicated
+    all_reduced = sum(step.elements for step in replicated(own["mlp sharded"]))
+    assert 2 * found["mlp sharded"].elements == 3 * all_reduced
     # One of its layers.
-    by_layer = _program(own["mlp by layer"]).exchanges()
+    by_layer = replicated(own["mlp by layer"])
     halves = sum((2 + (step.node == 1)) * step.elements for step in by_layer)
     assert 2 * found["mlp by layer"].elements == halves
 

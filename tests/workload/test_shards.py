@@ -7,6 +7,7 @@ from itertools import combinations_with_replacement
 import pytest
 
 from hypar_opt.workload.parallelism import SHARDED
+from hypar_opt.workload.repeats import ZERO_STAGES, Repeats
 from hypar_opt.workload.shards import Shards, fault_in_levels, shards_of, with_node_levels
 
 
@@ -67,3 +68,45 @@ def test_a_word_names_levels_down_to_the_last() -> None:
 def test_nodes_stand_for_the_levels_inside_them(word: str, inside: list[int], said: str) -> None:
     assert with_node_levels(word, inside) == said
     assert shards_of(said) is not None
+
+
+def walked(word: str, micro_batches: int, users: int) -> list[tuple[str, bool]]:
+    """Return the halves of a step and whether each moves weights, walking through its passes."""
+    halves = []
+    for _ in range(micro_batches):
+        for _pass in ("forward", "backward"):
+            for _layer in range(users):
+                halves += [("all-gather", True)] if word == "weights" else []
+        halves += [("reduce-scatter", False)] if word in ("gradients", "weights") else []
+    if word in ("none", "state"):
+        halves.append(("reduce-scatter", False))
+    if word != "weights":
+        halves.append(("all-gather", word != "none"))  # without shards of gradients
+    return halves
+
+
+@pytest.mark.parametrize("word", SHARDED)
+@pytest.mark.parametrize("micro_batches", [1, 3])
+@pytest.mark.parametrize("reduced", [1, 2])
+def test_the_collectives_of_a_stage_are_those_of_a_walk_through_a_step(
+    word: str, micro_batches: int, reduced: int
+) -> None:
+    split = Repeats(micro_batches, {n: shards_of(word) for n in range(3)}, {}, reduced)
+    users = [1, 2, 5]
+    walks = [walked(word, micro_batches, own) for own in users]
+    taken = [
+        sum(one.halves * split.times(one, count) for one in ZERO_STAGES[word]) for count in users
+    ]
+    assert taken == [len(halves) for halves in walks]
+    assert split.moved(users, 0).tolist() == [
+        sum(1 if weights else reduced for _, weights in halves) for halves in walks
+    ]
+    kinds = [one.kind for one in ZERO_STAGES[word]]
+    assert kinds == (["all-reduce"] if word == "none" else ["reduce-scatter", "all-gather"])
+
+
+def test_zero_moves_what_its_paper_says() -> None:
+    """As much as an all-reduce up to its second stage, and half as much more in the third."""
+    assert [*ZERO_STAGES] == [*SHARDED]
+    moved = [Repeats(1, {0: shards_of(word)}).moved([1], 0).item() for word in SHARDED]
+    assert moved == [2, 2, 2, 3]

@@ -10,11 +10,12 @@ import numpy as np
 
 from hypar_opt.costs.base import CostModel
 from hypar_opt.costs.shared_nodes import level_tables, rows_with_shared
-from hypar_opt.costs.states import added_up, of_rows
-from hypar_opt.costs.table import CostTable, Integers
+from hypar_opt.costs.table import CostTable
 from hypar_opt.instance.instance import Instance
+from hypar_opt.integers import Integers
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import plan_tensors
+from hypar_opt.step.states import added_up, of_rows
 from hypar_opt.studies.alternatives import Regret
 from hypar_opt.workload.tensors import Workload
 

@@ -35,6 +35,7 @@ def array_view(array: Array) -> RenderableType:
     accelerators = ", ".join([accelerators, *array.kinds])
     topology = _topology(array)
     title = f"{array.name}: {accelerators}, {topology}, {array.collective} all-reduce"
+    title += f", model {array.model}" if array.model else ""
     parts: list[RenderableType] = [Text(title)]
     parts += [Text(array.source, style="dim")] if array.source else []
     kinds = [f"each of {kind}" for kind in array.kinds] or ["an accelerator"]

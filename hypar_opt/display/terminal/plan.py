@@ -97,7 +97,7 @@ def plan_title(plan: Plan) -> str:
         # The search optimised the placement, so the levels are other bisections than the array's.
         *(["placed"] if plan.array and plan.placement != plan.array.description.placement else []),
         f"reading {plan.cost.reading}",
-        *([_element(plan)] if plan.element_bytes != 4 or plan.has_own_array else []),
+        *([_element(plan)] if plan.element_bytes != plan.step_model.element_bytes else []),
         *(["inference"] if plan.inference else []),
         *(reductions(plan) if plan.cost.kind != "bytes" else []),
         # A proof says among which plans.
@@ -112,9 +112,10 @@ def plan_title(plan: Plan) -> str:
 
 
 def reductions(plan: Plan) -> list[str]:
-    """Return what is said of an array of one's own without buckets, which frameworks have."""
-    alone = plan.has_own_array and plan.array is not None and plan.array.description.bucket is None
-    return ["each gradient reduced by itself"] if alone and not plan.inference else []
+    """Return what is said of plans to run on an array without buckets, which frameworks have."""
+    if plan.array is None or plan.inference or not plan.step_model.runnable:
+        return []
+    return ["each gradient reduced by itself"] if plan.array.description.bucket is None else []
 
 
 def _element(plan: Plan) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.sharding.passes import Phase
+from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import CONVERTED
 
@@ -25,7 +26,7 @@ def in_jax(program: Program) -> tuple[Program, Sequence[str]]:
     """
     workload = program.workload
     repeats, readers = workload.repeats, readers_of(workload)
-    moving = {own.node for own in program.exchanges((Phase.FORWARD,))}
+    moving = {own.node for own in exchanges_of_step(program, (Phase.FORWARD,))}
     kept, names = set(), []
     for node in sorted(repeats.converted_again):
         own = readers[node]

@@ -27,7 +27,7 @@ from hypar_opt.execution.result import ExchangeRow
 from hypar_opt.plan.costs import json_number
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
-from hypar_opt.sharding.repeated_step import exchanges_of_step
+from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.workload.early_stop import needed_again, reads_back
 from hypar_opt.workload.layer_tensors import Extent
 from hypar_opt.workload.operators.kernels import Fused
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
     from hypar_opt.execution.jax.tensors import ShardedNetwork, StoredTensor
     from hypar_opt.execution.jax.weights import StepInput
-    from hypar_opt.sharding.program import Exchange, Program
+    from hypar_opt.sharding.program import Program
+    from hypar_opt.step.operations import Collective
 
     Array = NDArray[Any]
 
@@ -289,7 +290,7 @@ def traffic(
     return tuple(rows), unused, of_biases
 
 
-def _needed_exchanges(program: Program) -> Iterator[tuple[Exchange, Fraction]]:
+def _needed_exchanges(program: Program) -> Iterator[tuple[Collective, Fraction]]:
     """Yield the exchanges of a step, each with its bytes that any weights' gradient depends on."""
     needed = _Needed(program)
     for one in exchanges_of_step(program):
@@ -307,7 +308,7 @@ def _bytes_of_biases(sharded: ShardedNetwork) -> Counter[int]:
         if layer.has_bias:
             bias = Extent(sharded.layer_maps[position].output.channels)
             for step in program.bias_steps(position + sharded.shared):
-                moved[step.level] += sum(program.moved(step, bias)) * ELEMENT_BYTES
+                moved[step.level] += step.moved(bias) * ELEMENT_BYTES
     return moved
 
 
@@ -329,17 +330,17 @@ class _Needed:
         self._together = {node for node, first in again.items() if first is not None}
         self._again = needed_again(workload, again, fused=_WRITTEN, trained=tuple(trained))
 
-    def share(self, one: Exchange) -> Fraction:
+    def share(self, one: Collective) -> Fraction:
         """Return how much of what a step repeats of an exchange is needed: all, half or none.
 
         Half of what moves forward where its layer runs again, and no backward pass reads what comes
         of it.
         """
-        if one.phase is Phase.FORWARD and not one.weights and one.node in self._together:
+        if one.phase is Phase.FORWARD and one.tensor != "weights" and one.node in self._together:
             return Fraction(1 + self._is_needed_again(one), 2)
         return Fraction(one.phase is not Phase.BACKWARD or self._is_needed_back(one))
 
-    def _is_needed_again(self, one: Exchange) -> bool:
+    def _is_needed_again(self, one: Collective) -> bool:
         node, workload = one.node, self._workload
         if node in self._again:
             return True
@@ -354,12 +355,12 @@ class _Needed:
             and operator.saves(fused=_WRITTEN).inputs
         )
 
-    def _is_needed_back(self, one: Exchange) -> bool:
+    def _is_needed_back(self, one: Collective) -> bool:
         edges, trained = self._workload.boundaries, self._trained
         if one.boundary is not None:
             return trained[edges[one.boundary].source]
-        if one.weights or one.kind in _FOR_INPUTS:  # for the error that it passes on
-            if one.weights and one.node in self._again:
+        if one.tensor == "weights" or one.kind in _FOR_INPUTS:  # for the error that it passes on
+            if one.tensor == "weights" and one.node in self._again:
                 return True
             return any(
                 trained[edge.source]

@@ -15,14 +15,13 @@ from hypar_opt.execution.jax.gathers import in_jax
 from hypar_opt.execution.jax.maps import BETWEEN, NetworkMaps
 from hypar_opt.execution.jax.padding import PaddedBatch, padded
 from hypar_opt.execution.jax.ties import SplitAxes, split_axes
-from hypar_opt.sharding.halos import Halo, halos
 from hypar_opt.sharding.index_labels import levels_by
 from hypar_opt.sharding.layouts import BATCH, EXPERT, TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hypar_opt.sharding.program import Program
+    from hypar_opt.sharding.program import Halo, Program
     from hypar_opt.workload.network import Network
 
 ACTIVATIONS = {
@@ -183,9 +182,7 @@ class ShardedNetwork(NetworkMaps):
 
         Of the network's input, too.
         """
-        node, program = position + self.shared, self.program
-        tensors = program.workload.nodes[node]
-        return tuple(halos(tensors, program.read[node], self.hierarchy)) if tensors.borders else ()
+        return self.program.halos(position + self.shared, of_input=True)
 
     def rows(self, position: int) -> StoredAxis:
         """The axis of an embedding's vocabulary."""

@@ -15,7 +15,9 @@ from hypar_opt.execution.virtual.arithmetic import KINDS
 from hypar_opt.execution.work import step_work
 from hypar_opt.sharding.conversions import StepKind, moved_but
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, COLUMN, EXPERT, ROW, SHUFFLED, TOKEN
+from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.ties import Axis
+from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.units import format_bytes
 from hypar_opt.workload.activations import ACTIVATIONS
 from hypar_opt.workload.operands import operands_of
@@ -94,12 +96,18 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
     check_images(program, _remedy(scaled))
     if program.shares is not None:
         _check_groups(division, splits_of_batch(program), scaled=scaled)
+    exchanges = exchanges_of_step(program, (Phase.FORWARD,))
     for boundary, edge in enumerate(program.workload.boundaries):
+        modelled = {
+            own.level: own.elements // own.times
+            for own in exchanges.boundaries[boundary]
+            if own.kind is StepKind.ALL_TO_ALL
+        }
         for step in program.input_steps(boundary):
             layouts = {*step.sources, *step.targets}
             between = not layouts <= {CHANNEL, SHUFFLED} and layouts.isdisjoint(SIDES)
             if step.kind is StepKind.ALL_TO_ALL and between:
-                _check_exchange(division, edge, step, scaled=scaled)
+                _check_exchange(division, edge, step, modelled, scaled=scaled)
     _check_tokens(division, scaled=scaled)
     _check_shuffles(division)
 
@@ -154,8 +162,16 @@ def _check_groups(division: Division, by_image: Iterable[tuple[int, ...]], *, sc
         )
 
 
-def _check_exchange(division: Division, edge: Boundary, step: Step, *, scaled: bool) -> None:
-    """Refuse an all-to-all between parts whose sizes are not those of the model."""
+def _check_exchange(
+    division: Division, edge: Boundary, step: Step, modelled: Mapping[int, int], *, scaled: bool
+) -> None:
+    """Refuse an all-to-all between parts whose sizes are not those of the model.
+
+    Parameters
+    ----------
+    modelled
+        The elements that move across each level.
+    """
     workload = division.program.workload
     writer = workload.tensor_writers.get(edge.source, edge.source) - workload.shared
     layouts = {*step.sources, *step.targets}
@@ -167,12 +183,11 @@ def _check_exchange(division: Division, edge: Boundary, step: Step, *, scaled: b
         labels[SHUFFLED] = division.labels.shuffled(division.network, edge.target - workload.shared)
     for layout in layouts.intersection((TOKEN, ROW, COLUMN, EXPERT)):
         labels[layout] = division.along(layout, edge.extent.along(layout)).labels
-    modelled = division.program.moved(step, edge.extent)
     counts = [_counts(division.hierarchy, step, n, labels) for n in range(len(step.levels) + 1)]
     kept = [int(reduce(np.multiply, own.values()).sum()) for own in counts]
     for n, level in enumerate(step.levels):
         moved = step.copies * moved_but(edge.extent, kept[0], kept[0] - kept[n] + kept[n + 1])
-        if moved != modelled[n]:
+        if moved != modelled.get(level, 0):
             layer = division.network.layers[writer].name
             words = {BATCH: "images", **{axis: f"{axis}s" for axis in (TOKEN, ROW, COLUMN, EXPERT)}}
             has = [

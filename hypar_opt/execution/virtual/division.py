@@ -19,7 +19,6 @@ from hypar_opt.execution.virtual.shards import (
     split_of,
 )
 from hypar_opt.execution.virtual.weights import Held, held_weights, within
-from hypar_opt.sharding.halos import AXES
 from hypar_opt.sharding.index_labels import contiguous_labels, labels_of, place_labels
 from hypar_opt.sharding.layouts import (
     BATCH,
@@ -30,8 +29,9 @@ from hypar_opt.sharding.layouts import (
     ROW,
     TOKEN,
     is_split,
+    side_of,
 )
-from hypar_opt.sharding.shares import side_of
+from hypar_opt.sharding.program import HALO_AXES, Program
 from hypar_opt.sharding.ties import Axis
 from hypar_opt.workload.operands import operands_of
 from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array, Indices
     from hypar_opt.sharding.conversions import Layouts
     from hypar_opt.sharding.layouts import Layout
-    from hypar_opt.sharding.program import Program
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.maps import Map
 
@@ -156,7 +155,7 @@ class Division:
         """Return what a device reads of the network's input: its part, with what windows need."""
         borders = self.program.workload.nodes[position + self.shared].borders
         around = [slice(None), slice(None)]
-        for layout, axis in AXES:
+        for layout, axis in HALO_AXES:
             levels = tuple(level for level, own in enumerate(layouts) if own == layout)
             border = borders.get(axis)
             if levels and border and border.halo:
@@ -165,11 +164,11 @@ class Division:
                 around.append(part.within(whole.shape[len(around)]))
             else:
                 around.append(slice(None))
-        cut = {layout for (layout, _), own in zip(AXES, around[2:], strict=True) if own.stop}
+        cut = {layout for (layout, _), own in zip(HALO_AXES, around[2:], strict=True) if own.stop}
         if not cut:
             return tensor.part_of(whole, layouts, device)
         own, axes = whole[tuple(around)], {BATCH: self.images, CHANNEL: tensor.channels}
-        for (layout, _), size in zip(AXES, own.shape[2:], strict=True):
+        for (layout, _), size in zip(HALO_AXES, own.shape[2:], strict=True):
             # Nothing more is to be cut along what is cut already: no level splits an axis so named.
             name = f"cut {layout}" if layout in cut else layout
             axes[name] = self.along(name, size)

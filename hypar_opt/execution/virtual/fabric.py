@@ -25,7 +25,7 @@ _RECEIVING = frozenset((StepKind.REDUCE_SCATTER, StepKind.ALL_TO_ALL, StepKind.A
 
 
 class Source(NamedTuple):
-    """What an exchange is of (`hypar_opt.sharding.program.Exchange`)."""
+    """What an exchange is of (`hypar_opt.step.operations.Collective`)."""
 
     phase: Phase
     node: int

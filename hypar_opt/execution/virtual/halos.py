@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hypar_opt.execution.virtual.fabric import Blocks, Fabric, Source
     from hypar_opt.execution.virtual.shards import Array
     from hypar_opt.hierarchy import Hierarchy
-    from hypar_opt.sharding.halos import Halo
+    from hypar_opt.sharding.program import Halo
 
 
 class Piece(NamedTuple):

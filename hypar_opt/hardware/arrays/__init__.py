@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hypar_opt.checked import checked
-from hypar_opt.errors import HyparError, argument
+from hypar_opt.errors import HyparError, InputError, argument
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,14 +50,16 @@ def _sort_key(name: str) -> tuple[bool, list[tuple[str, int]]]:
     return not name.startswith("hmc-"), [(text, int(number or 0)) for text, number in pairs]
 
 
-def is_papers(array: Array) -> bool:
-    """Whether an array is one of the paper's: by its digest, not by its name."""
-    # Only presets of the same size need to be read.
-    papers_names = (name for name in names() if name.startswith("hmc-"))
-    same_size = [
-        name for name in papers_names if name.endswith(f"-{array.interconnect.accelerators}")
-    ]
-    return any(load(name).digest() == array.digest() for name in same_size)
+def with_model(described: Any) -> Any:
+    """Return a preset's description with its ``model``, where all but that key is there.
+
+    Plan files that were written before arrays had the key have such descriptions.
+    """
+    name = described.get("name") if isinstance(described, dict) else None
+    if name not in names() or "model" in described:
+        return described
+    preset = load(name).description()
+    return preset if {**described, "model": preset.get("model")} == preset else described
 
 
 def load(name: str) -> Array:
@@ -114,7 +116,14 @@ def find_array(array: str | Path | Array) -> Array:
     UnknownNameError
         If there is neither such a preset nor such a file; it suggests the nearest name.
     """
-    from hypar_opt.documents.document import find
+    from hypar_opt.documents.document import file_name, find
     from hypar_opt.hardware.array import Array, read_array
 
-    return find("array", array, Array, names(), load, read_array)
+    found = find("array", array, Array, names(), load, read_array)
+    # Written before the key, or to have another model: which of them, only another name says.
+    described = found.description() if found.name in names() else {}
+    if with_model(described) is not described:
+        problem = f"should be {load(found.name).model!r}, as in the preset {found.name!r}"
+        file = None if isinstance(array, Array) else file_name(array)
+        raise InputError(f"{problem}, or the name another", where="model", file=file)
+    return found

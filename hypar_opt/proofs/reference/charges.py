@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
-from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import CheckFailedError
+from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.proofs.reference.exchanges import exchanges_of
 from hypar_opt.proofs.reference.plan_graph import (
     LongestParts,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.table import Integers, exact_dtype
+from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.proofs.reference.repetitions import Pass
 
 if TYPE_CHECKING:

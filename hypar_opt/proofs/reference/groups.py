@@ -24,8 +24,8 @@ from hypar_opt.workload.parallelism import SIDES
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.links import BisectionLink
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.plan import Plan
     from hypar_opt.proofs.reference.buckets import Share
     from hypar_opt.proofs.reference.conversions import EdgeConversion

@@ -102,7 +102,7 @@ class ArrayCharges(ExchangeCharges):
         if plan.array is None or plan.placement is None or plan.level_weights:
             kind = plan.cost.kind
             raise CheckFailedError(f"cost, kind: {kind!r} goes with an array, unweighted")
-        self.longest_counts = plan.times_longest_part
+        self.longest_counts = plan.step_model.by_largest_shard
         super().__init__(plan, chosen)
         self.array, self.placement = plan.array.description, plan.placement
         self.parts = parts[plan.cost.unit]
@@ -272,8 +272,8 @@ class Time(ArrayCharges):
         # Both are of the whole array's work, so that both divide by its accelerators.
         seconds = max(work.macs / rate, loading) / self.plan.accelerators
         if self.exchanges.repetitions.computes_once:
-            return [round(seconds * self.passes * self.parts)]
-        return [often * round(seconds * self.parts) for often in passes]
+            return [nearest(self.passes, seconds * self.parts)]
+        return [often * nearest(1, seconds * self.parts) for often in passes]
 
     def _by_kernels(
         self, accelerator: Accelerator, layer: PlanNode, work: LayerWork, passes: Sequence[int]
@@ -298,14 +298,16 @@ class Time(ArrayCharges):
         for own, often in zip(layer.kernels, passes, strict=False):
             read = (accessed[0] + both) * bool(own.products) + own.scores * inner
             operations = 2 * own.products * macs
-            once = max(round(read * per_word * self.parts), round(operations / peak * self.parts))
-            others = Fraction(own.each * both + own.output * output + own.inner * inner, 4)
-            once += round(others * per_word * self.parts)
-            once += round(own.launches * (accelerator.launch or Fraction()) * self.parts)
+            once = max(
+                nearest(read, per_word * self.parts), nearest(1, operations / peak * self.parts)
+            )
+            others = own.each * both + own.output * output + own.inner * inner
+            once += nearest(others, per_word * self.parts / 4)
+            once += nearest(own.launches, (accelerator.launch or Fraction()) * self.parts)
             times.append(often * once)
         if not self.plan.inference:
             updating = accelerator.updated_by(self.plan.constraints.optimizer).update or Fraction()
-            times.append(round(kept * updating * per_byte * self.parts))
+            times.append(nearest(kept, updating * per_byte * self.parts))
         return times
 
     def _of_work(

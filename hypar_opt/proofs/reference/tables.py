@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.table import CostTable, Integers, are_chains, exact_dtype
+from hypar_opt.costs.table import CostTable, are_chains
 from hypar_opt.errors import RefusedError, argument
+from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.proofs.reference.charges import Bytes
 from hypar_opt.proofs.reference.rows import PlanProblem, nodes_states, states
 from hypar_opt.workload.parallelism import SIDES

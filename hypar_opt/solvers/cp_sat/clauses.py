@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.table import CostTable, exact_dtype
+from hypar_opt.costs.table import CostTable
 from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.integers import exact_dtype
 from hypar_opt.solvers.ilp.formulate import formulate
 
 if TYPE_CHECKING:

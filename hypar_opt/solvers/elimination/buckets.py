@@ -19,8 +19,8 @@ from hypar_opt.solvers.elimination.order import check_entries
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
-    from hypar_opt.costs.table import Integers
     from hypar_opt.deadline import Deadline
+    from hypar_opt.integers import Integers
     from hypar_opt.solvers.elimination.order import Order
 
 _AT_ONCE = 2**18

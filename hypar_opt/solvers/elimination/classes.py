@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
     from hypar_opt.costs.state_classes import ClassTable, Partition
-    from hypar_opt.costs.table import Integers
     from hypar_opt.deadline import Deadline
+    from hypar_opt.integers import Integers
 
 _FIRST_STEP = 2**12
 """The threshold first rises by this part of the bound, and then by twice as much each time."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.table import Integers
 from hypar_opt.errors import RefusedError
+from hypar_opt.integers import Integers
 from hypar_opt.solvers.elimination.buckets import (
     Buckets,
     PairwiseCharges,

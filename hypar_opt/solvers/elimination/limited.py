@@ -19,8 +19,8 @@ import numpy as np
 
 from hypar_opt.costs.device_load import at_price
 from hypar_opt.costs.state_classes import ClassTable, Partition
-from hypar_opt.costs.table import exact_dtype
 from hypar_opt.errors import NoAnswerError, RefusedError
+from hypar_opt.integers import exact_dtype
 from hypar_opt.solvers.base import MEMORY, SolveResult, Status
 from hypar_opt.solvers.elimination.classes import columns_at_most, solve_classes
 from hypar_opt.solvers.feasibility import allowed_choices
@@ -30,8 +30,9 @@ from hypar_opt.solvers.within_load import LabelledGraph
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.table import CostTable, Integers
+    from hypar_opt.costs.table import CostTable
     from hypar_opt.deadline import Deadline
+    from hypar_opt.integers import Integers
 
 _PRICES = 32
 """The most prices that are tried."""

@@ -19,8 +19,8 @@ from hypar_opt.solvers.elimination.buckets import Alike, Shifted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hypar_opt.costs.table import Integers
     from hypar_opt.deadline import Deadline
+    from hypar_opt.integers import Integers
     from hypar_opt.solvers.elimination.buckets import Buckets
 
 _LARGEST_KEPT = 2**18

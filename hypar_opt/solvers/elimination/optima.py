@@ -22,8 +22,8 @@ from hypar_opt.solvers.elimination.order import check_entries
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from hypar_opt.costs.table import Integers
     from hypar_opt.deadline import Deadline
+    from hypar_opt.integers import Integers
     from hypar_opt.solvers.elimination.buckets import Buckets
 
 Rows = NDArray[np.integer]

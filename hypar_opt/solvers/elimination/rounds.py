@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hypar_opt.costs.table import Integers
     from hypar_opt.deadline import Deadline
+    from hypar_opt.integers import Integers
     from hypar_opt.solvers.elimination.schedule import EliminationSchedule
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.integers import Integers
 
 Indices = NDArray[np.intp]
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.table import CostTable, Integers
+from hypar_opt.costs.table import CostTable
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.deadline import NEVER
 from hypar_opt.errors import RefusedError
+from hypar_opt.integers import Integers
 from hypar_opt.solvers.base import CAPACITY, SolveResult, Status
 from hypar_opt.solvers.elimination import buckets, rounds
 from hypar_opt.solvers.elimination.buckets import Buckets, PairwiseCharges

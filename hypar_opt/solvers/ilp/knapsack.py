@@ -12,7 +12,8 @@ from hypar_opt.solvers.feasibility import allowed_choices
 from hypar_opt.solvers.ilp.zero_one import LayerChoice, ZeroOneProgram
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.table import CostTable, Integers
+    from hypar_opt.costs.table import CostTable
+    from hypar_opt.integers import Integers
 
 MAX_CAPACITY = 10**6
 BASE = 10**5

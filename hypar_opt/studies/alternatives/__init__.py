@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from hypar_opt.checked import checked
-from hypar_opt.costs.base import check_is_sum
+from hypar_opt.costs.base import check_additive
 from hypar_opt.deadline import Deadline
 from hypar_opt.errors import HyparError, RefusedError, argument, worded
 from hypar_opt.instance.instance import Instance
@@ -116,7 +116,7 @@ def regrets(
     options = options_of(plan, parameters=parameters)
     deadline = deadline or Deadline.after(options.time_limit)
     instance = Instance.of_plan(plan)
-    check_is_sum(instance.cost)
+    check_additive(instance.cost)
     words = _words_of_reading(plan, instance)
     others = [
         (level, layer, choice)
@@ -265,7 +265,7 @@ def best_plans(
     deadline = deadline or Deadline.after(plan.solver.options.time_limit)
     instance = Instance.of_plan(plan)
     problem, workload, cost = instance.problem, instance.workload, instance.cost
-    check_is_sum(cost)
+    check_additive(cost)
     if instance.constraints.couple_layers:
         # A memory limit is a sum over layers, so the state alone does not give a completion's cost.
         memory = argument("constraints.memory")

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.table import Integers
+from hypar_opt.integers import Integers
 from hypar_opt.search.prefix_costs import Completion
 
 Ties = tuple[bool, ...]

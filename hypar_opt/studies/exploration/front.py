@@ -10,11 +10,11 @@ from functools import cache, reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.states import parts_of
 from hypar_opt.errors import RefusedError
 from hypar_opt.frozen import Frozen
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.problem import Problem
+from hypar_opt.step.states import parts_of
 from hypar_opt.studies.exploration.pricing import values_of
 from hypar_opt.studies.exploration.subspace import allowed_states, digits_of
 from hypar_opt.studies.exploration.values import TIE, Values

@@ -12,9 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.energy import EnergyCost
 from hypar_opt.costs.table import chain_ends
-from hypar_opt.costs.time import TimeCost
 from hypar_opt.instance.instance import Instance
 from hypar_opt.simulator.closed_form import ClosedForm, charges_of_states
 from hypar_opt.studies.exploration.values import Values
@@ -41,11 +39,10 @@ def values_of(
     """
     price_all = _pricing_of(instance, allowed)
     values = price_all(states, axes)
-    unit, parts = instance.cost.unit, 1
-    if isinstance(instance.cost, TimeCost):  # the closed form of time is in seconds already
-        unit = "seconds"
-    elif isinstance(instance.cost, EnergyCost):
-        unit, parts = "joules", instance.cost.per_unit
+    unit, parts, physical = instance.cost.unit, 1, instance.cost.physical
+    if physical is not None:
+        # The closed form of time is in seconds already.
+        unit, parts = physical.BASE, 1 if physical.time else physical.per_unit
     # In place: there may be 2^27 of them.
     values /= parts
     # State 0 of every layer.

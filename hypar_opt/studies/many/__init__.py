@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.checked import checked
-from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.frozen import Frozen
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.instance import Instance
+from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.models import find_network
 from hypar_opt.pipeline import solve
 from hypar_opt.plan.arguments import ProblemArguments, hierarchy_of, problem_of

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.table import Integers, chain_ends, exact_dtype
+from hypar_opt.costs.table import chain_ends
 from hypar_opt.costs.thresholds import ThresholdTable
+from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.solvers.elimination.graph import PairGraph, graph_of
 from hypar_opt.solvers.elimination.schedule import MAX_ENUMERATED
 from hypar_opt.solvers.pseudo_boolean import PseudoBoolean

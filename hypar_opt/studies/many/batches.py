@@ -17,7 +17,7 @@ from hypar_opt.studies.many.affine import AffineTable, bits_type
 from hypar_opt.studies.many.problem_tables import affine_tables
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
     from hypar_opt.studies.many.kernels import Bits, Int64
     from hypar_opt.workload.network import Network

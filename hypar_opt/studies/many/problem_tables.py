@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.readings import READINGS
 from hypar_opt.instance.instance import Instance
+from hypar_opt.step.readings import READINGS
 from hypar_opt.studies.many.affine import AffineTable
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from pydantic import BeforeValidator, Field, Strict
 
 from hypar_opt.costs import COSTS
-from hypar_opt.costs.readings import READINGS
 from hypar_opt.documents.document import ELEMENT_BYTES, Document, Size, exists, read_text, validate
 from hypar_opt.documents.parsing import parse_toml
 from hypar_opt.errors import HyparError, InputError, UnknownNameError
@@ -26,6 +25,7 @@ from hypar_opt.plan.problem import Problem
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.simulator.streams import OVERLAPS
 from hypar_opt.solvers import SOLVERS
+from hypar_opt.step.readings import READINGS
 from hypar_opt.studies.sweep.case import CHOICES, Case, network_of, on, place_of
 from hypar_opt.studies.sweep.vary import Variant, as_json, combinations, variants
 from hypar_opt.workload.parallelism import ALL_CHOICES, PAPERS_CHOICES

@@ -16,6 +16,7 @@ from hypar_opt.errors import RefusedError
 from hypar_opt.proofs.reference.rows import price_of
 from hypar_opt.sharding.layouts import PARTIAL
 from hypar_opt.sharding.program import Program
+from hypar_opt.step.order import exchanges_of_step
 from tests.choices import WITH_ADDENDS
 from tests.execution.drawn import charged, drawn_network, run_as_one_device
 from tests.execution.drawn_plans import program_of_addends, sums
@@ -50,7 +51,7 @@ def test_addends_are_reduced_once_and_as_charged(part: int) -> None:
     for seed, network, program in islice(programs(part), 5):
         workload, reading = program.workload, "joined" if program.joined else "executed"
         moved = [0] * program.hierarchy.levels
-        for exchange in program.exchanges():
+        for exchange in exchanges_of_step(program):
             moved[exchange.level] += 4 * exchange.elements
         assert charged(program, reading) == moved, seed
         asked: dict[str, Any] = {"batch": workload.batch, "hierarchy": program.hierarchy.sizes}

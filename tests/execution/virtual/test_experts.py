@@ -16,6 +16,7 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.proofs.certificate import check_price
 from hypar_opt.sharding.program import Program
+from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.workload.activations import ACTIVATIONS
 from hypar_opt.workload.operators.experts import Router
 from hypar_opt.workload.operators.maps import LogitMap
@@ -186,7 +187,7 @@ def test_a_choice_of_experts_sends_no_error_back(seed: int, reading: str) -> Non
         for number, edge in enumerate(instance.workload.boundaries)
         if names[edge.target] == "dispatch" and edge.input == 1
     )
-    moved = [one.phase for one in program.exchanges() if one.boundary == logits]
+    moved = [one.phase for one in exchanges_of_step(program) if one.boundary == logits]
     assert {*moved} == {"forward"}
     check_price(plan)
     result = ho.run(plan)

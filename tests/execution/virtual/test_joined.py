@@ -13,6 +13,7 @@ import hypar_opt as ho
 from hypar_opt.errors import RefusedError
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.program import Program
+from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.workload.tensors import workload_of
 from tests.choices import WITH_TOKENS
 from tests.execution.drawn import charged, drawn_network, random_row, run_as_one_device
@@ -65,6 +66,6 @@ def test_joined_all_to_alls_move_what_is_charged(part: int) -> None:
 
 def by_level(program: Program) -> list[int]:
     moved = [0] * len(program.rows)
-    for exchange in program.exchanges():
+    for exchange in exchanges_of_step(program):
         moved[exchange.level] += 4 * exchange.elements
     return moved

@@ -22,6 +22,7 @@ from hypar_opt.proofs.reference.rows import price_of
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.layouts import SHUFFLED
 from hypar_opt.sharding.program import Program
+from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.execution.drawn import (
@@ -58,7 +59,7 @@ def test_levels_of_other_sizes_move_what_is_charged(seed: int) -> None:
     network = drawn_network(seed)
     (program,) = drawn_programs(network, seed, 1, HIERARCHIES, uneven=seed % 2 > 0)
     workload = program.workload
-    moved = 4 * sum(exchange.elements for exchange in program.exchanges())
+    moved = 4 * sum(exchange.elements for exchange in exchanges_of_step(program))
     assert sum(charged(program, "executed")) == moved
     asked = {"batch": workload.batch, "hierarchy": program.hierarchy.sizes, "whole_levels": True}
     write = written(network, "joint", choices=CHOICES, reading="executed", **asked)
@@ -77,9 +78,9 @@ def test_a_level_of_four_reduces_and_gathers_what_two_of_two_do(seed: int) -> No
     network = drawn_network(seed)
     (four,) = drawn_programs(network, seed, 1, ((4,),))
 
-    def moved(program: Program) -> dict[StepKind, int]:
-        moved = Counter[StepKind]()
-        for exchange in program.exchanges():
+    def moved(program: Program) -> dict[StepKind | None, int]:
+        moved = Counter[StepKind | None]()
+        for exchange in exchanges_of_step(program):
             moved[exchange.kind] += exchange.elements
         return dict(moved)
 

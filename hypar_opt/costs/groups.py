@@ -1,12 +1,15 @@
-"""Time on unequal groups: each exchange and pass lasts as long as in the slowest part of H1."""
+"""Bytes and time of a step on unequal groups of accelerators, whose shares divide H1.
+
+Source: docs/decisions/0025-unequal-groups.md.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
-from itertools import accumulate, cycle, pairwise, repeat
+from itertools import accumulate, pairwise, repeat
 from operator import mul
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,33 +17,28 @@ import numpy as np
 
 from hypar_opt.costs.buckets import LatencyShares
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.kernels import work_of
-from hypar_opt.costs.linear_bounds import longest, longest_of_run
-from hypar_opt.costs.longest_parts import split_sizes
 from hypar_opt.costs.physical import Rings, array_of
-from hypar_opt.costs.readings import Phase
-from hypar_opt.costs.side_work import Amounts, side_work, work_of_indices
-from hypar_opt.costs.sides import (
-    Parts,
-    Share,
-    SideBytes,
-    between_groups,
-    check_of_groups,
-)
-from hypar_opt.costs.states import added_up, levels_of, shape_of
 from hypar_opt.costs.time import TimeCost
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.costs.work import Work
+from hypar_opt.errors import HyparError, argument
+from hypar_opt.sharding.passes import Phase
+from hypar_opt.step.shares import Amounts, CountOfIndices, Parts, Share, WorkOfPart, received
+from hypar_opt.step.states import added_up, levels_of, shape_of
+from hypar_opt.step.uneven import split_sizes
+from hypar_opt.workload.parallelism import OF_EQUAL_PARTS, SIDES
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from hypar_opt.costs.base import Symmetries
-    from hypar_opt.costs.compute import Work
+    from numpy.typing import NDArray
+
     from hypar_opt.costs.shared_nodes import Rows
-    from hypar_opt.costs.states import Indices, States
-    from hypar_opt.costs.table import Integers
+    from hypar_opt.costs.work import Work
     from hypar_opt.hardware.links import BisectionLink
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.step.operations import Collective
+    from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
 
 _KEPT_BYTES = 2**24
@@ -48,6 +46,79 @@ _KEPT_BYTES = 2**24
 
 Known = dict[Hashable, list[list["Integers"]]]
 """Charges by corner and level, of the same nodes or boundaries in the same states."""
+
+_ROUNDED = 2
+"""No charge of shares in between is less than its chord by more, for rounding."""
+
+
+def check_of_groups(problem: Problem) -> Problem:
+    """Return a problem of unequal groups, if these have its reading and its choices.
+
+    Raises
+    ------
+    HyparError
+        If its reading is no run's, or a choice has equal parts.
+    """
+    if problem.reading != "executed":
+        wanted = argument("reading", "executed")
+        raise HyparError(f"unequal groups of accelerators need {wanted}, got {problem.reading}")
+    for word in OF_EQUAL_PARTS:
+        if word in problem.choices:
+            raise HyparError(
+                f"{argument('choices')}: {word} has equal parts, unlike groups of accelerators;"
+                " leave it out"
+            )
+    return problem
+
+
+@dataclass(frozen=True)
+class GroupBytes(CommunicationCost):
+    """The bytes of all parts together: the mean of what each receives, as if all had as much.
+
+    Parameters
+    ----------
+    parts
+        Each part's share of a tensor that H1 splits.
+    """
+
+    parts: Parts = (1, 1)
+
+    @classmethod
+    def of_groups(cls, problem: Problem) -> Self:
+        """Return the bytes of a problem with unequal parts.
+
+        Raises
+        ------
+        HyparError
+            If it is not of the reading that a run has.
+        """
+        check_of_groups(problem)
+        return cls.of_problem(problem, unequal=True, parts=problem.part_shares)
+
+    @cached_property
+    def resolution(self) -> int:
+        """Charges per byte: halves, to which the mean of all parts is rounded."""
+        return 2 * super().resolution
+
+    def moved(
+        self,
+        operations: Sequence[Collective],
+        dtype: type[np.int64 | np.object_],  # noqa: ARG002
+    ) -> Integers:
+        """Return the charges of what all parts receive, each as if all had as much."""
+        each = received(operations, Share.each(self.parts), lambda level: self.scale(level) // 2)
+        return added_up([own.quarters for parts in each for own in parts])
+
+    def charge(self, operation: Collective) -> Integers:
+        """Return what all parts are charged."""
+        return self.moved([operation], np.int64)
+
+    def fold(self, operations: Iterable[Collective], levels: int) -> list[Integers]:
+        return [*map(self.mean, super().fold(operations, levels))]
+
+    def mean(self, moved: Integers) -> Integers:
+        count = len(self.parts)
+        return (2 * moved + count // 2) // count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,15 +167,15 @@ class GroupTime(TimeCost):
         HyparError
             If it has options that contradict the array, or is not of the reading of a run.
         """
+        check_of_groups(problem)
         array, placement = array_of(problem)
         asked, kept = (problem.hierarchy, problem.element_bytes), problem.constraints.optimizer
         works = {
-            group.name: work_of(group.updated_by(kept), *asked, longest=True)
-            for group in array.groups
+            group.name: Work(group.updated_by(kept), *asked, longest=True) for group in array.groups
         }
         network, (between, *below) = array.interconnect, placement
         cost = cls(
-            communication=CommunicationCost.of_problem(check_of_groups(problem)),
+            communication=CommunicationCost.of_problem(problem, unequal=True),
             rings=Rings.of(array, placement),
             splits=tuple(map(network.bisection, placement)),
             work=max(works.values(), key=lambda work: work.upper_bound(workload)),
@@ -136,37 +207,28 @@ class GroupTime(TimeCost):
         return [replace(bound, corner=corner, known=bound.known) for corner in corners]
 
     @cached_property
-    def _each(self) -> list[Share]:
-        """Every part's share at the first corner, then at the next."""
+    def _each(self) -> list[list[Share]]:
+        """Every part's share, at each corner."""
         corners = self.shares if len(self.shares) > 1 else ()
-        return [share for parts in self.shares for share in Share.each(parts, corners)]
+        return [Share.each(parts, corners) for parts in self.shares]
 
     @cached_property
     def _sides(self) -> list[TimeCost]:
-        """What an exchange takes in each part."""
+        """What an exchange takes in each part, given its charges."""
+        charges = replace(self.communication, element_bytes=4 // self.communication.resolution)
         return [
             TimeCost(
-                communication=self.communication,
+                communication=charges,
                 rings=self.rings and replace(self.rings, among=members),
                 per_unit=self.per_unit,
                 largest=self.largest,
                 crossing=self.crossing,
                 splits=links,
                 work=None,
-                bucket_elements=self.bucket_elements,
                 latencies=self.latencies,
             )
             for links, members in zip(self.links, self.members, strict=True)
         ]
-
-    @cached_property
-    def _received(self) -> dict[Phase, SideBytes]:
-        """What parts receive in each pass."""
-        own, first = self.communication, self._each[0]
-        return {
-            phase: replace(SideBytes.among(own.of(phase), first), longest=True)
-            for phase in own.phases
-        }
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return each layer's charges: its reductions and, at the last level, its compute."""
@@ -175,16 +237,10 @@ class GroupTime(TimeCost):
         return self._at_corner(key, (nodes, *states), charge)
 
     def _nodes(self, workload: Workload, nodes: Indices, states: States) -> list[list[Integers]]:
-        levels, shape = levels_of(states), shape_of(nodes, states)
-        runs = self.rings.runs(levels) if self.rings else None
-        corners = [self.uncharged(levels) for _ in self.shares]
-        for phase, received in self._received.items():
-            moved = received.nodes_of_each(self._each, workload, nodes, states)
-            charged = [
-                side.reduced(phase, own, workload, nodes, shape)
-                for side, own in zip(cycle(self._sides), moved, strict=False)
-            ]
-            self._add_longest(corners, charged, runs)
+        levels = levels_of(states)
+        operations = self.communication.rules(workload, levels).node(nodes, states)
+        runs = self.rings.runs(levels) if self.rings else [(level,) for level in range(levels)]
+        corners = self._slowest(operations, runs, workload, nodes, shape_of(nodes, states), levels)
         if self.work is not None and levels:
             complete = levels == self.work.hierarchy.levels
             at_h1 = each = self._worked(workload, nodes, states if complete else [states[0][:1]])
@@ -203,41 +259,33 @@ class GroupTime(TimeCost):
         A pass takes the longest of its times, which is not linear: each is a function by itself.
         """
         asked = workload, nodes, states, self.per_unit, self.communication.phases
-        known: Amounts = {}
-        count = len(self.members)
-        if len(self.shares) == 1:
-            works = [
-                side_work(work, share, known).each_pass(*asked)
-                for work, share in zip(self.of_parts, self._each, strict=True)
+        equal: Amounts = {}
+        at_share = len(self.shares) == 1
+        of_corners = [
+            [
+                [*_in_part(work, own, own.indices if at_share else None, equal).each_pass(*asked)]
+                for work, own in zip(self.of_parts, shares, strict=True)
             ]
-            passes = zip(*works, strict=True)
-            own = [
-                parts[0][0] * reduce(np.maximum, [time for _, times in parts for time in times])
-                for parts in passes
-            ]
-            return [added_up(own)]
-        linear = [
-            [*work_of_indices(work, share, None, known).each_pass(*asked)]
-            for work, share in zip(cycle(self.of_parts), self._each, strict=False)
+            for shares in self._each
         ]
-        # Exact shares are linear, and need no more.
-        exact = not all(work.longest for work in self.of_parts)
-        at_any = repeat(np.zeros(1, np.int64)) if exact else self._at_any_share(asked, known)
-        charged = []
-        for number, least in zip(range(len(linear[0])), at_any, strict=False):
-            times = [passes[number][1] for passes in linear]
+        # At a share, and of exact shares, which are linear, it is these.
+        is_longest = at_share or not all(work.longest for work in self.of_parts)
+        at_any = repeat(np.zeros(1, np.int64)) if is_longest else self._at_any_share(asked, equal)
+        corners: list[list[Integers]] = [[] for _ in self.shares]
+        for number, (often, _) in enumerate(of_corners[0][0]):
+            least = next(at_any)
             functions = [
-                [least, *(time for part in times[first : first + count] for time in part)]
-                for first in range(0, len(times), count)
+                [least, *(time for part in parts for time in part[number][1])]
+                for parts in of_corners
             ]
-            often = linear[0][number][0]
-            charged.append([often * own for own in longest(functions, self.weights)])
-        return [added_up(own) for own in zip(*charged, strict=True)]
+            for rows, slowest in zip(corners, longest(functions, self.weights), strict=True):
+                rows.append(often * slowest)
+        return list(map(added_up, corners))
 
     def _at_any_share(
         self,
         asked: tuple[Workload, Indices, States, int, Sequence[Phase]],
-        known: Amounts,
+        equal: Amounts,
     ) -> Iterator[Integers]:
         """Yield what each pass takes at least at any shares between the corners.
 
@@ -247,22 +295,21 @@ class GroupTime(TimeCost):
         """
         workload, nodes, states, *_ = asked
         sizes = split_sizes(workload)[states[0][0], nodes]
-        fewest: list[list[Integers]] = []
-        here: list[list[Integers]] = []
-        beyond: list[list[Integers]] = []
-        reached: list[Integers] = []
-        for work, share in zip(self.of_parts, self._at_weights, strict=True):
-            for passes, indices in (
-                (fewest, share.fewest),
-                (here, share.indices),
-                (beyond, partial(_one_more, share)),
-            ):
-                part = work_of_indices(work, share, indices, known)
-                passes.append([reduce(np.maximum, own) for _, own in part.each_pass(*asked)])
-            reached.append(share.most(sizes) - share.indices(sizes))
-        for own, at, behind in zip(
-            *(zip(*each, strict=True) for each in (fewest, here, beyond)), strict=True
-        ):
+        shares = self._at_weights
+
+        def times(counts: Sequence[CountOfIndices]) -> Iterator[tuple[Integers, ...]]:
+            """Return the time of each pass, of each part."""
+            of_parts = [
+                [reduce(np.maximum, own) for _, own in _in_part(*part, equal).each_pass(*asked)]
+                for part in zip(self.of_parts, shares, counts, strict=True)
+            ]
+            return zip(*of_parts, strict=True)
+
+        fewest = times([share.fewest for share in shares])
+        here = times([share.indices for share in shares])
+        beyond = times([partial(_one_more, share) for share in shares])
+        reached = [share.most(sizes) - share.indices(sizes) for share in shares]
+        for own, at, behind in zip(fewest, here, beyond, strict=True):
             yield reduce(np.maximum, [*own, *_least_of_longest(at, behind, reached)])
 
     @cached_property
@@ -278,48 +325,72 @@ class GroupTime(TimeCost):
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
     ) -> list[Integers]:
         """Return each boundary's charges: its exchanges, always between pairs."""
-        asked = (boundaries, *sources, *targets)
-        charge = partial(self._edges, workload, boundaries, sources, targets)
-        return self._at_corner(("boundaries",), asked, charge)
+        levels = levels_of(targets)
 
-    def _edges(
-        self, workload: Workload, boundaries: Indices, sources: States, targets: States
+        def charge() -> list[list[Integers]]:
+            rules, runs = self.communication.rules(workload, levels), [(n,) for n in range(levels)]
+            operations = rules.boundary(boundaries, sources, targets)
+            return self._slowest(operations, runs, workload, boundaries, (), levels)
+
+        return self._at_corner(("boundaries",), (boundaries, *sources, *targets), charge)
+
+    def _slowest(
+        self,
+        operations: Iterable[Collective],
+        runs: Sequence[tuple[int, ...]],
+        *asked: Any,
     ) -> list[list[Integers]]:
-        corners = [self.uncharged(levels_of(targets)) for _ in self.shares]
-        ends = workload, boundaries, sources, targets
-        for phase, received in self._received.items():
-            if phase is Phase.GRADIENT:  # no boundary's tensor moves in it
-                continue
-            moved = received.edges_of_each(self._each, *ends)
+        """Return the slowest part's charges of each pass, by corner and level.
+
+        Parameters
+        ----------
+        runs
+            The levels that an exchange may join.
+        asked
+            As `TimeCost.charges` takes it.
+        """
+        corners = [self.uncharged(sum(map(len, runs))) for _ in self.shares]
+        shares = [share for parts in self._each for share in parts]
+        of_phases: dict[Phase, list[Collective]] = {}
+        for own in operations:
+            of_phases.setdefault(own.phase, []).append(own)
+        for every in of_phases.values():
+            each = zip(
+                *received(every, shares, self.communication.scale, longest=True), strict=True
+            )
             charged = [
-                side.conversions(received, own, *ends)
-                for side, own in zip(cycle(self._sides), moved, strict=False)
+                [side.charges(next(each), *asked) for side in self._sides] for _ in self.shares
             ]
-            self._add_longest(corners, charged)
+            for run in runs:
+                self._add_longest(corners, charged, run)
         return corners
 
     def _add_longest(
         self,
         corners: list[list[Integers]],
-        charged: Sequence[list[Integers]],
-        runs: Sequence[tuple[int, ...]] | None = None,
+        charged: Sequence[Sequence[Sequence[Integers]]],
+        run: tuple[int, ...],
     ) -> None:
-        """Add the slowest part's charges of a pass, at each level, to those at each corner.
+        """Add what levels that an exchange may join are charged where it takes longest.
+
+        Between several corners the first level is charged for all.
 
         Parameters
         ----------
         charged
-            By part, corner after corner, and level.
-        runs
-            The levels that an exchange may join; unless given each by itself.
+            By corner, part and level.
         """
-        parts = len(self.members)
-        for run in runs or [(level,) for level in range(len(corners[0]))]:
-            alone = [[side[level] for level in run] for side in charged]
-            of_run = [alone[first : first + parts] for first in range(0, len(alone), parts)]
-            for rows, slowest in zip(corners, longest_of_run(of_run, self.weights), strict=True):
-                for level, charge in zip(run, slowest, strict=False):
-                    rows[level] = rows[level] + charge
+        first, *below = run
+        totals = [
+            [sum((side[level] for level in below), side[first]) for side in parts]
+            for parts in charged
+        ]
+        charges = [[own] for own in longest(totals, self.weights)]
+        if len(corners) == 1 and below:
+            charges = [_highest([[side[n] for n in run] for side in charged[0]], totals[0])]
+        for rows, own in zip(corners, charges, strict=True):
+            for level, charge in zip(run, own, strict=False):
+                rows[level] = rows[level] + charge
 
     def _at_corner(
         self,
@@ -356,13 +427,13 @@ class GroupTime(TimeCost):
                 together[choice if choice in SIDES else None, *key].append(node)
         return replace(self, latencies=LatencyShares.of_plan(together, workload.stored))
 
-    def symmetries(self, workload: Workload, levels: int) -> Symmetries:
-        """Return which levels are charged alike: H1, between the groups, as no other."""
-        return super().symmetries(workload, levels).told_apart(between_groups(levels))
-
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the seconds of any plan: a part may have all of everything."""
         return len(self.members) * super().upper_bound(workload)
+
+
+def _in_part(work: Work, share: Share, indices: CountOfIndices | None, equal: Amounts) -> Work:
+    return replace(work, part=WorkOfPart(share, indices, equal))
 
 
 def _one_more(share: Share, sizes: Integers) -> Integers:
@@ -388,3 +459,47 @@ def _least_of_longest(
             if part != longest_part:
                 least = np.minimum(least, np.where(reached[part] >= 1, other, above))
         yield least
+
+
+def longest(corners: Sequence[Sequence[Integers]], weights: Sequence[float]) -> list[Integers]:
+    """Return the longest of several charges; or a linear function that it is no less than.
+
+    That is the one of several that is longest at one point, which is a tangent of the longest: the
+    sum of tangents at a point is one of the sum, and so is tight where that is least.
+
+    Parameters
+    ----------
+    corners
+        The charges at each corner of a simplex, of functions that are at least linear in between.
+        One that is negative at a corner says nothing.
+    weights
+        The point, as its weights of the corners.
+
+    Returns
+    -------
+    list
+        At each corner the function's.
+    """
+    if len(corners) == 1:
+        return [reduce(np.maximum, corners[0])]
+
+    def height(charges: Sequence[Integers]) -> NDArray[np.float64]:
+        parts = [part * own.astype(np.float64) for part, own in zip(weights, charges, strict=True)]
+        return np.where(reduce(np.minimum, charges) < 0, -1, reduce(np.add, parts))
+
+    functions = [*zip(*corners, strict=True)]
+    best = _highest(functions, [*map(height, functions)])
+    return [np.maximum(own - _ROUNDED, 0) for own in best]
+
+
+def _highest(
+    functions: Sequence[Sequence[Integers]], heights: Sequence[Integers]
+) -> list[Integers]:
+    """Return the rows of the function that is highest at each place, the first of several."""
+    best, highest = [*functions[0]], heights[0]
+    for function, own in zip(functions[1:], heights[1:], strict=True):
+        higher = own > highest
+        if higher.any():
+            best = [np.where(higher, *pair) for pair in zip(function, best, strict=True)]
+            highest = np.maximum(own, highest)
+    return best

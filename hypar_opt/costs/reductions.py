@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.readings import READINGS, Phase
-from hypar_opt.costs.states import added_up
-from hypar_opt.sharding.repetitions import exchanges_of
+from hypar_opt.integers import scale
+from hypar_opt.sharding.passes import Phase
+from hypar_opt.step.states import added_up
 from hypar_opt.workload.repeats import COLLECTIVES, IN_HALVES
 
 if TYPE_CHECKING:
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.communication import CommunicationCost
     from hypar_opt.costs.physical import Rings
-    from hypar_opt.costs.states import Indices
-    from hypar_opt.costs.table import Integers
-    from hypar_opt.workload.tensors import Workload
+    from hypar_opt.integers import Integers
+    from hypar_opt.step.operations import Collective
 
 
 Levels = tuple[int, ...]
@@ -141,68 +140,65 @@ def _parted(charge: Integers, parts: Sequence[Fraction]) -> Iterator[Integers]:
     """Yield whole numbers that add up to a charge: its parts, rounded where they end."""
     begun: Integers | int = 0
     for upto in accumulate(parts):
-        over, under = upto.numerator, upto.denominator
-        # Of integers that are no larger than the charge.
-        done: Integers = charge // under * over + charge % under * over // under
+        done = scale(charge, upto, "down")
         yield done - begun
         begun = done
 
 
-class Reductions(NamedTuple):
-    """The reductions of nodes in a pass that join some levels.
+class Reduction(NamedTuple):
+    """A reduction of nodes' tensors in a pass, over all levels at which they are partial sums.
+
+    An all-reduce between pairs is recursive halving and doubling, which crosses each level twice,
+    and the topmost once. A reduce-scatter or an all-gather crosses each once.
 
     Parameters
     ----------
-    joins : (levels, nodes)
-        Whether a node's reduction joins a level; None for all.
-    topmost, below : (nodes,)
-        The messages at the topmost of these levels, and at those below it.
+    moved
+        What it moves at each level, in charges of bytes.
+    topmost, below
+        The messages at the topmost of its levels, and at those below it, by node.
     number
         Of gradients: the number of what is split at these levels, in `COLLECTIVES`.
+
+    Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005; docs/decisions/0007-arrays-and-time.md.
     """
 
-    joins: NDArray[np.bool_] | None
+    moved: Sequence[Integers]
     topmost: Integers
     below: Integers
-    number: int = len(COLLECTIVES) - 1
+    number: int
+
+    @classmethod
+    def of(
+        cls,
+        operations: Sequence[Collective],
+        cost: CommunicationCost,
+        dtype: type[np.int64 | np.object_],
+        levels: int,
+    ) -> Reduction:
+        """Return the reduction that operations of one pass and number are together."""
+        at_levels: list[list[Collective]] = [[] for _ in range(levels)]
+        for own in operations:
+            at_levels[own.level].append(own)
+        moved = [cost.moved(every, dtype) if every else np.zeros(1, dtype) for every in at_levels]
+        number = operations[0].group
+        crossings: list[Integers] = []
+        for every in at_levels:
+            # What one tensor takes one after the other, and several at once.
+            each = [np.asarray(own.times * own.passes) for own in every]
+            if every and every[0].phase is Phase.GRADIENT:
+                crossings.append(sum(each[1:], each[0]))
+            else:
+                crossings += each
+        below = reduce(np.maximum, crossings)
+        topmost = below
+        if operations[0].phase is not Phase.GRADIENT:
+            topmost = np.asarray(operations[0].times)
+        elif COLLECTIVES[number][0] not in IN_HALVES:
+            topmost = np.ones_like(below)
+        return cls(moved, topmost, below, number)
 
     @property
     def apart(self) -> bool:
         """Whether gradients are reduce-scattered, and what was is all-gathered by itself."""
         return COLLECTIVES[self.number][0] in IN_HALVES
-
-    def of(self, moved: Sequence[Integers], nodes: Indices) -> Sequence[Integers]:
-        """Return what nodes move over the levels that are joined, and nothing over the others."""
-        if self.joins is None:
-            return moved
-        joins = zip(moved, self.joins, strict=False)
-        return [row * own[nodes] for row, own in joins]
-
-
-def reductions_in(
-    cost: CommunicationCost, workload: Workload, phase: Phase, levels: int
-) -> Iterator[Reductions]:
-    """Yield the reductions of a pass: gradients', of all levels that split the same of weights.
-
-    An all-reduce between pairs is recursive halving and doubling, which crosses each level
-    twice, and the topmost once. A reduce-scatter or an all-gather crosses each once.
-
-    Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005; docs/decisions/0007-arrays-and-time.md.
-    """
-    count = len(workload.nodes)
-    once = np.ones(count, np.int64)
-    if phase is not Phase.GRADIENT:
-        # Only `executed` splits an all-reduce of partial sums over two passes; the sums of norms
-        # are all-reduced in every reading.
-        scattered = READINGS[cost.reading].gathered_error
-        each = [1 if scattered and not any(node.statistics) else 2 for node in workload.nodes]
-        times = exchanges_of(workload, phase)
-        yield Reductions(None, times, times * np.array(each, np.int64))
-        return
-    for number, words in enumerate(COLLECTIVES):
-        own = (workload.repeats.splits(count, level, *words) for level in range(levels))
-        joins = np.array([*own], bool).reshape(levels, count)
-        if joins.any() or not levels:
-            halves = workload.repeats.halves_where(workload.users, words[0])
-            topmost = halves if words[0] in IN_HALVES else once
-            yield Reductions(None if joins.all() else joins, topmost, halves, number)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.table import Integers, exact_dtype
+from hypar_opt.integers import Integers, exact_dtype
 
 if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy
@@ -79,39 +79,6 @@ def runs_of(kinds: Sequence[Hashable]) -> list[int]:
     """Return the number of the run of equal levels that each level is in, by kinds of levels."""
     runs = itertools.groupby(kinds)
     return [number for number, (_, run) in enumerate(runs) for _ in run]
-
-
-class ByLevel(Sequence[Integers]):
-    """Charges of each level, computed on request.
-
-    Parameters
-    ----------
-    states
-    charge
-        Returns the charges of the levels of a block, given the block's number: ``(levels, ...)``.
-    """
-
-    def __init__(self, states: States, charge: Callable[[int], Integers]) -> None:
-        self._states, self._charge = states, charge
-
-    def __len__(self) -> int:
-        return levels_of(self._states)
-
-    @overload
-    def __getitem__(self, level: int) -> Integers: ...
-
-    @overload
-    def __getitem__(self, level: slice) -> list[Integers]: ...
-
-    def __getitem__(self, level: int | slice) -> Integers | list[Integers]:
-        if level == -1:
-            last: Integers = self._charge(len(self._states) - 1)[-1]
-            return last
-        every = [charges for n in range(len(self._states)) for charges in self._charge(n)]
-        return every[level]
-
-    def __iter__(self) -> Iterator[Integers]:
-        return iter(self[:])
 
 
 class Copies:

@@ -39,7 +39,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.sharding.conversions import StepKind, backward, conversion
+from hypar_opt.errors import UnknownNameError
+from hypar_opt.sharding.conversions import StepKind, conversion
 from hypar_opt.sharding.layouts import PARTIAL, WHOLE, Layout, is_split
 from hypar_opt.sharding.passes import INFERENCE as INFERENCE
 from hypar_opt.sharding.passes import TRAINING as TRAINING
@@ -138,11 +139,10 @@ def _in_both_directions(
 def _of_a_run(written: Layout, read: Layout, parts: int, tensor: Extent) -> Conversion:
     """Return the amount that a conversion moves when run, except for reduce-scatters."""
     steps = conversion((written,), (read,), (parts,))
-    steps = tuple(step for step in steps if step.kind is not StepKind.REDUCE_SCATTER)
-    forward, backwards = (
-        sum(4 * sum(step.moved(tensor)) for step in way) for way in (steps, backward(steps))
+    moved = sum(
+        4 * step.moved(tensor) for step in steps if step.kind is not StepKind.REDUCE_SCATTER
     )
-    return Conversion(forward, backwards)
+    return Conversion(moved, moved)
 
 
 _EXECUTED = Reading(
@@ -169,3 +169,16 @@ READINGS = MappingProxyType(
         "joined": replace(_EXECUTED, joins_levels=True),
     }
 )
+
+
+def reading_of(name: str) -> Reading:
+    """Return a reading by its name.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is none.
+    """
+    if name not in READINGS:
+        raise UnknownNameError("reading", name, list(READINGS))
+    return READINGS[name]

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.states import copies_of
-from hypar_opt.costs.table import exact_dtype
+from hypar_opt.integers import scale
+from hypar_opt.step.states import copies_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.states import States
-    from hypar_opt.costs.table import Integers
     from hypar_opt.hierarchy import Hierarchy, SplitRule
+    from hypar_opt.integers import Integers
+    from hypar_opt.step.states import States
     from hypar_opt.workload.tensors import Workload
 
 Stretches = Sequence[tuple["NDArray[np.int64]", "NDArray[np.int64]"]]
@@ -64,14 +64,10 @@ def stretches_of(
 
 def stretched(amounts: Integers, stretches: Stretches, *, down: bool = False) -> Integers:
     """Return amounts of tensors as if all parts were like the longest, rounded up, or down."""
+    scaled = amounts
     for size, longest in stretches:
-        most = int(amounts.max(initial=0)) * int(longest.max(initial=0)) + int(size.max(initial=1))
-        if amounts.dtype == exact_dtype(most):
-            amounts = (amounts * longest + (0 if down else size - 1)) // size
-        else:  # whole multiples apart, so that no product is much larger than the amount
-            rest = amounts % size * longest
-            amounts = amounts // size * longest + (rest // size if down else -(-rest // size))
-    return amounts
+        scaled = scale(scaled, (longest, size), "down" if down else "up")
+    return scaled.astype(amounts.dtype, copy=False)
 
 
 @lru_cache(maxsize=16)

@@ -1,0 +1,335 @@
+"""The time of a layer's passes on an accelerator: kernels one after the other, or a roofline."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hypar_opt.costs.kinds import kinds_of_nodes
+from hypar_opt.hardware.accelerator import OPERATIONS_PER_MAC, exactly
+from hypar_opt.integers import Integers, scale
+from hypar_opt.sharding.passes import Phase
+from hypar_opt.step.states import added_up
+from hypar_opt.step.uneven import most_stretched
+from hypar_opt.step.work import MOST_QUARTERS, NO_SIZES, Sizes, WorkRules, elements_touched
+from hypar_opt.workload.mirrored import causal_nodes
+from hypar_opt.workload.operators.kernels import Fused
+from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.repeats import ONCE
+
+if TYPE_CHECKING:
+    from hypar_opt.hardware.accelerator import Accelerator
+    from hypar_opt.hierarchy import Hierarchy
+    from hypar_opt.step.operations import Kernel
+    from hypar_opt.step.shares import WorkOfPart
+    from hypar_opt.step.states import Indices, States
+    from hypar_opt.workload.repeats import Repeats
+    from hypar_opt.workload.tensors import Workload
+
+
+@dataclass(frozen=True)
+class Work:
+    """The seconds of each layer's passes on one of a hierarchy's accelerators.
+
+    An accelerator that says what matrix products achieve runs kernels, one after the other. A
+    product takes the longer of its operations at ``gemm`` of the peak (a convolution, at ``conv``)
+    and of its operands at ``elementwise`` of the DRAM's bandwidth; kernels without products take
+    their bytes. Each takes ``launch`` besides. The gradient pass updates the weights, too.
+
+    On another, as the paper's, compute overlaps with DRAM traffic: all passes of a layer are alike,
+    and each takes the longer of its multiply-accumulates and of its words.
+
+    Parameters
+    ----------
+    input_sizes
+        As `hypar_opt.step.work.layer_macs` takes them.
+    longest
+        Whether a pass lasts as long as on the accelerator with most of a layer, where an axis is
+        not divided evenly. Otherwise it is divided exactly, as in the paper.
+    part
+        What the accelerator has, if it is of one part of an unequal H1.
+
+    Source: docs/simulator.md; docs/decisions/0028-time-of-kernels.md.
+    """
+
+    accelerator: Accelerator
+    hierarchy: Hierarchy
+    element_bytes: int = 4
+    input_sizes: Sizes = field(default_factory=lambda: NO_SIZES)
+    longest: bool = False
+    part: WorkOfPart | None = None
+
+    def charges(
+        self,
+        workload: Workload,
+        nodes: Indices,
+        states: States,
+        per_second: Fraction | int,
+        phases: Sequence[Phase],
+    ) -> Integers:
+        """Return the time of nodes' passes as integers of ``1 / per_second``, rounded half up.
+
+        Parameters
+        ----------
+        states
+            Over all levels.
+        phases
+            The passes of a step, which repeats them as the workload says.
+        """
+        every = self.each_pass(workload, nodes, states, per_second, phases)
+        return added_up([times * _longer(linear) for times, linear in every])
+
+    def each_pass(
+        self,
+        workload: Workload,
+        nodes: Indices,
+        states: States,
+        per_second: Fraction | int,
+        phases: Sequence[Phase],
+    ) -> Iterator[tuple[Integers | int, Sequence[Integers]]]:
+        """Yield the times of which `charges` adds up the longest, and how often a step takes it.
+
+        Each is linear in what an accelerator has, which the longest of several is not.
+        """
+        kernels = [*self._rules.kernels(workload, nodes, states, phases)]
+        if self._runs_kernels:
+            for kernel in kernels:
+                yield kernel.times, self._times(kernel, workload, nodes, per_second)
+            if Phase.GRADIENT in phases:
+                repeats = workload.repeats
+                yield 1, [self._update(workload, nodes, states, per_second, repeats)]
+            return
+        # Passes that are all alike are rounded together where each is taken once.
+        together = len(phases) if workload.repeats.computes_once else 1
+        often = 1 if together > 1 else added_up([kernel.times for kernel in kernels])
+        yield often, self._times(kernels[0], workload, nodes, per_second * together)
+
+    def passes(
+        self, workload: Workload, states: States, phases: Sequence[Phase]
+    ) -> dict[Phase, list[Fraction]]:
+        """Return the seconds of each layer's passes, exactly, given its state at all levels.
+
+        Without the update of weights.
+        """
+        nodes = np.arange(len(workload.nodes))
+        return {
+            kernel.phase: _exact(_longer(self._times(kernel, workload, nodes, None)), nodes)
+            for kernel in self._rules.kernels(workload, nodes, states, phases)
+        }
+
+    def updates(
+        self, workload: Workload, states: States, repeats: Repeats = ONCE
+    ) -> list[Fraction]:
+        """Return the seconds in which each node's weights are updated, exactly.
+
+        Parameters
+        ----------
+        repeats
+            As `WorkRules.update` takes them.
+        """
+        nodes = np.arange(len(workload.nodes))
+        return _exact(self._update(workload, nodes, states, None, repeats), nodes)
+
+    @cached_property
+    def _rules(self) -> WorkRules:
+        return WorkRules(
+            self.hierarchy,
+            self.longest,
+            self.accelerator.mac_count,
+            self.input_sizes,
+            self._runs_kernels and Fused.on(self.accelerator).attention,
+            self.part,
+        )
+
+    @property
+    def _runs_kernels(self) -> bool:
+        return self.accelerator.gemm is not None
+
+    @property
+    def _seconds_of_word(self) -> Fraction:
+        """The seconds of a word of all accelerators together, whose DRAMs work in parallel."""
+        bandwidth = self.accelerator.dram_bandwidth * self.hierarchy.accelerators
+        if self._runs_kernels:
+            bandwidth *= exactly(self.accelerator.elementwise or 1)
+        return self.element_bytes / bandwidth
+
+    def _times(
+        self, kernel: Kernel, workload: Workload, nodes: Indices, per_second: Fraction | int | None
+    ) -> list[Integers]:
+        """Return the times of a pass of nodes as it loads, and as it computes.
+
+        The longer of the two counts.
+
+        Parameters
+        ----------
+        per_second
+            The integers of a second, to which each is rounded; None for exact fractions.
+        """
+        own = _pass_of(repeated(workload, ONCE), self.accelerator, kernel.phase)
+        per_word = self._seconds_of_word
+        moved = kernel.operands + kernel.output
+        loaded = own.products[nodes] * (moved + kernel.weights) + own.scores[nodes] * kernel.inner
+        both = [
+            _timed(loaded, per_word, per_second),
+            self._computing(own.seconds, kernel.macs, nodes, per_second),
+        ]
+        if not self._runs_kernels:
+            return both
+        others = (
+            own.each[nodes] * moved
+            + own.output[nodes] * kernel.output
+            + own.of_inner[nodes] * kernel.inner
+        )
+        launch = self.accelerator.launch or Fraction()
+        rest = (
+            _timed(others, per_word / 4, per_second),
+            _timed(own.launches[nodes], launch, per_second),
+        )
+        return [added_up([time, *rest]) if per_second else sum(rest, time) for time in both]
+
+    def _computing(
+        self,
+        each: Sequence[Fraction],
+        macs: Integers,
+        nodes: Indices,
+        per_second: Fraction | int | None,
+    ) -> Integers:
+        """Return the time of nodes' multiply-accumulates in a pass.
+
+        Parameters
+        ----------
+        each
+            The seconds of one of them on one accelerator, by node.
+        """
+        numbers: dict[Fraction, int] = {}
+        of_nodes = [numbers.setdefault(each[n], len(numbers)) for n in nodes.reshape(-1).tolist()]
+        which = np.array(of_nodes, np.intp).reshape(nodes.shape)
+        times: Integers = np.zeros(1, np.int64)
+        for seconds, number in numbers.items():
+            rate = seconds / self.hierarchy.accelerators
+            times = np.where(which == number, _timed(macs, rate, per_second), times)
+        return times
+
+    def _update(
+        self,
+        workload: Workload,
+        nodes: Indices,
+        states: States,
+        per_second: Fraction | int | None,
+        repeats: Repeats,
+    ) -> Integers:
+        """Return the time in which the weights that nodes keep are updated."""
+        each = self.accelerator.update if self._runs_kernels else None
+        seconds = (each or Fraction()) * self._seconds_of_word / self.element_bytes
+        words = self._rules.update(workload, nodes, states, repeats).words
+        return _timed(words, seconds, per_second)
+
+    def upper_bound(self, workload: Workload) -> Fraction:
+        """Return an upper bound on the seconds of a pass of all layers together."""
+        return workload.most_repeats * _once_at_most(self, repeated(workload, ONCE))
+
+
+def _longer(times: Sequence[Integers]) -> Integers:
+    longer: Integers = np.maximum.reduce(np.broadcast_arrays(*times))
+    return longer
+
+
+def _timed(amounts: Integers, seconds: Fraction, per_second: Fraction | int | None) -> Integers:
+    """Return the time of amounts at so many seconds each: integers, or exact fractions."""
+    if per_second is None:
+        exact: Integers = np.asarray(amounts, object) * seconds
+        return exact
+    return scale(amounts, seconds * per_second)
+
+
+def _exact(seconds: Integers, nodes: Indices) -> list[Fraction]:
+    return [Fraction(own) for own in np.broadcast_to(seconds, nodes.shape).tolist()]
+
+
+@lru_cache(maxsize=64)
+def _once_at_most(work: Work, workload: Workload) -> Fraction:
+    """Return an upper bound on the seconds of a pass of all layers of a step that repeats none."""
+    accelerator, accelerators = work.accelerator, work.hierarchy.accelerators
+    passes = [_pass_of(workload, accelerator, phase) for phase in Phase]
+    # With replicas, all accelerators have all of every tensor.
+    quarters = MOST_QUARTERS if work._runs_kernels else 4
+    each = Fraction(quarters, 4) + (accelerator.update or 0) / work.element_bytes
+    loading = elements_touched(workload) * accelerators * each * work._seconds_of_word
+    # All do all of what is whole.
+    whole = np.any(workload.layouts.whole, axis=0)
+    slowest = map(max, zip(*(own.seconds for own in passes), strict=True))
+    done: Counter[Fraction] = Counter()
+    macs = work._rules.macs(workload)
+    for count, by_all, seconds in zip(macs.tolist(), whole.tolist(), slowest, strict=True):
+        done[seconds] += count * (accelerators if by_all else 1)
+    computing = sum((count * seconds for seconds, count in done.items()), Fraction())
+    launches = sum(max(own.launches.tolist(), default=0) for own in passes)
+    launching = launches * len(workload.nodes) * (accelerator.launch or 0)
+    stretch = 1
+    if work.longest:
+        stretch = most_stretched(workload, work.hierarchy)
+        stretch *= 2 if causal_nodes(workload).any() else 1
+    return Fraction((loading + computing / accelerators) * stretch + launching)
+
+
+class _Pass(NamedTuple):
+    """The kernels of one pass of each node, as `PassKernels`.
+
+    Parameters
+    ----------
+    seconds
+        Of one of a layer's multiply-accumulates on one accelerator.
+    """
+
+    products: Integers
+    scores: Integers
+    each: Integers
+    output: Integers
+    of_inner: Integers
+    launches: Integers
+    seconds: tuple[Fraction, ...]
+
+
+@lru_cache(maxsize=256)
+def _pass_of(workload: Workload, accelerator: Accelerator, phase: Phase) -> _Pass:
+    if accelerator.gemm is None:
+        every = np.ones(len(workload.nodes), np.int64)
+        # Row-stationary: rows of processing units hold a kernel's rows, columns an output's. A
+        # layer whose weights have no rows (fully-connected, experts) has one of each.
+        seconds = tuple(
+            1 / accelerator.macs_per_second(*(node.sizes[axis] if has_rows else 1 for axis in "kp"))
+            for node in workload.nodes
+            for has_rows in ["k" in node.operator.axes.weight]
+        )
+        return _Pass(every, *(0 * every,) * 5, seconds)
+    fused = Fused.on(accelerator)
+    peak = accelerator.units * accelerator.operations / OPERATIONS_PER_MAC
+    gemm = 1 / (peak * exactly(accelerator.gemm))
+    flash = 1 / (peak * exactly(accelerator.flash)) if accelerator.flash else gemm
+    conv = 1 / (peak * exactly(accelerator.conv)) if accelerator.conv else gemm
+    numbers, first = kinds_of_nodes(workload)
+    operators = [workload.nodes[node].operator for node in first]
+    kernels = [own.kernels(fused=fused)[list(Phase).index(phase)] for own in operators]
+    columns = np.array(
+        [(bool(k.products), k.scores, k.each, k.output, k.inner, k.launches) for k in kernels],
+        np.int64,
+    ).T
+    each = [
+        k.products
+        * (flash if fused.attention and own.inner else conv if "k" in own.axes.weight else gemm)
+        for k, own in zip(kernels, operators, strict=True)
+    ]
+    seconds = tuple(each[kind] for kind in numbers)
+    return _Pass._make((*columns[:, numbers], seconds))
+
+
+def launches_of(workload: Workload, phase: Phase, *, fused: Fused) -> list[int]:
+    """Return the kernels of a pass of each node."""
+    number = list(Phase).index(phase)
+    return [node.operator.kernels(fused=fused)[number].launches for node in workload.nodes]

@@ -1,0 +1,58 @@
+"""Exact amounts in arrays: int64, or Python's integers where a sum may exceed it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[Any]
+"""int64, or Python integers in an array of dtype object."""
+
+
+def exact_dtype(largest: int) -> type[np.int64 | np.object_]:
+    """Return int64 if it holds the largest sum that can occur, else object (Python integers)."""
+    return np.int64 if largest < 2**63 else np.object_
+
+
+def scale(
+    amounts: Integers,
+    ratio: Fraction | tuple[Integers | int, Integers | int],
+    rounding: Literal["half up", "up", "down"] = "half up",
+) -> Integers:
+    """Return ``amounts * ratio``, computed exactly and rounded to integers.
+
+    Parameters
+    ----------
+    ratio
+        Of all amounts, from 0; or the numerators and denominators of each one's.
+
+    Returns
+    -------
+    Integers
+        int64 if it holds all that is computed.
+    """
+    over, under = ratio.as_integer_ratio() if isinstance(ratio, Fraction) else ratio
+    above, below = (n if isinstance(n, int) else int(n.max(initial=0)) for n in (over, under))
+    most = max(int(amounts.max(initial=1)), -int(amounts.min(initial=0)))
+    dtype = exact_dtype(2 * (most * max(above, 1) + below))
+    if dtype != amounts.dtype == np.int64 and most > below:
+        # Whole multiples apart, so that no product is much larger than the result.
+        whole = amounts // under
+        rest = scale(amounts - whole * under, ratio, rounding)
+        least = under if isinstance(under, int) else int(under.min(initial=below))
+        dtype = exact_dtype((most // least + 2) * above + 1)
+        return np.asarray(whole.astype(dtype) * over + rest)
+    exact: tuple[Any, ...] = tuple(
+        own if isinstance(own, int) else own.astype(dtype, copy=False)
+        for own in (amounts, over, under)
+    )
+    amounts, over, under = exact
+    # Each in one expression, whose intermediate arrays numpy uses again.
+    if rounding == "half up":
+        return np.asarray((2 * (amounts * over) + under) // (2 * under))
+    if rounding == "up":
+        return np.asarray((amounts * over + under - 1) // under)
+    return np.asarray(amounts * over // under)

@@ -1,0 +1,547 @@
+"""What accelerators hold in a training step: each tensor once, and while which layers run.
+
+Weights, gradients and the optimizer's state are held all the time, and from a layer's forward to
+its backward pass what it saves for the latter. Other tensors are there for a moment, while some
+layers run. A hold says how the choices of a node divide a tensor's axes; what accelerators hold of
+it in a state, or an accelerator in a plan, follows from that alone.
+
+Source: docs/decisions/0029-memory-of-a-device.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from functools import cached_property, lru_cache
+from itertools import zip_longest
+from math import prod
+from operator import mul
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hypar_opt.hardware.accelerator import SINGLE, state_bytes
+from hypar_opt.hierarchy import parts_by_share
+from hypar_opt.integers import exact_dtype
+from hypar_opt.sharding.layouts import PARTIAL, WHOLE, Layout
+from hypar_opt.step.states import copies
+from hypar_opt.workload.layer_tensors import Boundary, Extent
+from hypar_opt.workload.layouts import FIRST_SPLIT
+from hypar_opt.workload.operators.axes import BATCH, REPLICATING, SPATIAL
+from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.repeats import CONVERTED, Repeats
+from hypar_opt.workload.shards import Shards
+
+if TYPE_CHECKING:
+    from hypar_opt.hierarchy import Hierarchy
+    from hypar_opt.integers import Integers
+    from hypar_opt.sharding.program import Program
+    from hypar_opt.step.states import Indices, States
+    from hypar_opt.workload.layer_tensors import Shape
+    from hypar_opt.workload.network import Network
+    from hypar_opt.workload.operators.axes import Axes, Choice
+    from hypar_opt.workload.operators.kernels import Fused
+    from hypar_opt.workload.operators.saved import Saved
+    from hypar_opt.workload.tensors import Workload
+
+
+class WeightBytes(NamedTuple):
+    """Bytes of each weight, of its gradient and of the optimizer's state for it."""
+
+    weight: int
+    gradient: int
+    state: int
+
+    @classmethod
+    def of(
+        cls, element_bytes: int, optimizer: str | int, gradient_bytes: int | None = None
+    ) -> WeightBytes:
+        """Return them for a precision: below 4 bytes an element the training is mixed.
+
+        Gradients and state then are in single precision, with a copy of the weights among the
+        state: 2 + 4 + 12 bytes with Adam.
+
+        Parameters
+        ----------
+        optimizer
+            A name, or the bytes of its state for a weight.
+
+        Source: Micikevicius et al., "Mixed precision training", ICLR 2018; Korthikanti et al.,
+        MLSys 2023, figure 1, has 18 bytes, Rajbhandari et al., "ZeRO", SC20, 16.
+        """
+        exact = max(SINGLE, element_bytes)
+        state = state_bytes(optimizer, exact, copies=element_bytes < SINGLE)
+        return cls(element_bytes, gradient_bytes or exact, state)
+
+
+REPLICA, DATA_REPLICA, SCATTERED, ONE_PART = -1, -2, -3, -4
+"""In place of the number of an axis that a choice splits: each part has all of the tensor, by data
+parallelism, which may shard it, or not; partial sums of it are reduce-scattered as its reader reads
+it; or one part alone has it."""
+
+
+class Hold(NamedTuple):
+    """A tensor that accelerators hold.
+
+    Parameters
+    ----------
+    node
+        Whose choices lay it out: its writer, the shared node of a tensor with several readers, or
+        of the network's input its first reader.
+    bytes
+        Of an element.
+    sizes : (axes,)
+        Before any split.
+    split : (choices,)
+        The number of the axis that each choice splits; else one of `REPLICA` and its like.
+    tensor
+        Of `KEPT`, or of `MOMENTS`.
+    layers
+        While which layers run it is there; of what is held all the time, the layer it belongs to:
+        the first that saves a tensor, or that uses weights.
+    shards
+        The levels from which on data parallelism splits replicas: of several that are gathered.
+    gathered
+        Whether it is whole nevertheless: once for each of `shards` that leaves several.
+    border
+        Only so many more indices along each axis that is split are held, and not the tensor.
+    """
+
+    node: int
+    bytes: int
+    sizes: tuple[int, ...]
+    split: tuple[int, ...]
+    tensor: str = ""
+    layers: Sequence[int] = ()
+    shards: tuple[int, ...] = ()
+    gathered: bool = False
+    border: tuple[int, ...] = ()
+
+
+KEPT = ("weights", "gradients", "state", "saved")
+"""What is held all the time, or from a forward to a backward pass."""
+
+MOMENTS = ("recomputed", "gathered", "logits", "errors", "scores", "borders")
+"""What is held for a moment: tensors that a backward pass computes again; weights and gradients
+that are sharded; a loss's values in single precision; errors between layers, in inference feature
+maps; errors of scores; and what a layer reads of other parts of images."""
+
+INPUT = -1
+"""The network's input, among the layers whose outputs tensors are."""
+
+
+class HoldRules:
+    """What the nodes of a workload hold in a step.
+
+    Parameters
+    ----------
+    workload
+        The tensors of a micro-batch, and what is computed again and sharded.
+    weight_bytes
+        In inference those of gradients and state are 0.
+    fused
+        What kernels do not write.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        workload: Workload,
+        element_bytes: int,
+        weight_bytes: WeightBytes,
+        fused: Fused,
+    ) -> None:
+        self.network, self.workload, self.fused = network, workload, fused
+        self.element_bytes, self.weight_bytes = element_bytes, weight_bytes
+        self.inference = not weight_bytes.gradient
+        self._layers = range(workload.shared, len(workload.nodes))
+        layouts = workload.layouts
+        axes = np.array([axis_of_map(name) for name in layouts.names])
+        self._stored, self._read = (
+            [*map(tuple, axes[numbers].T.tolist())]
+            for numbers in (layouts.output, layouts.inputs[0])
+        )
+        self._splits: dict[Hashable, tuple[int, ...]] = {}
+
+    def of_weights(self) -> Iterator[Hold]:
+        """Yield weights, gradients and state, all the time and as passes gather what is sharded.
+
+        Shared weights belong to the first layer that uses them.
+        """
+        workload, users = self.workload, self.workload.weight_users
+        for node, layer in enumerate(workload.nodes):
+            stored, read = workload.stored[node], workload.weights[node]
+            if not stored + read:
+                continue
+            whole = self._with_axes(node, self.element_bytes, layer.operator.axes.weight)
+            firsts = workload.repeats.sharded.get(node, Shards())
+            for word, each, first in zip(KEPT, self.weight_bytes, reversed(firsts), strict=False):
+                if stored and each:
+                    own = whole._replace(bytes=each, shards=_levels(first))
+                    yield own._replace(tensor=word, layers=(min(users.get(node, (node,))),))
+            shards = _levels(firsts.weights, None if self.inference else firsts.gradients)
+            if shards and read and not layer.operator.reads_ids:
+                own = whole._replace(shards=shards, gathered=True)
+                yield own._replace(tensor="gathered", layers=(node,))
+
+    def of_maps(self) -> Iterator[Hold]:
+        """Yield all else: what depends on no shards of weights."""
+        if not self.inference:
+            yield from self._saved()
+        for node in self._layers:
+            yield from self._values(node)
+            yield from self._borders(node)
+        yield from self._errors()
+
+    def _values(self, node: int) -> Iterator[Hold]:
+        """Yield a loss's values in single precision, and the errors of scores that are written."""
+        layer = self.workload.nodes[node]
+        if self.inference:
+            return
+        if singles := self._saves[node].singles:
+            # Single precision needs no copy.
+            each = SINGLE * (singles - (self.element_bytes >= SINGLE))
+            hold = self._map(node, layer.pooled)
+            yield hold._replace(bytes=each, tensor="logits", layers=(node,))
+        if layer.operator.inner and not self.fused.attention:
+            hold = self._with_axes(node, self.element_bytes, layer.operator.inner)
+            yield hold._replace(tensor="scores", layers=(node,))
+
+    def _borders(self, node: int) -> Iterator[Hold]:
+        """Yield what a layer reads of other parts of images: saved, and as errors for a moment.
+
+        Who reads its input backward, too, does not exchange the borders twice.
+        """
+        layer, again = self.workload.nodes[node], self.workload.repeats.again
+        borders = (layer.borders.get(axis) for axis in SPATIAL)
+        rows, columns = (border.halo if border else 0 for border in borders)
+        if not rows + columns:
+            return
+        border = (0, 0, 0, 0, rows, columns, 0)
+        hold = self._map(node, layer.input, reads=True)._replace(border=border)
+        if node in self.workload.readers:  # the network's input has no error
+            yield hold._replace(tensor="borders", layers=(node,))
+        if self.inference or not self._saves[node].inputs:
+            return
+        if (first := again.get(node)) is None:
+            yield hold._replace(tensor="saved", layers=(node,))
+        else:
+            block = tuple(n for n in self._layers if again.get(n) == first)
+            yield hold._replace(tensor="recomputed", layers=block)
+
+    def _errors(self) -> Iterator[Hold]:
+        """Yield the error of each tensor, which exists from its last reader's pass to its writer's.
+
+        In inference a feature map, from its writer's pass to its last reader's.
+        """
+        last: dict[int, int] = {}
+        for node in self._layers:
+            saves = self._saves[node]
+            for writer, _ in self._inputs(node):
+                if self.inference or not saves.unwritten:
+                    # The error of logits is the loss's own.
+                    last[writer] = node - bool(saves.singles or saves.unwritten)
+        for writer, reader in last.items():
+            if writer != INPUT:
+                layers = range(writer, reader + 1)
+                yield self._output(writer)._replace(tensor="errors", layers=layers)
+
+    def _saved(self) -> Iterator[Hold]:
+        """Yield what is saved for a backward pass, and what that computes or converts again.
+
+        A tensor is kept as its writer stores it, and the network's input as its first reader reads
+        it; one that several layers read as it is stored for these, unless it is converted again. A
+        block keeps what it starts from, whatever its layers read of it backward.
+        """
+        again = self.workload.repeats.again
+        segment = {node: first for node, first in again.items() if first is not None}
+        readers: dict[int, list[int]] = {}
+        kept: dict[Hashable, Hold] = {}
+        dropped: dict[int, dict[Hashable, Hold]] = {}
+        layers_of: dict[int, list[int]] = {}
+        for node in self._layers:
+            inside, saves = segment.get(node), self._saves[node]
+            layers_of.setdefault(segment.get(node, node), []).append(node)
+            for writer, hold in self._inputs(node):
+                starts = inside is not None and segment.get(writer) != inside
+                stored = hold
+                if again.get(hold.node) == CONVERTED:
+                    if saves.inputs:
+                        readers.setdefault(writer, []).append(node)
+                    stored = self._map(writer, self.workload.nodes[writer].pooled)
+                if starts or (inside is None and saves.inputs):
+                    kept.setdefault(writer, stored._replace(tensor="saved", layers=(node,)))
+                elif inside is not None and saves.inputs:
+                    dropped.setdefault(inside, {}).setdefault(writer, hold)
+            own = node if inside is None and node in again else inside
+            written = [(inside, self._written(node)), (own, self._own(node))]
+            for place, holds in written:
+                for key, hold in holds:
+                    if place is None:
+                        kept.setdefault(key, hold._replace(tensor="saved", layers=(node,)))
+                    else:
+                        dropped.setdefault(place, {}).setdefault(key, hold)
+        yield from kept.values()
+        for place, of_block in dropped.items():
+            for key, hold in of_block.items():
+                if key not in kept:
+                    yield hold._replace(tensor="recomputed", layers=tuple(layers_of[place]))
+        for writer, users in readers.items():
+            # From the first backward pass that reads it to the last.
+            layers = range(min(users), max(users) + 1)
+            yield self._output(writer)._replace(tensor="recomputed", layers=layers)
+
+    def _written(self, node: int) -> Iterator[tuple[Hashable, Hold]]:
+        """Yield a layer's output, before its activation or pool, where it saves it."""
+        layer, saves = self.workload.nodes[node], self._saves[node]
+        if saves.output and layer.operator.fused_pool is None:
+            yield node, self._output(node)
+        elif saves.output:
+            yield (node, "before pool"), self._map(node, layer.output)
+        if saves.before_activation:
+            yield (node, "before activation"), self._map(node, layer.output)
+
+    def _own(self, node: int) -> Iterator[tuple[Hashable, Hold]]:
+        """Yield what a layer saves that no other reads."""
+        for number, own in enumerate(self._saves[node].own):
+            each = own.elements * self.element_bytes + own.bytes
+            yield (node, number), self._with_axes(node, each, own.axes)
+
+    def _inputs(self, node: int) -> Iterator[tuple[int, Hold]]:
+        """Yield the writer of each of a layer's inputs, `INPUT` for the network's, and its tensor.
+
+        Ids, which have no error, are left out.
+        """
+        layer = self.workload.nodes[node]
+        sources = self.network.sources[node - self.workload.shared]
+        shapes = [layer.input, *layer.others]
+        if sources and layer.others and len(sources) == 1:  # several operands side by side
+            shapes = [(*layer.input[:-1], sum(shape[-1] for shape in shapes))]
+        for number, source in enumerate(sources):
+            if source >= 0:
+                writer = source + self.workload.shared
+                yield writer, self._output(writer)
+            elif not layer.operator.reads_ids:
+                yield INPUT, self._map(node, shapes[number], reads=True)
+
+    def _output(self, writer: int) -> Hold:
+        """Return a layer's output as it is stored for its readers."""
+        into = self.workload.boundary_into_shared.get(writer)
+        node = writer if into is None else self.workload.boundaries[into].target
+        return self._map(node, self.workload.nodes[writer].pooled)
+
+    def _map(self, node: int, shape: Shape, *, reads: bool = False) -> Hold:
+        """Return a feature map as a node stores its output, or as it reads its first input."""
+        extent = Boundary(0, 0, shape).extent
+        sizes = (extent.elements // prod(extent[1:]), *extent[1:])
+        return Hold(node, self.element_bytes, sizes, (self._read if reads else self._stored)[node])
+
+    def _with_axes(self, node: int, each: int, axes: Axes) -> Hold:
+        """Return a tensor of a node's own, with some of its axes."""
+        sizes, choices = self.workload.nodes[node].sizes, self.workload.choices_of_nodes[node]
+        own = tuple([axis for axis in axes if axis in sizes])
+        key = id(choices), own  # alike of many nodes
+        if key not in self._splits:
+            every = zip(choices, self.workload.choices, strict=True)
+            self._splits[key] = tuple([_split(own, choice, word) for choice, word in every])
+        return Hold(node, each * bool(own), tuple([sizes[axis] for axis in own]), self._splits[key])
+
+    @cached_property
+    def _saves(self) -> list[Saved]:
+        """What each node saves: layers that are alike share their operator."""
+        operators = {id(node.operator): node.operator for node in self.workload.nodes}
+        saves = {key: operator.saves(fused=self.fused) for key, operator in operators.items()}
+        return [saves[id(node.operator)] for node in self.workload.nodes]
+
+
+def _levels(*firsts: int | None) -> tuple[int, ...]:
+    return tuple(first for first in firsts if first is not None)
+
+
+def _split(axes: Axes, choice: Choice | None, word: str) -> int:
+    """Return the number of the axis that a choice of a node splits, or what else it does."""
+    axis = choice.axis if choice else BATCH
+    if axis in axes:
+        return axes.index(axis)
+    if choice is None or word in SIDES:
+        return ONE_PART
+    return DATA_REPLICA if axis in REPLICATING else REPLICA
+
+
+def papers_holds(
+    workload: Workload, element_bytes: int, optimizer_bytes: int, *, inference: bool
+) -> Iterator[Hold]:
+    """Yield what nodes hold as the paper counts.
+
+    An accelerator holds its part of the weights, as many gradients and the optimizer's state for
+    each; of the input, and of the output before pooling, feature map and error of both. Inference
+    has no gradients, errors or state.
+
+    Parameters
+    ----------
+    optimizer_bytes
+        Of the state for a weight.
+    """
+    layouts, each = workload.layouts, element_bytes * (1 if inference else 2)
+    weights = each + (0 if inference else optimizer_bytes)
+    maps = (workload.outputs, *workload.operand_sizes), (layouts.output, *layouts.inputs)
+    tensors = [
+        (weights, workload.stored, layouts.weight),
+        *((each, *own) for own in zip(*maps, strict=True)),
+    ]
+    for own_bytes, sizes, numbers in tensors:
+        split = np.where(numbers < FIRST_SPLIT, REPLICA, ONE_PART).T.tolist()
+        for node, (elements, own) in enumerate(zip(sizes, split, strict=True)):
+            if elements:
+                yield Hold(node, own_bytes, (elements,), tuple(own))
+
+
+def axis_of_map(layout: Layout) -> int:
+    """Return the number of the axis of a feature map's `Extent` that a layout splits.
+
+    Else `REPLICA`, `SCATTERED` or `ONE_PART`.
+    """
+    special = {WHOLE: REPLICA, PARTIAL: SCATTERED} | dict.fromkeys(SIDES, ONE_PART)
+    return special[layout] if layout in special else Extent.axis(layout)
+
+
+@lru_cache(maxsize=64)
+def step_holds(
+    network: Network,
+    workload: Workload,
+    hierarchy: Hierarchy,
+    element_bytes: int,
+    weight_bytes: WeightBytes,
+    fused: Fused,
+) -> HoldArrays:
+    """Return what all nodes hold in a step; parameters as for `HoldRules`."""
+    rules = HoldRules(network, workload, element_bytes, weight_bytes, fused)
+    unsharded = repeated(workload, Repeats(again=workload.repeats.again))
+    maps = _maps(network, unsharded, element_bytes, fused, inference=rules.inference)
+    return HoldArrays((*rules.of_weights(), *maps), len(workload.choices), hierarchy)
+
+
+@lru_cache(maxsize=64)
+def _maps(
+    network: Network, workload: Workload, element_bytes: int, fused: Fused, *, inference: bool
+) -> tuple[Hold, ...]:
+    weight_bytes = WeightBytes(element_bytes, not inference, 0)
+    return tuple(HoldRules(network, workload, element_bytes, weight_bytes, fused).of_maps())
+
+
+class HoldArrays:
+    """Tensors as arrays: how much of each is held in states, or in a plan.
+
+    Attributes
+    ----------
+    holds
+        In which a node may occur several times.
+    nodes, bytes, elements : (holds,)
+        Whose choices lay them out; of an element; and before any split.
+    replicated, lacks : (choices, holds)
+        Which choices leave a copy in each part: as if nothing were sharded, and as it is, by level
+        if anything is.
+    """
+
+    def __init__(self, holds: Sequence[Hold], choices: int, hierarchy: Hierarchy) -> None:
+        self.holds, self._hierarchy = holds, hierarchy
+        elements = [prod(hold.sizes) for hold in holds]
+        each = [hold.bytes for hold in holds]
+        # Borders of rows and columns are no more than thrice the tensor.
+        self._most = 4 * hierarchy.accelerators * sum(map(mul, each, elements))
+        dtype = exact_dtype(self._most)
+        self.nodes = np.array([hold.node for hold in holds], np.intp)
+        self.bytes: Integers = np.array(each, dtype)
+        self.elements: Integers = np.array(elements, dtype)
+        self._split = np.array([hold.split for hold in holds], np.intp).reshape(-1, choices).T
+        self._gathered = np.array([hold.gathered for hold in holds], bool)
+        self.lacks = self.replicated = np.isin(self._split, (REPLICA, DATA_REPLICA))
+        # Where replicas are sharded, by levels, choices and holds: once for each level to begin at.
+        levels, begins = np.arange(hierarchy.levels)[:, None, None], (hold.shards for hold in holds)
+        self._sharded = [
+            (self._split == DATA_REPLICA) & (levels >= np.array(own))
+            for own in zip_longest(*begins, fillvalue=hierarchy.levels)
+        ]
+        if self._sharded:
+            self.lacks = self.replicated & (self._gathered | ~self._sharded[0])
+
+    def of(self, *tensors: str) -> list[Hold]:
+        """Return those of some kinds, of `KEPT` and `MOMENTS`, but no borders."""
+        return [hold for hold in self.holds if hold.tensor in tensors and not hold.border]
+
+    def in_states(self, nodes: Indices, states: States) -> Integers:
+        """Return the elements in all accelerators together, divided exactly.
+
+        Parameters
+        ----------
+        nodes
+            The numbers of tensors, one of each node.
+        """
+        held: Integers = self.elements[nodes] * copies(self.lacks, nodes, states, self._hierarchy)
+        if self._gathered.any():
+            shards = (copies(own, nodes, states, self._hierarchy) for own in self._sharded)
+            times = sum((own > 1).astype(np.int64) for own in shards)
+            held = held * np.where(self._gathered[nodes], times, 1)
+        return held
+
+    def largest(
+        self, program: Program, shares: Sequence[int] = (), part: int = 0, *, exact: bool = False
+    ) -> list[int]:
+        """Return the bytes of each tensor on the accelerator of a plan that has most of it.
+
+        Parameters
+        ----------
+        program
+            The layouts of the plan.
+        shares, part
+            Of H1's parts, where they are unequal, and the number of one: its accelerators count.
+        exact
+            Whether axes are divided exactly, and only the tensor's elements are rounded up.
+        """
+        rows = np.array(program.rows, np.intp).reshape(-1, len(program.workload.nodes))
+        rows, columns = rows[:, self.nodes], np.arange(len(self.nodes))
+        split = self._split[rows, columns]
+        for column in np.flatnonzero((split == SCATTERED).any(axis=0)).tolist():
+            stored = program.stored[self.nodes[column]]
+            # Addends that a reader takes are whole in each part.
+            axes = [REPLICA if own == PARTIAL else axis_of_map(own) for own in stored]
+            split[:, column] = np.where(split[:, column] == SCATTERED, axes, split[:, column])
+        whole, unequal = sum(shares), bool(shares) and len(rows) > 0
+        dtype = exact_dtype(self._most * max(whole, 1))
+        levels, (sizes, border) = np.array(self._hierarchy.sizes, dtype)[:, None], self._axes
+        sizes, numbers = sizes.astype(dtype), np.arange(len(sizes))[:, None]
+        parts = np.where(split[:, None] == numbers, levels[:, None], 1).prod(axis=0)
+        if unequal:
+            at_h1 = split[0] == numbers
+            own = sizes * shares[part] if exact else parts_by_share(sizes, shares)[part]
+            sizes = np.where(at_h1, own, sizes)
+            parts = np.where(at_h1, parts * (whole if exact else 1) // len(shares), parts)
+        divided = _up(sizes, parts)
+        elements = _up(sizes.prod(axis=0), parts.prod(axis=0)) if exact else divided.prod(axis=0)
+        if border.any():
+            beside = (divided + border * (parts > 1)).prod(axis=0) - divided.prod(axis=0)
+            elements = np.where(border.any(axis=0), beside, elements)
+        if unequal:
+            words = program.workload.choices
+            side = [SIDES.index(word) if word in SIDES else part for word in words]
+            elements = np.where(np.array(side)[rows[0]] == part, elements, 0)
+        if self._sharded:
+            where = np.arange(len(rows))[:, None], rows, columns
+            shards = [np.where(own[where], levels, 1).prod(axis=0) for own in self._sharded]
+            times = sum((own > 1).astype(dtype) for own in shards)
+            elements = np.where(self._gathered, elements * times, _up(elements, shards[0]))
+        held: list[int] = (self.bytes * elements).tolist()
+        return held
+
+    @cached_property
+    def _axes(self) -> tuple[Integers, Integers]:
+        """The sizes of axes and of borders: two of ``(axes, holds)``."""
+        sizes = [hold.sizes for hold in self.holds]
+        borders = [hold.border or (0,) * len(hold.sizes) for hold in self.holds]
+        every = zip_longest(*sizes, fillvalue=1), zip_longest(*borders, fillvalue=0)
+        one, other = (np.array([*rows], self.elements.dtype) for rows in every)
+        return one.reshape(-1, len(sizes)), other.reshape(-1, len(sizes))
+
+
+def _up(size: Integers, parts: Integers) -> Integers:
+    return -(-size // parts)

@@ -1,0 +1,638 @@
+"""What a node exchanges in a state, and a boundary between two: the rules of a training step.
+
+States are given level by level: numbers, of one plan, or arrays that broadcast with the nodes for
+all states. Two rules of a contraction give all layouts (`hypar_opt.workload.operators.axes`): a
+result that lacks the axis of a choice is left as partial sums, which are reduced, and an operand
+that lacks it is replicated. What moves at a level is repeated by the copies of the tensor in other
+parts: levels above that lack its axis have one in each part, and so have levels at which it is a
+replica throughout.
+
+Source: section 3.1, Tables 1 and 2; docs/model.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.integers import Integers, exact_dtype
+from hypar_opt.sharding.conversions import StepKind, even_axes, exchanges, reorders
+from hypar_opt.sharding.layouts import CHANNEL, SHUFFLED
+from hypar_opt.sharding.passes import TRAINING, Phase
+from hypar_opt.sharding.repetitions import exchanges_of
+from hypar_opt.step.operations import Collective
+from hypar_opt.step.readings import reading_of
+from hypar_opt.step.states import level_choices
+from hypar_opt.step.uneven import (
+    most_stretched,
+    sizes_at_ends,
+    split_sizes,
+    stretched,
+    stretches_of,
+)
+from hypar_opt.workload.addends import passes_addends, takes_addends
+from hypar_opt.workload.layer_tensors import Extent
+from hypar_opt.workload.layouts import FIRST_SPLIT
+from hypar_opt.workload.operators.axes import BY_COLUMN, BY_ROW, COLUMNS, PARTIAL, ROWS
+from hypar_opt.workload.parallelism import SHARDED
+from hypar_opt.workload.repeats import COLLECTIVES, ZERO_STAGES
+from hypar_opt.workload.splitting import spatial_columns
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hypar_opt.step.operations import Amount
+    from hypar_opt.step.readings import Reading
+    from hypar_opt.step.states import Indices, States
+    from hypar_opt.step.uneven import Stretches
+    from hypar_opt.workload.tensors import Workload
+
+    Flags = NDArray[np.bool_]
+
+
+class PartialSums(NamedTuple):
+    """A tensor that nodes reduce.
+
+    Parameters
+    ----------
+    lacks : (choices, nodes)
+        Whether a choice leaves an addend of it in each part.
+    whole : (choices, nodes)
+        Whether each part of a choice reduces it for itself; None where no choice does.
+    quarters : (nodes,)
+        Of an element, of the whole tensor, in a step.
+    times : (nodes,)
+    """
+
+    phase: Phase
+    kind: StepKind
+    tensor: str
+    lacks: Flags
+    whole: Flags | None
+    quarters: Integers
+    times: Integers
+    passes: Integers | int
+
+
+class StepRules:
+    """The exchanges of a workload's nodes and boundaries.
+
+    Parameters
+    ----------
+    hierarchy
+        The parts of each level.
+    reading
+        The name of a row of factors in `hypar_opt.step.readings`.
+    phases
+        The passes of the step: all three of training, or fewer.
+    longest
+        Whether amounts are as if all parts sent and received as much as the longest, where axes
+        are divided unevenly: of states over all levels. Otherwise they are what moves.
+    unequal
+        Whether parts of H1 are unequal: then operations say what H1 splits, for
+        `hypar_opt.step.shares`.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        hierarchy: Hierarchy,
+        reading: str = "executed",
+        phases: tuple[Phase, ...] = TRAINING,
+        *,
+        longest: bool = False,
+        unequal: bool = False,
+    ) -> None:
+        self.workload, self.hierarchy, self.phases = workload, hierarchy, phases
+        self.reading, self.longest, self.unequal = reading_of(reading), longest, unequal
+        self._layouts, self._repeats = workload.layouts, workload.repeats
+        self._choices = len(workload.choices)
+
+    # Nodes
+
+    def node(self, nodes: Indices, states: States) -> Iterator[Collective]:
+        """Yield what nodes reduce, topmost levels first, and exchange at borders of images."""
+        choices = [*level_choices(states)]
+        for tensor in self._reduced:
+            passes = tensor.passes if isinstance(tensor.passes, int) else tensor.passes[nodes]
+            top = self._at_h1(tensor, nodes, choices)
+            for level, quarters in self._sums(tensor, nodes, choices):
+                own = tensor.phase, tensor.kind, tensor.tensor, level, quarters
+                yield Collective(*own, tensor.times[nodes], passes, at_h1=top)
+        if Phase.GRADIENT in self.phases:
+            yield from self._gradients(nodes, choices)
+        yield from self._borders(nodes, choices)
+
+    @cached_property
+    def _reduced(self) -> list[PartialSums]:
+        """What passes reduce of nodes' outputs, statistics and, as the paper prints, errors."""
+        workload, layouts, row = self.workload, self._layouts, self.reading
+        whole = layouts.whole
+        outputs = np.array(workload.outputs if row.before_pool else workload.pooled, object)
+        outputs[workload.ends[passes_addends(workload), 0]] = 0
+        statistics = np.array([node.statistics for node in workload.nodes], object).T
+        channels = [n for n, name in enumerate(layouts.names) if name in (CHANNEL, SHUFFLED)]
+        partial = (layouts.output < FIRST_SPLIT) & ~whole
+        split = np.isin(layouts.inputs[0], channels)
+        # Replicas sum over the same channels, or rows of an average, each for itself.
+        sums, own = whole & partial.any(axis=0), whole & (statistics > 0).any(axis=0)
+        # Only a run splits an all-reduce of partial sums over two passes; the sums of norms are
+        # all-reduced in every reading.
+        halves = bool(row.gathered_error)
+        passes = np.where(statistics.any(axis=0), 2, 1) if halves else 2
+        kinds = (
+            (StepKind.REDUCE_SCATTER, StepKind.ALL_GATHER) if halves else (StepKind.ALL_REDUCE,) * 2
+        )
+        every = []
+        both = (Phase.FORWARD, row.partial_sum), (Phase.BACKWARD, row.gathered_error)
+        for (phase, factor), kind, stats in zip(both, kinds, statistics, strict=True):
+            tensors: list[tuple[StepKind, str, Flags, Flags | None, Integers]] = [
+                (StepKind.ALL_REDUCE, "statistics", split, own, row.gradient * stats),
+                (kind, "output", partial, sums, factor * outputs),
+            ]
+            if phase is Phase.BACKWARD and row.input_error:
+                read = np.zeros(len(workload.nodes), bool)
+                read[[*workload.readers]] = True
+                for laid_out, sizes in zip(layouts.inputs, workload.operand_sizes, strict=True):
+                    # No layer reads the error of the network's input; AccPar still charges it.
+                    errors = row.input_error * np.array(sizes, object)
+                    errors = errors if row.first_input_error else errors * read
+                    lacks = (laid_out < FIRST_SPLIT) & ~whole
+                    tensors.append((StepKind.ALL_REDUCE, "error", lacks, None, errors))
+            times = exchanges_of(workload, phase)
+            for kind_, name, lacks, repeated, quarters in tensors:
+                if phase in self.phases and lacks.any() and quarters.any():
+                    again = repeated if repeated is not None and repeated.any() else None
+                    amounts = (quarters * times).astype(self._dtype)
+                    every.append(
+                        PartialSums(phase, kind_, name, lacks, again, amounts, times, passes)
+                    )
+        return every
+
+    def _sums(
+        self, tensor: PartialSums, nodes: Indices, choices: Sequence[Indices]
+    ) -> Iterator[tuple[int, Integers]]:
+        """Yield the levels at which nodes reduce a tensor, and what moves there."""
+        quarters = tensor.quarters[nodes]
+        if not quarters.any():
+            return
+        lacks = [tensor.lacks[choice, nodes] for choice in choices]
+        if tensor.whole is not None:
+            quarters = quarters * self._copies([tensor.whole[choice, nodes] for choice in choices])
+        uneven: Stretches = ()
+        if self.longest:
+            # The level at which a tensor is reduced divides its elements, whatever their axes.
+            axes = np.where(tensor.lacks, 0, split_sizes(self.workload))[:, nodes]
+            uneven = stretches_of(axes, [choice[None] for choice in choices], self.hierarchy)
+        for level, own in enumerate(lacks):
+            if own.any():
+                parts = self.hierarchy.sizes[level]
+                yield level, stretched(quarters * (own * (parts - 1)), uneven)
+                quarters = quarters * np.where(own, parts, 1)
+
+    def _copies(self, flags: Sequence[Flags]) -> Integers | int:
+        """Return the product of the parts of the levels at which a tensor has copies."""
+        copies: Integers | int = 1
+        for own, parts in zip(flags, self.hierarchy.sizes, strict=False):
+            if own.any():
+                copies = copies * np.where(own, parts, 1)
+        return copies
+
+    def _at_h1(
+        self, tensor: PartialSums, nodes: Indices, choices: Sequence[Indices]
+    ) -> tuple[tuple[str, ...], Indices, Indices] | None:
+        """Return the layouts in which unequal parts have what nodes reduce; whole where copied."""
+        if not (self.unequal and choices):
+            return None
+        output = self._layouts.output[choices[0], nodes]
+        layout = np.where(tensor.lacks[choices[0], nodes], 0, output)
+        return self._layouts.names, layout, layout
+
+    def _gradients(self, nodes: Indices, choices: Sequence[Indices]) -> Iterator[Collective]:
+        """Yield the all-reduces of nodes' gradients, or ZeRO's halves of them."""
+        top = self._at_h1(self._gradient, nodes, choices)
+        for level, both in self._sums(self._gradient, nodes, choices):
+            for word in SHARDED:
+                here = self._repeats.splits(len(self.workload.nodes), level, word)
+                if not here.any():
+                    continue
+                often = here[nodes].astype(np.int64)
+                moved = both if here.all() else both * often
+                for half in self._of_gradient(word, level, moved, nodes, often):
+                    yield half._replace(at_h1=top)
+
+    def _of_gradient(
+        self, word: str, level: int, both: Integers, nodes: Indices, often: Integers
+    ) -> Iterator[Collective]:
+        """Yield an all-reduce of gradients at a level, or its halves, by what is split there."""
+        repeats, phase = self._repeats, Phase.GRADIENT
+        group = next(n for n, words in enumerate(COLLECTIVES) if word in words)
+        users = np.array(self.workload.users)[nodes]
+        for own in ZERO_STAGES[word]:
+            kind, tensor = StepKind(own.kind), "weights" if own.weights else "gradient"
+            each = own.share(both) * repeats.elements(own)
+            times = repeats.times(own, users)
+            yield Collective(
+                *(phase, kind, tensor, level, each * times, often * times, own.halves, group)
+            )
+
+    @cached_property
+    def _gradient(self) -> PartialSums:
+        stored = np.array(self.workload.stored, object)
+        once = np.ones(len(stored), np.int64)
+        lacks = self._layouts.weight < FIRST_SPLIT
+        quarters = (self.reading.gradient * stored).astype(self._dtype)
+        return PartialSums(
+            *(Phase.GRADIENT, StepKind.ALL_REDUCE, "gradient", lacks, None, quarters, once, 2)
+        )
+
+    # Borders of images
+
+    def _borders(self, nodes: Indices, choices: Sequence[Indices]) -> Iterator[Collective]:
+        """Yield what parts of images exchange: rows, and columns of the rows they have by then.
+
+        Where rows are split these are as many at the image's edges as between two parts, as
+        programs of one shape for all parts exchange them. The errors of these rows and columns go
+        back the same way. The network's input arrives with what each part reads of it.
+        """
+        if self._halos is None or not self._halos[:, nodes].any():
+            return
+        numbers, names = self._layouts.inputs[0], self._layouts.names
+        read = [numbers[choice, nodes] for choice in choices]
+        uneven: Stretches = ()
+        if self.longest:
+            split = np.where(numbers < FIRST_SPLIT, 0, split_sizes(self.workload))[:, nodes]
+            uneven = stretches_of(split, [choice[None] for choice in choices], self.hierarchy)
+        rows, columns, corners = self._halos[:, nodes]
+        copies = self._copies([own < FIRST_SPLIT for own in read])
+        by_row = names.index(BY_ROW) if BY_ROW in names else -1
+        parts_of_rows = self._copies([own == by_row for own in read])
+        across = columns + corners * np.where(np.greater(parts_of_rows, 1), parts_of_rows, 0)
+        for name, amount in ((BY_ROW, rows * copies), (BY_COLUMN, across * copies)):
+            if name not in names:
+                continue
+            for level, own in enumerate(read):
+                here, parts = own == names.index(name), self.hierarchy.sizes[level]
+                if not here.any():
+                    continue
+                # A border is at the topmost level at which its two parts differ.
+                each = amount * (here * (parts - 1))
+                amount = amount * np.where(here, parts, 1)
+                for phase in (Phase.FORWARD, Phase.BACKWARD):
+                    if phase in self.phases:
+                        times = exchanges_of(self.workload, phase)[nodes]
+                        moved = stretched(each * times, uneven)
+                        yield Collective(phase, StepKind.HALO, "halo", level, moved, times)
+
+    @property
+    def has_borders(self) -> bool:
+        """Whether any layer's parts may exchange rows or columns of images."""
+        return self._halos is not None
+
+    @cached_property
+    def _halos(self) -> Integers | None:
+        """Quarters of an element at a border between two parts, ``(3, nodes)``; None if no border.
+
+        Of rows, of columns, and what columns exchange more for each part of the rows.
+        """
+        if not spatial_columns(self.workload):
+            return None
+        amounts = np.zeros((3, len(self.workload.nodes)), object)
+        for position in self.workload.readers:
+            node = self.workload.nodes[position]
+            if not node.borders:
+                continue
+            of_axes = (node.borders.get(axis) for axis in (ROWS.axis, COLUMNS.axis))
+            above, beside = (border.halo if border else 0 for border in of_axes)
+            *rest, height, width = node.input
+            each = 4 * prod(rest)
+            amounts[:, position] = (
+                each * above * width,
+                each * beside * height,
+                each * beside * above,
+            )
+        return amounts.astype(self._dtype) if amounts.any() else None
+
+    # Boundaries
+
+    def boundary(
+        self, boundaries: Indices, sources: States, targets: States
+    ) -> Iterator[Collective]:
+        """Yield what boundaries move: as their sources store a tensor, to how targets read it.
+
+        First what is exchanged between parts, then what targets read whole, each topmost first;
+        backward the duals, in reverse. Partial sums are the source's own, but where the target may
+        take addends.
+        """
+        written, read = [*level_choices(sources)], [*level_choices(targets)]
+        if self._passes is not None and self._passes[boundaries].any():
+            yield from self._passed_sums(boundaries, written, read)
+        pairs = [
+            (boundaries * self._choices + own) * self._choices + to
+            for own, to in zip(written, read, strict=True)
+        ]
+        exchanged, gathered = self._repeated(boundaries, read, pairs)
+        joined = self._joined(boundaries, written, read) if self.reading.joins_levels else None
+        split: dict[StepKind, Indices] = {}
+        if self.unequal and pairs:
+            workload, layouts = self.workload, self._layouts
+            source, target = (workload.ends[boundaries, end] for end in (0, 1))
+            before = layouts.output[written[0], source]
+            after = layouts.inputs[workload.operand[boundaries], read[0], target]
+            # Until it is gathered, what is read whole is split as it was written.
+            split[StepKind.ALL_TO_ALL] = np.where(after == 0, before, after)
+            split[StepKind.ALL_GATHER] = after
+        uneven = [
+            stretches_of(axes[:, boundaries], [own[None] for own in made], self.hierarchy)
+            for axes, made in zip(sizes_at_ends(self.workload), (written, read), strict=True)
+            if self.longest
+        ]
+        for kind, repeated in ((StepKind.ALL_TO_ALL, exchanged), (StepKind.ALL_GATHER, gathered)):
+            for level, (pair, copies) in enumerate(zip(pairs, repeated, strict=True)):
+                whole = self.unequal and not level
+                tables = self._conversions(0 if whole else self.hierarchy.sizes[level])[kind]
+                moved = [table.reshape(-1)[pair] for table in tables]
+                if not any(own.any() for own in moved):
+                    continue
+                messages: Amount = 1
+                group: Amount = 0
+                at_h1 = None
+                if split:
+                    ends = (split[kind],) * 2 if level else (before, after)
+                    at_h1 = self._layouts.names, *ends
+                if joined is not None and kind is StepKind.ALL_TO_ALL:
+                    above, messages, group = joined[level]
+                    # What crosses a joined level has not crossed one above: no remainder.
+                    moved = [own // above for own in moved]
+                moved = [own * copies for own in moved]
+                for phase, each in zip(self._ways, _for_each(self._ways, moved), strict=True):
+                    step = kind if self.reading.gathers_last else None
+                    if phase is Phase.BACKWARD and kind is StepKind.ALL_GATHER and step:
+                        step = StepKind.REDUCE_SCATTER
+                    times = self._times[phase][boundaries]
+                    quarters = each * times
+                    if any(uneven):
+                        # The slowest sends the longest part of what is written, or receives that
+                        # of what is read.
+                        quarters = np.maximum(*(stretched(quarters, end) for end in uneven))
+                    own = phase, step, "input", level, quarters, times
+                    yield Collective(*own, group=group, messages=messages, at_h1=at_h1)
+
+    @cached_property
+    def _ways(self) -> tuple[Phase, ...]:
+        """The passes in which boundaries' tensors, or their errors, move."""
+        return tuple(own for own in (Phase.FORWARD, Phase.BACKWARD) if own in self.phases)
+
+    @cached_property
+    def _times(self) -> dict[Phase, Integers]:
+        """How often a step moves each boundary's tensor, and its error."""
+        targets = self.workload.ends[:, 1]
+        return {phase: exchanges_of(self.workload, phase)[targets] for phase in self._ways}
+
+    @cached_property
+    def _passes(self) -> Flags | None:
+        """The boundaries that may pass on partial sums; None if none may."""
+        return passes_addends(self.workload) if takes_addends(self.workload) else None
+
+    def _conversions(self, parts: int) -> dict[StepKind, list[Integers]]:
+        """Return what boundaries move across a level by pairs of choices: forward, and backward.
+
+        Of tensors that targets read split, and of those that they read whole. Between unequal
+        parts (0) it is all of the tensor, of which they receive shares.
+
+        Returns
+        -------
+        dict
+            By the kind of exchange, each array ``(boundaries, choices, choices)``; one for both
+            ways where they move as much.
+        """
+        if parts not in self._tables:
+            self._tables[parts] = _conversions(self.workload, self.reading, parts, self._dtype)
+        return self._tables[parts]
+
+    @cached_property
+    def _tables(self) -> dict[int, dict[StepKind, list[Integers]]]:
+        return {}
+
+    def _repeated(
+        self, boundaries: Indices, read: Sequence[Indices], pairs: Sequence[Indices]
+    ) -> tuple[list[Integers | int], list[Integers | int]]:
+        """Return how often exchanges at each level are repeated, of what is read split and whole.
+
+        What the target reads whole has a copy in each part. All-gathers come last, the topmost
+        first: by then the levels above have gathered their parts; below, only what is stored whole
+        is copied. In the paper's readings nothing is last.
+        """
+        sizes, workload = self.hierarchy.sizes, self.workload
+        kept, addends = (
+            [table.reshape(-1)[pair] for pair in pairs] if table is not None else []
+            for table in self._copied
+        )
+        whole: list[Flags] = []
+        if workload.reads_whole:
+            operand, target = workload.operand[boundaries], workload.ends[boundaries, 1]
+            whole = [self._layouts.inputs[operand, own, target] == 0 for own in read]
+        always = self._copies(addends)
+        if not whole:
+            return [always] * len(pairs), [always] * len(pairs)
+        above: list[Integers | int] = [always]
+        for own, parts in zip(whole[:-1], sizes, strict=False):
+            above.append(above[-1] * np.where(own, parts, 1) if own.any() else above[-1])
+        exchanged = [always] * len(pairs) if self.reading.gathers_last else above
+        if not any(own.any() for own in kept):
+            return exchanged, above
+        below: list[Integers | int] = [1]
+        for own, parts in zip(kept[:0:-1], sizes[len(kept) - 1 : 0 : -1], strict=True):
+            below.append(below[-1] * np.where(own, parts, 1))
+        everywhere = self._copies(kept)
+        return (
+            [own * everywhere for own in exchanged],
+            [own * more for own, more in zip(above, reversed(below), strict=True)],
+        )
+
+    @cached_property
+    def _copied(self) -> list[Flags | None]:
+        """Where pairs of choices leave copies of a boundary's tensor; None where none does.
+
+        Where it is stored whole, and read whole; and where the target takes addends, of addends or
+        of a replica, padded. Each ``(boundaries, choices, choices)``.
+        """
+        workload, layouts = self.workload, self._layouts
+        sources, targets = workload.ends.T
+        written = layouts.output[:, sources].T[:, :, None]
+        whole = (layouts.inputs[workload.operand, :, targets] == 0)[:, None, :]
+        stored = layouts.whole[:, sources].T[:, :, None]
+        takes = layouts.addends[:, targets].T[:, None, :]
+        passes = (written == 1) & passes_addends(workload)[:, None, None]
+        shape = len(workload.ends), self._choices, self._choices
+        flags = whole & stored, takes & (passes | stored)
+        return [
+            np.ascontiguousarray(np.broadcast_to(own, shape)) if own.any() else None
+            for own in flags
+        ]
+
+    def _passed_sums(
+        self, boundaries: Indices, written: Sequence[Indices], read: Sequence[Indices]
+    ) -> Iterator[Collective]:
+        """Yield the reductions of partial sums that boundaries pass on where targets take addends.
+
+        They are reduce-scattered before all else, at levels at which the target takes none. At
+        others an addend in each part is as many copies of the tensor as replicas would be; what is
+        split is padded to an addend at the end, so that it is no copy before.
+
+        Source: docs/decisions/0044-addends.md.
+        """
+        workload, layouts, row = self.workload, self._layouts, self.reading
+        source, target = workload.ends[boundaries, 0], workload.ends[boundaries, 1]
+        assert self._passes is not None
+        passes = self._passes[boundaries]
+        outputs = np.array(workload.outputs, object).astype(self._dtype)[source] * passes
+        left = [passes & (layouts.output[own, source] == 1) for own in written]
+        takes = [layouts.addends[own, target] for own in read]
+        whole = [layouts.whole[own, source] for own in written]
+        copies = self._copies([(a & b) | c for a, b, c in zip(left, takes, whole, strict=True)])
+        outputs = outputs * copies
+        uneven: Stretches = ()
+        if self.longest:
+            axes = sizes_at_ends(workload)[0][:, boundaries]
+            uneven = stretches_of(axes, [own[None] for own in written], self.hierarchy)
+        statistics = np.array([any(node.statistics) for node in workload.nodes])
+        passes_of = np.where(statistics, 2, 1)[source]
+        for level, (sums, taken) in enumerate(zip(left, takes, strict=True)):
+            reduced, parts = sums & ~taken, self.hierarchy.sizes[level]
+            if not reduced.any():
+                continue
+            each = outputs * (reduced * (parts - 1))
+            outputs = outputs * np.where(reduced, parts, 1)
+            for phase, kind, factor in (
+                (Phase.FORWARD, StepKind.REDUCE_SCATTER, row.partial_sum),
+                (Phase.BACKWARD, StepKind.ALL_GATHER, row.gathered_error),
+            ):
+                if phase in self.phases:
+                    times = exchanges_of(workload, phase)[source]
+                    moved = stretched(factor * each * times, uneven)
+                    yield Collective(phase, kind, "output", level, moved, times, passes_of)
+
+    def _joined(
+        self, boundaries: Indices, written: Sequence[Indices], read: Sequence[Indices]
+    ) -> list[tuple[Integers, Integers, Flags]]:
+        """Return what divides all-to-alls at each level, their messages, and where they are joined.
+
+        One all-to-all over several levels: those above divide what is left to cross a level, and
+        those below multiply the messages. All levels together decide which axes are uneven: where
+        two of a conversion's axes are, its levels are exchanged one by one.
+
+        Source: `hypar_opt.sharding.conversions`.
+        """
+        joins, uneven = self._all_to_alls
+        pairs = [*zip(written, read, strict=True)]
+        here = [joins[boundaries, own, to] for own, to in pairs]
+        count: Integers | int = 0
+        for axis in uneven:
+            if axis[boundaries].any():
+                met = [axis[boundaries, own, to] for own, to in pairs]
+                count = count + np.logical_or.reduce(np.broadcast_arrays(*met)).astype(np.int64)
+        here = [own & np.less(count, 2) for own in here]
+        above: list[Integers | int] = [1]
+        for own, parts in zip(here, self.hierarchy.sizes, strict=False):
+            above.append(above[-1] * np.where(own, parts, 1))
+        *above, every = above
+        through = [
+            before * np.where(own, parts, 1)
+            for before, own, parts in zip(above, here, self.hierarchy.sizes, strict=False)
+        ]
+        return [
+            (np.where(own, before, 1), np.where(own, every // upto, 1), own)
+            for own, before, upto in zip(here, above, through, strict=True)
+        ]
+
+    @cached_property
+    def _all_to_alls(self) -> tuple[Flags, list[Flags]]:
+        """Where pairs of choices exchange a boundary's tensor so that levels may be joined.
+
+        And where that is by one of the axes that all levels together divide unevenly, of each axis.
+        Each ``(boundaries, choices, choices)``.
+        """
+        workload, layouts = self.workload, self._layouts
+        sources, targets = workload.ends.T
+        names = layouts.names
+        pairs = [[exchanges(own, to) and not reorders(own, to) for to in names] for own in names]
+        written = layouts.output[:, sources].T[:, :, None]
+        read = layouts.inputs[workload.operand, :, targets][:, None, :]
+        moves = ~workload.is_weight_boundary[:, None, None]
+        joins = np.array(pairs)[written, read] & moves
+        even = [even_axes(extent, self.hierarchy.accelerators) for extent in workload.extents]
+        uneven = []
+        for number, axis in enumerate(names[FIRST_SPLIT:], FIRST_SPLIT):
+            divided = np.array([axis not in own for own in even], bool)[:, None, None]
+            uneven.append(joins & divided & ((written == number) | (read == number)))
+        return joins, uneven
+
+    @cached_property
+    def _dtype(self) -> type[np.int64 | np.object_]:
+        """The integers that hold what moves at any level in a step, in quarters of an element."""
+        # No tensor has more copies than there are accelerators, and none moves more than twice; the
+        # borders of a part, which is no shorter than its halo, have fewer than 8 times the tensor.
+        most = 8 * max(self.hierarchy.sizes, default=2) * self.hierarchy.accelerators
+        if spatial_columns(self.workload):
+            most *= 9
+        if self.longest:
+            most *= most_stretched(self.workload, self.hierarchy)
+        return exact_dtype(most * self.workload.elements * self.workload.most_repeats)
+
+
+@lru_cache(maxsize=128)
+def rules_of(
+    workload: Workload,
+    hierarchy: Hierarchy,
+    reading: str,
+    phases: tuple[Phase, ...],
+    longest: bool = False,
+    unequal: bool = False,
+) -> StepRules:
+    """Return a workload's rules, whose tables are computed once."""
+    return StepRules(workload, hierarchy, reading, phases, longest=longest, unequal=unequal)
+
+
+def _for_each(ways: Sequence[Phase], moved: Sequence[Integers]) -> Sequence[Integers]:
+    """Return what moves in each of some passes, of amounts forward and, if others, backward."""
+    both = [*moved, *moved][:2]
+    return [both[phase is Phase.BACKWARD] for phase in ways]
+
+
+def _conversions(
+    workload: Workload, reading: Reading, parts: int, dtype: type[np.int64 | np.object_]
+) -> dict[StepKind, list[Integers]]:
+    """Return what boundaries move by pairs of choices; see `StepRules._conversions`.
+
+    Boundaries from shared weights move nothing: weights are stored as their users split them.
+    """
+    layouts, names = workload.layouts, workload.layouts.names
+    sources, targets = workload.ends.T
+    extents = np.array(workload.extents, object).reshape(-1, len(Extent._fields))
+    tensors = Extent(*extents.astype(dtype).T)
+    shape = len(names), len(names), len(workload.boundaries)
+    moved = np.zeros((2, *shape), dtype)
+    for written, read in itertools.product(range(len(names)), repeat=2):
+        if not parts:
+            moved[:, written, read] = 4 * tensors.elements
+        elif written != read and names[read] != PARTIAL:  # addends are padded: nothing moves
+            both = reading.conversion(names[written], names[read], parts, tensors)
+            moved[0, written, read], moved[1, written, read] = both
+    moved[..., workload.is_weight_boundary] = 0
+    moved[1][..., ~workload.has_error] = 0
+    writes, reads = layouts.output[:, sources], layouts.inputs[workload.operand, :, targets]
+    index = writes.T[:, :, None], reads[:, None, :], np.arange(shape[-1])[:, None, None]
+    whole = (reads == 0)[:, None, :]
+    ways = moved[:1] if (moved[0] == moved[1]).all() else moved
+    pairs = [own[index] for own in ways]
+    return {
+        StepKind.ALL_TO_ALL: [own * ~whole for own in pairs],
+        StepKind.ALL_GATHER: [own * whole for own in pairs],
+    }

@@ -1,0 +1,344 @@
+"""Parts of H1 with unequal shares: what each receives of an operation, and what it has.
+
+H1 lies between groups of accelerators, each of one or several of its parts. A tensor that H1 splits
+is split by their shares, which are one for all layers; a layer in one part has all of its tensors
+there. A part's amounts are counted as if all parts had as much, so that the rates of the whole
+array apply, and so that those of an n-th are the amounts of equal parts. Where s is a part's share
+of what is written, t of what is read, and a what a tensor has, it receives
+
+- of a reduce-scatter (n - 1) t a, of an all-gather (1 - s) a, of an all-reduce as an equal part;
+- of an all-to-all, or where one end is in one part, t (1 - s) a;
+- of an exchange below H1 as much as its share of the tensor, or all of a copy.
+
+Between more than two parts messages of one round differ, and all wait for the longest: a part's
+reduce-scatter and all-gather last as long as those of as many parts of its share, and an all-to-all
+as long as the longest messages of its rounds.
+
+Source: docs/decisions/0025-unequal-groups.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hypar_opt.hierarchy import parts_by_share, rounded_share
+from hypar_opt.integers import Integers, scale
+from hypar_opt.sharding.layouts import PARTIAL, WHOLE
+from hypar_opt.sharding.passes import Phase
+from hypar_opt.step.states import copies
+from hypar_opt.step.uneven import split_sizes, stretched, stretches_of
+from hypar_opt.workload.parallelism import SIDES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hypar_opt.hierarchy import Hierarchy
+    from hypar_opt.step.operations import Collective
+    from hypar_opt.step.states import Indices, States
+    from hypar_opt.workload.tensors import Workload
+
+Parts = tuple[int, ...]
+"""The share of each part of H1, of their sum."""
+
+Amounts = dict[Hashable, "Integers"]
+"""What nodes have in some states where parts are equal: of words, or of operations."""
+
+CountOfIndices = Callable[["Integers"], "Integers"]
+"""Returns how many indices a part has of axes of some sizes."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """One part's share.
+
+    Parameters
+    ----------
+    side
+        The part's number.
+    parts
+        The shares of all parts.
+    corners
+        Those of the simplex of shares that a bound holds for; none for a bound on these alone.
+    """
+
+    side: int
+    parts: Parts
+    corners: tuple[Parts, ...] = ()
+
+    @classmethod
+    def each(cls, parts: Parts, corners: tuple[Parts, ...] = ()) -> list[Share]:
+        """Return the share of every part."""
+        return [cls(side, parts, corners) for side in range(len(parts))]
+
+    @property
+    def least(self) -> Parts:
+        """The least share of each part among those that a bound holds for."""
+        return tuple(map(min, zip(*(self.corners or (self.parts,)), strict=True)))
+
+    @property
+    def own(self) -> int:
+        """What the part has, as if all had as much, of `whole`."""
+        return len(self.parts) * self.parts[self.side]
+
+    @property
+    def whole(self) -> int:
+        """The sum of the shares: what each of equal parts has, as if all had as much."""
+        return sum(self.parts)
+
+    def indices(self, sizes: Integers) -> Integers:
+        """Return how many indices the part has of axes of some sizes, as a run rounds them."""
+        indices: Integers = np.asarray(parts_by_share(sizes, self.parts)[self.side])
+        return indices
+
+    def fewest(self, sizes: Integers) -> Integers:
+        """Return the fewest indices that the part has at any shares between the corners."""
+        (_, most_before), (ends, _) = (self._ends(sizes, n) for n in (self.side, self.side + 1))
+        rounded = np.maximum(ends - most_before, 0)
+        # No part has one index less than its share: either end is rounded by half of one.
+        exact = -(-sizes * self.least[self.side] // self.whole) - 1
+        fewest: Integers = np.maximum(rounded, exact)
+        return fewest
+
+    def most(self, sizes: Integers) -> Integers:
+        """Return the most indices that the part has at any shares between the corners."""
+        (least_before, _), (_, ends) = (self._ends(sizes, n) for n in (self.side, self.side + 1))
+        most: Integers = np.asarray(ends - least_before)
+        return most
+
+    def _ends(self, sizes: Integers, part: int) -> tuple[Integers, Integers]:
+        """Return the least and the most indices of all parts before one."""
+        before = [sum(parts[:part]) for parts in self.corners or (self.parts,)]
+        least, most = (rounded_share(sizes, end, self.whole) for end in (min(before), max(before)))
+        return least, most
+
+    def of_nodes(self, workload: Workload, nodes: Indices, states: States) -> NDArray[np.int64]:
+        """Return its share of what each node computes, given the node's choice at H1."""
+        layouts = workload.layouts
+        (share,) = _of_layouts(layouts.names, (self,))
+        return np.asarray(share[layouts.output[states[0][0], nodes]])
+
+    def of_amounts(
+        self,
+        every: Integers,
+        lacks: NDArray[np.bool_],
+        workload: Workload,
+        nodes: Indices,
+        states: States,
+        *,
+        by_image: bool = False,
+    ) -> Integers:
+        """Return its amounts of nodes, as if all parts had as much: all of what H1 does not split.
+
+        Of an axis that H1 splits the part has whole indices, between corners the fewest.
+
+        Parameters
+        ----------
+        every
+            The nodes' amounts in equal parts.
+        lacks : (choices, nodes)
+            Whether a choice splits none of them.
+        by_image
+            Whether H1 splits the batch, whatever the choices split.
+        """
+        count, top = len(self.parts), states[0][0]
+        sizes = split_sizes(workload)[top, nodes]
+        if by_image:
+            sizes = np.where(sizes > 0, workload.batch, 0)
+        divided = sizes > 0
+        indices = np.where(divided, self.fewest(sizes), self.of_nodes(workload, nodes, states))
+        own = scale(every, (count * indices, np.where(divided, sizes, count * self.whole)))
+        amounts: Integers = np.where(lacks[top, nodes], every, own)
+        return amounts
+
+    def all_of(self, layout: str, parts: Parts) -> Parts:
+        """Return the shares of all parts in a layout at H1: of what is split those stated."""
+        if layout in SIDES:
+            return tuple(self.whole * (n == SIDES.index(layout)) for n in range(len(parts)))
+        return parts
+
+
+@dataclass(frozen=True)
+class WorkOfPart:
+    """The amounts of work of an accelerator of one part.
+
+    Parameters
+    ----------
+    indices
+        How many the part has; None for a linear function of its share that is never more.
+    equal
+        The amounts of equal parts, which parts that are asked for the same nodes and states share.
+    """
+
+    share: Share
+    indices: CountOfIndices | None = field(default=None, compare=False, repr=False)
+    equal: Amounts = field(default_factory=dict, compare=False, repr=False)
+
+    def amounts(
+        self,
+        workload: Workload,
+        sizes: Integers,
+        lacks: NDArray[np.bool_],
+        nodes: Indices,
+        states: States,
+        hierarchy: Hierarchy,
+        *,
+        longest: bool,
+    ) -> Integers:
+        """Return what `hypar_opt.step.work.WorkRules` has of tensors, as if all parts had as much.
+
+        Parameters
+        ----------
+        sizes : (nodes,)
+            Before any split: the product of the sizes of axes.
+        lacks : (choices, nodes)
+            Whether a choice splits none of them, so that each part has all.
+        longest
+            Whether the part has whole indices of what H1 splits; else exactly its share.
+        """
+        key = tuple(sizes.tolist()), lacks.tobytes()
+        if key not in self.equal:
+            self.equal[key] = sizes[nodes] * copies(lacks, nodes, states, hierarchy)
+        amounts, top, share = self.equal[key], states[0][0], self.share
+        if not longest:
+            ratio = share.of_nodes(workload, nodes, states), share.whole
+            return np.where(lacks[top, nodes], amounts, scale(amounts, ratio))
+        split = np.where(lacks, 0, split_sizes(workload))
+        if self.indices is None:
+            at_h1, split = split[top, nodes], split[:, nodes]
+            below = [np.where(top == choice, 0, size) for choice, size in enumerate(split)]
+            amounts = stretched(amounts, stretches_of(below, states, hierarchy), down=True)
+            amounts = self._at_least(amounts, at_h1)
+        else:
+            uneven = stretches_of(split[:, nodes], states, hierarchy, self.indices)
+            amounts = stretched(amounts, uneven)
+        for choice, name in enumerate(workload.choices):
+            if name in SIDES:  # the part has all of a layer, or nothing
+                has = len(share.parts) * (SIDES.index(name) == share.side)
+                amounts = np.where(top == choice, has * amounts, amounts)
+        return amounts
+
+    def _at_least(self, amounts: Integers, at_h1: Integers) -> Integers:
+        """Return a linear function of the part's share that is no more than what it has.
+
+        It has at most half an index less than its share for each of its ends that is rounded. So
+        the function may be negative.
+
+        Parameters
+        ----------
+        at_h1
+            The size of the axis that H1 splits.
+        """
+        share = self.share
+        every = len(share.parts) * amounts
+        part, of = share.parts[share.side], share.whole
+        exact = every // of * part + every % of * part // of
+        # What begins or ends an axis is not rounded.
+        ends = (share.side > 0) + (share.side < len(share.parts) - 1)
+        less = -(-every * ends // np.where(at_h1 > 0, 2 * at_h1, 1))
+        return np.where(at_h1 > 0, exact - less, amounts)
+
+
+def received(
+    operations: Iterable[Collective],
+    shares: Sequence[Share],
+    charge: Callable[[int], int],
+    *,
+    longest: bool = False,
+) -> Iterator[list[Collective]]:
+    """Yield operations of equal parts as some parts of H1 receive them, as if all had as much.
+
+    Halves of an all-reduce of gradients are rounded together.
+
+    Parameters
+    ----------
+    operations
+        Of `StepRules` with ``unequal``.
+    charge
+        Returns the charge of a quarter of an element at a level: the amounts are whole charges.
+    longest
+        Whether amounts are those of the longest message of each round, for which a part waits.
+    """
+    longest = longest and len(shares[0].parts) > 2  # between two parts a round has one message
+    begun: dict[tuple[int, int], Integers] = {}
+    for operation in operations:
+        ratio = _ratio(operation, tuple(shares), longest=longest)
+        charges = scale(operation.quarters, Fraction(charge(operation.level)))
+        before = np.zeros(1, np.int64)
+        if operation.phase is Phase.GRADIENT:
+            key = operation.level, operation.group
+            before = begun.get(key, before)
+            charges = begun[key] = before + charges
+        amounts = scale(charges, ratio)
+        if before.any():
+            amounts = amounts - scale(before, ratio)
+        yield [operation._replace(quarters=own) for own in amounts]
+
+
+def _ratio(
+    operation: Collective, shares: tuple[Share, ...], *, longest: bool
+) -> tuple[Integers, int]:
+    """Return what parts receive of an operation, ``(shares, ...)``, of what equal parts do."""
+    count, whole = len(shares[0].parts), shares[0].whole
+    backward = operation.phase is Phase.BACKWARD
+    assert operation.at_h1 is not None
+    names, before, after = operation.at_h1
+    if operation.level:
+        return _of_layouts(names, shares)[:, after], whole
+    if operation.tensor == "input":
+        tables = _between_layouts(names, shares, backward=backward, longest=longest)
+        return tables[:, before, after], whole**2
+    own = np.array([share.own for share in shares]).reshape(-1, *[1] * operation.quarters.ndim)
+    if operation.tensor != "output":
+        return np.ones_like(own), 1
+    # Half of an all-reduce: a part receives others' addends of its own share, and then the rest.
+    if backward and not longest:
+        return count * whole - own, (count - 1) * whole
+    return own, whole
+
+
+@lru_cache(maxsize=64)
+def _of_layouts(names: tuple[str, ...], shares: tuple[Share, ...]) -> NDArray[np.int64]:
+    """Return ``(shares, layouts)`` of a tensor by its layout at H1; of what is whole an n-th."""
+    each = [share.all_of(name, share.parts)[share.side] for share in shares for name in names]
+    own = len(shares[0].parts) * np.array(each).reshape(len(shares), -1)
+    return np.where(np.array(names) == WHOLE, shares[0].whole, own)
+
+
+@lru_cache(maxsize=64)
+def _between_layouts(
+    names: tuple[str, ...], shares: tuple[Share, ...], *, backward: bool, longest: bool
+) -> NDArray[np.int64]:
+    """Return what parts receive at H1 of a tensor, as if all parts received as much.
+
+    Returns
+    -------
+    (shares, layouts, layouts)
+        By the layouts in which it is written and read, of the square of the shares' sum.
+    """
+    whole, others = shares[0].whole, len(shares[0].parts) - 1
+    written, read = np.array(names)[:, None], np.array(names)
+    # Partial sums are charged to their node: they are then split by batch, or as they are read.
+    unmoved = (written == PARTIAL) & ~np.isin(read, (WHOLE, *SIDES))
+    unmoved |= (written == read) | (written == WHOLE) | (read == PARTIAL)
+    tables = []
+    for share in shares:
+        each, least = (
+            np.array([share.all_of(name, parts) for name in names])
+            for parts in (share.parts, share.least)
+        )
+        has: NDArray[Any] = each[:, share.side]
+        table = has[:, None] * (whole - has) if backward else (whole - has)[:, None] * has
+        if longest:
+            # Of two factors that grow no product of least ones exceeds any.
+            sent = (least[:, None] * np.roll(least, -by, 1) for by in range(1, others + 1))
+            table = sum(messages.max(axis=2) for messages in sent)
+        gathered = others * has if backward or longest else whole - has
+        table = np.where(read == WHOLE, whole * gathered[:, None], table)
+        tables.append((others + 1) * np.where(unmoved, 0, table))
+    return np.array(tables)

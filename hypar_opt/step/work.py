@@ -1,0 +1,256 @@
+"""What nodes compute in a pass and a state: the kernels of a training step, and its updates.
+
+Amounts are those of all accelerators together: a tensor has a copy in each part of a level whose
+axis it lacks, and where nothing is split all parts do all of the work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from hypar_opt.frozen import FrozenDict
+from hypar_opt.integers import Integers, exact_dtype
+from hypar_opt.sharding.layouts import TOKEN
+from hypar_opt.sharding.repetitions import passes_of
+from hypar_opt.step.operations import Kernel, Phase, Update
+from hypar_opt.step.states import added_up, copies, copies_of
+from hypar_opt.step.uneven import split_sizes, stretched, stretches_of
+from hypar_opt.workload.layouts import FIRST_SPLIT
+from hypar_opt.workload.mirrored import are_mirrored, causal_nodes
+from hypar_opt.workload.operators.base import elements
+from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.repeats import ONCE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hypar_opt.hierarchy import Hierarchy
+    from hypar_opt.step.shares import WorkOfPart
+    from hypar_opt.step.states import Indices, States
+    from hypar_opt.workload.layer_tensors import LayerTensors
+    from hypar_opt.workload.repeats import Repeats
+    from hypar_opt.workload.tensors import Workload
+
+    Flags = NDArray[np.bool_]
+
+MacCount = Literal["input", "output"]
+Sizes = Mapping[str, tuple[int, int]]
+NO_SIZES: Sizes = FrozenDict()
+
+
+def layer_macs(
+    workload: Workload, mac_count: MacCount = "output", input_sizes: Sizes = NO_SIZES
+) -> list[int]:
+    """Return each layer's multiply-accumulates of one pass over the batch.
+
+    They are counted over the output, or with ``mac_count = "input"`` over the input, as in the
+    paper: ``B * K * K * C_in * C_out * H_in * W_in``, which ignores stride and padding.
+
+    Parameters
+    ----------
+    input_sizes
+        ``{layer: (height, width)}`` that replace the network's own. The paper's times of AlexNet
+        need those of the authors' later network file.
+
+    Source: docs/simulator.md.
+    """
+    if mac_count == "output":
+        return [layer.macs for layer in workload.nodes]
+    return [
+        workload.batch
+        * math.prod(layer.weight)
+        * math.prod(input_sizes.get(layer.name, _positions(layer)))
+        if layer.macs and layer.weight
+        else layer.macs
+        for layer in workload.nodes
+    ]
+
+
+def _positions(layer: LayerTensors) -> tuple[int, ...]:
+    """Return the height and width of a layer's input, or its tokens; nothing for a vector."""
+    return tuple(layer.sizes[axis] for axis in ("t", "h", "w") if axis in layer.sizes)
+
+
+def local_tensors(workload: Workload, hierarchy: Hierarchy) -> list[tuple[Integers, Flags]]:
+    """Return the elements of nodes' weights, operands and output, and which choices replicate them.
+
+    Elements are integers that hold the copies of all accelerators, several times.
+
+    Returns
+    -------
+    list of (elements, lacks)
+        ``(nodes,)`` and ``(choices, nodes)``.
+    """
+    dtype = exact_dtype(MOST_QUARTERS * elements_touched(workload) * hierarchy.accelerators)
+    layouts = workload.layouts
+    sizes = (workload.weights, *workload.operand_sizes, workload.pooled)
+    return [
+        (np.array(elements, dtype), numbers < FIRST_SPLIT)
+        for elements, numbers in zip(
+            sizes, (layouts.weight, *layouts.inputs, layouts.output), strict=True
+        )
+    ]
+
+
+def local_words(
+    workload: Workload, nodes: Indices, states: States, hierarchy: Hierarchy
+) -> tuple[Integers, Integers, Integers]:
+    """Return the words of nodes' weights, input and output, in all accelerators together.
+
+    An accelerator has its shards of the weights, of the input and of the output after pooling, and
+    each pass touches them once. Multiplied by the number of accelerators these are integers.
+
+    Source: docs/simulator.md.
+    """
+    weights, *inputs, pooled = (
+        sizes[nodes] * copies(lacks, nodes, states, hierarchy)
+        for sizes, lacks in local_tensors(workload, hierarchy)
+    )
+    return weights, added_up(inputs), pooled
+
+
+MOST_QUARTERS = 128
+"""An upper bound on how often a pass reads or writes an element, in quarters, products included."""
+
+
+@lru_cache(maxsize=64)
+def elements_touched(workload: Workload) -> int:
+    """Return an upper bound on the elements of all tensors together, those within layers too."""
+    inner: int = sum(inner_elements(repeated(workload, ONCE)).tolist())
+    return workload.elements + inner
+
+
+@lru_cache(maxsize=64)
+def inner_elements(workload: Workload) -> NDArray[np.object_]:
+    """Return the elements of each node's inner tensor, as attention's scores: ``(nodes,)``."""
+    inner: list[int] = [elements(node.operator.inner, node.sizes) for node in workload.nodes]
+    return np.array(inner, object)
+
+
+@dataclass(frozen=True)
+class WorkRules:
+    """The kernels of nodes on the accelerators of a hierarchy.
+
+    Parameters
+    ----------
+    longest
+        Whether amounts are as if all accelerators had as much as that with most of a layer, where
+        an axis is not divided evenly. Otherwise axes are divided exactly, as in the paper.
+    mac_count, input_sizes
+        As `layer_macs` takes them.
+    skips_masked
+        Whether attention computes no scores of tokens behind a causal mask: of a sequence in order
+        the last part's tokens then see the most.
+    part
+        What an accelerator has, if it is of one part of an unequal H1.
+    """
+
+    hierarchy: Hierarchy
+    longest: bool = False
+    mac_count: MacCount = "output"
+    input_sizes: Sizes = field(default_factory=lambda: NO_SIZES)
+    skips_masked: bool = False
+    part: WorkOfPart | None = None
+
+    def kernels(
+        self, workload: Workload, nodes: Indices, states: States, phases: Sequence[Phase]
+    ) -> Iterator[Kernel]:
+        """Yield what each pass of nodes computes, reads and writes, in states over all levels."""
+        weights, *operands, output = (
+            self._amounts(workload, sizes, lacks, nodes, states)
+            for sizes, lacks in local_tensors(workload, self.hierarchy)
+        )
+        once, whole = repeated(workload, ONCE), workload.layouts.whole
+        inner = inner_elements(once).astype(output.dtype)
+        amounts = (
+            self._macs(workload, nodes, states),
+            weights,
+            added_up(operands).astype(output.dtype, copy=False),
+            output,
+            self._amounts(workload, inner, whole, nodes, states) if inner.any() else inner[nodes],
+        )
+        for phase in phases:
+            yield Kernel(phase, passes_of(workload, phase)[nodes], *amounts)
+
+    def update(
+        self, workload: Workload, nodes: Indices, states: States, repeats: Repeats
+    ) -> Update:
+        """Return the update of the weights that nodes keep.
+
+        Parameters
+        ----------
+        repeats
+            Of which nodes the parts that have the same weights each update a share of them.
+        """
+        stored = np.array(workload.stored, exact_dtype(workload.elements * self._accelerators))
+        lacks = workload.layouts.weight < FIRST_SPLIT
+        words = self._amounts(workload, stored, lacks, nodes, states)
+        if repeats.sharded:
+            first = repeats.first_levels(len(stored), "state")
+            levels = np.arange(self.hierarchy.levels)[:, None, None]
+            words = words // copies(lacks & (levels >= first), nodes, states, self.hierarchy)
+        return Update(words)
+
+    @property
+    def _accelerators(self) -> int:
+        return self.hierarchy.accelerators
+
+    def macs(self, workload: Workload) -> Integers:
+        """Return each node's multiply-accumulates in a pass, in integers for all accelerators."""
+        sizes = tuple(sorted(self.input_sizes.items()))
+        macs = _macs(repeated(workload, ONCE), self.mac_count, sizes)
+        return macs.astype(exact_dtype(int(macs.max()) * self._accelerators), copy=False)
+
+    def _macs(self, workload: Workload, nodes: Indices, states: States) -> Integers:
+        """Return the multiply-accumulates of a pass of nodes, in all accelerators together."""
+        # Every choice splits the work, but where it splits nothing all parts do all of it.
+        layouts, macs = workload.layouts, self.macs(workload)
+        done = self._amounts(workload, macs, layouts.whole, nodes, states)
+        once = repeated(workload, ONCE)
+        causal = causal_nodes(once)
+        # Of an unequal part the first token is not known.
+        skips = self.skips_masked and self.longest and self.part is None and bool(causal.any())
+        if not skips or TOKEN not in layouts.names or are_mirrored(once, self._accelerators):
+            return done
+        by_token = causal & (layouts.output == layouts.names.index(TOKEN))
+        split = [by_token[block, nodes] for block in states]
+        parts = copies_of(split, self.hierarchy.sizes)[-1].below[0]
+        # The last of some parts in order sees 2 - 1/parts times the mean.
+        return stretched(done, [(parts, 2 * parts - 1)])
+
+    def _amounts(
+        self, workload: Workload, sizes: Integers, lacks: Flags, nodes: Indices, states: States
+    ) -> Integers:
+        """Return an amount of nodes in all accelerators together: of words, or of operations.
+
+        Of the longest part an axis of 12 in eight parts counts as one of 16.
+
+        Parameters
+        ----------
+        sizes : (nodes,)
+            Before any split: the product of the sizes of axes.
+        lacks : (choices, nodes)
+            Whether a choice splits none of them, so that each part has all.
+        """
+        if self.part is not None:
+            asked = workload, sizes, lacks, nodes, states, self.hierarchy
+            return self.part.amounts(*asked, longest=self.longest)
+        amounts: Integers = sizes[nodes] * copies(lacks, nodes, states, self.hierarchy)
+        if self.longest:
+            split = np.where(lacks, 0, split_sizes(workload))[:, nodes]
+            amounts = stretched(amounts, stretches_of(split, states, self.hierarchy))
+        return amounts
+
+
+@lru_cache(maxsize=64)
+def _macs(
+    workload: Workload, mac_count: MacCount, sizes: tuple[tuple[str, tuple[int, int]], ...]
+) -> Integers:
+    macs = layer_macs(workload, mac_count, dict(sizes))
+    return np.array(macs, exact_dtype(max(macs)))

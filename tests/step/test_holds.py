@@ -1,0 +1,119 @@
+"""What is held in states and by plans, against every accelerator's own elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import prod
+from random import Random
+
+import numpy as np
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.execution.virtual.division import Division
+from hypar_opt.sharding.layouts import is_split
+from hypar_opt.sharding.program import Program
+from hypar_opt.step.holds import Hold, HoldArrays, WeightBytes, step_holds
+from hypar_opt.step.states import of_rows
+from hypar_opt.workload.layer_tensors import Extent
+from hypar_opt.workload.operators.axes import BATCH, REPLICATING
+from hypar_opt.workload.operators.kernels import Fused
+from hypar_opt.workload.recomputation import repeated, repeats_of
+from tests.execution.drawn import drawn_network, drawn_programs
+from tests.slow import slow_after
+
+HIERARCHIES = ((2,), (3, 2), (2, 3), (2, 2, 2))
+SHARDS = ("none", "state", "gradients", "weights", "weights@H2-H{}", "state+weights@H2-H{}")
+
+
+def drawn_steps(seed: int) -> Iterator[tuple[ho.Network, Program, HoldArrays]]:
+    """Random plans of a random network, and what their steps hold."""
+    rng, network = Random(seed), drawn_network(seed)
+    for program in drawn_programs(network, seed, 3, HIERARCHIES, uneven=True):
+        levels, once = len(program.rows), program.workload
+        shard = rng.choice(SHARDS[: 4 if levels == 1 else None]).format(levels)
+        again = rng.choice(["none", "selective", "full"])
+        fused = Fused(attention=rng.random() < 0.5)
+        workload = repeated(once, repeats_of(network, once, 1, again, shard, fused=fused))
+        trained = replace(program, workload=workload)
+        each = WeightBytes.of(2, "adam")
+        yield network, trained, step_holds(network, workload, program.hierarchy, 2, each, fused)
+
+
+def axes_of(program: Program, hold: Hold) -> list[int]:
+    """Which axis of a tensor each level splits: -1 for none, and -2 for replicas of weights."""
+    node = program.workload.nodes[hold.node]
+    if hold.tensor in ("errors", "logits"):
+        stored = program.stored[hold.node]
+        return [Extent.axis(own) if is_split(own) else -1 for own in stored]
+    weight = [axis for axis in node.operator.axes.weight if axis in node.sizes]
+    choices = program.workload.choices_of_nodes[hold.node]
+    split = [own.axis if (own := choices[row[hold.node]]) else BATCH for row in program.rows]
+    return [
+        weight.index(axis) if axis in weight else -2 if axis in REPLICATING else -1
+        for axis in split
+    ]
+
+
+def part(size: int, parts: Sequence[int], digits: Sequence[int]) -> int:
+    """The elements of one of the parts into which levels divide so many, one after the other."""
+    number, count = 0, prod(parts)
+    for own, digit in zip(parts, digits, strict=True):
+        number = number * own + digit
+    return size // count + (number < size % count)
+
+
+def of_accelerators(program: Program, hold: Hold) -> list[int]:
+    """The elements of a tensor on every accelerator, each with its part of every axis."""
+    hierarchy, axes = program.hierarchy, axes_of(program, hold)
+    levels, held = range(hierarchy.levels), []
+    for accelerator in range(hierarchy.accelerators):
+
+        def of(size: int, those: list[int], accelerator: int = accelerator) -> int:
+            digits = [hierarchy.digit(accelerator, level) for level in those]
+            return part(size, [hierarchy.sizes[level] for level in those], digits)
+
+        own = prod(
+            of(size, [n for n in levels if axes[n] == axis]) for axis, size in enumerate(hold.sizes)
+        )
+        for first in hold.shards:
+            shared = [n for n in levels if axes[n] == -2 and n >= first]
+            if not hold.gathered:
+                own = of(own, shared)
+        several = [any(axes[n] == -2 and n >= first for n in levels) for first in hold.shards]
+        held.append(own * sum(several) if hold.gathered else own)
+    return held
+
+
+@pytest.mark.parametrize("seed", slow_after(20, range(200)))
+def test_all_accelerators_hold_what_states_do_and_the_fullest_what_a_plan_does(seed: int) -> None:
+    for _, program, step in drawn_steps(seed):
+        nodes = np.arange(len(step.holds))
+        rows = np.array(program.rows)[:, step.nodes]
+        every = step.in_states(nodes, of_rows(rows.tolist(), len(nodes)))
+        largest = step.largest(program)
+        for hold, together, most in zip(step.holds, every.tolist(), largest, strict=True):
+            if hold.tensor in ("weights", "gradients", "state", "gathered", "errors", "logits"):
+                held = of_accelerators(program, hold)
+                assert (sum(held), hold.bytes * max(held)) == (together, most)
+            elif not hold.border:
+                assert hold.bytes * together <= most * program.hierarchy.accelerators
+
+
+@pytest.mark.parametrize("seed", slow_after(20, range(200)))
+def test_states_hold_the_weights_that_the_devices_of_a_run_keep(seed: int) -> None:
+    network = drawn_network(seed)
+    for program in drawn_programs(network, seed, 2):
+        each, hierarchy = WeightBytes.of(4, "sgd"), program.hierarchy
+        step = step_holds(network, program.workload, hierarchy, 4, each, Fused())
+        weights = HoldArrays(step.of("weights"), len(program.workload.choices), hierarchy)
+        rows = np.array(program.rows)[:, weights.nodes].tolist()
+        every = weights.in_states(np.arange(len(weights.nodes)), of_rows(rows, len(weights.nodes)))
+        division, devices = Division(network, program), range(hierarchy.accelerators)
+        kept = {
+            node: sum(prod(map(len, division.stored(n, device))) for device in devices)
+            for n in range(len(network.layers))
+            if (node := division.weight_node(n)) is not None
+        }
+        assert kept == dict(zip(weights.nodes.tolist(), every.tolist(), strict=True))
