@@ -270,6 +270,7 @@ def _ends(graph: PlanGraph) -> NDArray[np.intp]:
 
 
 def is_chain(graph: PlanGraph) -> bool:
+    """Return whether each edge leads to the next node."""
     return are_chains(_ends(graph), len(graph.nodes))
 
 
