@@ -209,7 +209,7 @@ PROOFS = (
     Mutant(
         "a proof takes the mean part of an uneven axis",
         "proofs/check/folds",
-        "super().__init__(plan, chosen, pads=plan.times_longest_part)",
+        "super().__init__(plan, chosen, pads=plan.step_model.by_largest_shard)",
         "super().__init__(plan, chosen)",
         ("proofs/test_proof_tables",),
     ),

@@ -58,7 +58,7 @@ class Charges(ABC):
         Charges per unit of the plan's cost.
     """
 
-    resolution = 1
+    resolution: int = 1
 
     @abstractmethod
     def node(self, node: int, state: State) -> int:

@@ -190,13 +190,6 @@ class Restrictions:
             self._least[key] = min((load for load in loads if load is not None), default=None)
         return self._least[key]
 
-    def load_if_allowed(self, position: int, state: State) -> int | None:
-        """Return a node's load in a state of all levels; None where it may not be in it."""
-        prefixes = (state[: level + 1] for level in range(len(state)))
-        if not all(self.allows(position, prefix) for prefix in prefixes):
-            return None
-        return self.load(position, state) if self.splits(position, state) else None
-
     def check(self, states: Sequence[State]) -> None:
         """Refuse states of all nodes that violate the constraints.
 
