@@ -172,14 +172,13 @@ class Fold(Charges):
         Returns
         -------
         numbers : (levels, sources, targets)
-            Of one level if all are charged together.
+            And one more for sums that are reduced on the way.
         """
         rules, sizes = self.rules, self.hierarchy.sizes[: len(sources[0])]
         layouts = [end.layouts for end in rules.ends[edge]]
         names = sorted({*layouts[0], *layouts[1]})
-        by_level = not rules.passes_sums(edge)
         # In how many copies a tensor is depends on few of its layouts, and so do most states.
-        counted = names if rules.joins_levels or self.plan.groups or not by_level else UNSPLIT
+        counted = names if rules.joins_levels or self.plan.groups else UNSPLIT
         like = np.array([n if name in counted else -1 for n, name in enumerate(names)], np.intp)
         like[like < 0] = (like < 0).argmax()
         written, read = (
@@ -192,37 +191,46 @@ class Fold(Charges):
             np.unique(like[states], axis=1, return_inverse=True) for states in (written, read)
         )
         pairs = stored[:, :, None] * len(names) + wanted[:, None]
-        digits = [at_level[None] for at_level in pairs]
-        if by_level:
-            levels, parts = np.arange(len(sizes))[:, None, None], np.array(sizes)[:, None, None]
-            marks = itertools.starmap(rules.marks, itertools.product(names, repeat=2))
-            repeats, gathers, changes = (
-                np.where(np.array(marked)[pairs], parts, 1) for marked in zip(*marks, strict=True)
+        levels, parts = np.arange(len(sizes))[:, None, None], np.array(sizes)[:, None, None]
+        marks = (rules.marks(edge, *pair) for pair in itertools.product(names, repeat=2))
+        marked = [np.array(mark)[pairs] for mark in zip(*marks, strict=True)]
+        repeats, gathers, changes, copied = (
+            np.where(mark, parts, 1) for mark in (*marked[:3], marked[4])
+        )
+        digits = [levels, repeats.prod(axis=0) - 1, gathers.cumprod(axis=0) // gathers - 1]
+        if self.plan.groups:  # parts of H1 have shares by a tensor's layout there
+            digits.append(pairs[:1])
+        if rules.joins_levels:
+            bits = 1 << stored[:, :, None] | 1 << wanted[:, None]
+            digits.append(np.bitwise_or.reduce(np.where(changes > 1, bits, 0), axis=0))
+            digits += [changes.cumprod(axis=0) - 1, changes.prod(axis=0) - 1]
+        at = rows.reshape(-1, 1), columns.reshape(-1)
+        numbers = _numbered(digits)[:, *at] * len(names) ** 2
+        numbers = numbers + written[:, :, None] * len(names) + read[:, None]
+        if marked[3].any():  # sums of all levels are one
+            sums = _numbered(
+                [(marked[3] << levels).sum(axis=0)[None], copied.prod(axis=0)[None] - 1]
             )
-            digits = [levels, repeats.prod(axis=0) - 1, gathers.cumprod(axis=0) // gathers - 1]
-            if self.plan.groups:  # parts of H1 have shares by a tensor's layout there
-                digits.append(pairs[:1])
-            if rules.joins_levels:
-                bits = 1 << stored[:, :, None] | 1 << wanted[:, None]
-                digits.append(np.bitwise_or.reduce(np.where(changes > 1, bits, 0), axis=0))
-                digits += [changes.cumprod(axis=0) - 1, changes.prod(axis=0) - 1]
-        radices = [1 + int(digit.max(initial=0)) for digit in digits]
-        dtype = exact_dtype(prod(radices))
-        number: Integers = np.zeros((1, stored.shape[1], wanted.shape[1]), dtype)
-        for digit, radix in zip(digits, radices, strict=True):
-            number = number * dtype(radix) + digit.astype(dtype)
-        numbers = np.unique(number, return_inverse=True)[1].reshape(number.shape)
-        numbers = numbers[:, rows.reshape(-1, 1), columns.reshape(-1)]
-        if by_level:
-            numbers = numbers * len(names) ** 2 + written[:, :, None] * len(names) + read[:, None]
+            numbers = np.concatenate([numbers, 1 + numbers.max(initial=0) + sums[:, *at]])
         place = np.full(1 + numbers.max(initial=0), -1)
         place[numbers.ravel()] = np.arange(numbers.size)
         operations = []
         for kind in np.flatnonzero(place >= 0).tolist():
-            level, source, target = np.unravel_index(place[kind], numbers.shape)
+            row, source, target = np.unravel_index(place[kind], numbers.shape)
             ops = rules.boundary(edge, sources[source], targets[target])
-            operations.append((kind, tuple(op for op in ops if not by_level or op.level == level)))
+            row_of = ((op, op.level if op.joins is None else len(sizes)) for op in ops)
+            operations.append((kind, tuple(op for op, level in row_of if level == row)))
         return numbers, operations
+
+
+def _numbered(digits: Sequence[Integers]) -> NDArray[np.intp]:
+    """Return small numbers of combinations of digits, none of which is negative."""
+    radices = [1 + int(digit.max(initial=0)) for digit in digits]
+    dtype = exact_dtype(prod(radices))
+    number: Integers = np.zeros(1, dtype)
+    for digit, radix in zip(digits, radices, strict=True):
+        number = number * dtype(radix) + digit.astype(dtype)
+    return np.unique(number, return_inverse=True)[1].reshape(number.shape)
 
 
 class Bytes(Fold):

@@ -542,21 +542,22 @@ class StepRules:
             return ()
         return padded_axes(self.ends[n][end].axes, state, self.sizes)
 
-    def marks(self, had: str, wanted: str) -> tuple[bool, bool, bool]:
-        """Return what two layouts at a level mean for other levels.
+    def marks(self, n: int, had: str, wanted: str) -> tuple[bool, bool, bool, bool, bool]:
+        """Return what two layouts at a level of a boundary mean for other levels.
 
         Whether each part has a copy throughout; whether there are copies below, once it is
-        gathered; and whether it changes axes, which levels may do at once.
+        gathered; whether it changes axes, which levels may do at once; whether sums are reduced
+        there; and whether each part repeats that at other levels.
         """
         if not self._reading.runs:
-            return False, wanted == WHOLE, False
-        had, wanted = self._settled(had, wanted)
+            return False, wanted == WHOLE, False, False, False
+        passing = self.graph.edges[n].source in self._passing
+        reduced, repeated = _reduced_between(had, wanted) if passing else (False, False)
+        if not passing or (had, wanted) != (PARTIAL, PARTIAL):
+            had, wanted = self._settled(had, wanted)
         repeats = had == wanted and had in (WHOLE, PARTIAL)
-        return repeats, wanted == WHOLE != had, _changes_axis(had, wanted)
-
-    def passes_sums(self, n: int) -> bool:
-        """Whether sums may be reduced at a boundary, those of all levels together."""
-        return self.graph.edges[n].source in self._passing
+        gathers = wanted == WHOLE != had
+        return repeats, gathers, _changes_axis(had, wanted), reduced, repeated
 
     def _end(self, edge: PlanEdge, end: int) -> TensorEnd:
         """Return a boundary's tensor as its source writes it, or its target reads it."""
@@ -584,9 +585,8 @@ class StepRules:
         self, n: int, written: Sequence[str], read: Sequence[str]
     ) -> Iterator[Collective]:
         """Yield the reduction of partial sums, but of those that are read as addends."""
-        levels = [*zip(written, read, strict=True)]
-        reduced = [had == PARTIAL != wanted for had, wanted in levels]
-        repeated = [had == WHOLE or had == PARTIAL == wanted for had, wanted in levels]
+        levels = [_reduced_between(*pair) for pair in zip(written, read, strict=True)]
+        reduced, repeated = [here for here, _ in levels], [copied for _, copied in levels]
         for step, times, amount in self._sums(n):
             yield from self._reduced(step, times, amount, reduced, repeated)
 
@@ -692,6 +692,11 @@ class StepRules:
             return [{} for _ in graph.nodes]
         sharing = [self.counts.reductions(n, len(self.sizes)) for n in range(len(graph.nodes))]
         return shares_of_latency(graph, most, chosen, sharing)
+
+
+def _reduced_between(had: str, wanted: str) -> tuple[bool, bool]:
+    """Return whether sums are reduced at a level of a boundary, and whether parts repeat that."""
+    return had == PARTIAL != wanted, had == WHOLE or had == PARTIAL == wanted
 
 
 def _changes_axis(had: str, wanted: str) -> bool:
