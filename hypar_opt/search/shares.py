@@ -8,12 +8,11 @@ from fractions import Fraction
 from heapq import heappop, heappush, heapreplace
 from itertools import count, permutations
 from math import floor, gcd
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.groups import GroupTime
 from hypar_opt.errors import InfeasibleError, NoAnswerError
 from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.instance.pricing import total_cost
@@ -27,6 +26,7 @@ from hypar_opt.solvers.elimination.classes import classes_at_most
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from hypar_opt.costs.groups import GroupTime
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.instance.instance import Instance
     from hypar_opt.plan.plan import Plan
@@ -164,9 +164,10 @@ class _ShareSearch:
 
     def __init__(self, search: SearchRequest, solve: Search) -> None:
         self._search, self._solve = search, solve
-        self._problem = problem = search.instance.problem
-        self._cost = GroupTime.of_groups(problem, search.instance.workload)
-        self._step = step_of(problem)
+        self._problem = search.instance.problem
+        # Shares are left open of the time of groups alone.
+        self._cost = cast("GroupTime", search.instance.cost)
+        self._step = step_of(self._problem)
         self._number = count()
         self._improved: dict[Rows, tuple[Fraction, Shares]] = {}
         """What plans take at their best shares, and these."""

@@ -179,7 +179,7 @@ def _works(plan: Plan, array: Array, options: RunOptions) -> list[Work]:
     ]
     shares = Share.each(plan.part_shares) if array.groups else (None,)
     return [
-        replace(work, part=share and WorkOfPart(share, share.indices))
+        replace(work, part=WorkOfPart(share, share.indices) if share else None)
         for work, share in zip(works, shares, strict=True)
     ]
 

@@ -18,11 +18,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from graphlib import TopologicalSorter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from hypar_opt.costs.groups import GroupTime
 from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.weights import with_penalties
 from hypar_opt.errors import HyparError, InfeasibleError
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hypar_opt.costs.groups import GroupTime
     from hypar_opt.plan.constraints import Constraints
     from hypar_opt.plan.problem import Problem
     from hypar_opt.search.result import SearchResult
@@ -183,7 +183,7 @@ class _GroupSeconds:
 
     @cached_property
     def _cost(self) -> GroupTime:
-        return GroupTime.of_groups(self.instance.problem, self.instance.workload)
+        return cast("GroupTime", self.instance.cost)
 
     @cached_property
     def _per_mac(self) -> Pair:
