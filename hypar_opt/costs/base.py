@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, RefusedError, argument
 from hypar_opt.integers import Integers, exact_dtype
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
     from typing import Self
 
-    from hypar_opt.costs.on_array import ArrayCost
-    from hypar_opt.costs.time import TimeCost
     from hypar_opt.plan.problem import Problem
     from hypar_opt.step.operations import Amount, Collective
     from hypar_opt.step.rules import StepRules
@@ -43,6 +42,10 @@ _WITH_OUTPUT = " or ".join(
     ", ".join(name for name, row in READINGS.items() if row.input_error is not None).rsplit(", ", 1)
 )
 """The readings with a charge for an input that all parts read whole."""
+
+
+_STATES = 8
+"""Random states of each node, besides those that make one choice at all levels."""
 
 
 class Symmetries(NamedTuple):
@@ -138,9 +141,7 @@ class CostModel(ABC):
 
     @cached_property
     def _sample(self) -> tuple[Sequence[Hashable], bool]:
-        from hypar_opt.costs.contract import derived
-
-        return derived(self, self.workload, self.problem.levels)
+        return derived_levels(self, self.workload, self.problem.levels)
 
     # What follows
 
@@ -253,13 +254,13 @@ class CostModel(ABC):
         return self
 
     @property
-    def physical(self) -> ArrayCost | None:
-        """The cost itself if it is of an array's exchanges, such as its time or energy."""
+    def physical(self) -> Any:
+        """The cost itself if it is an `ArrayCost`, such as of time or energy; else None."""
         return None
 
     @property
-    def time(self) -> TimeCost | None:
-        """The cost itself if it is the time of an array, or in proportion to that."""
+    def time(self) -> Any:
+        """The cost itself if it is a `TimeCost`, in whichever unit; else None."""
         return None
 
     @property
@@ -277,6 +278,55 @@ class CostModel(ABC):
         rows : (levels, nodes)
         """
         return self
+
+
+def derived_levels(cost: CostModel, workload: Workload, levels: int) -> tuple[list[Hashable], bool]:
+    """Return a key of each level, and whether a cost is in proportion to what moves.
+
+    Levels have one key if what a few states move is charged alike at them. The least and the most
+    that a node moves are among these.
+    """
+    operations = sampled(cost, workload, levels)
+    charged = [[_charged(cost, own, level) for own in operations] for level in range(levels)]
+    keys: list[Hashable] = [charged.index(own) for own in charged]
+    each: dict[Hashable, tuple[int, int]] = {}
+    proportional = True
+    for own, charges in zip(operations, charged[0] if charged else (), strict=True):
+        quarters = own.quarters.reshape(-1).tolist()
+        for moved, charge in zip(quarters, charges, strict=True):
+            if moved:
+                key = own.phase, own.kind, own.tensor
+                first, its_charge = each.setdefault(key, (moved, charge))
+                proportional &= charge * first == its_charge * moved
+    return keys, proportional and len({*keys}) == 1
+
+
+def sampled(cost: CostModel, workload: Workload, levels: int) -> list[Collective]:
+    """Return what nodes and boundaries of each kind move in a few states."""
+    if not levels:
+        return []
+    forbidden, rng = workload.forbidden, np.random.default_rng(0)
+    drawn = rng.random((levels, *forbidden.shape, _STATES)) * ~forbidden[..., None]
+    alike = np.where(forbidden, forbidden.argmin(axis=1)[:, None], np.arange(forbidden.shape[1]))
+    each_level = np.broadcast_to(alike, (levels, *alike.shape))
+    states = np.concatenate([drawn.argmax(axis=2), each_level], axis=2)
+    rules = cost.rules(workload, levels)
+    nodes, boundaries = kinds_of_nodes(workload).first, kinds_of_boundaries(workload).first
+    ends = ([states[:, end]] for end in workload.ends[boundaries].T)
+    of_nodes = [*rules.node(nodes[:, None], [states[:, nodes]])]
+    of_edges = [*rules.boundary(boundaries[:, None], *ends)] if len(boundaries) else []
+    return [
+        own._replace(quarters=np.broadcast_to(own.quarters, (len(things), states.shape[2])))
+        for things, operations in ((nodes, of_nodes), (boundaries, of_edges))
+        for own in operations
+    ]
+
+
+def _charged(cost: CostModel, operation: Collective, level: int) -> list[int]:
+    """Return what an operation is charged at a level, in each of its states."""
+    charges = cost.charged(operation._replace(level=level))
+    every: list[int] = np.broadcast_to(charges, operation.quarters.shape).ravel().tolist()
+    return every
 
 
 def check_additive(cost: CostModel) -> None:

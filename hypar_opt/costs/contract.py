@@ -1,4 +1,4 @@
-"""The cost model of a problem; and what follows from how that of another package charges states."""
+"""The cost model of a problem, which keeps to the contract if it is another package's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs import COSTS
-from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes
+from hypar_opt.costs.base import derived_levels, sampled
 from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.base import CostModel
     from hypar_opt.plan.problem import Problem
-    from hypar_opt.step.operations import Collective
     from hypar_opt.workload.tensors import Workload
-
-_STATES = 8
-"""Random states of each node, besides those that make one choice at all levels."""
 
 PAGE = "see docs/adding-a-cost.md"
 
@@ -47,27 +43,6 @@ def cost_of(problem: Problem, workload: Workload) -> CostModel:
     if problem.cost not in COSTS.built_in_names():
         check_contract(cost, problem.cost, workload, problem.levels)
     return cost
-
-
-def derived(cost: CostModel, workload: Workload, levels: int) -> tuple[list[Hashable], bool]:
-    """Return a key of each level, and whether a cost is in proportion to what moves.
-
-    Levels have one key if what a few states move is charged alike at them. The least and the most
-    that a node moves are among these.
-    """
-    operations = sampled(cost, workload, levels)
-    charged = [[_charged(cost, own, level) for own in operations] for level in range(levels)]
-    keys: list[Hashable] = [charged.index(own) for own in charged]
-    each: dict[Hashable, tuple[int, int]] = {}
-    proportional = True
-    for own, charges in zip(operations, charged[0] if charged else (), strict=True):
-        quarters = own.quarters.reshape(-1).tolist()
-        for moved, charge in zip(quarters, charges, strict=True):
-            if moved:
-                key = own.phase, own.kind, own.tensor
-                first, its_charge = each.setdefault(key, (moved, charge))
-                proportional &= charge * first == its_charge * moved
-    return keys, proportional and len({*keys}) == 1
 
 
 def check_contract(cost: CostModel, name: str, workload: Workload, levels: int) -> None:
@@ -99,7 +74,7 @@ def check_contract(cost: CostModel, name: str, workload: Workload, levels: int) 
                 f" {wrong[0]!r}; {PAGE}"
             )
     first: dict[Hashable, int] = {}
-    keys, _ = derived(cost, workload, levels)
+    keys, _ = derived_levels(cost, workload, levels)
     for level in range(levels):
         alike = first.setdefault(cost.level_key(level), level)
         if keys[level] != keys[alike]:
@@ -107,31 +82,3 @@ def check_contract(cost: CostModel, name: str, workload: Workload, levels: int) 
                 f"cost {name!r}: level_key should tell H{alike + 1} and H{level + 1} apart, as"
                 f" charge does; {PAGE}"
             )
-
-
-def sampled(cost: CostModel, workload: Workload, levels: int) -> list[Collective]:
-    """Return what nodes and boundaries of each kind move in a few states."""
-    if not levels:
-        return []
-    forbidden, rng = workload.forbidden, np.random.default_rng(0)
-    drawn = rng.random((levels, *forbidden.shape, _STATES)) * ~forbidden[..., None]
-    alike = np.where(forbidden, forbidden.argmin(axis=1)[:, None], np.arange(forbidden.shape[1]))
-    each_level = np.broadcast_to(alike, (levels, *alike.shape))
-    states = np.concatenate([drawn.argmax(axis=2), each_level], axis=2)
-    rules = cost.rules(workload, levels)
-    nodes, boundaries = kinds_of_nodes(workload).first, kinds_of_boundaries(workload).first
-    ends = ([states[:, end]] for end in workload.ends[boundaries].T)
-    of_nodes = [*rules.node(nodes[:, None], [states[:, nodes]])]
-    of_edges = [*rules.boundary(boundaries[:, None], *ends)] if len(boundaries) else []
-    return [
-        own._replace(quarters=np.broadcast_to(own.quarters, (len(things), states.shape[2])))
-        for things, operations in ((nodes, of_nodes), (boundaries, of_edges))
-        for own in operations
-    ]
-
-
-def _charged(cost: CostModel, operation: Collective, level: int) -> list[int]:
-    """Return what an operation is charged at a level, in each of its states."""
-    charges = cost.charged(operation._replace(level=level))
-    every: list[int] = np.broadcast_to(charges, operation.quarters.shape).ravel().tolist()
-    return every

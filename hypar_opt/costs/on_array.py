@@ -7,7 +7,6 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
@@ -75,16 +74,6 @@ class ArrayCost(CostModel):
     @abstractmethod
     def level_links(self) -> Sequence[object]:
         """What a byte takes on each level's links, H1's first: equal ones charge the same."""
-
-    @property
-    def tiers(self) -> list[int]:
-        """The levels from which on links are others than above, H1's 0 among them.
-
-        Of nodes those within one. Between levels of equal links and parts what is held falls as
-        time grows, byte for byte, wherever what is split of weights begins.
-        """
-        borders = enumerate(pairwise(self.level_links), 1)
-        return [0, *(level for level, (above, own) in borders if above != own)]
 
     def in_parts(self, per_unit: int | None, workload: Workload) -> Self:
         """Return the same cost with ``per_unit`` charges in a second or joule; None for the finest.

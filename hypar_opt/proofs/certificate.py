@@ -20,7 +20,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field, Tag
 
 from hypar_opt.checked import checked
-from hypar_opt.costs.table import CostTable
 from hypar_opt.documents import files
 from hypar_opt.documents.document import Document, read_text, validate, write_whole
 from hypar_opt.documents.parsing import parse_json
@@ -30,11 +29,11 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.schemas import WITHOUT_LAYOUTS
 from hypar_opt.proofs.chains import TableProof, bound_of_chain, prove_chain
 from hypar_opt.proofs.device_memory import check_device_memory
-from hypar_opt.proofs.graphs import EliminationProof, FlowProof, bound_of, prove, too_large
+from hypar_opt.proofs.graphs import EliminationProof, FlowProof, bound_of, prove
 from hypar_opt.proofs.reference.priced_tables import PricedTables, priced_tables
 from hypar_opt.proofs.reference.rows import price_of
 from hypar_opt.proofs.reference.tables import (
-    allowed_states,
+    ReferenceTable,
     table_of_ways,
     tables_by_order,
     tables_of,
@@ -44,11 +43,13 @@ from hypar_opt.results import Displayed
 from hypar_opt.search.open_ways import training_left_open
 
 SCHEMA: Literal["hypar-opt/certificate/1"] = "hypar-opt/certificate/1"
+OF_CELLS: Literal["hypar-opt/certificate/2"] = "hypar-opt/certificate/2"
+"""The version of certificates with messages, which several layers share and which are of cells."""
 
 
 def _count(value: object) -> int:
     """Return how many numbers are in rows of any depth."""
-    return sum(map(_count, value)) if isinstance(value, tuple) else 1
+    return sum(map(_count, value)) if isinstance(value, tuple) else value is not None
 
 
 def _form(proof: object) -> str:
@@ -72,9 +73,12 @@ Proof = Annotated[
 class Certificate(Displayed, Document):
     """A proof that a plan is optimal within its scope."""
 
-    written_schema: ClassVar[str | None] = SCHEMA
+    written_schema: ClassVar[str | None] = OF_CELLS
+    read_schemas: ClassVar[tuple[str, ...]] = (SCHEMA,)
 
-    schema_: Literal["hypar-opt/certificate/1"] = Field(default=SCHEMA, alias="schema")
+    schema_: Literal["hypar-opt/certificate/1", "hypar-opt/certificate/2"] = Field(
+        default=SCHEMA, alias="schema"
+    )
     plan: str
     """A digest of the problem, the choices and the cost: the plan without its solver."""
     scope: Literal["level", "joint"]
@@ -142,10 +146,6 @@ def certify(plan: Plan) -> Certificate:
     """
     check_price(plan)
     try:
-        # Before the table of a graph over states is made.
-        states = allowed_states(plan)
-        if states is not None and (refusal := too_large(*states)):
-            raise RefusedError(f"a proof over all levels {refusal}")
         total = Fraction(plan.cost.total)
         certificate, bound = _proved(plan, tables_of(plan))
         if bound != total and (by_order := tables_by_order(plan)):
@@ -177,12 +177,30 @@ def _leaves_ways_open(plan: Plan) -> bool:
 
 
 def _proved(
-    plan: Plan, tables: list[CostTable], training: Literal["any"] | None = None
+    plan: Plan,
+    tables: list[ReferenceTable],
+    training: Literal["any"] | None = None,
+    enough: int | None = None,
 ) -> tuple[Certificate, Fraction]:
-    """Return a certificate of the tables of a plan, and the bound that it proves."""
-    proofs = tuple(prove_chain(table) if table.is_chain else prove(table) for table in tables)
+    """Return a certificate of the tables of a plan, and the bound that it proves.
+
+    Parameters
+    ----------
+    enough
+        The bound of a table, in its integers, that suffices; by default the plan's total.
+    """
+    if enough is None:
+        enough = math.ceil(Fraction(plan.cost.total) / tables[0].in_units(1)) if tables else 0
+    proofs = tuple(
+        prove_chain(table.by_edge) if table.is_chain else prove(table, enough) for table in tables
+    )
+    of_cells = any(isinstance(proof, EliminationProof) for proof in proofs)
     certificate = Certificate(
-        plan=_digest(plan), scope=plan.solver.scope, training=training, tables=proofs
+        schema=OF_CELLS if of_cells else SCHEMA,
+        plan=_digest(plan),
+        scope=plan.solver.scope,
+        training=training,
+        tables=proofs,
     )
     return certificate, _bound(tables, certificate)
 
@@ -198,10 +216,10 @@ def _within_memory(plan: Plan, tables: PricedTables, *, alike: bool) -> Certific
     HyparError
         If the plan costs less than a plan that fits does.
     """
-    price = best_price(tables)
+    price, least = best_price(tables)
     if not price and plan.solver.status != "optimal":
         return None
-    certificate, priced = _proved(plan, [tables.at(price)], None if alike else "any")
+    certificate, priced = _proved(plan, [tables.at(price)], None if alike else "any", least)
     bound, total = _less_all_bytes(priced, price, tables), Fraction(plan.cost.total)
     if bound > total:
         raise HyparError("no certificate: plans that fit the memory cost more than this one")
@@ -367,7 +385,7 @@ def write_certificate(certificate: Certificate, path: str | Path) -> None:
     write_whole(path, text)
 
 
-def _bound(tables: list[CostTable], certificate: Certificate) -> Fraction:
+def _bound(tables: list[ReferenceTable], certificate: Certificate) -> Fraction:
     """Return the lower bound that the proofs give, in the cost's unit.
 
     Levels add up; of tables by order each plan is in one.
@@ -383,7 +401,7 @@ def _bound(tables: list[CostTable], certificate: Certificate) -> Fraction:
     for index, (table, proof) in enumerate(zip(tables, certificate.tables, strict=True)):
         where = f"tables[{index}]"
         if isinstance(proof, TableProof):
-            bounds.append(table.in_units(1) * bound_of_chain(table, proof, where))
+            bounds.append(table.in_units(1) * bound_of_chain(table.by_edge, proof, where))
         else:
             bounds.append(table.in_units(bound_of(table, proof, where)))
     return min(bounds) if certificate.scope == "joint" and bounds else sum(bounds, Fraction())

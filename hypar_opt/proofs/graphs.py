@@ -11,15 +11,24 @@ The messages of an elimination prove the bound of any choices: what is charged i
 a layer, less its message, is a reduced cost, and none may be negative. Then no assignment costs
 less than the messages of layers without neighbours left, in total.
 
+Over all levels a layer has hundreds of states, and messages join those of several layers. So they
+are of cells of states: a layer, or a pair of layers, is charged for cells what it is at least for
+any of their states, and no assignment costs less than its cells. Cells are classes of states that
+make each choice at as many levels of each group, and single states of the classes that this leaves
+too cheap. The bound holds of any groups; it is tight where levels of a group are charged alike.
+
 Source: Ford and Fulkerson, "Maximal flow through a network", 1956; Picard and Ratliff, "Minimum
-cuts and related problems", Networks 5, 1975; Dechter, "Bucket elimination", 1999.
+cuts and related problems", Networks 5, 1975; Dechter, "Bucket elimination", 1999;
+docs/decisions/0023-classes-of-states.md.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache, reduce
 from math import prod
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from operator import add
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 
 import numpy as np
 from pydantic import Field, Strict
@@ -31,12 +40,21 @@ from hypar_opt.errors import CheckFailedError, RefusedError
 from hypar_opt.integers import Integers, exact_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from numpy.typing import NDArray
 
+    from hypar_opt.proofs.reference.tables import ReferenceTable
+    from hypar_opt.solvers.elimination.buckets import Buckets
+
 Whole = Annotated[int, Strict()]
+Number = Annotated[int, Strict(), Field(ge=0)]
 Pair = tuple[int, int]
+_FIRST_STEP = 2**12
+"""The threshold first rises by this part of the bound, and then by twice as much each time."""
+
+Groups = tuple[int, ...] | None
+"""The group of each level; None if each level is its own, or columns are choices of one level."""
 
 
 class FlowProof(Document):
@@ -58,69 +76,269 @@ class FlowProof(Document):
 
 
 class EliminationProof(Document):
-    """The messages of an elimination.
+    """The messages of an elimination, over cells of layers' columns.
 
     Parameters
     ----------
     order
         The layers, by position, in the order of their elimination.
     messages
-        In that order, each over the allowed choices of the layers that the eliminated one is
-        joined to then; among these layers the choice of the last to be eliminated varies
-        fastest.
+        Each over the cells of the layers that the eliminated one is joined to then; among these
+        layers the cell of the last to be eliminated varies fastest.
+    numbers
+        In that order, which message is each layer's; unless given each has its own.
+    constants
+        In that order, what is added to a layer's message; unless given nothing.
+    groups
+        The group of each level; unless given each column is a cell. Else those are a class that
+        make each choice at as many levels of each group.
+    refined
+        By layer, the classes of which each state is a cell; unless given none. Both classes and
+        cells are numbered in the order of their first states.
     """
 
     form: ClassVar[str] = "messages"
 
-    order: tuple[Annotated[int, Strict(), Field(ge=0)], ...]
+    order: tuple[Number, ...]
     messages: tuple[tuple[Whole, ...], ...]
+    numbers: tuple[Number, ...] | None = None
+    constants: tuple[Whole, ...] | None = None
+    groups: tuple[Number, ...] | None = None
+    refined: tuple[tuple[Number, ...], ...] | None = None
 
 
-def prove(table: CostTable) -> FlowProof | EliminationProof:
+def prove(table: ReferenceTable, enough: int) -> FlowProof | EliminationProof:
     """Return a proof of a table's optimum: a flow where there is one, else messages.
 
     A capacity is left out: what is proved is the least cost of all assignments, whether they
     fit it or not.
+
+    Parameters
+    ----------
+    enough
+        The bound that suffices where the optimum is more.
 
     Raises
     ------
     RefusedError
         If it needs larger tables than memory allows.
     """
-    from hypar_opt.solvers.elimination.solve import eliminated
-    from hypar_opt.solvers.minimum_cut import MinimumCut
+    if table.node.shape[1] == 2:
+        from hypar_opt.solvers.minimum_cut import MinimumCut
 
-    table = table.unlimited
-    if table.choices == 2 and MinimumCut().accepts(table) is None:
-        return _maximum_flow(table)
-    buckets = eliminated(table, NEVER)
+        by_edge = table.by_edge.unlimited
+        if MinimumCut().accepts(by_edge) is None:
+            return _maximum_flow(by_edge)
+    cells, buckets = _tight(table, alike_levels(table), enough)
     order = buckets.order.layers
-    messages = [np.ravel(buckets.messages[layer].at(0)).tolist() for layer in order]
-    return EliminationProof(order=order, messages=tuple(map(tuple, messages)))
+    sent = [buckets.messages[layer] for layer in order]
+    distinct = {id(message.entries): message.entries for message in sent}
+    numbers = {key: number for number, key in enumerate(distinct)}
+    return EliminationProof(
+        order=order,
+        messages=tuple(tuple(np.ravel(entries).tolist()) for entries in distinct.values()),
+        numbers=tuple(numbers[id(message.entries)] for message in sent),
+        constants=tuple(int(message.more[0]) for message in sent),
+        groups=cells.groups,
+        refined=tuple(map(tuple, cells.refined)) if any(cells.refined) else None,
+    )
 
 
-def too_large(choices: Sequence[int], ends: NDArray[np.intp]) -> str | None:
-    """Return why messages of a table of such a size would not fit the memory, if they do not.
+def optimum(table: ReferenceTable, groups: Groups) -> tuple[int, list[int]]:
+    """Return the least cost of all assignments, and the canonical one of that cost.
 
     Parameters
     ----------
-    choices
-        Of each layer, the number that it may take.
-    ends : (edges, 2)
-    """
-    from hypar_opt.solvers.elimination.solve import order_of_size
+    groups
+        As `alike_levels`.
 
-    sources, targets = ends.T
-    chain = (targets == sources + 1).all() and (np.diff(sources) > 0).all()
-    # Of two choices a flow may be the proof, and of a chain potentials are.
-    if chain or max(choices) <= 2:
+    Raises
+    ------
+    RefusedError
+        As `prove`.
+    """
+    from hypar_opt.solvers.elimination.buckets import traced_back
+    from hypar_opt.solvers.elimination.optima import canonical_optimum
+
+    cells, buckets = _tight(table, groups, None)
+    choices, tied = traced_back(buckets, 0)
+    if tied:
+        choices = canonical_optimum(buckets, cells.sizes, 0, NEVER)
+    chosen = zip(cells.layers, choices, strict=True)
+    return buckets.least(0), [int(layer.columns[layer.starts[cell]]) for layer, cell in chosen]
+
+
+def _tight(table: ReferenceTable, groups: Groups, enough: int | None) -> tuple[Cells, Buckets]:
+    """Return cells, and their messages, whose optima are of single states; or cost enough."""
+    cells = Cells(table, groups)
+    buckets = cells.eliminated()
+    bound = buckets.least(0)
+    threshold, step = bound - 1, bound // _FIRST_STEP + 1
+    # Cells that are no single states are in no assignment of at most the threshold.
+    while groups is not None and threshold < bound and (enough is None or bound < enough):
+        threshold, step = bound + step, 2 * step
+        cells = cells.refined_at_most(
+            threshold if enough is None else min(threshold, enough - 1), buckets
+        )
+        buckets = cells.eliminated()
+        bound = buckets.least(0)
+    return cells, buckets
+
+
+def alike_levels(table: ReferenceTable) -> Groups:
+    """Return groups of levels that swap places, in both ends of an edge, at the same charge.
+
+    No proof rests on them.
+    """
+    if table.states is None:
         return None
-    try:
-        order_of_size(tuple(choices), ends)
-    except RefusedError as error:
-        # Programs find an optimum, but no proof that additions check.
-        return error.message.removesuffix(", try ilp or cpsat")
-    return None
+    states = table.states.T.tolist()
+    numbers = {tuple(state): number for number, state in enumerate(states)}
+    examples = dict(zip(table.kinds.tolist(), table.ends.tolist(), strict=True))
+
+    def swap(one: int, other: int) -> bool:
+        levels = [*range(len(states[0]))]
+        levels[one], levels[other] = other, one
+        swapped = np.array([numbers.get(tuple(s[n] for n in levels), -1) for s in states])
+        columns = [row[np.isin(swapped[row], row)] for row in table.columns]
+        for kind, ends in examples.items():
+            rows = [columns[end] for end in ends]
+            charges, after = table.charges[kind], [swapped[row] for row in rows]
+            if (charges[np.ix_(*rows)] != charges[np.ix_(*after)]).any():
+                return False
+        return True
+
+    groups: list[int] = []
+    for level in range(len(states[0])):
+        firsts = map(groups.index, range(len({*groups})))
+        groups.append(next((groups[n] for n in firsts if swap(n, level)), len({*groups})))
+    return tuple(groups) if len({*groups}) < len(groups) else None
+
+
+def _numbered(labels: Integers) -> NDArray[np.intp]:
+    """Return the number of each label, the last axis, in the order in which they first occur."""
+    _, first, which = np.unique(labels, axis=-1, return_index=True, return_inverse=True)
+    numbers: NDArray[np.intp] = first.argsort().argsort()[which.reshape(-1)]
+    return numbers
+
+
+class LayerCells(NamedTuple):
+    """The cells of a layer's columns.
+
+    Parameters
+    ----------
+    columns
+        Those that it may choose, cell by cell.
+    starts
+        Where each cell begins among them.
+    names
+        By cell, the number of its class; of a state of a refined class one above all of these.
+    """
+
+    columns: NDArray[np.intp]
+    starts: NDArray[np.intp]
+    names: NDArray[np.intp]
+
+    def least(self, charges: Integers, axis: int = 0) -> Integers:
+        """Return the least charges of each cell's columns."""
+        least: Integers = np.minimum.reduceat(charges.take(self.columns, axis), self.starts, axis)
+        return least
+
+
+class Cells:
+    """A table whose layers choose among cells of columns, at the least charges of these.
+
+    Parameters
+    ----------
+    groups, refined
+        As in `EliminationProof`.
+    """
+
+    def __init__(
+        self,
+        table: ReferenceTable,
+        groups: Groups,
+        refined: Sequence[tuple[int, ...]] | None = None,
+    ) -> None:
+        self.table, self.groups = table, groups
+        self.refined = refined or [()] * len(table.node)
+        classes = np.arange(table.node.shape[1])
+        if groups and table.states is not None:
+            counts = [
+                (table.states[np.equal(groups, group)] == choice).sum(axis=0)
+                for group in sorted({*groups})
+                for choice in range(table.states.max() + 1)
+            ]
+            classes = _numbered(np.array(counts))
+
+        @cache
+        def layer(columns: bytes, single: tuple[int, ...]) -> LayerCells:
+            row = np.frombuffer(columns, np.intp)
+            is_single = np.isin(classes[row], single)
+            names = np.where(is_single, classes.max() + 1 + row, classes[row])
+            cells = _numbered(names)
+            order = cells.argsort(kind="stable")
+            starts = np.searchsorted(cells[order], np.arange(1 + cells.max()))
+            return LayerCells(row[order], starts, names[order[starts]])
+
+        @cache
+        def edge(kind: int, source: int, target: int) -> Integers:
+            rows = self.layers[source].least(table.charges[kind])
+            return self.layers[target].least(rows, 1)
+
+        columns = [row.tobytes() for row in table.columns]
+        self.layers = [*map(layer, columns, self.refined)]
+        first = {id(cells): n for n, cells in reversed([*enumerate(self.layers)])}
+        self.node = [cells.least(row) for cells, row in zip(self.layers, table.node, strict=True)]
+        self.edge = [
+            edge(kind, *(first[id(self.layers[end])] for end in ends))
+            for kind, ends in zip(table.kinds.tolist(), table.ends.tolist(), strict=True)
+        ]
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(layer.names) for layer in self.layers]
+
+    def eliminated(self) -> Buckets:
+        """Return all messages of an elimination.
+
+        Raises
+        ------
+        RefusedError
+            If it needs larger tables than memory allows.
+        """
+        from hypar_opt.solvers.elimination.buckets import PairwiseCharges, eliminate
+        from hypar_opt.solvers.elimination.graph import graph_of
+        from hypar_opt.solvers.elimination.solve import of_pairs, order_of_graph
+
+        graph = graph_of(len(self.layers), self.table.ends)
+        kinds: list[tuple[Hashable, ...]] = [()] * len(graph.pairs)
+        for pair, edge, (u, v) in zip(graph.pair_of, self.edge, self.table.ends, strict=True):
+            kinds[pair] += id(edge), bool(u < v)
+        charge = of_pairs(graph, self.edge.__getitem__)
+        nodes = [row[None] for row in self.node]
+        charges = PairwiseCharges(nodes, graph.pairs, charge, pair_kinds=kinds)
+        try:
+            return eliminate(charges, order_of_graph(charges.sizes, graph), NEVER)
+        except RefusedError as error:
+            # Programs find an optimum, but no proof that additions check.
+            message = error.message.removesuffix(", try ilp or cpsat")
+            over = "" if self.table.states is None else "a proof over all levels "
+            raise RefusedError(over + message) from None
+
+    def refined_at_most(self, threshold: int, buckets: Buckets) -> Cells:
+        """Return cells that are single states in all assignments of at most a threshold."""
+        from hypar_opt.solvers.elimination.optima import rows_at_most
+
+        rows = rows_at_most(threshold, buckets, self.sizes, 0, NEVER)
+        refined = []
+        for layer, kept, before in zip(self.layers, rows, self.refined, strict=True):
+            cells, sizes = (
+                np.unique(kept.choices[0]),
+                np.diff(layer.starts, append=len(layer.columns)),
+            )
+            refined.append((*before, *layer.names[cells[sizes[cells] > 1]].tolist()))
+        return Cells(self.table, self.groups, refined)
 
 
 def _maximum_flow(table: CostTable) -> FlowProof:
@@ -139,7 +357,7 @@ def _maximum_flow(table: CostTable) -> FlowProof:
     )
 
 
-def bound_of(table: CostTable, proof: FlowProof | EliminationProof, where: str) -> int:
+def bound_of(table: ReferenceTable, proof: FlowProof | EliminationProof, where: str) -> int:
     """Return the lower bound that a proof gives for all allowed assignments of a table.
 
     Parameters
@@ -152,10 +370,10 @@ def bound_of(table: CostTable, proof: FlowProof | EliminationProof, where: str) 
     CheckFailedError
         Naming what does not hold.
     """
-    if not allowed_choices(table).any(axis=1).all():
+    if not all(map(len, table.columns)):
         raise CheckFailedError(f"{where}: a layer is allowed no choice")
     if isinstance(proof, FlowProof):
-        return _flow_bound(table, proof, where)
+        return _flow_bound(table.by_edge, proof, where)
     return _elimination_bound(table, proof, where)
 
 
@@ -251,57 +469,102 @@ def _flow_bound(table: CostTable, proof: FlowProof, where: str) -> int:
     return bound
 
 
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """A charge over the choices of some layers, in the order of elimination."""
+class _Part(NamedTuple):
+    """A charge over the cells of some layers, in the order of elimination.
+
+    Parameters
+    ----------
+    layers
+    charge
+        Parts of one ``kind`` share it.
+    kind
+    constant
+        What is added to all charges.
+    """
 
     layers: tuple[int, ...]
     charge: Integers
+    kind: Hashable
+    constant: int = 0
 
 
-def _elimination_bound(table: CostTable, proof: EliminationProof, where: str) -> int:
-    if sorted(proof.order) != list(range(table.layers)):
-        raise CheckFailedError(f"{where}, order: should be every layer once")
-    if len(proof.messages) != table.layers:
-        raise CheckFailedError(
-            f"{where}, messages: should be {table.layers}, got {len(proof.messages)}"
-        )
+def _elimination_bound(table: ReferenceTable, proof: EliminationProof, where: str) -> int:
+    _check_shape(table, proof, where)
+    constants = proof.constants or (0,) * len(proof.order)
     # A file may hold any integers: int64 only where no sum of them can overflow it.
-    highest = max(abs(entry) for message in proof.messages for entry in (0, *message))
-    dtype = exact_dtype(table.largest + (table.layers + 1) * highest)
-    columns = [np.flatnonzero(row) for row in allowed_choices(table)]
+    entries = [0, *(abs(entry) for message in proof.messages for entry in message)]
+    highest = max(entries) + max(map(abs, constants))
+    dtype = exact_dtype(table.largest + (len(constants) + 1) * highest)
+    cells = Cells(table, proof.groups, proof.refined)
     position = {layer: n for n, layer in enumerate(proof.order)}
-    neighbours: list[set[int]] = [set() for _ in columns]
+    neighbours: list[set[int]] = [set() for _ in constants]
     buckets = [
-        [_Part((layer,), table.node[layer, choices].astype(dtype))]
-        for layer, choices in enumerate(columns)
+        [_Part((layer,), charge, tuple(charge.tolist()))] for layer, charge in enumerate(cells.node)
     ]
-    for (u, v), edge in zip(table.ends.tolist(), table.edge, strict=True):
+    for (u, v), charge in zip(table.ends.tolist(), cells.edge, strict=True):
         neighbours[u].add(v)
         neighbours[v].add(u)
-        charge = edge[np.ix_(columns[u], columns[v])].astype(dtype)
         first, second = sorted((u, v), key=position.__getitem__)
-        buckets[first].append(_Part((first, second), charge if first == u else charge.T))
+        in_order = charge if first == u else charge.T
+        buckets[first].append(_Part((first, second), in_order, (id(charge), first == u)))
     bound = 0
-    for layer, entries in zip(proof.order, proof.messages, strict=True):
+    least: dict[Hashable, int] = {}
+    for layer, number, constant in zip(
+        proof.order, proof.numbers or range(len(constants)), constants, strict=True
+    ):
         scope = tuple(sorted(neighbours[layer], key=position.__getitem__))
         for other in scope:
             neighbours[other] = (neighbours[other] | set(scope)) - {other, layer}
-        shape = tuple(len(columns[n]) for n in scope)
-        if len(entries) != prod(shape):
+        shape = tuple(cells.sizes[n] for n in scope)
+        if len(proof.messages[number]) != prod(shape):
             raise CheckFailedError(
                 f"{where}, messages: of layer {layer} there should be {prod(shape)} entries, got"
-                f" {len(entries)}"
+                f" {len(proof.messages[number])}"
             )
-        message: Integers = np.array(entries, dtype).reshape(shape)
-        reduced: Integers = np.zeros((len(columns[layer]), *shape), dtype) - message
-        for part in buckets[layer]:
-            sizes = [len(columns[n]) if n in part.layers else 1 for n in (layer, *scope)]
-            reduced += part.charge.reshape(sizes)
-        if reduced.min() < 0:
+        message: Integers = np.array(proof.messages[number], dtype).reshape(shape)
+        # Buckets of the same charges, but for constants, have the same reduced costs but for these.
+        among = [(part.kind, *map((layer, *scope).index, part.layers)) for part in buckets[layer]]
+        bucket = number, *among
+        if bucket not in least:
+            charges = [
+                part.charge.astype(dtype, copy=False).reshape(
+                    [cells.sizes[n] if n in part.layers else 1 for n in (layer, *scope)]
+                )
+                for part in sorted(buckets[layer], key=lambda part: part.charge.size)
+            ]
+            # The small ones first, so that they are added before they are broadcast.
+            by_cell = zip(*charges, strict=True)
+            least[bucket] = min(int(np.min(reduce(add, rows) - message)) for rows in by_cell)
+        if least[bucket] + sum(part.constant for part in buckets[layer]) < constant:
             raise CheckFailedError(f"{where}: a reduced cost of layer {layer} is negative")
         if scope:
-            buckets[scope[0]].append(_Part(scope, message))
+            buckets[scope[0]].append(_Part(scope, message, (number, shape), constant))
         else:
-            bound += int(message)
+            bound += int(message) + constant
     return bound
+
+
+def _check_shape(table: ReferenceTable, proof: EliminationProof, where: str) -> None:
+    """Check that a proof by messages has as many parts as its table asks for.
+
+    Raises
+    ------
+    CheckFailedError
+    """
+    layers, levels = len(table.node), len(() if table.states is None else table.states)
+    if sorted(proof.order) != list(range(layers)):
+        raise CheckFailedError(f"{where}, order: should be every layer once")
+    for key, entries, count in (
+        (
+            "messages" if proof.numbers is None else "numbers",
+            proof.numbers or proof.messages,
+            layers,
+        ),
+        ("constants", proof.constants, layers),
+        ("groups", proof.groups, levels),
+        ("refined", proof.refined, layers),
+    ):
+        if entries is not None and len(entries) != count:
+            raise CheckFailedError(f"{where}, {key}: should be {count}, got {len(entries)}")
+    if max(proof.numbers or (0,)) >= len(proof.messages):
+        raise CheckFailedError(f"{where}, numbers: there are {len(proof.messages)} messages")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.solvers.base import SolverOptions
-from hypar_opt.solvers.dynamic_programming import DynamicProgramming
+from hypar_opt.proofs.graphs import Groups, alike_levels, optimum
 
 if TYPE_CHECKING:
     from hypar_opt.proofs.reference.priced_tables import PricedTables
@@ -25,8 +24,10 @@ class _Line(NamedTuple):
     bytes: int
 
 
-def best_price(tables: PricedTables) -> Fraction:
+def best_price(tables: PricedTables) -> tuple[Fraction, int]:
     """Return the price of a byte at which the bound on plans that fit is greatest, or nearly so.
+
+    Beside it is the least of the table at that price.
 
     The bound is concave in the price: where the lines of an assignment that holds too much and of
     one that does not cross, the next is looked for. Any price gives a valid bound.
@@ -36,14 +37,15 @@ def best_price(tables: PricedTables) -> Fraction:
     RefusedError
         If a table needs more than memory allows.
     """
-    best = low = _line(tables, Fraction())
+    groups = alike_levels(tables.at(Fraction()))
+    best = low = _line(tables, Fraction(), groups)
     price, high = Fraction(), None
     if low.bytes <= tables.capacity or not low.charges:
-        return price
+        return price, int(low.charges)
     known, following = price, low.charges / low.bytes
     for _ in range(_STEPS):
         price = following.limit_denominator(_FINEST)
-        own = _line(tables, price)
+        own = _line(tables, price, groups)
         if _bound(own, price, tables) >= _bound(best, known, tables):
             best, known = own, price
         if own in (low, high):
@@ -56,15 +58,13 @@ def best_price(tables: PricedTables) -> Fraction:
             following = 8 * price
         else:
             following = (high.charges - low.charges) / (low.bytes - high.bytes)
-    return known
+    return known, int(best.charges + known * best.bytes)
 
 
-def _line(tables: PricedTables, price: Fraction) -> _Line:
-    table = tables.at(price)
-    found = DynamicProgramming().solve(table, SolverOptions())
-    assert found.assignment is not None
-    held = tables.bytes_of(found.assignment, price)
-    return _Line(Fraction(found.objective or 0) - price * held, held)
+def _line(tables: PricedTables, price: Fraction, groups: Groups) -> _Line:
+    least, assignment = optimum(tables.at(price), groups)
+    held = tables.bytes_of(assignment, price)
+    return _Line(least - price * held, held)
 
 
 def _bound(own: _Line, price: Fraction, tables: PricedTables) -> Fraction:

@@ -60,7 +60,7 @@ def in_buckets(
         The best of the plans found and of the baselines, and the best of the bounds.
     """
     first, cost = first or solve(search), search.instance.cost
-    if cost.time is None or cost.is_additive:
+    if cost.is_additive:
         return first
     best = _Priced.of(search, first)
     joint = first.scope == "joint"

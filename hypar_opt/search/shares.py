@@ -166,8 +166,7 @@ class _ShareSearch:
         self._search, self._solve = search, solve
         self._problem = search.instance.problem
         # Shares are left open of the time of groups alone.
-        self._cost = cast("GroupTime", search.instance.cost)
-        self._step = step_of(self._problem)
+        self._cost, self._step = cast("GroupTime", search.instance.cost), step_of(self._problem)
         self._number = count()
         self._improved: dict[Rows, tuple[Fraction, Shares]] = {}
         """What plans take at their best shares, and these."""

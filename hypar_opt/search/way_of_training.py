@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hypar_opt.costs.base import CostModel
+    from hypar_opt.costs.on_array import ArrayCost
     from hypar_opt.costs.shared_nodes import Rows, Tensors
+    from hypar_opt.costs.time import TimeCost
     from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.plan.training import Training
     from hypar_opt.search.result import Search, SearchRequest, SearchResult
@@ -147,7 +149,7 @@ class WayOfTraining:
     @property
     def per_unit(self) -> int:
         """Charges per second, joule or byte."""
-        physical = self.cost.physical
+        physical: ArrayCost | None = self.cost.physical
         return self.cost.resolution if physical is None else physical.per_unit
 
     def amount_of(self, charged: Fraction) -> Fraction:
@@ -156,18 +158,23 @@ class WayOfTraining:
 
     def cost_in(self, per_unit: int) -> CostModel:
         """Return the cost with so many charges per second or joule; bytes are what they are."""
-        physical = self.cost.physical
+        physical: ArrayCost | None = self.cost.physical
         if per_unit == self.per_unit or physical is None:
             return self.cost
         return physical.in_parts(per_unit, self.instance.workload)
 
     @property
     def tiers(self) -> Sequence[int]:
-        """The levels from which on a byte costs otherwise than above, H1's 0 among them."""
-        if self.cost.physical is not None:
-            return self.cost.physical.tiers
-        weights = [*enumerate(pairwise(self.instance.problem.level_weights), 1)]
-        return [0, *(level for level, (above, own) in weights if above != own)]
+        """The levels from which on a byte costs otherwise than above, H1's 0 among them.
+
+        Of nodes those within one. Between levels of equal links and parts what is held falls as
+        time grows, byte for byte, wherever what is split of weights begins.
+        """
+        physical: ArrayCost | None = self.cost.physical
+        levels = range(self.instance.problem.levels)
+        links = map(self.cost.level_key, levels) if physical is None else physical.level_links
+        borders = enumerate(pairwise(links), 1)
+        return [0, *(level for level, (above, own) in borders if above != own)]
 
     @property
     def capacity(self) -> int:
@@ -252,7 +259,8 @@ def amount_of_memory(held: int, most: int) -> str:
 
 def layouts_at_prices(way: WayOfTraining, solve: Search) -> Iterator[Rows]:
     """Yield the layouts, ``(levels, nodes)``, that a solver finds at a few prices of memory."""
-    prices, known, time = [Fraction()], set(), way.cost.time
+    time: TimeCost | None = way.cost.time
+    prices, known = [Fraction()], set()
     if way.search.solver.searches and time is not None:
         found = way.counted(solve(way.search))
         accelerators = way.instance.problem.accelerators
@@ -281,7 +289,8 @@ def first_takes_least(ways: Sequence[WayOfTraining], per_unit: int) -> bool:
     Around rings gradients that inner levels split may: these then are reduced over faster links.
     """
     first = ways[0]
-    physical, levels = first.cost.physical, first.instance.problem.levels
+    physical: ArrayCost | None = first.cost.physical
+    levels = first.instance.problem.levels
     if physical is None or physical.rings is None:
         return True
     own = [(way.cost_in(per_unit), way.instance.workload) for way in ways]

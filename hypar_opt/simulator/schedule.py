@@ -169,7 +169,7 @@ _OF_WEIGHTS = (ExchangeKind.GRADIENTS, ExchangeKind.WEIGHTS)
 
 _BETWEEN_PAIRS = (ExchangeKind.BOUNDARY, ExchangeKind.HALOS)
 
-_BY_USE, _ONCE, _ = range(len(COLLECTIVES))
+_BY_USE, _ONCE = (COLLECTIVES.index((word,)) for word in ("weights", "gradients"))
 """Weights are gathered for each use where they are split, and once where gradients are."""
 
 _Alike = tuple[tuple[int, tuple[int, ...]], ...]

@@ -18,7 +18,7 @@ from hypar_opt.step.rules import rules_of
 from hypar_opt.step.shares import Share
 from hypar_opt.step.states import of_rows
 from hypar_opt.workload.parallelism import SIDES
-from hypar_opt.workload.repeats import COLLECTIVES
+from hypar_opt.workload.repeats import COLLECTIVES, ZERO_STAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,17 +93,14 @@ class PlanExchanges:
     def _gradient(self, node: int) -> Iterator[Collective]:
         """Yield a gradient's exchanges; split weights are gathered by each layer that uses them."""
         users = self.workload.weight_users.get(node, (node,))
-        uses = [(user, phase) for user in users for phase in (Phase.FORWARD, Phase.BACKWARD)]
         for exchange in in_pass(self.nodes[node], Phase.GRADIENT):
-            if exchange.tensor != "weights" or COLLECTIVES[exchange.group] != ("weights",):
-                yield exchange
-                continue
-            amounts = {
-                "quarters": exchange.quarters // len(uses),
-                "times": exchange.times // len(uses),
-            }
+            stage = ZERO_STAGES[COLLECTIVES[exchange.group][-1]]
+            passes = next((one.passes for one in stage if one.kind == exchange.kind), ())
+            uses = [(user, Phase(name)) for user in users for name in passes]
+            uses = uses or [(node, Phase.GRADIENT)]
+            quarters, times = exchange.quarters // len(uses), exchange.times // len(uses)
             for user, phase in uses:
-                yield exchange._replace(phase=phase, node=user, **amounts)
+                yield exchange._replace(phase=phase, node=user, quarters=quarters, times=times)
 
 
 def in_pass(exchanges: Iterable[Collective], phase: Phase) -> list[Collective]:

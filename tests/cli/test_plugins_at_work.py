@@ -188,8 +188,8 @@ def test_levels_that_a_cost_charges_otherwise_are_told_apart(theirs: Path) -> No
 @pytest.mark.parametrize(
     ("cost", "said"),
     [
-        ("halves", "charge should return integers that are not negative, got 2949120.0; see"),
-        ("negative", "charge should return integers that are not negative, got -5898240; see"),
+        ("halves", "charge should return integers that are not negative, got"),
+        ("negative", "charge should return integers that are not negative, got -"),
         ("three", "charge should return an integer for each of (4, 10) amounts, got (3,); see"),
         ("alike", "level_key should tell H1 and H2 apart, as charge does; see"),
     ],

@@ -48,14 +48,14 @@ COSTS = (
     ),
     Mutant(
         "levels are alike, whatever a cost charges at them",
-        "costs/contract",
+        "costs/base",
         "charged.index(own) for own in charged",
         "0 for own in charged",
         ("costs/test_contract",),
     ),
     Mutant(
         "a cost is in proportion to what moves, whatever it charges",
-        "costs/contract",
+        "costs/base",
         "proportional &= charge * first == its_charge * moved",
         "proportional &= True",
         ("costs/test_contract",),

@@ -25,7 +25,7 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_table, total_cost
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.proofs.reference.rows import price_of
-from hypar_opt.proofs.reference.tables import tables_of
+from hypar_opt.proofs.reference.tables import tables_of as reference_tables
 from hypar_opt.sharding.passes import INFERENCE, TRAINING
 from hypar_opt.sharding.program import Program
 from hypar_opt.step.order import exchanges_of_step
@@ -44,6 +44,12 @@ from tests.strategies.written_plans import (
     with_collective,
     written,
 )
+
+
+def tables_of(plan: ho.Plan) -> list[CostTable]:
+    """Return a plan's tables, as the search has them."""
+    return [table.by_edge for table in reference_tables(plan)]
+
 
 COST_KINDS = ["bytes", "time", "energy"]
 
@@ -332,15 +338,16 @@ def test_a_tensor_in_no_layout_or_in_unequal_parts_is_refused() -> None:
 
 
 def test_what_is_too_large_for_a_proof_is_refused_with_the_bound_that_is_claimed() -> None:
-    """729 states of each layer, and two paths that meet: tables of three layers."""
-    plan = ho.solve(SKIP, batch=4, levels=6, choices=CHOICES, reading="executed", solver="data")
+    """729 states of each layer, no two levels alike, and two paths that meet: three layers."""
+    asked: dict[str, Any] = {"levels": 6, "level_weights": (1, 2, 3, 4, 5, 6)}
+    plan = ho.solve(SKIP, batch=4, choices=CHOICES, reading="executed", solver="data", **asked)
     claim = {"scope": "joint", "bound": plan.cost.total // 2}
     plan = plan.model_copy(update={"solver": plan.solver.model_copy(update=claim)})
     with pytest.raises(
         RefusedError,
         match=r"^no certificate: a proof over all levels needs a table of 729\^3 entries; at most"
-        r" 134,217,728 are kept in memory; without a proof the solver's bound is \d+ bytes, a gap"
-        r" of 0\.5",
+        r" 134,217,728 are kept in memory; without a proof the solver's bound is \d+ weighted"
+        r" bytes, a gap of 0\.5",
     ):
         ho.certify(plan)
 

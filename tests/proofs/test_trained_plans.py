@@ -220,7 +220,7 @@ def test_the_table_of_all_ways_bounds_just_the_best_plan_of_any(seed: int) -> No
     ways = ways_by_layer(network, count, words=words_in(array.levels))
     problem = problem_of(network, **asked)
     every = [seconds for way in ways for seconds, _ in counted(problem, network, way)]
-    bound = Fraction(BruteForce().solve(table, SolverOptions()).objective or 0)
+    bound = Fraction(BruteForce().solve(table.by_edge, SolverOptions()).objective or 0)
     rounded = Fraction(100 * count * len(plan.layers), per_second(plan))
     assert abs(bound / per_second(plan) - min(every)) <= rounded
 

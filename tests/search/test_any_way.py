@@ -31,6 +31,7 @@ from hypar_opt.search.reductions import ByStates
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.elimination.classes import bound_by_classes
+from hypar_opt.step.states import runs_of
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.shards import Shards
@@ -122,8 +123,10 @@ def test_no_way_of_training_takes_less_than_rings_that_may_be_cut(seed: int) -> 
         assert (least == np.min([whole, *others], axis=0)).all()  # no part is cut again
     cost = Instance(network, problem).cost
     assert isinstance(cost, TimeCost)
-    if len(cost.tiers) < 3:  # else what gathers weights again may take less, in three parts
-        every = {*cost.tiers, levels}
+    runs = runs_of(cost.level_links)
+    tiers = {runs.index(run) for run in runs}
+    if len(tiers) < 3:  # else what gathers weights again may take less, in three parts
+        every = {*tiers, levels}
         each = [*zip(reversed(begins), (whole, *others), strict=True)]
         searched = [(weights, own) for (first, weights), own in each if {first, weights} <= every]
         once = [own for weights, own in searched if weights == levels]

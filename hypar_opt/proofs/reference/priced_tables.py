@@ -10,7 +10,7 @@ import numpy as np
 from hypar_opt.proofs.reference.held import Held
 from hypar_opt.proofs.reference.repetitions import words_of_layers
 from hypar_opt.proofs.reference.rows import PlanProblem
-from hypar_opt.proofs.reference.tables import edges_over_states, table_over_states
+from hypar_opt.proofs.reference.tables import StateEdges, is_chain
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 from hypar_opt.workload.shards import Shards
 
@@ -18,9 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from fractions import Fraction
 
-    from hypar_opt.costs.table import CostTable
     from hypar_opt.plan.plan import Plan
     from hypar_opt.proofs.reference.plan_graph import State
+    from hypar_opt.proofs.reference.tables import ReferenceTable
+
+
+_MOST_STATES = 2**9
+"""The most states of a node that are charged in all ways to train: more take minutes."""
 
 
 class PricedTables:
@@ -43,7 +47,7 @@ class PricedTables:
         )
         held, nodes = Held(plan, problem.graph), range(len(problem.graph.nodes))
         self.capacity = held.capacity
-        self._edges = edges_over_states(problem)
+        self._edges = StateEdges(problem)
         self._ways: list[list[list[Charged]]]
         if alike:
             own = _words_of(plan, problem)
@@ -65,10 +69,10 @@ class PricedTables:
         """Return charges, the table's integers, in the cost's unit."""
         return charges / self._problem.charges.resolution
 
-    def at(self, price: Fraction) -> CostTable:
+    def at(self, price: Fraction) -> ReferenceTable:
         """Return the table with bytes of all accelerators at a price, in its integers."""
         node = [[min(_priced(own, price) for own in every) for every in row] for row in self._ways]
-        return table_over_states(self._problem, np.array(node, object), self._edges)
+        return self._edges.table(np.array(node, object))
 
     def bytes_of(self, assignment: Sequence[int], price: Fraction) -> int:
         """Return what the nodes of an assignment hold in the ways that are cheapest at a price."""
@@ -81,7 +85,8 @@ def priced_tables(plan: Plan, *, alike: bool) -> PricedTables | None:
 
     Of plans that train alike, or in any way.
 
-    Nor of unequal groups of accelerators, of images that are split, or where levels are apart.
+    Nor of unequal groups of accelerators, of images that are split, or where levels are apart; nor
+    in any way of a graph whose nodes have more states than are charged in all ways.
 
     Raises
     ------
@@ -91,7 +96,9 @@ def priced_tables(plan: Plan, *, alike: bool) -> PricedTables | None:
     joint = plan.solver.scope == "joint" and plan.levels > 0
     if plan.problem.device_memory is None or plan.groups or not joint:
         return None
-    if PlanProblem(plan).restrictions.of_images:
+    problem = PlanProblem(plan)
+    many = not alike and len(plan.choices) ** plan.levels > _MOST_STATES
+    if problem.restrictions.of_images or (many and not is_chain(problem.graph)):
         return None
     return PricedTables(plan, alike=alike)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.table import CostTable
+from hypar_opt.costs.table import CostTable, are_chains
 from hypar_opt.errors import RefusedError, argument
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.proofs.reference.charges import Bytes
@@ -28,7 +30,77 @@ MAX_ENTRIES = 2**27
 """The largest numbers of pairs of states, and of entries in a table: 1 GiB of int64."""
 
 
-def tables_of(plan: Plan) -> list[CostTable]:
+@dataclass(frozen=True, eq=False)
+class ReferenceTable:
+    """The cost of every assignment, as `CostTable`; edges that are charged alike share an array.
+
+    Parameters
+    ----------
+    node : (layers, columns)
+    charges
+        The charges of each kind of edges, ``(columns, columns)``, the source's column first.
+    kinds : (edges,)
+        The kind of each edge.
+    ends : (edges, 2)
+    resolution
+        As in `CostTable`.
+    states : (levels, columns)
+        The choices of each column at all levels; None if columns are choices of a level.
+    allowed, load, capacity
+        As in `CostTable`.
+    """
+
+    node: Integers
+    charges: Sequence[Integers]
+    kinds: NDArray[np.intp]
+    ends: NDArray[np.intp]
+    resolution: int
+    states: NDArray[np.intp] | None = None
+    allowed: NDArray[np.bool_] | None = None
+    load: Integers | None = None
+    capacity: int | None = None
+
+    @property
+    def columns(self) -> list[NDArray[np.intp]]:
+        """The columns that each layer may choose."""
+        if self.allowed is None:
+            return [np.arange(self.node.shape[1])] * len(self.node)
+        return [np.flatnonzero(row) for row in self.allowed]
+
+    @property
+    def largest(self) -> int:
+        """An upper bound on an assignment's cost, and on each sum of charges."""
+        highest = [int(part.max(initial=0)) for part in self.charges]
+        nodes: list[int] = self.node.max(axis=1).tolist()
+        edges: list[int] = [highest[kind] for kind in self.kinds]
+        return sum(nodes) + sum(edges)
+
+    @property
+    def is_chain(self) -> bool:
+        return are_chains(self.ends, len(self.node))
+
+    @cached_property
+    def by_edge(self) -> CostTable:
+        """The table with an array for each edge."""
+        edge: Integers = np.empty((len(self.kinds), *self.node.shape[1:] * 2), self.node.dtype)
+        for n, kind in enumerate(self.kinds):
+            edge[n] = self.charges[kind]
+        return CostTable(
+            self.node,
+            edge,
+            self.ends,
+            resolution=self.resolution,
+            allowed=self.allowed,
+            load=self.load,
+            capacity=self.capacity,
+        )
+
+    def in_units(self, cost: int) -> Fraction:
+        """Convert a sum of charges to the cost's unit, exactly."""
+        return Fraction(cost, self.resolution)
+
+
+def tables_of(plan: Plan) -> list[ReferenceTable]:
     """Return the tables on which a plan's optimality within its scope rests.
 
     With scope ``level`` there is one for each level, given the plan's own choices above; a
@@ -57,7 +129,7 @@ def tables_of(plan: Plan) -> list[CostTable]:
     return by_order if len(by_order) == 1 else [table]
 
 
-def table_of_ways(plan: Plan) -> CostTable | None:
+def table_of_ways(plan: Plan) -> ReferenceTable | None:
     """Return the table of plans that train in any way, in as many micro-batches as a plan.
 
     What is sharded of weights is charged by their node alone, which is in its cheapest way. To
@@ -79,7 +151,7 @@ def table_of_ways(plan: Plan) -> CostTable | None:
     return None if ways[0].restrictions.of_images else _states_table(ways[0], ways[1:])
 
 
-def tables_by_order(plan: Plan) -> list[CostTable]:
+def tables_by_order(plan: Plan) -> list[ReferenceTable]:
     """Return tables over all states, in one of which is every plan of contiguous parts of images.
 
     None where `tables_of` has a plan's only one.
@@ -96,7 +168,7 @@ def tables_by_order(plan: Plan) -> list[CostTable]:
     return tables if len(tables) > 1 else []
 
 
-def _tables_by_order(problem: PlanProblem, table: CostTable) -> list[CostTable]:
+def _tables_by_order(problem: PlanProblem, table: ReferenceTable) -> list[ReferenceTable]:
     """Return a table for each order of the levels that split images, which forbids other states.
 
     Parts of images are contiguous if every node splits rows at the first of some levels, and
@@ -130,41 +202,6 @@ def _begins(state: State, column: int, order: Sequence[int]) -> bool:
     return own == tuple(order[: len(own)])
 
 
-def allowed_states(plan: Plan) -> tuple[list[int], NDArray[np.intp]] | None:
-    """Return the number of states that each node may have, and the ends of edges.
-
-    None where no table has states, see `tables_of`.
-
-    Raises
-    ------
-    RefusedError
-        As `tables_of`.
-    """
-    problem = PlanProblem(plan)
-    if not plan.levels or plan.solver.scope == "level" or _has_thresholds(problem):
-        return None
-    return [*map(len, _columns(problem))], _ends(problem.graph)
-
-
-def _columns(problem: PlanProblem) -> list[list[int]]:
-    """Return the states that each node may have, by their numbers.
-
-    Raises
-    ------
-    RefusedError
-        If there are more, or more pairs of them, than can be charged.
-    """
-    _check_states(problem)
-    nodes, numbers = range(len(problem.graph.nodes)), range(len(problem.states))
-    allowed = [[*numbers] for _ in nodes]
-    if problem.restrictions.any:
-        load = problem.restrictions.load_if_allowed
-        allowed = [
-            [n for n in numbers if load(node, problem.states[n]) is not None] for node in nodes
-        ]
-    return allowed
-
-
 def _has_thresholds(problem: PlanProblem) -> bool:
     return (
         isinstance(problem.charges, Bytes)
@@ -176,7 +213,7 @@ def _has_thresholds(problem: PlanProblem) -> bool:
     )
 
 
-def _level_tables(problem: PlanProblem) -> list[CostTable]:
+def _level_tables(problem: PlanProblem) -> list[ReferenceTable]:
     chosen = nodes_states(problem)
     columns = [(choice,) for choice in range(len(problem.plan.choices))]
     joined = any(problem.charges.joins_levels(n, state) for n, state in enumerate(chosen))
@@ -197,7 +234,8 @@ def _level_tables(problem: PlanProblem) -> list[CostTable]:
             may = restrictions.allows(layer, state) and restrictions.goes_on(above, layer, column)
             return restrictions.least(layer, state) if may else None
 
-        tables.append(_restricted(_table(problem, node, edge, columns), restrictions, load))
+        table = _table(problem, node, edge, range(len(edge)), columns)
+        tables.append(_restricted(table, restrictions, load))
     return tables
 
 
@@ -231,7 +269,11 @@ def _ends(graph: PlanGraph) -> NDArray[np.intp]:
     return np.array(pairs, np.intp).reshape(-1, 2)
 
 
-def _threshold_table(problem: PlanProblem) -> CostTable:
+def is_chain(graph: PlanGraph) -> bool:
+    return are_chains(_ends(graph), len(graph.nodes))
+
+
+def _threshold_table(problem: PlanProblem) -> ReferenceTable:
     """Return H independent graphs, t = 1..H: "model at t levels or more?" for each node.
 
     That of t is a level's, below H - t levels of data and t - 1 of model parallelism:
@@ -247,10 +289,11 @@ def _threshold_table(problem: PlanProblem) -> CostTable:
     above = [(0,) * (levels - t) + (1,) * (t - 1) for t in range(1, levels + 1)]
     parts = [_added(problem, [state] * len(problem.graph.nodes), columns) for state in above]
     node = np.concatenate([node for node, _ in parts])
-    return _table(problem, node, [each for _, edge in parts for each in edge], columns)
+    edges = [each for _, edge in parts for each in edge]
+    return _table(problem, node, edges, range(len(edges)), columns)
 
 
-def _states_table(problem: PlanProblem, ways: Sequence[PlanProblem] = ()) -> CostTable:
+def _states_table(problem: PlanProblem, ways: Sequence[PlanProblem] = ()) -> ReferenceTable:
     """Return one table with a choice for each state of a node, in the order of `states`.
 
     Parameters
@@ -258,42 +301,78 @@ def _states_table(problem: PlanProblem, ways: Sequence[PlanProblem] = ()) -> Cos
     ways
         Other problems, which charge nodes alone otherwise: the least of all counts.
     """
-    every = [own.charges for own in (problem, *ways)]
+    every, edges = [own.charges for own in (problem, *ways)], StateEdges(problem)
     node = [
-        [min(own.node(n, state) for own in every) for state in problem.states]
-        for n in range(len(problem.graph.nodes))
+        # Those that store no weights shard none.
+        [
+            min(own.node(n, state) for own in every[: None if layer.stored else 1])
+            for state in problem.states
+        ]
+        for n, layer in enumerate(problem.graph.nodes)
     ]
-    return table_over_states(problem, np.array(node, object), edges_over_states(problem))
+    return edges.table(np.array(node, object))
 
 
-def edges_over_states(problem: PlanProblem) -> list[Integers]:
-    """Return the charges of each edge, ``(states, states)``, where its ends are allowed."""
-    allowed = _columns(problem)
-    charges, graph, columns = problem.charges, problem.graph, problem.states
-    # What is forbidden is in no assignment.
-    edge: list[Integers] = []
-    for n, (source, target, *_) in enumerate(graph.edges):
-        ends = [[columns[number] for number in allowed[end]] for end in (source, target)]
-        edge.append(np.zeros((len(columns), len(columns)), object))
-        edge[n][np.ix_(allowed[source], allowed[target])] = charges.edge(n, *ends)
-    return edge
+class StateEdges:
+    """What the edges of a problem are charged for all states of their ends.
+
+    Raises
+    ------
+    RefusedError
+        If there are more states, or more pairs of them, than can be charged.
+    """
+
+    def __init__(self, problem: PlanProblem) -> None:
+        ends, nodes = _ends(problem.graph), range(len(problem.graph.nodes))
+        _check_states(problem, len(ends) if is_chain(problem.graph) else 1)
+        self._problem, self._kinds = problem, list[int]()
+        self._charges: list[Integers] = []
+        size, self._numbers = len(problem.states), {s: n for n, s in enumerate(problem.states)}
+        self._allowed = [self._allowed_states(node) for node in nodes]
+        # Those of edges that are alike are one array; kept, it is told from others by its identity.
+        numbers: dict[int, tuple[int, Integers]] = {}
+        for edge, (source, target) in enumerate(ends.tolist()):
+            rows, columns = self._allowed[source], self._allowed[target]
+            states = ([problem.states[n] for n in end] for end in (rows, columns))
+            charged = problem.charges.edge(edge, *states)
+            if id(charged) not in numbers:
+                numbers[id(charged)] = len(numbers), charged
+                _check_states(problem, len(numbers))
+                # What is forbidden is in no assignment.
+                charges: Integers = np.zeros((size, size), charged.dtype)
+                charges[np.ix_(rows, columns)] = charged
+                self._charges.append(charges)
+            self._kinds.append(numbers[id(charged)][0])
+
+    def _allowed_states(self, node: int) -> list[int]:
+        """Return the states that a node may have, by their numbers."""
+        problem, restrictions = self._problem, self._problem.restrictions
+        if not restrictions.any:
+            return [*range(len(problem.states))]
+        kept: list[State] = [()]
+        for _ in range(problem.plan.levels):
+            below = ((*s, choice) for s in kept for choice in range(len(problem.plan.choices)))
+            kept = [state for state in below if restrictions.allows(node, state)]
+        return sorted(self._numbers[s] for s in kept if restrictions.splits(node, s))
+
+    def table(self, node: Integers) -> ReferenceTable:
+        """Return the table of nodes' charges, ``(nodes, states)``."""
+        problem, columns = self._problem, self._problem.states
+        restrictions, allowed = problem.restrictions, [*map(set, self._allowed)]
+
+        def load(layer: int, column: int) -> int | None:
+            return restrictions.load(layer, columns[column]) if column in allowed[layer] else None
+
+        table = _table(problem, node, self._charges, self._kinds, columns)
+        return replace(_restricted(table, restrictions, load), states=np.array(columns, np.intp).T)
 
 
-def table_over_states(problem: PlanProblem, node: Integers, edge: Sequence[Integers]) -> CostTable:
-    columns = problem.states
-
-    def load(layer: int, column: int) -> int | None:
-        return problem.restrictions.load_if_allowed(layer, columns[column])
-
-    table = _table(problem, node, edge, columns)
-    return _restricted(table, problem.restrictions, load)
-
-
-def _check_states(problem: PlanProblem) -> None:
+def _check_states(problem: PlanProblem, kinds: int) -> None:
+    """Refuse more pairs of states than can be charged, of so many kinds of edges."""
     graph, levels, every = problem.graph, problem.plan.levels, problem.plan.choices
     below = len(every) - len(set(every) & set(SIDES))
     pairs, layers = (len(every) * below ** (levels - 1)) ** 2, len(graph.nodes)
-    if pairs > MAX_PAIRS or max(layers, len(graph.edges)) * pairs > MAX_ENTRIES:
+    if pairs > MAX_PAIRS or kinds * pairs > MAX_ENTRIES:
         counted = f"{below}^{2 * levels}" if below == len(every) else f"{pairs:,}"
         raise RefusedError(
             f"a proof over all levels needs {counted} pairs of states a boundary, more than memory"
@@ -302,8 +381,12 @@ def _check_states(problem: PlanProblem) -> None:
 
 
 def _table(
-    problem: PlanProblem, node: Integers, edge: Sequence[Integers], columns: Sequence[State]
-) -> CostTable:
+    problem: PlanProblem,
+    node: Integers,
+    charges: Sequence[Integers],
+    kinds: Sequence[int],
+    columns: Sequence[State],
+) -> ReferenceTable:
     """Return a table of charges: int64 if no sum overflows, else Python's integers.
 
     A plan stores weights whole, or as every layer that uses them splits them. What is not a plan is
@@ -313,35 +396,47 @@ def _table(
     ----------
     node : (graphs * nodes, columns)
         Of one or more copies of the graph.
-    edge
-        For each edge of each copy, ``(columns, columns)``.
+    charges
+        Of each kind of edges, ``(columns, columns)``.
+    kinds
+        Of each edge of each copy.
     columns
         The choices of each column.
     """
     graph = problem.graph
     graphs, nodes = len(node) // len(graph.nodes), len(graph.nodes)
     ends = np.concatenate([_ends(graph) + copy * nodes for copy in range(graphs)])
-    weights = np.flatnonzero([edge.weights for edge in graph.edges] * graphs)
-    penalty: Integers = 1 + node[ends[weights, 0]].max(axis=1, initial=0)
-    # Each node and each edge at its highest charge bounds every assignment.
-    largest = sum(node.max(axis=1).tolist()) + sum(int(part.max()) for part in edge)
-    dtype = exact_dtype(largest + sum(penalty.tolist()))
-    edges: Integers = np.empty((len(edge), len(columns), len(columns)), dtype)
-    for n, part in enumerate(edge):
-        edges[n] = part
     stored = np.array(columns, np.intp).reshape(len(columns), 1, -1)
     split_unlike = ((stored != 0) & (stored != stored.transpose(1, 0, 2))).any(axis=2)
-    edges[weights] += penalty.astype(dtype)[:, None, None] * split_unlike
-    return CostTable(node.astype(dtype), edges, ends, resolution=problem.charges.resolution)
+    penalties = dict.fromkeys(range(len(kinds)), 0) | {
+        n: 1 + node[ends[n, 0]].max()
+        for n in np.flatnonzero([edge.weights for edge in graph.edges] * graphs).tolist()
+    }
+    charged = [*zip(kinds, penalties.values(), strict=True)]
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(charged))}
+    # Each node and each edge at its highest charge bounds every assignment.
+    highest = {(kind, more): int(charges[kind].max(initial=0)) + more for kind, more in numbers}
+    dtype = exact_dtype(sum(node.max(axis=1).tolist()) + sum(map(highest.__getitem__, charged)))
+    return ReferenceTable(
+        node.astype(dtype),
+        [
+            charges[kind].astype(dtype, copy=False) + (more * split_unlike if more else 0)
+            for kind, more in numbers
+        ],
+        np.array([numbers[key] for key in charged], np.intp),
+        ends,
+        problem.charges.resolution,
+    )
 
 
 def _restricted(
-    table: CostTable, restrictions: Restrictions, load: Callable[[int, int], int | None]
-) -> CostTable:
+    table: ReferenceTable, restrictions: Restrictions, load: Callable[[int, int], int | None]
+) -> ReferenceTable:
     """Return a table in which choices without a load are forbidden."""
     if not restrictions.any:
         return table
-    loads = [[load(n, choice) for choice in range(table.choices)] for n in range(table.layers)]
+    layers, columns = map(range, table.node.shape)
+    loads = [[load(layer, column) for column in columns] for layer in layers]
     allowed = np.array([[entry is not None for entry in row] for row in loads])
     if restrictions.capacity is None:
         return replace(table, allowed=allowed)
