@@ -177,11 +177,10 @@ def _works(plan: Plan, array: Array, options: RunOptions) -> list[Work]:
         )
         for accelerator in array.accelerators_of_parts
     ]
-    if not array.groups:
-        return works
+    shares = Share.each(plan.part_shares) if array.groups else (None,)
     return [
-        replace(work, part=WorkOfPart(share, share.indices))
-        for work, share in zip(works, Share.each(plan.part_shares), strict=True)
+        replace(work, part=WorkOfPart(share, share.indices) if share else None)
+        for work, share in zip(works, shares, strict=True)
     ]
 
 
