@@ -171,8 +171,8 @@ class CostModel(ABC):
     def fold(self, operations: Iterable[Collective], levels: int) -> list[Integers]:
         """Return what operations are charged, by level."""
         rows: list[list[Integers]] = [[] for _ in range(levels)]
-        for own in operations:
-            rows[own.level].append(self.charged(own))
+        for operation in operations:
+            rows[operation.level].append(self.charged(operation))
         return [*map(added_up, rows)]
 
     def charged(self, operation: Collective) -> Integers:
@@ -287,15 +287,17 @@ def derived_levels(cost: CostModel, workload: Workload, levels: int) -> tuple[li
     one choice at all levels, in which nodes move most.
     """
     operations = sampled(cost, workload, levels)
-    charged = [[_charged(cost, own, level) for own in operations] for level in range(levels)]
-    keys: list[Hashable] = [charged.index(own) for own in charged]
+    charged = [
+        [_charged(cost, operation, level) for operation in operations] for level in range(levels)
+    ]
+    keys: list[Hashable] = [charged.index(charges) for charges in charged]
     each: dict[Hashable, tuple[int, int]] = {}
     proportional = True
-    for own, charges in zip(operations, charged[0] if charged else (), strict=True):
-        quarters = own.quarters.reshape(-1).tolist()
+    for operation, charges in zip(operations, charged[0] if charged else (), strict=True):
+        quarters = operation.quarters.reshape(-1).tolist()
         for moved, charge in zip(quarters, charges, strict=True):
             if moved:
-                key = own.phase, own.kind, own.tensor
+                key = operation.phase, operation.kind, operation.tensor
                 first, its_charge = each.setdefault(key, (moved, charge))
                 proportional &= charge * first == its_charge * moved
     return keys, proportional and len({*keys}) == 1
@@ -316,9 +318,11 @@ def sampled(cost: CostModel, workload: Workload, levels: int) -> list[Collective
     of_nodes = [*rules.node(nodes[:, None], [states[:, nodes]])]
     of_edges = [*rules.boundary(boundaries[:, None], *ends)] if len(boundaries) else []
     return [
-        own._replace(quarters=np.broadcast_to(own.quarters, (len(things), states.shape[2])))
+        operation._replace(
+            quarters=np.broadcast_to(operation.quarters, (len(things), states.shape[2]))
+        )
         for things, operations in ((nodes, of_nodes), (boundaries, of_edges))
-        for own in operations
+        for operation in operations
     ]
 
 

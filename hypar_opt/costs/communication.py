@@ -143,7 +143,7 @@ class CommunicationCost(CostModel):
         self, operations: Sequence[Collective], dtype: type[np.int64 | np.object_]
     ) -> Integers:
         """Return the charges of what operations at one level move, together."""
-        every = [own.quarters.astype(dtype, copy=False) for own in operations]
+        every = [operation.quarters.astype(dtype, copy=False) for operation in operations]
         moved: Integers = sum(every[1:], every[0]) * self.scale(operations[0].level)
         return moved
 

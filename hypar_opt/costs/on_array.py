@@ -146,11 +146,13 @@ class ArrayCost(CostModel):
             return rows
         between: dict[tuple[Hashable, int], list[Collective]] = {}
         reduced: dict[tuple[Phase, int], list[Collective]] = {}
-        for own in operations:
-            if own.tensor in BETWEEN_PAIRS:
-                between.setdefault((self.rounded_together(own), own.level), []).append(own)
+        for operation in operations:
+            if operation.tensor in BETWEEN_PAIRS:
+                between.setdefault((self.rounded_together(operation), operation.level), []).append(
+                    operation
+                )
             else:
-                reduced.setdefault((own.phase, own.group), []).append(own)
+                reduced.setdefault((operation.phase, operation.group), []).append(operation)
         for (_, level), every in between.items():
             rows[level] = rows[level] + self.exchange(every)
         dtype = self.communication.dtype(workload, levels)

@@ -94,22 +94,24 @@ def by_stage(
     distinct, first = np.unique(levels.reshape(-1)[order], return_index=True)
     for bits, places in zip(distinct.tolist(), np.split(order, first[1:]), strict=True):
         here = np.unravel_index(places, levels.shape)
-        own = [level for level in range(len(rows)) if bits >> level & 1]
+        crossed = [level for level in range(len(rows)) if bits >> level & 1]
 
         def charge_by(of: ChargeOfStage, stage: Levels, here: Places = here) -> Integers:
             return of(stage, here, sum(moved[level][here] for level in stage))
 
-        for stage in rings.stages(own):
+        for stage in rings.stages(crossed):
             whole = charge_by(charge, stage)
             parts = _parted(whole, rings.crossing(stage)) if by_crossing else [whole]
             for level, part in zip(stage, parts, strict=False):
                 charged[level][here] = part
-        if apart and own:
-            least = _least_apart(own, rings, partial(charge_by, charge), partial(charge_by, apart))
+        if apart and crossed:
+            least = _least_apart(
+                crossed, rings, partial(charge_by, charge), partial(charge_by, apart)
+            )
             total = sum(row[here] for row in charged)
             for row in charged:
                 row[here] = 0
-            charged[own[0]][here] = np.minimum(total, least)
+            charged[crossed[0]][here] = np.minimum(total, least)
     return charged
 
 
@@ -178,14 +180,14 @@ class Reduction(NamedTuple):
     ) -> Reduction:
         """Return the reduction that operations of one pass and number are together."""
         at_levels: list[list[Collective]] = [[] for _ in range(levels)]
-        for own in operations:
-            at_levels[own.level].append(own)
+        for operation in operations:
+            at_levels[operation.level].append(operation)
         moved = [cost.moved(every, dtype) if every else np.zeros(1, dtype) for every in at_levels]
         number = operations[0].group
         crossings: list[Integers] = []
         for every in at_levels:
             # What one tensor takes one after the other, and several at once.
-            each = [np.asarray(own.times * own.passes) for own in every]
+            each = [np.asarray(operation.times * operation.passes) for operation in every]
             if every and every[0].phase is Phase.GRADIENT:
                 crossings.append(sum(each[1:], each[0]))
             else:

@@ -171,25 +171,28 @@ class Work:
         per_second
             The integers of a second, to which each is rounded; None for exact fractions.
         """
-        own = _pass_of(repeated(workload, ONCE), self.accelerator, kernel.phase)
+        kernels = _pass_of(repeated(workload, ONCE), self.accelerator, kernel.phase)
         per_word = self._seconds_of_word
         moved = kernel.operands + kernel.output
-        loaded = own.products[nodes] * (moved + kernel.weights) + own.scores[nodes] * kernel.inner
+        loaded = (
+            kernels.products[nodes] * (moved + kernel.weights)
+            + kernels.scores[nodes] * kernel.inner
+        )
         both = [
             _timed(loaded, per_word, per_second),
-            self._computing(own.seconds, kernel.macs, nodes, per_second),
+            self._computing(kernels.seconds, kernel.macs, nodes, per_second),
         ]
         if not self._runs_kernels:
             return both
         others = (
-            own.each[nodes] * moved
-            + own.output[nodes] * kernel.output
-            + own.of_inner[nodes] * kernel.inner
+            kernels.each[nodes] * moved
+            + kernels.output[nodes] * kernel.output
+            + kernels.of_inner[nodes] * kernel.inner
         )
         launch = self.accelerator.launch or Fraction()
         rest = (
             _timed(others, per_word / 4, per_second),
-            _timed(own.launches[nodes], launch, per_second),
+            _timed(kernels.launches[nodes], launch, per_second),
         )
         return [added_up([time, *rest]) if per_second else sum(rest, time) for time in both]
 
@@ -249,7 +252,7 @@ def _timed(amounts: Integers, seconds: Fraction, per_second: Fraction | int | No
 
 
 def _exact(seconds: Integers, nodes: Indices) -> list[Fraction]:
-    return [Fraction(own) for own in np.broadcast_to(seconds, nodes.shape).tolist()]
+    return [Fraction(each) for each in np.broadcast_to(seconds, nodes.shape).tolist()]
 
 
 @lru_cache(maxsize=64)
@@ -263,13 +266,13 @@ def _once_at_most(work: Work, workload: Workload) -> Fraction:
     loading = elements_touched(workload) * accelerators * each * work._seconds_of_word
     # All do all of what is whole.
     whole = np.any(workload.layouts.whole, axis=0)
-    slowest = map(max, zip(*(own.seconds for own in passes), strict=True))
+    slowest = map(max, zip(*(one.seconds for one in passes), strict=True))
     done: Counter[Fraction] = Counter()
     macs = work._rules.macs(workload)
     for count, by_all, seconds in zip(macs.tolist(), whole.tolist(), slowest, strict=True):
         done[seconds] += count * (accelerators if by_all else 1)
     computing = sum((count * seconds for seconds, count in done.items()), Fraction())
-    launches = sum(max(own.launches.tolist(), default=0) for own in passes)
+    launches = sum(max(one.launches.tolist(), default=0) for one in passes)
     launching = launches * len(workload.nodes) * (accelerator.launch or 0)
     stretch = 1
     if work.longest:
@@ -315,15 +318,21 @@ def _pass_of(workload: Workload, accelerator: Accelerator, phase: Phase) -> _Pas
     conv = 1 / (peak * exactly(accelerator.conv)) if accelerator.conv else gemm
     numbers, first = kinds_of_nodes(workload)
     operators = [workload.nodes[node].operator for node in first]
-    kernels = [own.kernels(fused=fused)[list(Phase).index(phase)] for own in operators]
+    kernels = [operator.kernels(fused=fused)[list(Phase).index(phase)] for operator in operators]
     columns = np.array(
         [(bool(k.products), k.scores, k.each, k.output, k.inner, k.launches) for k in kernels],
         np.int64,
     ).T
     each = [
         k.products
-        * (flash if fused.attention and own.inner else conv if "k" in own.axes.weight else gemm)
-        for k, own in zip(kernels, operators, strict=True)
+        * (
+            flash
+            if fused.attention and operator.inner
+            else conv
+            if "k" in operator.axes.weight
+            else gemm
+        )
+        for k, operator in zip(kernels, operators, strict=True)
     ]
     seconds = tuple(each[kind] for kind in numbers)
     return _Pass._make((*columns[:, numbers], seconds))

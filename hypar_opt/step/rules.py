@@ -123,8 +123,8 @@ class StepRules:
             passes = tensor.passes if isinstance(tensor.passes, int) else tensor.passes[nodes]
             top = self._at_h1(tensor, nodes, choices)
             for level, quarters in self._sums(tensor, nodes, choices):
-                own = tensor.phase, tensor.kind, tensor.tensor, level, quarters
-                yield Collective(*own, tensor.times[nodes], passes, at_h1=top)
+                moved = tensor.phase, tensor.kind, tensor.tensor, level, quarters
+                yield Collective(*moved, tensor.times[nodes], passes, at_h1=top)
         if Phase.GRADIENT in self.phases:
             yield from self._gradients(nodes, choices)
         yield from self._borders(nodes, choices)
@@ -141,7 +141,7 @@ class StepRules:
         partial = (layouts.output < FIRST_SPLIT) & ~whole
         split = np.isin(layouts.inputs[0], channels)
         # Replicas sum over the same channels, or rows of an average, each for itself.
-        sums, own = whole & partial.any(axis=0), whole & (statistics > 0).any(axis=0)
+        sums, of_statistics = whole & partial.any(axis=0), whole & (statistics > 0).any(axis=0)
         # Only a run splits an all-reduce of partial sums over two passes; the sums of norms are
         # all-reduced in every reading.
         halves = bool(row.gathered_error)
@@ -153,7 +153,7 @@ class StepRules:
         both = (Phase.FORWARD, row.partial_sum), (Phase.BACKWARD, row.gathered_error)
         for (phase, factor), kind, stats in zip(both, kinds, statistics, strict=True):
             tensors: list[tuple[StepKind, str, Flags, Flags | None, Integers]] = [
-                (StepKind.ALL_REDUCE, "statistics", split, own, row.gradient * stats),
+                (StepKind.ALL_REDUCE, "statistics", split, of_statistics, row.gradient * stats),
                 (kind, "output", partial, sums, factor * outputs),
             ]
             if phase is Phase.BACKWARD and row.input_error:
@@ -190,18 +190,18 @@ class StepRules:
             # The level at which a tensor is reduced divides its elements, whatever their axes.
             axes = np.where(tensor.lacks, 0, split_sizes(self.workload))[:, nodes]
             uneven = stretches_of(axes, [choice[None] for choice in choices], self.hierarchy)
-        for level, own in enumerate(lacks):
-            if own.any():
+        for level, partial in enumerate(lacks):
+            if partial.any():
                 parts = self.hierarchy.sizes[level]
-                yield level, stretched(quarters * (own * (parts - 1)), uneven)
-                quarters = quarters * np.where(own, parts, 1)
+                yield level, stretched(quarters * (partial * (parts - 1)), uneven)
+                quarters = quarters * np.where(partial, parts, 1)
 
     def _copies(self, flags: Sequence[Flags]) -> Integers | int:
         """Return the product of the parts of the levels at which a tensor has copies."""
         copies: Integers | int = 1
-        for own, parts in zip(flags, self.hierarchy.sizes, strict=False):
-            if own.any():
-                copies = copies * np.where(own, parts, 1)
+        for copied, parts in zip(flags, self.hierarchy.sizes, strict=False):
+            if copied.any():
+                copies = copies * np.where(copied, parts, 1)
         return copies
 
     def _at_h1(
@@ -234,12 +234,12 @@ class StepRules:
         repeats, phase = self._repeats, Phase.GRADIENT
         group = next(n for n, words in enumerate(COLLECTIVES) if word in words)
         users = np.array(self.workload.users)[nodes]
-        for own in ZERO_STAGES[word]:
-            kind, tensor = StepKind(own.kind), "weights" if own.weights else "gradient"
-            each = own.share(both) * repeats.elements(own)
-            times = repeats.times(own, users)
+        for stage in ZERO_STAGES[word]:
+            kind, tensor = StepKind(stage.kind), "weights" if stage.weights else "gradient"
+            each = stage.share(both) * repeats.elements(stage)
+            times = repeats.times(stage, users)
             yield Collective(
-                *(phase, kind, tensor, level, each * times, often * times, own.halves, group)
+                *(phase, kind, tensor, level, each * times, often * times, stage.halves, group)
             )
 
     @cached_property
@@ -270,15 +270,15 @@ class StepRules:
             split = np.where(numbers < FIRST_SPLIT, 0, split_sizes(self.workload))[:, nodes]
             uneven = stretches_of(split, [choice[None] for choice in choices], self.hierarchy)
         rows, columns, corners = self._halos[:, nodes]
-        copies = self._copies([own < FIRST_SPLIT for own in read])
+        copies = self._copies([layout < FIRST_SPLIT for layout in read])
         by_row = names.index(BY_ROW) if BY_ROW in names else -1
-        parts_of_rows = self._copies([own == by_row for own in read])
+        parts_of_rows = self._copies([layout == by_row for layout in read])
         across = columns + corners * np.where(np.greater(parts_of_rows, 1), parts_of_rows, 0)
         for name, amount in ((BY_ROW, rows * copies), (BY_COLUMN, across * copies)):
             if name not in names:
                 continue
-            for level, own in enumerate(read):
-                here, parts = own == names.index(name), self.hierarchy.sizes[level]
+            for level, layout in enumerate(read):
+                here, parts = layout == names.index(name), self.hierarchy.sizes[level]
                 if not here.any():
                     continue
                 # A border is at the topmost level at which its two parts differ.
@@ -334,8 +334,8 @@ class StepRules:
         if self._passes is not None and self._passes[boundaries].any():
             yield from self._passed_sums(boundaries, written, read)
         pairs = [
-            (boundaries * self._choices + own) * self._choices + to
-            for own, to in zip(written, read, strict=True)
+            (boundaries * self._choices + choice) * self._choices + to
+            for choice, to in zip(written, read, strict=True)
         ]
         exchanged, gathered = self._repeated(boundaries, read, pairs)
         joined = self._joined(boundaries, written, read) if self.reading.joins_levels else None
@@ -349,7 +349,7 @@ class StepRules:
             split[StepKind.ALL_TO_ALL] = np.where(after == 0, before, after)
             split[StepKind.ALL_GATHER] = after
         uneven = [
-            stretches_of(axes[:, boundaries], [own[None] for own in made], self.hierarchy)
+            stretches_of(axes[:, boundaries], [choice[None] for choice in made], self.hierarchy)
             for axes, made in zip(sizes_at_ends(self.workload), (written, read), strict=True)
             if self.longest
         ]
@@ -358,7 +358,7 @@ class StepRules:
                 whole = self.unequal and not level
                 tables = self._conversions(0 if whole else self.hierarchy.sizes[level])[kind]
                 moved = [table.reshape(-1)[pair] for table in tables]
-                if not any(own.any() for own in moved):
+                if not any(amount.any() for amount in moved):
                     continue
                 messages: Amount = 1
                 group: Amount = 0
@@ -369,8 +369,8 @@ class StepRules:
                 if joined is not None and kind is StepKind.ALL_TO_ALL:
                     above, messages, group = joined[level]
                     # What crosses a joined level has not crossed one above: no remainder.
-                    moved = [own // above for own in moved]
-                moved = [own * copies for own in moved]
+                    moved = [amount // above for amount in moved]
+                moved = [amount * copies for amount in moved]
                 for phase, each in zip(self._ways, _for_each(self._ways, moved), strict=True):
                     step = kind if self.reading.gathers_last else None
                     if phase is Phase.BACKWARD and kind is StepKind.ALL_GATHER and step:
@@ -381,13 +381,13 @@ class StepRules:
                         # The slowest sends the longest part of what is written, or receives that
                         # of what is read.
                         quarters = np.maximum(*(stretched(quarters, end) for end in uneven))
-                    own = phase, step, "input", level, quarters, times
-                    yield Collective(*own, group=group, messages=messages, at_h1=at_h1)
+                    fields = phase, step, "input", level, quarters, times
+                    yield Collective(*fields, group=group, messages=messages, at_h1=at_h1)
 
     @cached_property
     def _ways(self) -> tuple[Phase, ...]:
         """The passes in which boundaries' tensors, or their errors, move."""
-        return tuple(own for own in (Phase.FORWARD, Phase.BACKWARD) if own in self.phases)
+        return tuple(phase for phase in (Phase.FORWARD, Phase.BACKWARD) if phase in self.phases)
 
     @cached_property
     def _times(self) -> dict[Phase, Integers]:
@@ -437,23 +437,23 @@ class StepRules:
         whole: list[Flags] = []
         if workload.reads_whole:
             operand, target = workload.operand[boundaries], workload.ends[boundaries, 1]
-            whole = [self._layouts.inputs[operand, own, target] == 0 for own in read]
+            whole = [self._layouts.inputs[operand, choice, target] == 0 for choice in read]
         always = self._copies(addends)
         if not whole:
             return [always] * len(pairs), [always] * len(pairs)
         above: list[Integers | int] = [always]
-        for own, parts in zip(whole[:-1], sizes, strict=False):
-            above.append(above[-1] * np.where(own, parts, 1) if own.any() else above[-1])
+        for is_whole, parts in zip(whole[:-1], sizes, strict=False):
+            above.append(above[-1] * np.where(is_whole, parts, 1) if is_whole.any() else above[-1])
         exchanged = [always] * len(pairs) if self.reading.gathers_last else above
-        if not any(own.any() for own in kept):
+        if not any(flag.any() for flag in kept):
             return exchanged, above
         below: list[Integers | int] = [1]
-        for own, parts in zip(kept[:0:-1], sizes[len(kept) - 1 : 0 : -1], strict=True):
-            below.append(below[-1] * np.where(own, parts, 1))
+        for both, parts in zip(kept[:0:-1], sizes[len(kept) - 1 : 0 : -1], strict=True):
+            below.append(below[-1] * np.where(both, parts, 1))
         everywhere = self._copies(kept)
         return (
-            [own * everywhere for own in exchanged],
-            [own * more for own, more in zip(above, reversed(below), strict=True)],
+            [repeated * everywhere for repeated in exchanged],
+            [repeated * more for repeated, more in zip(above, reversed(below), strict=True)],
         )
 
     @cached_property
@@ -473,8 +473,8 @@ class StepRules:
         shape = len(workload.ends), self._choices, self._choices
         flags = whole & stored, takes & (passes | stored)
         return [
-            np.ascontiguousarray(np.broadcast_to(own, shape)) if own.any() else None
-            for own in flags
+            np.ascontiguousarray(np.broadcast_to(flag, shape)) if flag.any() else None
+            for flag in flags
         ]
 
     def _passed_sums(
@@ -493,15 +493,15 @@ class StepRules:
         assert self._passes is not None
         passes = self._passes[boundaries]
         outputs = np.array(workload.outputs, object).astype(self._dtype)[source] * passes
-        left = [passes & (layouts.output[own, source] == 1) for own in written]
-        takes = [layouts.addends[own, target] for own in read]
-        whole = [layouts.whole[own, source] for own in written]
+        left = [passes & (layouts.output[choice, source] == 1) for choice in written]
+        takes = [layouts.addends[choice, target] for choice in read]
+        whole = [layouts.whole[choice, source] for choice in written]
         copies = self._copies([(a & b) | c for a, b, c in zip(left, takes, whole, strict=True)])
         outputs = outputs * copies
         uneven: Stretches = ()
         if self.longest:
             axes = sizes_at_ends(workload)[0][:, boundaries]
-            uneven = stretches_of(axes, [own[None] for own in written], self.hierarchy)
+            uneven = stretches_of(axes, [choice[None] for choice in written], self.hierarchy)
         statistics = np.array([any(node.statistics) for node in workload.nodes])
         passes_of = np.where(statistics, 2, 1)[source]
         for level, (sums, taken) in enumerate(zip(left, takes, strict=True)):
@@ -532,24 +532,24 @@ class StepRules:
         """
         joins, uneven = self._all_to_alls
         pairs = [*zip(written, read, strict=True)]
-        here = [joins[boundaries, own, to] for own, to in pairs]
+        here = [joins[boundaries, choice, to] for choice, to in pairs]
         count: Integers | int = 0
         for axis in uneven:
             if axis[boundaries].any():
-                met = [axis[boundaries, own, to] for own, to in pairs]
+                met = [axis[boundaries, choice, to] for choice, to in pairs]
                 count = count + np.logical_or.reduce(np.broadcast_arrays(*met)).astype(np.int64)
-        here = [own & np.less(count, 2) for own in here]
+        here = [crosses & np.less(count, 2) for crosses in here]
         above: list[Integers | int] = [1]
-        for own, parts in zip(here, self.hierarchy.sizes, strict=False):
-            above.append(above[-1] * np.where(own, parts, 1))
+        for crosses, parts in zip(here, self.hierarchy.sizes, strict=False):
+            above.append(above[-1] * np.where(crosses, parts, 1))
         *above, every = above
         through = [
-            before * np.where(own, parts, 1)
-            for before, own, parts in zip(above, here, self.hierarchy.sizes, strict=False)
+            before * np.where(crosses, parts, 1)
+            for before, crosses, parts in zip(above, here, self.hierarchy.sizes, strict=False)
         ]
         return [
-            (np.where(own, before, 1), np.where(own, every // upto, 1), own)
-            for own, before, upto in zip(here, above, through, strict=True)
+            (np.where(crosses, before, 1), np.where(crosses, every // upto, 1), crosses)
+            for crosses, before, upto in zip(here, above, through, strict=True)
         ]
 
     @cached_property
@@ -562,7 +562,7 @@ class StepRules:
         workload, layouts = self.workload, self._layouts
         sources, targets = workload.ends.T
         names = layouts.names
-        pairs = [[exchanges(own, to) and not reorders(own, to) for to in names] for own in names]
+        pairs = [[exchanges(name, to) and not reorders(name, to) for to in names] for name in names]
         written = layouts.output[:, sources].T[:, :, None]
         read = layouts.inputs[workload.operand, :, targets][:, None, :]
         moves = ~workload.is_weight_boundary[:, None, None]
@@ -570,7 +570,7 @@ class StepRules:
         even = [even_axes(extent, self.hierarchy.accelerators) for extent in workload.extents]
         uneven = []
         for number, axis in enumerate(names[FIRST_SPLIT:], FIRST_SPLIT):
-            divided = np.array([axis not in own for own in even], bool)[:, None, None]
+            divided = np.array([axis not in axes for axes in even], bool)[:, None, None]
             uneven.append(joins & divided & ((written == number) | (read == number)))
         return joins, uneven
 
@@ -631,8 +631,8 @@ def _conversions(
     index = writes.T[:, :, None], reads[:, None, :], np.arange(shape[-1])[:, None, None]
     whole = (reads == 0)[:, None, :]
     ways = moved[:1] if (moved[0] == moved[1]).all() else moved
-    pairs = [own[index] for own in ways]
+    pairs = [way[index] for way in ways]
     return {
-        StepKind.ALL_TO_ALL: [own * ~whole for own in pairs],
-        StepKind.ALL_GATHER: [own * whole for own in pairs],
+        StepKind.ALL_TO_ALL: [table * ~whole for table in pairs],
+        StepKind.ALL_GATHER: [table * whole for table in pairs],
     }

@@ -14,14 +14,14 @@ COSTS = (
     Mutant(
         "what is whole below is not counted",
         _RULES,
-        "[own * more for own, more in zip(above, reversed(below), strict=True)]",
+        "[repeated * more for repeated, more in zip(above, reversed(below), strict=True)]",
         "above",
         ("execution/virtual/test_optima", "proofs/test_proof_tables"),
     ),
     Mutant(
         "what is gathered above is not counted",
         _RULES,
-        "above.append(above[-1] * np.where(own, parts, 1) if own.any() else above[-1])",
+        "above.append(above[-1] * np.where(is_whole, parts, 1) if is_whole.any() else above[-1])",
         "above.append(above[-1])",
         ("proofs/test_proof_tables",),
     ),
@@ -49,8 +49,8 @@ COSTS = (
     Mutant(
         "levels are alike, whatever a cost charges at them",
         "costs/base",
-        "charged.index(own) for own in charged",
-        "0 for own in charged",
+        "charged.index(charges) for charges in charged",
+        "0 for charges in charged",
         ("costs/test_contract",),
     ),
     Mutant(
@@ -175,15 +175,15 @@ COSTS = (
     Mutant(
         "a joined level divides what crosses it",
         _RULES,
-        "(np.where(own, before, 1), np.where(own, every // upto, 1), own)",
-        "(np.where(own, upto, 1), np.where(own, every // upto, 1), own)",
+        "(np.where(crosses, before, 1), np.where(crosses, every // upto, 1), crosses)",
+        "(np.where(crosses, upto, 1), np.where(crosses, every // upto, 1), crosses)",
         ("execution/virtual/test_joined",),
     ),
     Mutant(
         "a joined all-to-all sends a message to each other part of a level",
         _RULES,
-        "np.where(own, every // upto, 1), own)",
-        "np.where(own, 1, 1), own)",
+        "np.where(crosses, every // upto, 1), crosses)",
+        "np.where(crosses, 1, 1), crosses)",
         ("proofs/test_proof_tables",),
     ),
     Mutant(

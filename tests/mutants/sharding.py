@@ -142,7 +142,7 @@ SHARDING = (
     Mutant(
         "what has crossed a joined level crosses those below again",
         _RULES,
-        "moved = [own // above for own in moved]",
+        "moved = [amount // above for amount in moved]",
         "moved = list(moved)",
         ("search/test_joined",),
     ),
