@@ -50,7 +50,7 @@ slow: $(VENV)/.installed-dev
 QUICK = costs/test_communication.py costs/test_whole_plans.py documents hardware instance \
   paper/test_paper.py plan sharding simulator/test_collectives.py simulator/test_flows.py \
   solvers/test_contract.py solvers/test_graphs.py solvers/test_parameters.py test_mutants.py \
-  test_units.py workload/test_models.py workload/test_operators.py workload/test_tensors.py \
+  step test_units.py workload/test_models.py workload/test_operators.py workload/test_tensors.py \
   workload/test_zoo_counts.py
 check: lint
 	$(PYTEST) -k "not from_outside" $(addprefix tests/,$(QUICK))

@@ -17,7 +17,8 @@ from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, RefusedError, argument
 from hypar_opt.integers import Integers, exact_dtype
-from hypar_opt.step.readings import INFERENCE, READINGS, TRAINING, reading_of
+from hypar_opt.sharding.passes import INFERENCE, TRAINING
+from hypar_opt.step.readings import READINGS, reading_of
 from hypar_opt.step.rules import rules_of
 from hypar_opt.step.states import added_up, levels_of, runs_of
 from hypar_opt.workload.layouts import FIRST_SPLIT

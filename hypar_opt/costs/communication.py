@@ -13,7 +13,7 @@ import numpy as np
 from hypar_opt.costs.base import CostModel, check_reading
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.integers import exact_dtype
-from hypar_opt.step.readings import INFERENCE, TRAINING, Phase
+from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.step.rules import rules_of
 from hypar_opt.step.uneven import most_stretched
 

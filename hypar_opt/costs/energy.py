@@ -16,9 +16,8 @@ from hypar_opt.costs.physical import Rings, array_of, rounded
 from hypar_opt.costs.reductions import by_stage, joined
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.integers import exact_dtype
-from hypar_opt.sharding.repetitions import passes_of
 from hypar_opt.step.states import added_up, copies_of
-from hypar_opt.step.work import layer_macs, local_tensors
+from hypar_opt.step.work import layer_macs, local_tensors, passes_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence

@@ -14,8 +14,8 @@ from hypar_opt.models import find_network
 from hypar_opt.paper.communication import SOLVERS
 from hypar_opt.paper.rows import Measure, column, published
 from hypar_opt.pipeline import solve
+from hypar_opt.sharding.passes import TRAINING
 from hypar_opt.simulator.result import StepResult
-from hypar_opt.step.readings import TRAINING
 from hypar_opt.studies.simulation import simulate
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.tensors import workload_of

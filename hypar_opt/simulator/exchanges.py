@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from hypar_opt.sharding.conversions import StepKind
+from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.tasks import ExchangeKind
-from hypar_opt.step.operations import Phase, StepKind
 from hypar_opt.step.order import PlanExchanges, in_pass
 from hypar_opt.step.shares import Parts, Share, received
 from hypar_opt.step.states import of_rows

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hypar_opt.errors import HyparError
-from hypar_opt.sharding.conversions import StepKind as StepKind
-from hypar_opt.sharding.passes import Phase as Phase
+from hypar_opt.sharding.conversions import StepKind
+from hypar_opt.sharding.passes import Phase
 
 Amount = Any
 """An integer, of one plan; or an array over nodes, or boundaries, and their states."""

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.sharding.conversions import moved_but
-from hypar_opt.sharding.passes import TRAINING
-from hypar_opt.sharding.repetitions import exchanges_of
-from hypar_opt.step.operations import Collective, Phase, StepKind
-from hypar_opt.step.rules import rules_of
+from hypar_opt.sharding.conversions import StepKind, moved_but
+from hypar_opt.sharding.passes import TRAINING, Phase
+from hypar_opt.step.operations import Collective
+from hypar_opt.step.rules import exchanges_of, rules_of
 from hypar_opt.step.shares import Share
 from hypar_opt.step.states import of_rows
 from hypar_opt.workload.parallelism import SIDES

@@ -42,9 +42,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypar_opt.errors import UnknownNameError
 from hypar_opt.sharding.conversions import StepKind, conversion
 from hypar_opt.sharding.layouts import PARTIAL, WHOLE, Layout, is_split
-from hypar_opt.sharding.passes import INFERENCE as INFERENCE
-from hypar_opt.sharding.passes import TRAINING as TRAINING
-from hypar_opt.sharding.passes import Phase as Phase
 
 if TYPE_CHECKING:
     from hypar_opt.workload.layer_tensors import Extent

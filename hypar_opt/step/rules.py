@@ -25,7 +25,6 @@ from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.sharding.conversions import StepKind, even_axes, exchanges, reorders
 from hypar_opt.sharding.layouts import CHANNEL, SHUFFLED
 from hypar_opt.sharding.passes import TRAINING, Phase
-from hypar_opt.sharding.repetitions import exchanges_of
 from hypar_opt.step.operations import Collective
 from hypar_opt.step.readings import reading_of
 from hypar_opt.step.states import level_choices
@@ -598,6 +597,13 @@ def rules_of(
 ) -> StepRules:
     """Return a workload's rules, whose tables are computed once."""
     return StepRules(workload, hierarchy, reading, phases, longest=longest, unequal=unequal)
+
+
+@lru_cache(maxsize=64)
+def exchanges_of(workload: Workload, phase: Phase) -> NDArray[np.int64]:
+    """Return how often a step repeats each node's exchanges of feature maps or errors."""
+    times = workload.repeats.forward_exchanges(len(workload.nodes))
+    return times if phase is Phase.FORWARD else np.full_like(times, workload.repeats.micro_batches)
 
 
 def _for_each(ways: Sequence[Phase], moved: Sequence[Integers]) -> Sequence[Integers]:

@@ -17,8 +17,8 @@ import numpy as np
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.sharding.layouts import TOKEN
-from hypar_opt.sharding.repetitions import passes_of
-from hypar_opt.step.operations import Kernel, Phase, Update
+from hypar_opt.sharding.passes import Phase
+from hypar_opt.step.operations import Kernel, Update
 from hypar_opt.step.states import added_up, copies, copies_of
 from hypar_opt.step.uneven import split_sizes, stretched, stretches_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
@@ -42,6 +42,12 @@ if TYPE_CHECKING:
 MacCount = Literal["input", "output"]
 Sizes = Mapping[str, tuple[int, int]]
 NO_SIZES: Sizes = FrozenDict()
+
+
+def passes_of(workload: Workload, phase: Phase) -> NDArray[np.int64]:
+    """Return how often a step computes each node's pass."""
+    forward, others = workload.repeats.passes(len(workload.nodes))
+    return forward if phase is Phase.FORWARD else others
 
 
 def layer_macs(

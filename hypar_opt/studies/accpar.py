@@ -33,9 +33,9 @@ from hypar_opt.search.levelwise import levelwise
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.shares import best_share, compute_share
 from hypar_opt.search.table_solver import TableSolver
+from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.weights import with_users
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
-from hypar_opt.step.readings import Phase
 from hypar_opt.workload.layouts import FIRST_SPLIT, NAMES
 from hypar_opt.workload.operators.axes import PARTIAL, WHOLE
 

@@ -17,7 +17,8 @@ from hypar_opt.errors import HyparError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import load
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.step.operations import Amount, Collective, Phase
+from hypar_opt.sharding.passes import Phase
+from hypar_opt.step.operations import Amount, Collective
 from hypar_opt.step.states import added_up
 from hypar_opt.workload.parallelism import CHOICES
 from tests.search.test_classes import drawn

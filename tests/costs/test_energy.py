@@ -16,8 +16,8 @@ from hypar_opt.costs.state_tables import canonical_states, expanded
 from hypar_opt.documents.document import validate
 from hypar_opt.hardware.array import Array
 from hypar_opt.instance.pricing import price_levels, price_table
+from hypar_opt.sharding.passes import INFERENCE, TRAINING
 from hypar_opt.simulator.options import COLLECTIVES
-from hypar_opt.step.readings import INFERENCE, TRAINING
 from hypar_opt.units import PREFIXES
 from tests.hardware.cubes import cubes
 from tests.slow import examples

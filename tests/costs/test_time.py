@@ -25,7 +25,7 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.step.readings import INFERENCE, TRAINING
+from hypar_opt.sharding.passes import INFERENCE, TRAINING
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.units import PREFIXES
 from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES

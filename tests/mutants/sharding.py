@@ -78,7 +78,7 @@ SHARDING = (
     ),
     Mutant(
         "each axis starts where another one's remainder ended",
-        "sharding/index_labels",
+        "execution/index_labels",
         "turns.get(among, 0)",
         "turns.get(among, len(turns) % size)",
         ("execution/virtual/test_random_plans",),
@@ -106,14 +106,14 @@ SHARDING = (
     ),
     Mutant(
         "a group's channels may be torn apart",
-        "sharding/ties",
+        "execution/ties",
         "for parts in layer.parts(maps):",
         'for parts in layer.parts(maps) if layer.kind != "conv" else ():',
-        ("execution/test_run", "sharding/test_index_labels"),
+        ("execution/test_run", "execution/test_index_labels"),
     ),
     Mutant(
         "layers that share weights split them in any order",
-        "sharding/index_labels",
+        "execution/index_labels",
         "            if is_split(program.weights(node)[level]):\n",
         "            if level > 9:\n",
         ("sharding/test_program",),
@@ -127,7 +127,7 @@ SHARDING = (
     ),
     Mutant(
         "a shuffle deals as it is dealt",
-        "sharding/ties",
+        "execution/ties",
         "return np.arange(channels).reshape(groups, -1).T.reshape(-1)",
         "return np.arange(channels).reshape(-1, groups).T.reshape(-1)",
         ("execution/virtual/test_arithmetic",),

@@ -10,6 +10,7 @@ import networkx as nx
 from hypothesis import strategies as st
 
 from hypar_opt.hardware.interconnect import Interconnect
+from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.tasks import (
     FOREGROUND,
     GRADIENT_STREAM,
@@ -18,7 +19,6 @@ from hypar_opt.simulator.tasks import (
     ExchangeTask,
     Task,
 )
-from hypar_opt.step.readings import Phase
 
 LAYERS = ("conv1", "conv2", "fc1")
 

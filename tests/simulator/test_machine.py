@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hypar_opt.hardware.interconnect import Interconnect
+from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.machine import TaskSpan
 from hypar_opt.simulator.run import run
 from hypar_opt.simulator.tasks import ComputeTask, ExchangeTask, Task, is_overlapped
-from hypar_opt.step.readings import Phase
 from tests.simulator import (
     all_reduce,
     exchange,

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.interconnect import Interconnect
+from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.run import run
 from hypar_opt.simulator.spans import trace_of
 from hypar_opt.simulator.tasks import ComputeTask, Task
 from hypar_opt.simulator.trace import chrome_trace
-from hypar_opt.step.readings import Phase
 from tests.simulator import exchange, programs, random_interconnects, wired
 
 

@@ -15,7 +15,9 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.integers import Integers
 from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import one_sided, problem_of
-from hypar_opt.step.operations import Collective, Phase, StepKind
+from hypar_opt.sharding.conversions import StepKind
+from hypar_opt.sharding.passes import Phase
+from hypar_opt.step.operations import Collective
 from hypar_opt.step.shares import Share, received
 from hypar_opt.step.states import Indices
 from hypar_opt.workload.parallelism import CHOICES

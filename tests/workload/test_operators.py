@@ -17,7 +17,7 @@ import hypar_opt as ho
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.level_tables import level_table
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, WHOLE
-from hypar_opt.step.readings import TRAINING, Phase
+from hypar_opt.sharding.passes import TRAINING, Phase
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.axes import ADDENDS, DATA_CHOICE, OUTPUT, REPLICAS, Contraction

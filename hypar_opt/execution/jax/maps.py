@@ -7,8 +7,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from hypar_opt.execution.index_labels import levels_by
 from hypar_opt.execution.jax.axes import NETWORK_INPUT
-from hypar_opt.sharding.index_labels import levels_by
 from hypar_opt.sharding.layouts import COLUMN, EXPERT, ROW, TOKEN
 from hypar_opt.workload.mirrored import are_mirrored
 from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap, TokenMap

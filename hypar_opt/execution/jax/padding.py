@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hypar_opt.execution.batches import check_images
-from hypar_opt.sharding.index_labels import contiguous_labels, levels_by
+from hypar_opt.execution.index_labels import contiguous_labels, levels_by
 from hypar_opt.sharding.layouts import BATCH
 from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.tensors import workload_of

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.errors import HyparError
+from hypar_opt.execution.index_labels import levels_by
 from hypar_opt.execution.jax.axes import StoredAxis
 from hypar_opt.execution.jax.gathers import in_jax
 from hypar_opt.execution.jax.maps import BETWEEN, NetworkMaps
 from hypar_opt.execution.jax.padding import PaddedBatch, padded
 from hypar_opt.execution.jax.ties import SplitAxes, split_axes
-from hypar_opt.sharding.index_labels import levels_by
 from hypar_opt.sharding.layouts import BATCH, EXPERT, TOKEN
 
 if TYPE_CHECKING:

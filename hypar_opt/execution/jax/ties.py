@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from hypar_opt.execution.index_labels import levels_by
 from hypar_opt.execution.jax.axes import NETWORK_INPUT, AxisTies, StoredAxis, split_by
 from hypar_opt.execution.jax.maps import BETWEEN
-from hypar_opt.sharding.index_labels import levels_by
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, TOKEN
 from hypar_opt.workload.operands import operands_of
 from hypar_opt.workload.operators.maps import LogitMap

@@ -11,12 +11,12 @@ import numpy as np
 from hypar_opt.errors import RefusedError, argument
 from hypar_opt.execution.batches import check_images, splits_of_batch
 from hypar_opt.execution.memory import step_bytes
+from hypar_opt.execution.ties import Axis
 from hypar_opt.execution.virtual.arithmetic import KINDS
 from hypar_opt.execution.work import step_work
 from hypar_opt.sharding.conversions import StepKind, moved_but
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, COLUMN, EXPERT, ROW, SHUFFLED, TOKEN
 from hypar_opt.sharding.passes import Phase
-from hypar_opt.sharding.ties import Axis
 from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.units import format_bytes
 from hypar_opt.workload.activations import ACTIVATIONS

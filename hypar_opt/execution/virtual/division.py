@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hypar_opt.execution.index_labels import contiguous_labels, labels_of, place_labels
+from hypar_opt.execution.ties import Axis
 from hypar_opt.execution.virtual.arithmetic.base import Extents, Group, LayerShard
 from hypar_opt.execution.virtual.halos import Piece
 from hypar_opt.execution.virtual.shards import (
@@ -19,7 +21,6 @@ from hypar_opt.execution.virtual.shards import (
     split_of,
 )
 from hypar_opt.execution.virtual.weights import Held, held_weights, within
-from hypar_opt.sharding.index_labels import contiguous_labels, labels_of, place_labels
 from hypar_opt.sharding.layouts import (
     BATCH,
     CHANNEL,
@@ -32,7 +33,6 @@ from hypar_opt.sharding.layouts import (
     side_of,
 )
 from hypar_opt.sharding.program import HALO_AXES, Program
-from hypar_opt.sharding.ties import Axis
 from hypar_opt.workload.operands import operands_of
 from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from hypar_opt.execution.ties import dealt
 from hypar_opt.execution.virtual.arithmetic.base import (
     Arithmetic,
     LayerShard,
@@ -15,7 +16,6 @@ from hypar_opt.execution.virtual.arithmetic.base import (
     position_axes,
 )
 from hypar_opt.execution.virtual.arithmetic.windows import Pooling, padding_of
-from hypar_opt.sharding.ties import dealt
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array

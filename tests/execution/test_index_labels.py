@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.execution.index_labels import contiguous_labels, labels_of, levels_by
+from hypar_opt.execution.ties import Axis, dealt, ties_of
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.sharding.index_labels import contiguous_labels, labels_of, levels_by
 from hypar_opt.sharding.layouts import BATCH, CHANNEL
 from hypar_opt.sharding.program import Program
-from hypar_opt.sharding.ties import Axis, dealt, ties_of
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.execution.drawn import drawn_network, drawn_programs

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hypar_opt.execution.ties import INPUT, Axis, Tie, dealt, ties_of
 from hypar_opt.hierarchy import Hierarchy, Shares, parts_by_share
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED, TOKEN, Layout, is_split
-from hypar_opt.sharding.ties import INPUT, Axis, Tie, dealt, ties_of
 from hypar_opt.workload.mirrored import are_mirrored
 from hypar_opt.workload.operands import operands_of
 
