@@ -30,7 +30,7 @@ COSTS = (
         _RULES,
         "exchanged = [always] * len(pairs) if self.reading.gathers_last else above",
         "exchanged = above",
-        ("search/test_three_choices",),
+        ("proofs/test_proof_tables",),
     ),
     Mutant(
         "level weights weigh nothing",
