@@ -272,7 +272,8 @@ def claimed_beyond(plan: Plan, bound: Fraction) -> str | None:
     total, claimed = Fraction(plan.cost.total), plan.solver.bound
     if plan.solver.status == "optimal" and bound < total:
         return "to be optimal"
-    if claimed is not None and bound < Fraction(claimed):
+    # A plan states the nearest double.
+    if claimed is not None and float(bound) < claimed:
         return f"a bound of {claimed}"
     return None
 

@@ -498,6 +498,8 @@ class HoldArrays:
         exact
             Whether axes are divided exactly, and only the tensor's elements are rounded up.
         """
+        if not self.holds:
+            return []
         rows = np.array(program.rows, np.intp).reshape(-1, len(program.workload.nodes))
         rows, columns = rows[:, self.nodes], np.arange(len(self.nodes))
         split = self._split[rows, columns]

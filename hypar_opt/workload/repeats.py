@@ -128,7 +128,7 @@ class Repeats:
     @property
     def computes_once(self) -> bool:
         """Whether each pass runs once, whatever is sharded."""
-        return self.micro_batches == 1 and not self.again
+        return self.micro_batches == 1 and self.again.keys() <= self.converted_again
 
     def passes(self, nodes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return how often each node's forward and backward passes compute."""
