@@ -47,13 +47,13 @@ class DeviceLoad:
 
     @cached_property
     def terms(self) -> list[HoldArrays]:
-        """One tensor of each node at a time; of a node that has no more, one of no bytes."""
+        """One tensor of each node at a time, at least one; of no bytes where there is no more."""
         choices = len(self.workload.choices)
         of_node: list[list[Hold]] = [[] for _ in self.workload.nodes]
         for hold in self.holds:
             of_node[hold.node].append(hold)
         none = Hold(0, 0, (), (ONE_PART,) * choices)
-        terms = zip_longest(*of_node, fillvalue=none)
+        terms = [*zip_longest(*of_node, fillvalue=none)] or [(none,) * len(of_node)]
         return [HoldArrays(term, choices, self.hierarchy) for term in terms]
 
     def of(self, nodes: Indices, states: States) -> Integers:

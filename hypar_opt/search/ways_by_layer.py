@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -228,8 +228,7 @@ class WaysByLayer:
         # What shards and computes most again holds least.
         ways = [self._of(*words[-1]) for words in self._words if words]
         held = [way.whole_load.at(np.array(own)[:, None]) for way in ways for own in splits]
-        # Where nothing is held all the time, one entry stands for all nodes.
-        return sum(reduce(np.minimum, held).tolist())
+        return sum(np.min(held, axis=0).tolist())
 
     @cached_property
     def least_held(self) -> int:

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.costs.device_load import DeviceLoad
 from hypar_opt.execution.virtual.division import Division
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.layouts import is_split
 from hypar_opt.sharding.program import Program
 from hypar_opt.step.holds import Hold, HoldArrays, WeightBytes, step_holds
@@ -20,6 +22,7 @@ from hypar_opt.workload.layer_tensors import Extent
 from hypar_opt.workload.operators.axes import BATCH, REPLICATING
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.recomputation import repeated, repeats_of
+from hypar_opt.workload.tensors import workload_of
 from tests.execution.drawn import drawn_network, drawn_programs
 from tests.slow import slow_after
 
@@ -117,3 +120,15 @@ def test_states_hold_the_weights_that_the_devices_of_a_run_keep(seed: int) -> No
             if (node := division.weight_node(n)) is not None
         }
         assert kept == dict(zip(weights.nodes.tolist(), every.tolist(), strict=True))
+
+
+def test_a_step_may_hold_nothing() -> None:
+    """As one that trains only pools whose inputs nobody keeps: each node then holds no byte."""
+    network = ho.load("lenet-c")
+    workload = workload_of(network, 4)
+    hierarchy, nodes = Hierarchy((2,)), len(workload.nodes)
+    load = DeviceLoad((), workload, hierarchy)
+    assert load.at(np.array([2, 1], object)[:, None]).tolist() == [0] * nodes
+    assert len(load.marks) == nodes
+    program = Program(workload, [[0] * nodes], hierarchy)
+    assert HoldArrays((), len(workload.choices), hierarchy).largest(program) == []
