@@ -272,8 +272,9 @@ def claimed_beyond(plan: Plan, bound: Fraction) -> str | None:
     total, claimed = Fraction(plan.cost.total), plan.solver.bound
     if plan.solver.status == "optimal" and bound < total:
         return "to be optimal"
-    # A plan states the nearest double.
-    if claimed is not None and float(bound) < claimed:
+    # A bound that is no integer is stated as the nearest double.
+    exact = float(bound) if isinstance(claimed, float) else bound
+    if claimed is not None and exact < claimed:
         return f"a bound of {claimed}"
     return None
 
