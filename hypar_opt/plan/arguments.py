@@ -100,7 +100,8 @@ class ProblemArguments(OwnArguments, total=False):
 
     On an array whose file states no ``model``, ``cost`` is time unless it is given, ``choices`` are
     data, model and output, ``element_bytes`` the array's, and plans are those that can run
-    (``runnable`` among the constraints); `hypar_opt.hardware.step_model` has what others decide.
+    (``runnable`` among the constraints); `hypar_opt.hardware.step_model.StepModel` has what others
+    decide.
     """
 
     array: str | Path | Array | ArrayRecord | None

@@ -87,7 +87,7 @@ class StepRules:
     hierarchy
         The parts of each level.
     reading
-        The name of a row of factors in `hypar_opt.step.readings`.
+        The name of a row of factors in ``hypar_opt.step.readings``.
     phases
         The passes of the step: all three of training, or fewer.
     longest
@@ -95,7 +95,7 @@ class StepRules:
         are divided unevenly: of states over all levels. Otherwise they are what moves.
     unequal
         Whether parts of H1 are unequal: then operations say what H1 splits, for
-        `hypar_opt.step.shares`.
+        ``hypar_opt.step.shares``.
     """
 
     def __init__(
