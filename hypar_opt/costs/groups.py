@@ -100,22 +100,7 @@ class GroupBytes(CommunicationCost):
         """Charges per byte: halves, to which the mean of all parts is rounded."""
         return 2 * super().resolution
 
-    def fold(self, operations: Iterable[Collective], levels: int) -> list[Integers]:
-        """Return what all parts are charged, by level: halves of a reduction are one amount."""
-        at_levels: list[list[Collective]] = [[] for _ in range(levels)]
-        for own in operations:
-            at_levels[own.level].append(own)
-        return [self.mean(self.moved(every, np.int64)) for every in at_levels]
-
-    def charge(self, operation: Collective) -> Integers:
-        """Return what all parts are charged."""
-        return self.mean(self.moved([operation], np.int64))
-
-    def moved(
-        self,
-        operations: Sequence[Collective],
-        dtype: type[np.int64 | np.object_],  # noqa: ARG002
-    ) -> Integers:
+    def moved(self, operations: Sequence[Collective]) -> Integers:
         """Return the charges of what all parts receive, each as if all had as much."""
         each = received(operations, Share.each(self.parts), lambda level: self.scale(level) // 2)
         return added_up([own.quarters for parts in each for own in parts])
