@@ -456,7 +456,7 @@ class StepRules:
         if workload.reads_whole:
             operand, target = workload.operand[boundaries], workload.ends[boundaries, 1]
             whole = [self._layouts.inputs[operand, choice, target] == 0 for choice in read]
-        above = [replicas(addends, sizes)]
+        above = [replicas(addends, sizes)][: len(pairs)]
         for is_whole, parts in zip(whole[:-1], sizes, strict=False):
             above.append(above[-1] * np.where(is_whole, parts, 1) if is_whole.any() else above[-1])
         above += above[:1] * (len(pairs) - len(above))
@@ -468,7 +468,7 @@ class StepRules:
             everywhere = replicas(kept, sizes)
             exchanged = [repeated * everywhere for repeated in exchanged]
             above = [repeated * more for repeated, more in zip(above, reversed(below), strict=True)]
-        return {StepKind.ALL_TO_ALL: exchanged, StepKind.ALL_GATHER: above[: len(pairs)]}
+        return {StepKind.ALL_TO_ALL: exchanged, StepKind.ALL_GATHER: above}
 
     @cached_property
     def _copied(self) -> list[Flags | None]:
