@@ -23,7 +23,7 @@ import numpy as np
 
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.integers import Integers, exact_dtype
-from hypar_opt.proofs.check.operations import Kernel, StepRules, Update, padded
+from hypar_opt.proofs.check.operations import LayerPass, PlanStep, WeightUpdate, padded
 from hypar_opt.proofs.check.training import Pass
 from hypar_opt.workload.operators.axes import PARTIAL, WHOLE
 from hypar_opt.workload.parallelism import SIDES
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.proofs.check.nodes import PlanNode, State
     from hypar_opt.proofs.check.operations import (
-        Collective,
         PaddedAxes,
         Share,
         Times,
+        Transfer,
     )
 
 # Its own table, as the rest of this derivation shares none with the search.
@@ -91,23 +91,23 @@ class Fold(Charges):
 
     def __init__(self, plan: Plan, chosen: Sequence[State] = (), *, pads: bool = False) -> None:
         self.plan, self.hierarchy = plan, plan.hierarchy
-        self.rules = StepRules(plan, chosen, pads=pads)
-        graph, kinds = self.rules.graph, dict[object, int]()
+        self.step = PlanStep(plan, chosen, pads=pads)
+        graph, kinds = self.step.graph, dict[object, int]()
         self._like_node = [
-            kinds.setdefault(self.rules.kind_of_node(n), n) for n in range(len(graph.nodes))
+            kinds.setdefault(self.step.kind_of_node(n), n) for n in range(len(graph.nodes))
         ]
         kinds = {}
         self._like_edge = [
-            kinds.setdefault(self.rules.kind_of_edge(n), n) for n in range(len(graph.edges))
+            kinds.setdefault(self.step.kind_of_edge(n), n) for n in range(len(graph.edges))
         ]
         self._node_charge = cache(
-            lambda n, state: self._charge(self.rules.node(n, state)) + self._local(n, state)
+            lambda n, state: self._charge(self.step.node(n, state)) + self._local(n, state)
         )
         self._edge_charge = cache(self._charge_edge)
         self._padded_charge = cache(self._charge_padded)
 
     @abstractmethod
-    def _charge(self, ops: Iterable[Collective]) -> int:
+    def _charge(self, ops: Iterable[Transfer]) -> int:
         """Return the charge of all that a node, or a boundary, exchanges."""
 
     def _local(self, node: int, state: State) -> int:  # noqa: ARG002
@@ -146,10 +146,10 @@ class Fold(Charges):
         """Return the numbers of states by the axes that they divide unevenly, where that counts."""
         numbers: dict[PaddedAxes, list[int]] = {}
         for number, state in enumerate(states):
-            numbers.setdefault(self.rules.padding(edge, end, state), []).append(number)
+            numbers.setdefault(self.step.padding(edge, end, state), []).append(number)
         return numbers
 
-    def _charge_padded(self, ops: Sequence[Collective], ends: tuple[PaddedAxes, PaddedAxes]) -> int:
+    def _charge_padded(self, ops: Sequence[Transfer], ends: tuple[PaddedAxes, PaddedAxes]) -> int:
         """Return the charge of a boundary's operations between ends that divide axes unevenly."""
         return self._charge(
             op._replace(
@@ -162,23 +162,23 @@ class Fold(Charges):
 
     def _alike(
         self, edge: int, sources: Sequence[State], targets: Sequence[State]
-    ) -> tuple[NDArray[np.intp], list[tuple[int, tuple[Collective, ...]]]]:
+    ) -> tuple[NDArray[np.intp], list[tuple[int, tuple[Transfer, ...]]]]:
         """Return, for each level, numbers of pairs that move the same there, and their operations.
 
         A level's depend on how a tensor is stored and read there, and on copies at other levels;
         where levels are joined, also on their parts above and below, and on all that changes. So
-        the rules of one pair give the operations of all pairs like it.
+        one pair gives the operations of all pairs like it.
 
         Returns
         -------
         numbers : (levels, sources, targets)
             And one more for sums that are reduced on the way.
         """
-        rules, sizes = self.rules, self.hierarchy.sizes[: len(sources[0])]
-        layouts = [end.layouts for end in rules.ends[edge]]
+        step, sizes = self.step, self.hierarchy.sizes[: len(sources[0])]
+        layouts = [end.layouts for end in step.ends[edge]]
         names = sorted({*layouts[0], *layouts[1]})
         # In how many copies a tensor is depends on few of its layouts, and so do most states.
-        counted = names if rules.joins_levels or self.plan.groups else UNSPLIT
+        counted = names if step.joins_levels or self.plan.groups else UNSPLIT
         like = np.array([n if name in counted else -1 for n, name in enumerate(names)], np.intp)
         like[like < 0] = (like < 0).argmax()
         written, read = (
@@ -192,7 +192,7 @@ class Fold(Charges):
         )
         pairs = stored[:, :, None] * len(names) + wanted[:, None]
         levels, parts = np.arange(len(sizes))[:, None, None], np.array(sizes)[:, None, None]
-        marks = (rules.marks(edge, *pair) for pair in itertools.product(names, repeat=2))
+        marks = (step.marks(edge, *pair) for pair in itertools.product(names, repeat=2))
         marked = [np.array(mark)[pairs] for mark in zip(*marks, strict=True)]
         repeats, gathers, changes, copied = (
             np.where(mark, parts, 1) for mark in (*marked[:3], marked[4])
@@ -200,7 +200,7 @@ class Fold(Charges):
         digits = [levels, repeats.prod(axis=0) - 1, gathers.cumprod(axis=0) // gathers - 1]
         if self.plan.groups:  # parts of H1 have shares by a tensor's layout there
             digits.append(pairs[:1])
-        if rules.joins_levels:
+        if step.joins_levels:
             bits = 1 << stored[:, :, None] | 1 << wanted[:, None]
             digits.append(np.bitwise_or.reduce(np.where(changes > 1, bits, 0), axis=0))
             digits += [changes.cumprod(axis=0) - 1, changes.prod(axis=0) - 1]
@@ -217,7 +217,7 @@ class Fold(Charges):
         operations = []
         for kind in np.flatnonzero(place >= 0).tolist():
             row, source, target = np.unravel_index(place[kind], numbers.shape)
-            ops = rules.boundary(edge, sources[source], targets[target])
+            ops = step.boundary(edge, sources[source], targets[target])
             row_of = ((op, op.level if op.joins is None else len(sizes)) for op in ops)
             operations.append((kind, tuple(op for op, level in row_of if level == row)))
         return numbers, operations
@@ -248,9 +248,9 @@ class Bytes(Fold):
     @property
     def has_thresholds(self) -> bool:
         """Whether a choice's charge at a level depends only on that choice's own count above."""
-        return self.rules.has_thresholds
+        return self.step.has_thresholds
 
-    def _charge(self, ops: Iterable[Collective]) -> int:
+    def _charge(self, ops: Iterable[Transfer]) -> int:
         weighted = sum(op.amount * self._weights[op.level] for op in ops)
         # The division leaves no remainder.
         return weighted * self.plan.element_bytes * self.resolution // 4
@@ -264,7 +264,7 @@ class BytesOfGroups(Bytes):
         self.resolution *= 2
         self._parts = PartsOfH1(plan, waits=False)
 
-    def _charge(self, ops: Iterable[Collective]) -> int:
+    def _charge(self, ops: Iterable[Transfer]) -> int:
         totals: Counter[int] = Counter()
         for op in ops:
             totals[op.level] += sum(self._parts.received(op))
@@ -315,11 +315,11 @@ class PartsOfH1:
             return Fraction(self.count * (SIDES.index(layout) == part))
         return Fraction(1) if layout == WHOLE else self.count * self.shares[part]
 
-    def received(self, op: Collective) -> Sequence[int]:
+    def received(self, op: Transfer) -> Sequence[int]:
         """Return what each part receives, as if all parts had as much."""
         return self._received(op._replace(joins=None, share=None))
 
-    def _receive(self, op: Collective) -> Sequence[int]:
+    def _receive(self, op: Transfer) -> Sequence[int]:
         amount, parts = op.amount * self._scale, range(self.count)
         if op.level and op.top != WHOLE:
             return [_half_up(amount * self.has(op.top, part)) for part in parts]
@@ -414,15 +414,15 @@ class ArrayFold(Fold):
         self.dimensions = self.array.dimensions_of(plan.placement)
 
     def joins_levels(self, node: int, state: State) -> bool:
-        _, passes = self._by_pass(self.rules.node(node, state))
+        _, passes = self._by_pass(self.step.node(node, state))
         stages = (stage for ops in passes for stage in self._stages({op.level for op in ops}))
         return self.around_rings and any(len(stage) > 1 for stage in stages)
 
     @staticmethod
-    def _by_pass(ops: Iterable[Collective]) -> tuple[list[Collective], list[list[Collective]]]:
+    def _by_pass(ops: Iterable[Transfer]) -> tuple[list[Transfer], list[list[Transfer]]]:
         """Return the exchanges between pairs, and the reductions of each pass that are one."""
-        pairs: list[Collective] = []
-        passes: defaultdict[object, list[Collective]] = defaultdict(list)
+        pairs: list[Transfer] = []
+        passes: defaultdict[object, list[Transfer]] = defaultdict(list)
         for op in ops:
             (pairs if op.joins is None else passes[op.phase, op.joins]).append(op)
         return pairs, [*passes.values()]
@@ -500,10 +500,10 @@ class Time(ArrayFold):
         among = self._members[part] if 0 not in levels else None
         return self._rate(self._ring(levels, among))
 
-    def _received(self, op: Collective) -> Sequence[int]:
+    def _received(self, op: Transfer) -> Sequence[int]:
         return self._parts.received(op) if self._parts else (op.amount,)
 
-    def _charge(self, ops: Iterable[Collective]) -> int:
+    def _charge(self, ops: Iterable[Transfer]) -> int:
         pairs, passes = self._by_pass(ops)
         total = 0
         for op in pairs:
@@ -514,7 +514,7 @@ class Time(ArrayFold):
             )
         return total + sum(map(self._charge_pass, passes))
 
-    def _charge_pass(self, ops: Sequence[Collective]) -> int:
+    def _charge_pass(self, ops: Sequence[Transfer]) -> int:
         """Return the charge of what is reduced in one pass: in each stage the slowest part's."""
         times, share = max(op.times for op in ops), ops[0].share
         moved: list[Counter[int]] = [Counter() for _ in self._members]
@@ -560,19 +560,19 @@ class Time(ArrayFold):
                 return 0
             state = state[:1]
         if self._parts is None:
-            work = self.rules.work(node, state)
+            work = self.step.work(node, state)
             return sum(self._seconds_of(self.array.accelerator, node, work))
-        layout, by_part = self.rules.layout_at_h1(node, state), []
+        layout, by_part = self.step.layout_at_h1(node, state), []
         for part, accelerator in enumerate(self._parts.accelerators):
             alone = int(self._parts.has(layout, part)) if layout in SIDES else 1
             at_h1 = partial(self._parts.indices, part)
-            work = (op.scaled(alone) for op in self.rules.work(node, state, at_h1))
+            work = (op.scaled(alone) for op in self.step.work(node, state, at_h1))
             by_part.append(self._seconds_of(accelerator, node, work))
         # All parts wait for the slowest in each pass.
         return sum(map(max, zip(*by_part, strict=True)))
 
     def _seconds_of(
-        self, accelerator: Accelerator, node: int, work: Iterable[Kernel | Update]
+        self, accelerator: Accelerator, node: int, work: Iterable[LayerPass | WeightUpdate]
     ) -> list[int]:
         """Return the charges of a layer's passes, of accelerators of one kind.
 
@@ -581,16 +581,16 @@ class Time(ArrayFold):
         work
             Of the whole array, as if it had these accelerators alone.
         """
-        layer, ops = self.rules.graph.nodes[node], [*work]
-        passes = [op for op in ops if isinstance(op, Kernel)]
+        layer, ops = self.step.graph.nodes[node], [*work]
+        passes = [op for op in ops if isinstance(op, LayerPass)]
         if accelerator.gemm is not None:
-            updated = [op.words for op in ops if isinstance(op, Update)]
+            updated = [op.words for op in ops if isinstance(op, WeightUpdate)]
             return self._by_kernels(accelerator, layer, passes, updated)
         rate = accelerator.macs_per_second(layer.kernel_rows, layer.output_rows)
         loading = sum(passes[0].words) * self.plan.element_bytes / accelerator.dram_bandwidth
         # Both are of the whole array's work, so that both divide by its accelerators.
         seconds = max(passes[0].macs / rate, loading) / self.plan.accelerators
-        if self.rules.counts.computes_once:
+        if self.step.counts.computes_once:
             return [_half_up(seconds * len(passes) * self.per_unit)]
         return [op.times * _half_up(seconds * self.per_unit) for op in passes]
 
@@ -598,7 +598,7 @@ class Time(ArrayFold):
         self,
         accelerator: Accelerator,
         layer: PlanNode,
-        passes: Sequence[Kernel],
+        passes: Sequence[LayerPass],
         updated: Sequence[int],
     ) -> list[int]:
         """Return the time of each of a layer's passes, one kernel after the other; of an update."""
@@ -662,7 +662,7 @@ class Energy(ArrayFold):
         words = Fraction(self.plan.element_bytes, 4 * WORD_BYTES)
         return Rate(words * joules_per_word * self.per_unit)
 
-    def _charge(self, ops: Iterable[Collective]) -> int:
+    def _charge(self, ops: Iterable[Transfer]) -> int:
         pairs, passes = self._by_pass(ops)
         exchanged, reduced = Counter[int](), Counter[int]()
         by_ring = Counter[tuple[frozenset[int], tuple[int, ...]]]()
@@ -691,10 +691,10 @@ class Energy(ArrayFold):
         if not state:
             return 0
         energy, prefixes = self.array.energies, range(len(state) + 1)
-        passes = [op for op in self.rules.work(node, ()) if isinstance(op, Kernel)]
+        passes = [op for op in self.step.work(node, ()) if isinstance(op, LayerPass)]
         times = sum(op.times for op in passes)
         total = nearest(times * passes[0].macs, (energy.mac + energy.sram) * self.per_unit)
-        words = [self.rules.words(node, state[:length]) for length in prefixes]
+        words = [self.step.words(node, state[:length]) for length in prefixes]
         for above, below in pairwise(words):
             # Each part accesses a tensor that a choice replicates: its words are added again.
             pairs = zip(above, below, strict=True)

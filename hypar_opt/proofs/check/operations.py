@@ -63,7 +63,7 @@ class Times(NamedTuple):
     exchanges: int = 0
 
 
-class Collective(NamedTuple):
+class Transfer(NamedTuple):
     """What all accelerators receive across a level in a step.
 
     Parameters
@@ -106,7 +106,7 @@ class TensorEnd(NamedTuple):
     axes: tuple[tuple[int, int], ...]
 
 
-class Kernel(NamedTuple):
+class LayerPass(NamedTuple):
     """A pass of a layer, as often as a step runs it.
 
     Parameters
@@ -123,21 +123,21 @@ class Kernel(NamedTuple):
     inner: int
     words: Sequence[int]
 
-    def scaled(self, factor: int) -> Kernel:
+    def scaled(self, factor: int) -> LayerPass:
         words = [factor * size for size in self.words]
         return self._replace(macs=factor * self.macs, inner=factor * self.inner, words=words)
 
 
-class Update(NamedTuple):
+class WeightUpdate(NamedTuple):
     """The update of as many weights."""
 
     words: int
 
-    def scaled(self, factor: int) -> Update:
-        return Update(factor * self.words)
+    def scaled(self, factor: int) -> WeightUpdate:
+        return WeightUpdate(factor * self.words)
 
 
-class Reading(NamedTuple):
+class ReadingFactors(NamedTuple):
     """The factors of a reading between two parts, in quarters of an element, both directions added.
 
     Parameters
@@ -179,13 +179,13 @@ class Reading(NamedTuple):
     joined: bool = False
 
 
-_RUN = Reading(8, 4, 4, 2, 0, (4, 4), input_error=0, runs=True)
+_RUN = ReadingFactors(8, 4, 4, 2, 0, (4, 4), input_error=0, runs=True)
 
-READINGS: Mapping[str, Reading] = MappingProxyType(
+READINGS: Mapping[str, ReadingFactors] = MappingProxyType(
     {
-        "tables": Reading(4, 4, 0, 1, 2, input_error=4, of_network_input=True),
-        "text": Reading(8, 8, 0, 1, 2, input_error=8),
-        "figures": Reading(8, 8, 0, 2, 0),
+        "tables": ReadingFactors(4, 4, 0, 1, 2, input_error=4, of_network_input=True),
+        "text": ReadingFactors(8, 8, 0, 1, 2, input_error=8),
+        "figures": ReadingFactors(8, 8, 0, 2, 0),
         "executed": _RUN,
         "joined": _RUN._replace(joined=True),
     }
@@ -241,8 +241,8 @@ def padded_axes(
     return tuple(uneven)
 
 
-class StepRules:
-    """The rules of a plan's problem, or, given its nodes' states, of the plan itself.
+class PlanStep:
+    """The operations of a step: of all plans of a problem, or of one, given its nodes' states.
 
     Parameters
     ----------
@@ -309,7 +309,7 @@ class StepRules:
 
     # -- A node ------------------------------------------------------------------------------
 
-    def node(self, n: int, state: State) -> Iterator[Collective]:
+    def node(self, n: int, state: State) -> Iterator[Transfer]:
         """Yield what a node exchanges in a state: of Table 1, AccPar's Type III, and at borders."""
         node, reading, counts = self.graph.nodes[n], self._reading, self.counts
         ahead, behind = (counts.exchanged[step, n] for step in (Pass.FORWARD, Pass.BACKWARD))
@@ -329,7 +329,7 @@ class StepRules:
         if n in self._fed and node.image is not None:
             yield from self._halos(n, state, ahead, behind)
 
-    def _gradient(self, n: int, state: State, copied: frozenset[int]) -> Iterator[Collective]:
+    def _gradient(self, n: int, state: State, copied: frozenset[int]) -> Iterator[Transfer]:
         """Yield the all-reduces of a gradient, or their halves, where weights are shared out."""
         amount, counts = self._reading.gradient // 2 * self.graph.nodes[n].stored, self.counts
         ops = [*self._summed(n, state, Pass.GRADIENT, Times(1), amount, copied)]
@@ -362,7 +362,7 @@ class StepRules:
         amount: int,
         partial: frozenset[int],
         whole: frozenset[int] = frozenset(),
-    ) -> Iterator[Collective]:
+    ) -> Iterator[Transfer]:
         """Yield the reduction of a node's partial sums: at each level of all that those above left.
 
         Parameters
@@ -388,7 +388,7 @@ class StepRules:
         amount: int,
         reduced: Sequence[bool],
         repeated: Sequence[bool],
-    ) -> Iterator[Collective]:
+    ) -> Iterator[Transfer]:
         """Yield the reduction of partial sums at some levels, of all copies that others repeat."""
         if step not in self.passes or not amount:
             return
@@ -396,10 +396,10 @@ class StepRules:
         amount *= prod(parts for parts, here in zip(self.sizes, repeated, strict=False) if here)
         for level, here in enumerate(reduced):
             if here:
-                yield Collective(step, level, amount * (self.sizes[level] - 1), times, "")
+                yield Transfer(step, level, amount * (self.sizes[level] - 1), times, "")
                 amount *= self.sizes[level]
 
-    def _halos(self, n: int, state: State, ahead: int, behind: int) -> Iterator[Collective]:
+    def _halos(self, n: int, state: State, ahead: int, behind: int) -> Iterator[Transfer]:
         """Yield the exchanges between parts of images, of what they read of one another."""
         node = self.graph.nodes[n]
         assert node.image is not None
@@ -418,7 +418,7 @@ class StepRules:
                     parts *= self.sizes[level]
                     for step, times in zip(self.passes, (ahead, behind), strict=False):
                         often = Times(exchanges=times)
-                        yield Collective(step, level, padded(times * moved, uneven), often)
+                        yield Transfer(step, level, padded(times * moved, uneven), often)
             if parts > 1:  # all parts hold as many rows, whether or not they are at an edge
                 extent[place] += parts * halo
 
@@ -456,7 +456,7 @@ class StepRules:
 
     def work(
         self, n: int, state: State, at_h1: SizeAtH1 | None = None
-    ) -> Iterator[Kernel | Update]:
+    ) -> Iterator[LayerPass | WeightUpdate]:
         """Yield the passes of a layer, copies and all, and the update of its weights.
 
         Parameters
@@ -475,7 +475,7 @@ class StepRules:
             macs = padded(macs, ((parts, 2 * parts - 1),))  # what the last tokens see
         inner = padded(repeated * node.inner, of_all)
         for step in self.passes:
-            yield Kernel(step, self.counts.computed[step, n], macs, inner, words)
+            yield LayerPass(step, self.counts.computed[step, n], macs, inner, words)
         if not self.plan.inference:
             # Where its state is sharded, each weight is updated once, not in each copy.
             shards = prod(
@@ -485,7 +485,7 @@ class StepRules:
             )
             copies = copies_in(state, node.copied[0], self.hierarchy)
             uneven = self._uneven(node, state, node.copied[0], at_h1)
-            yield Update(padded(node.stored * copies, uneven) // shards)
+            yield WeightUpdate(padded(node.stored * copies, uneven) // shards)
 
     def words(self, n: int, state: State, at_h1: SizeAtH1 | None = None) -> list[int]:
         """Return the words of a layer's weights, of each operand and of its output, with copies."""
@@ -516,7 +516,7 @@ class StepRules:
 
     # -- A boundary --------------------------------------------------------------------------
 
-    def boundary(self, n: int, source: State, target: State) -> Iterator[Collective]:
+    def boundary(self, n: int, source: State, target: State) -> Iterator[Transfer]:
         """Yield what moves of a tensor on its way from one node's layouts to another's.
 
         As of equal parts: see `padding`.
@@ -583,7 +583,7 @@ class StepRules:
 
     def _sums_between(
         self, n: int, written: Sequence[str], read: Sequence[str]
-    ) -> Iterator[Collective]:
+    ) -> Iterator[Transfer]:
         """Yield the reduction of partial sums, but of those that are read as addends."""
         levels = [_reduced_between(*pair) for pair in zip(written, read, strict=True)]
         reduced, repeated = [here for here, _ in levels], [copied for _, copied in levels]
@@ -592,7 +592,7 @@ class StepRules:
 
     def _converted(
         self, step: Pass, edge: PlanEdge, written: Sequence[str], read: Sequence[str]
-    ) -> Iterator[Collective]:
+    ) -> Iterator[Transfer]:
         """Yield a pass of a conversion as the paper counts it: Table 2, and AccPar's."""
         copies = 1
         for level, (had, wanted) in enumerate(zip(written, read, strict=True)):
@@ -600,7 +600,7 @@ class StepRules:
             if wanted == WHOLE:
                 amount *= self.sizes[level] - 1
                 copies *= self.sizes[level]
-            yield Collective(step, level, amount, Times(exchanges=1))
+            yield Transfer(step, level, amount, Times(exchanges=1))
 
     def _factor(self, step: Pass, had: str, wanted: str) -> int:
         """Return the quarters of each element that a pass of the paper's moves at a level."""
@@ -629,7 +629,7 @@ class StepRules:
 
     def _resharded(
         self, step: Pass, edge: PlanEdge, written: Sequence[str], read: Sequence[str]
-    ) -> Iterator[Collective]:
+    ) -> Iterator[Transfer]:
         """Yield a pass of a run: the all-to-alls, and the all-gathers or their duals.
 
         An all-gather is after all else, from the topmost level down. Where a tensor is stored whole
@@ -665,14 +665,14 @@ class StepRules:
                 crossed *= parts
                 exchanges = at_once // crossed
             times = Times(exchanges=exchanges)
-            yield Collective(step, level, moved, times, top=top(), between=between)
+            yield Transfer(step, level, moved, times, top=top(), between=between)
             now[level] = wanted[level]
         for level in levels:
             if wanted[level] == WHOLE != now[level]:
                 held = 4 * copies() * edge.elements
                 moved, between = held * (self.sizes[level] - 1), (now[level], WHOLE, held)
                 now[level], times = WHOLE, Times(exchanges=1)
-                yield Collective(step, level, moved, times, top=top(), between=between)
+                yield Transfer(step, level, moved, times, top=top(), between=between)
 
     def _joined(
         self, edge: PlanEdge, now: Sequence[str], wanted: Sequence[str], moving: Sequence[int]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.proofs.check.memory import Held
+from hypar_opt.proofs.check.memory import NodeMemory
 from hypar_opt.proofs.check.rows import PlanProblem
 from hypar_opt.proofs.check.tables import StateEdges, is_chain
 from hypar_opt.proofs.check.training import words_of_layers
@@ -45,24 +45,24 @@ class PricedTables:
         self._problem = problem = (
             PlanProblem(plan) if alike else _trained(plan, RECOMPUTED[0], SHARDED[0])
         )
-        held, nodes = Held(plan, problem.graph), range(len(problem.graph.nodes))
-        self.capacity = held.capacity
+        memory, nodes = NodeMemory(plan, problem.graph), range(len(problem.graph.nodes))
+        self.capacity = memory.capacity
         self._edges = StateEdges(problem)
         self._ways: list[list[list[Charged]]]
         if alike:
             own = _words_of(plan, problem)
             self._ways = [
                 [
-                    [(problem.charges.node(n, state), held.of(n, state, *own[n]))]
+                    [(problem.charges.node(n, state), memory.of(n, state, *own[n]))]
                     for state in problem.states
                 ]
                 for n in nodes
             ]
             return
-        again = [word for word in RECOMPUTED if word != "selective" or held.writes_scores]
+        again = [word for word in RECOMPUTED if word != "selective" or memory.writes_scores]
         ways = {own: _trained(plan, *own) for own in product(again, _words(plan.levels))}
         self._ways = [
-            [_undominated(ways, held, n, state) for state in problem.states] for n in nodes
+            [_undominated(ways, memory, n, state) for state in problem.states] for n in nodes
         ]
 
     def in_units(self, charges: Fraction) -> Fraction:
@@ -143,12 +143,12 @@ def _words(levels: int) -> list[str]:
 
 
 def _undominated(
-    ways: Mapping[tuple[str, str], PlanProblem], held: Held, node: int, state: State
+    ways: Mapping[tuple[str, str], PlanProblem], memory: NodeMemory, node: int, state: State
 ) -> list[Charged]:
     """Return what a node is charged and holds in ways of which no other is as good in both."""
-    stores = held.graph.nodes[node].stored > 0
+    stores = memory.graph.nodes[node].stored > 0
     every = {
-        (problem.charges.node(node, state), held.of(node, state, *words))
+        (problem.charges.node(node, state), memory.of(node, state, *words))
         for words, problem in ways.items()
         if stores or words[1] == SHARDED[0]
     }
