@@ -209,8 +209,8 @@ PROOFS = (
     Mutant(
         "a proof takes the mean part of an uneven axis",
         "proofs/check/folds",
-        "super().__init__(plan, chosen, pads=plan.step_model.by_largest_shard)",
-        "super().__init__(plan, chosen)",
+        "super().__init__(plan, graph, chosen, pads=plan.step_model.by_largest_shard)",
+        "super().__init__(plan, graph, chosen)",
         ("proofs/test_proof_tables",),
     ),
     Mutant(
@@ -244,8 +244,8 @@ PROOFS = (
     Mutant(
         "a bucket is one gradient too full",
         "proofs/check/operations",
-        "if elements > most or not together:",
-        "if elements - stored[node] > most or not together:",
+        "if elements > bucket or not together:",
+        "if elements - stored[node] > bucket or not together:",
         ("proofs/test_buckets",),
     ),
     Mutant(

@@ -22,7 +22,7 @@ def test_gradients_share_latencies_as_in_the_search(seed: int) -> None:
     """All of a bucket, and of a plan those that are reduced over the same levels."""
     rng = Random(seed)
     plan = ho.solve(random_graph(rng, most=6), solver="dp", levels=1, reading="executed")
-    workload, graph = Instance.of_plan(plan).workload, nodes_of(plan, shared_tensors=True)
+    workload, graph = Instance.of_plan(plan).workload, nodes_of(plan)
     (chosen,) = rows_of_plan(plan, workload)
     reduced = [n for n, node in enumerate(graph.nodes) if node.stored]
     most = sum(graph.nodes[n].stored for n in reduced)

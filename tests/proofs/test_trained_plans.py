@@ -17,7 +17,6 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.certificate import Certificate, check_certificate, check_price, proved_bound
 from hypar_opt.proofs.check.memory import NodeMemory
 from hypar_opt.proofs.check.nodes import nodes_of
-from hypar_opt.proofs.check.operations import shares_tensors
 from hypar_opt.proofs.check.rows import PlanProblem, nodes_states, price_of
 from hypar_opt.proofs.check.tables import table_of_ways
 from hypar_opt.proofs.check.training import Pass, counts_of
@@ -171,7 +170,7 @@ def test_a_step_is_counted_as_it_runs() -> None:
         array="h100-8",
         training={"micro_batches": 2, "recompute": "full", "shard": "weights"},
     )
-    graph = nodes_of(plan, shared_tensors=shares_tensors(plan))
+    graph = nodes_of(plan)
     steps = counts_of(plan, graph)
     names = [node.name for node in graph.nodes]
     norm, head, tied = map(names.index, ("decoder.0.norm1", "head", "weights of token"))

@@ -23,7 +23,7 @@ import numpy as np
 
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.integers import Integers, exact_dtype
-from hypar_opt.proofs.check.operations import LayerPass, PlanStep, WeightUpdate, padded
+from hypar_opt.proofs.check.operations import PlanStep, padded
 from hypar_opt.proofs.check.training import Pass
 from hypar_opt.workload.operators.axes import PARTIAL, WHOLE
 from hypar_opt.workload.parallelism import SIDES
@@ -34,13 +34,8 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.proofs.check.nodes import PlanNode, State
-    from hypar_opt.proofs.check.operations import (
-        PaddedAxes,
-        Share,
-        Times,
-        Transfer,
-    )
+    from hypar_opt.proofs.check.nodes import PlanGraph, PlanNode, State
+    from hypar_opt.proofs.check.operations import LayerWork, PaddedAxes, Share, Times, Transfer
 
 # Its own table, as the rest of this derivation shares none with the search.
 PREFIXES = {"femto": 10**15, "pico": 10**12, "nano": 10**9, "micro": 10**6, "milli": 10**3, "": 1}
@@ -89,10 +84,11 @@ class Charges(ABC):
 class Fold(Charges):
     """Charges of operations. Nodes and edges that are alike are charged once."""
 
-    def __init__(self, plan: Plan, chosen: Sequence[State] = (), *, pads: bool = False) -> None:
-        self.plan, self.hierarchy = plan, plan.hierarchy
-        self.step = PlanStep(plan, chosen, pads=pads)
-        graph, kinds = self.step.graph, dict[object, int]()
+    def __init__(
+        self, plan: Plan, graph: PlanGraph, chosen: Sequence[State] = (), *, pads: bool = False
+    ) -> None:
+        self.plan, self.hierarchy, kinds = plan, plan.hierarchy, dict[object, int]()
+        self.step = PlanStep(plan, graph, chosen, pads=pads)
         self._like_node = [
             kinds.setdefault(self.step.kind_of_node(n), n) for n in range(len(graph.nodes))
         ]
@@ -178,7 +174,7 @@ class Fold(Charges):
         layouts = [end.layouts for end in step.ends[edge]]
         names = sorted({*layouts[0], *layouts[1]})
         # In how many copies a tensor is depends on few of its layouts, and so do most states.
-        counted = names if step.joins_levels or self.plan.groups else UNSPLIT
+        counted = names if self.plan.joins_levels or self.plan.groups else UNSPLIT
         like = np.array([n if name in counted else -1 for n, name in enumerate(names)], np.intp)
         like[like < 0] = (like < 0).argmax()
         written, read = (
@@ -200,7 +196,7 @@ class Fold(Charges):
         digits = [levels, repeats.prod(axis=0) - 1, gathers.cumprod(axis=0) // gathers - 1]
         if self.plan.groups:  # parts of H1 have shares by a tensor's layout there
             digits.append(pairs[:1])
-        if step.joins_levels:
+        if self.plan.joins_levels:
             bits = 1 << stored[:, :, None] | 1 << wanted[:, None]
             digits.append(np.bitwise_or.reduce(np.where(changes > 1, bits, 0), axis=0))
             digits += [changes.cumprod(axis=0) - 1, changes.prod(axis=0) - 1]
@@ -236,19 +232,14 @@ def _numbered(digits: Sequence[Integers]) -> NDArray[np.intp]:
 class Bytes(Fold):
     """Bytes, weighted by the cost of a byte at each level."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, graph: PlanGraph) -> None:
         unit = "weighted bytes" if plan.level_weights else "bytes"
         if plan.cost.unit != unit:
             raise CheckFailedError(f"cost, unit: should be {unit!r}, got {plan.cost.unit!r}")
-        super().__init__(plan)
+        super().__init__(plan, graph)
         # A charge is a quarter of an element: a byte, or half or a quarter of one.
         self.resolution = Fraction(plan.element_bytes, 4).denominator
         self._weights = plan.level_weights or (1,) * plan.levels
-
-    @property
-    def has_thresholds(self) -> bool:
-        """Whether a choice's charge at a level depends only on that choice's own count above."""
-        return self.step.has_thresholds
 
     def _charge(self, ops: Iterable[Transfer]) -> int:
         weighted = sum(op.amount * self._weights[op.level] for op in ops)
@@ -259,8 +250,8 @@ class Bytes(Fold):
 class BytesOfGroups(Bytes):
     """Bytes of plans with unequal parts, in halves: of what all parts receive the mean."""
 
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
+    def __init__(self, plan: Plan, graph: PlanGraph) -> None:
+        super().__init__(plan, graph)
         self.resolution *= 2
         self._parts = PartsOfH1(plan, waits=False)
 
@@ -399,7 +390,9 @@ class ArrayFold(Fold):
 
     UNITS: ClassVar[str]
 
-    def __init__(self, plan: Plan, chosen: Sequence[State] = (), *, pads: bool = False) -> None:
+    def __init__(
+        self, plan: Plan, graph: PlanGraph, chosen: Sequence[State] = (), *, pads: bool = False
+    ) -> None:
         per_unit = {prefix + self.UNITS: parts for prefix, parts in PREFIXES.items()}
         if plan.cost.unit not in per_unit:
             unit = plan.cost.unit
@@ -407,7 +400,7 @@ class ArrayFold(Fold):
         if plan.array is None or plan.placement is None or plan.level_weights:
             kind = plan.cost.kind
             raise CheckFailedError(f"cost, kind: {kind!r} goes with an array, unweighted")
-        super().__init__(plan, chosen, pads=pads)
+        super().__init__(plan, graph, chosen, pads=pads)
         self.array, self.placement = plan.array.description, plan.placement
         self.per_unit = per_unit[plan.cost.unit]
         self.around_rings = self.array.collective != "pairwise"
@@ -471,8 +464,8 @@ class Time(ArrayFold):
 
     UNITS = "seconds"
 
-    def __init__(self, plan: Plan, chosen: Sequence[State] = ()) -> None:
-        super().__init__(plan, chosen, pads=plan.step_model.by_largest_shard)
+    def __init__(self, plan: Plan, graph: PlanGraph, chosen: Sequence[State] = ()) -> None:
+        super().__init__(plan, graph, chosen, pads=plan.step_model.by_largest_shard)
         self._parts = PartsOfH1(plan, waits=True) if plan.groups else None
         self._members: list[range | None] = [None]
         self._bytes = Fraction(plan.element_bytes, 4)
@@ -486,7 +479,7 @@ class Time(ArrayFold):
 
     def of_plan(self, chosen: Sequence[State]) -> Time:
         """Return the charges of one plan: gradients share latencies that reduce alike."""
-        return Time(self.plan, chosen)
+        return Time(self.plan, self.step.graph, chosen)
 
     def _rate(self, link: BisectionLink) -> Rate:
         per_amount = link.seconds_per_byte * self._bytes
@@ -560,20 +553,17 @@ class Time(ArrayFold):
                 return 0
             state = state[:1]
         if self._parts is None:
-            work = self.step.work(node, state)
-            return sum(self._seconds_of(self.array.accelerator, node, work))
+            return sum(self._seconds_of(self.array.accelerator, node, self.step.work(node, state)))
         layout, by_part = self.step.layout_at_h1(node, state), []
         for part, accelerator in enumerate(self._parts.accelerators):
             alone = int(self._parts.has(layout, part)) if layout in SIDES else 1
             at_h1 = partial(self._parts.indices, part)
-            work = (op.scaled(alone) for op in self.step.work(node, state, at_h1))
+            work = self.step.work(node, state, at_h1).scaled(alone)
             by_part.append(self._seconds_of(accelerator, node, work))
         # All parts wait for the slowest in each pass.
         return sum(map(max, zip(*by_part, strict=True)))
 
-    def _seconds_of(
-        self, accelerator: Accelerator, node: int, work: Iterable[LayerPass | WeightUpdate]
-    ) -> list[int]:
+    def _seconds_of(self, accelerator: Accelerator, node: int, work: LayerWork) -> list[int]:
         """Return the charges of a layer's passes, of accelerators of one kind.
 
         Parameters
@@ -581,25 +571,19 @@ class Time(ArrayFold):
         work
             Of the whole array, as if it had these accelerators alone.
         """
-        layer, ops = self.step.graph.nodes[node], [*work]
-        passes = [op for op in ops if isinstance(op, LayerPass)]
+        layer, passes = self.step.graph.nodes[node], self.step.passes_of(node)
         if accelerator.gemm is not None:
-            updated = [op.words for op in ops if isinstance(op, WeightUpdate)]
-            return self._by_kernels(accelerator, layer, passes, updated)
+            return self._by_kernels(accelerator, layer, passes, work)
         rate = accelerator.macs_per_second(layer.kernel_rows, layer.output_rows)
-        loading = sum(passes[0].words) * self.plan.element_bytes / accelerator.dram_bandwidth
+        loading = sum(work.words) * self.plan.element_bytes / accelerator.dram_bandwidth
         # Both are of the whole array's work, so that both divide by its accelerators.
-        seconds = max(passes[0].macs / rate, loading) / self.plan.accelerators
+        seconds = max(work.macs / rate, loading) / self.plan.accelerators
         if self.step.counts.computes_once:
             return [_half_up(seconds * len(passes) * self.per_unit)]
-        return [op.times * _half_up(seconds * self.per_unit) for op in passes]
+        return [times * _half_up(seconds * self.per_unit) for times in passes]
 
     def _by_kernels(
-        self,
-        accelerator: Accelerator,
-        layer: PlanNode,
-        passes: Sequence[LayerPass],
-        updated: Sequence[int],
+        self, accelerator: Accelerator, layer: PlanNode, passes: Sequence[int], work: LayerWork
     ) -> list[int]:
         """Return the time of each of a layer's passes, one kernel after the other; of an update."""
         launch, achieved = accelerator.launch or Fraction(), accelerator.gemm
@@ -608,17 +592,18 @@ class Time(ArrayFold):
         elif layer.is_convolution and accelerator.conv:
             achieved = accelerator.conv
         per_operation, per_word, per_update = self._kernel_rates(accelerator, achieved)
-        charges = []
-        for kernels, (_, times, macs, inner, words) in zip(layer.kernels, passes, strict=False):
-            both, output = sum(words[1:]), words[-1]
-            read = (words[0] + both) * bool(kernels.products) + kernels.scores * inner
-            computing = 2 * kernels.products * macs
+        weights, *activations = work.words
+        charges = [_half_up(work.updated * per_update)]
+        for kernels, times in zip(layer.kernels, passes, strict=False):
+            maps = sum(activations)
+            read = (weights + maps) * bool(kernels.products) + kernels.scores * work.inner
+            computing = 2 * kernels.products * work.macs
             once = max(_half_up(read * per_word), _half_up(computing * per_operation))
-            others = kernels.each * both + kernels.output * output + kernels.inner * inner
-            once += _half_up(others * per_word / 4)
+            passing = kernels.each * maps + kernels.output * activations[-1]
+            once += _half_up((passing + kernels.inner * work.inner) * per_word / 4)
             once += _half_up(kernels.launches * launch * self.per_unit)
             charges.append(times * once)
-        return charges + [_half_up(words * per_update) for words in updated]
+        return charges
 
     def _rates_of_kernels(
         self, accelerator: Accelerator, achieved: float | None
@@ -648,8 +633,8 @@ class Energy(ArrayFold):
 
     UNITS = "joules"
 
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
+    def __init__(self, plan: Plan, graph: PlanGraph) -> None:
+        super().__init__(plan, graph)
         energy, interconnect = self.array.energies, self.array.interconnect
         # If links cost nothing, a ring charges what pairs charge.
         self.around_rings = self.around_rings and energy.hop > 0
@@ -691,9 +676,8 @@ class Energy(ArrayFold):
         if not state:
             return 0
         energy, prefixes = self.array.energies, range(len(state) + 1)
-        passes = [op for op in self.step.work(node, ()) if isinstance(op, LayerPass)]
-        times = sum(op.times for op in passes)
-        total = nearest(times * passes[0].macs, (energy.mac + energy.sram) * self.per_unit)
+        times, macs = sum(self.step.passes_of(node)), self.step.work(node, ()).macs
+        total = nearest(times * macs, (energy.mac + energy.sram) * self.per_unit)
         words = [self.step.words(node, state[:length]) for length in prefixes]
         for above, below in pairwise(words):
             # Each part accesses a tensor that a choice replicates: its words are added again.

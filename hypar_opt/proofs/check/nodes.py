@@ -12,6 +12,7 @@ from functools import cached_property
 from math import gcd, prod
 from typing import TYPE_CHECKING, NamedTuple
 
+from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.workload.operators.axes import (
     ADDENDS,
     BY_BATCH,
@@ -257,18 +258,12 @@ def images_of(plan: Plan) -> int:
     return plan.batch // (plan.training.micro_batches or 1)
 
 
-def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
-    """Return a plan's graph.
-
-    Parameters
-    ----------
-    shared_tensors
-        Whether a tensor with several readers is a node, and nodes may be whole.
-    """
-    network = plan.network.description
+def nodes_of(plan: Plan) -> PlanGraph:
+    """Return a plan's graph: only a run has tensors of several readers as nodes, and whole ones."""
+    runs, network = plan.cost.reading in RUN_READINGS, plan.network.description
     described = list(zip(network.layers, network.maps(), network.sources, strict=True))
     layers = [_layer(layer, maps, plan) for layer, maps, _ in described]
-    if not shared_tensors:
+    if not runs:
         layers = [_without(layer, layer.whole) for layer in layers]
     position = {layer.name: n for n, layer in enumerate(network.layers)}
     tied: dict[int, list[int]] = {}
@@ -284,7 +279,7 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
         if sources[min(number, len(sources) - 1)] >= 0
     ]
     readers = [len({n for writer, n, _ in read if writer == m}) for m in range(len(layers))]
-    several = [n for n, count in enumerate(readers) if count > 1 and shared_tensors]
+    several = [n for n, count in enumerate(readers) if count > 1 and runs]
     shared = len(tied) + len(several)
     tensor = {source: len(tied) + n for n, source in enumerate(several)}
     users = {user for of_owner in tied.values() for user in of_owner}

@@ -12,11 +12,11 @@ Source: docs/model.md; docs/decisions/0005-joint-optimum.md.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from itertools import accumulate, pairwise
 from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,7 +29,6 @@ from hypar_opt.proofs.check.nodes import (
     PlanNode,
     State,
     copies_in,
-    nodes_of,
 )
 from hypar_opt.proofs.check.training import Pass, counts_of
 from hypar_opt.workload.operators.axes import (
@@ -106,8 +105,8 @@ class TensorEnd(NamedTuple):
     axes: tuple[tuple[int, int], ...]
 
 
-class LayerPass(NamedTuple):
-    """A pass of a layer, as often as a step runs it.
+class LayerWork(NamedTuple):
+    """What a layer computes in each of its passes, copies and all.
 
     Parameters
     ----------
@@ -115,26 +114,18 @@ class LayerPass(NamedTuple):
         Its multiply-accumulates, and the elements of the inner tensor.
     words
         Those of the weights, of each operand and of the output.
+    updated
+        The weights that it updates once a step.
     """
 
-    phase: Pass
-    times: int
     macs: int
     inner: int
     words: Sequence[int]
+    updated: int
 
-    def scaled(self, factor: int) -> LayerPass:
+    def scaled(self, factor: int) -> LayerWork:
         words = [factor * size for size in self.words]
-        return self._replace(macs=factor * self.macs, inner=factor * self.inner, words=words)
-
-
-class WeightUpdate(NamedTuple):
-    """The update of as many weights."""
-
-    words: int
-
-    def scaled(self, factor: int) -> WeightUpdate:
-        return WeightUpdate(factor * self.words)
+        return LayerWork(factor * self.macs, factor * self.inner, words, factor * self.updated)
 
 
 class ReadingFactors(NamedTuple):
@@ -161,8 +152,6 @@ class ReadingFactors(NamedTuple):
         Whether that is charged for the network's first layer too.
     runs
         Whether it is a run's, which all-gathers a tensor after all else.
-    joined
-        Whether a tensor changes axes at all levels at once.
 
     Source: Tables 1 and 2, section 3.4; docs/model.md.
     """
@@ -176,7 +165,6 @@ class ReadingFactors(NamedTuple):
     input_error: int | None = None
     of_network_input: bool = False
     runs: bool = False
-    joined: bool = False
 
 
 _RUN = ReadingFactors(8, 4, 4, 2, 0, (4, 4), input_error=0, runs=True)
@@ -187,16 +175,10 @@ READINGS: Mapping[str, ReadingFactors] = MappingProxyType(
         "text": ReadingFactors(8, 8, 0, 1, 2, input_error=8),
         "figures": ReadingFactors(8, 8, 0, 2, 0),
         "executed": _RUN,
-        "joined": _RUN._replace(joined=True),
+        "joined": _RUN,
     }
 )
 """The factors of each reading, as they are derived a second time."""
-
-
-def shares_tensors(plan: Plan) -> bool:
-    """Return whether a tensor with several readers is a node by the plan's reading."""
-    reading = READINGS.get(plan.cost.reading)
-    return reading is not None and reading.runs
 
 
 PaddedAxes = tuple[tuple[int, int], ...]
@@ -255,11 +237,12 @@ class PlanStep:
         If the plan's reading is unknown, or has no charge for one of its choices.
     """
 
-    def __init__(self, plan: Plan, chosen: Sequence[State] = (), *, pads: bool = False) -> None:
-        self.plan, self.hierarchy, self.sizes = plan, plan.hierarchy, plan.hierarchy.sizes
-        self._pads = pads
+    def __init__(
+        self, plan: Plan, graph: PlanGraph, chosen: Sequence[State] = (), *, pads: bool = False
+    ) -> None:
+        self.plan, self.graph, self._pads = plan, graph, pads
+        self.hierarchy, self.sizes = plan.hierarchy, plan.hierarchy.sizes
         reading = READINGS.get(plan.cost.reading)
-        self.graph = nodes_of(plan, shared_tensors=shares_tensors(plan))
         if reading is None or (self.graph.reads_whole and reading.input_error is None):
             raise CheckFailedError(
                 f"cost, reading: {plan.cost.reading!r} charges nothing for the choices"
@@ -293,14 +276,9 @@ class PlanStep:
         return kind, *self.ends[n], *self._times_between(edge), sums
 
     @property
-    def joins_levels(self) -> bool:
-        """Whether a tensor changes axes at all levels at once."""
-        return self._reading.joined
-
-    @property
     def has_thresholds(self) -> bool:
         """Whether a choice's charge at a level depends only on that choice's own count above."""
-        return not self.joins_levels and not any(
+        return not self.plan.joins_levels and not any(
             any(WHOLE in split.inputs for split in splits)
             or all(split.keeps_weights for split in splits)
             or all(split.output == PARTIAL for split in splits)
@@ -393,9 +371,9 @@ class PlanStep:
         if step not in self.passes or not amount:
             return
         amount *= sum(times)
-        amount *= prod(parts for parts, here in zip(self.sizes, repeated, strict=False) if here)
-        for level, here in enumerate(reduced):
-            if here:
+        amount *= prod(itertools.compress(self.sizes, repeated))
+        for level, is_reduced in enumerate(reduced):
+            if is_reduced:
                 yield Transfer(step, level, amount * (self.sizes[level] - 1), times, "")
                 amount *= self.sizes[level]
 
@@ -409,18 +387,18 @@ class PlanStep:
         uneven = self._uneven(node, state, whole)
         across = 4 * node.image.planes * copies_in(state, whole, self.hierarchy)
         extent = [*node.image.extent]
-        for place, (part, halo) in enumerate(zip(PARTS.values(), node.image.halos, strict=True)):
+        for axis, (part, halo) in enumerate(zip(PARTS.values(), node.image.halos, strict=True)):
             parts = 1
             for level, layout in enumerate(layouts):
                 if layout == part and halo:
                     borders = parts * (self.sizes[level] - 1)  # that no level above has
-                    moved = across * halo * extent[1 - place] * borders
+                    moved = across * halo * extent[1 - axis] * borders
                     parts *= self.sizes[level]
                     for step, times in zip(self.passes, (ahead, behind), strict=False):
                         often = Times(exchanges=times)
                         yield Transfer(step, level, padded(times * moved, uneven), often)
             if parts > 1:  # all parts hold as many rows, whether or not they are at an edge
-                extent[place] += parts * halo
+                extent[axis] += parts * halo
 
     def layout_at_h1(self, n: int, state: State) -> str:
         """Return the layout of a node's output at H1."""
@@ -454,10 +432,12 @@ class PlanStep:
 
     # -- Its work ----------------------------------------------------------------------------
 
-    def work(
-        self, n: int, state: State, at_h1: SizeAtH1 | None = None
-    ) -> Iterator[LayerPass | WeightUpdate]:
-        """Yield the passes of a layer, copies and all, and the update of its weights.
+    def passes_of(self, n: int) -> list[int]:
+        """Return how often a step runs each pass of a layer."""
+        return [self.counts.computed[step, n] for step in self.passes]
+
+    def work(self, n: int, state: State, at_h1: SizeAtH1 | None = None) -> LayerWork:
+        """Return what a layer computes.
 
         Parameters
         ----------
@@ -473,19 +453,16 @@ class PlanStep:
             tokens = self.plan.choices.index("tokens")
             parts = copies_in(state, (tokens,), self.hierarchy)
             macs = padded(macs, ((parts, 2 * parts - 1),))  # what the last tokens see
-        inner = padded(repeated * node.inner, of_all)
-        for step in self.passes:
-            yield LayerPass(step, self.counts.computed[step, n], macs, inner, words)
-        if not self.plan.inference:
-            # Where its state is sharded, each weight is updated once, not in each copy.
-            shards = prod(
-                self.sizes[level]
-                for level, choice in enumerate(state)
-                if choice in node.copied[0] and self.counts.word(n, level) != "none"
-            )
-            copies = copies_in(state, node.copied[0], self.hierarchy)
-            uneven = self._uneven(node, state, node.copied[0], at_h1)
-            yield WeightUpdate(padded(node.stored * copies, uneven) // shards)
+        # Where its state is sharded, each weight is updated once, not in each copy.
+        shards = prod(
+            self.sizes[level]
+            for level, choice in enumerate(state)
+            if choice in node.copied[0] and self.counts.word(n, level) != "none"
+        )
+        copies = copies_in(state, node.copied[0], self.hierarchy)
+        uneven = self._uneven(node, state, node.copied[0], at_h1)
+        updated = 0 if self.plan.inference else padded(node.stored * copies, uneven) // shards
+        return LayerWork(macs, padded(repeated * node.inner, of_all), words, updated)
 
     def words(self, n: int, state: State, at_h1: SizeAtH1 | None = None) -> list[int]:
         """Return the words of a layer's weights, of each operand and of its output, with copies."""
@@ -586,7 +563,7 @@ class PlanStep:
     ) -> Iterator[Transfer]:
         """Yield the reduction of partial sums, but of those that are read as addends."""
         levels = [_reduced_between(*pair) for pair in zip(written, read, strict=True)]
-        reduced, repeated = [here for here, _ in levels], [copied for _, copied in levels]
+        reduced, repeated = zip(*levels, strict=True) if levels else ((), ())
         for step, times, amount in self._sums(n):
             yield from self._reduced(step, times, amount, reduced, repeated)
 
@@ -652,12 +629,12 @@ class PlanStep:
             return read[0] if now[0] == "none" else now[0]
 
         moving = [level for level in levels if now[level] != wanted[level] != WHOLE]
-        joined = self._joined(edge, now, wanted, moving) if self._reading.joined else []
+        joined = self._joined(edge, now, wanted, moving) if self.plan.joins_levels else []
         crossed, at_once = 1, prod(self.sizes[level] for level in joined)
         for level in moving:
-            parts, held = self.sizes[level], copies()
-            moved = 4 * held * _exchanged(edge, parts, now[level], wanted[level])
-            exchanges, between = 1, (now[level], wanted[level], 4 * held * edge.elements)
+            parts, replicas = self.sizes[level], copies()
+            moved = 4 * replicas * _exchanged(edge, parts, now[level], wanted[level])
+            exchanges, between = 1, (now[level], wanted[level], 4 * replicas * edge.elements)
             if level in joined:
                 # What an accelerator sends to another crosses the first level that tells them
                 # apart: of a tensor in n parts above a level an n-th has yet to cross it.
@@ -669,8 +646,8 @@ class PlanStep:
             now[level] = wanted[level]
         for level in levels:
             if wanted[level] == WHOLE != now[level]:
-                held = 4 * copies() * edge.elements
-                moved, between = held * (self.sizes[level] - 1), (now[level], WHOLE, held)
+                tensors = 4 * copies() * edge.elements
+                moved, between = tensors * (self.sizes[level] - 1), (now[level], WHOLE, tensors)
                 now[level], times = WHOLE, Times(exchanges=1)
                 yield Transfer(step, level, moved, times, top=top(), between=between)
 
@@ -687,11 +664,11 @@ class PlanStep:
 
     def _shares_of_latency(self, chosen: Sequence[State]) -> list[dict[str, Share]]:
         array, graph = self.plan.array, self.graph
-        most = array.description.bucket_elements(self.plan.element_bytes) if array else 1
-        if most == 1:
+        bucket = array.description.bucket_elements(self.plan.element_bytes) if array else 1
+        if bucket == 1:
             return [{} for _ in graph.nodes]
         sharing = [self.counts.reductions(n, len(self.sizes)) for n in range(len(graph.nodes))]
-        return shares_of_latency(graph, most, chosen, sharing)
+        return shares_of_latency(graph, bucket, chosen, sharing)
 
 
 def _reduced_between(had: str, wanted: str) -> tuple[bool, bool]:
@@ -724,7 +701,7 @@ def _exchanged(tensor: PlanEdge, parts: int, had: str, wanted: str) -> int:
 
 def shares_of_latency(
     graph: PlanGraph,
-    most: int,
+    bucket: int,
     chosen: Sequence[State],
     sharing: Sequence[Mapping[str, Iterable[int]]],
 ) -> list[dict[str, Share]]:
@@ -733,7 +710,7 @@ def shares_of_latency(
     One for each of its reductions, by a name.
 
     Buckets take whole gradients as the backward pass completes them, those of shared weights with
-    those of their first user, and are full with ``most`` elements. Shares are as the elements.
+    those of their first user, and are full with ``bucket`` elements. Shares are as the elements.
 
     Parameters
     ----------
@@ -751,12 +728,12 @@ def shares_of_latency(
     layers = reversed(range(graph.shared, len(stored)))
     complete = (node for layer in layers for node in (layer, with_first.get(layer)))
     together: defaultdict[tuple[int, str | None, object], list[int]] = defaultdict(list)
-    elements, number = most, 0
+    elements, number = bucket, 0
     for node in complete:
         if node is None or not stored[node]:
             continue
         elements += stored[node]
-        if elements > most or not together:
+        if elements > bucket or not together:
             number, elements = number + 1, stored[node]
         if not chosen:
             together[number, None, ()].append(node)
@@ -769,9 +746,9 @@ def shares_of_latency(
             together[number, name, (frozenset(reduced.intersection(levels)), side)].append(node)
     shares: list[dict[str, Share]] = [{} for _ in graph.nodes]
     for (_, reduction, _), nodes in together.items():
-        ends = [0, *accumulate(stored[node] for node in nodes)]
+        ends = [0, *itertools.accumulate(stored[node] for node in nodes)]
         rounded = (Fraction(LATENCY_UNITS * end // ends[-1], LATENCY_UNITS) for end in ends)
-        for node, share in zip(nodes, pairwise(rounded), strict=True):
+        for node, share in zip(nodes, itertools.pairwise(rounded), strict=True):
             names = sharing[node] if reduction is None else [reduction]
             shares[node] |= dict.fromkeys(names, share)
     return shares

@@ -209,7 +209,7 @@ def _has_thresholds(problem: PlanProblem) -> bool:
         and problem.plan.hierarchy.uniform
         and len(set(problem.plan.level_weights)) <= 1
         and not problem.restrictions.any
-        and problem.charges.has_thresholds
+        and problem.charges.step.has_thresholds
     )
 
 
