@@ -216,8 +216,8 @@ PROOFS = (
     Mutant(
         "the optimizer keeps nothing",
         "proofs/check/memory",
-        "(both * size + state) * node.stored",
-        "both * size * node.stored",
+        "(factor * size + state) * node.stored",
+        "factor * size * node.stored",
         ("proofs/test_proof_tables",),
     ),
     Mutant(
@@ -237,8 +237,8 @@ PROOFS = (
     Mutant(
         "between three parts halving and doubling are one exchange",
         "proofs/check/folds",
-        "both = 1 if level == min(levels) and rounds == 1 else",
-        "both = 1 if level == min(levels) else",
+        "reducing = 1 if level == min(levels) and rounds == 1 else",
+        "reducing = 1 if level == min(levels) else",
         ("proofs/test_proof_tables",),
     ),
     Mutant(
@@ -279,8 +279,8 @@ PROOFS = (
     Mutant(
         "what lies behind a part of an image is no halo",
         "proofs/check/nodes",
-        "return Strip(pooled, min(most, pooled), padding + behind)",
-        "return Strip(pooled, min(most, pooled), padding)",
+        "return Strip(pooled, min(parts, pooled), padding + behind)",
+        "return Strip(pooled, min(parts, pooled), padding)",
         ("proofs/test_image_proofs",),
     ),
     Mutant(

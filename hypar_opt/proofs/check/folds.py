@@ -23,6 +23,7 @@ import numpy as np
 
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.integers import Integers, exact_dtype
+from hypar_opt.proofs.check.nodes import indices_by_share
 from hypar_opt.proofs.check.operations import PlanStep, padded
 from hypar_opt.proofs.check.training import Pass
 from hypar_opt.workload.operators.axes import PARTIAL, WHOLE
@@ -208,11 +209,11 @@ class Fold(Charges):
                 [(marked[3] << levels).sum(axis=0)[None], copied.prod(axis=0)[None] - 1]
             )
             numbers = np.concatenate([numbers, 1 + numbers.max(initial=0) + sums[:, *at]])
-        place = np.full(1 + numbers.max(initial=0), -1)
-        place[numbers.ravel()] = np.arange(numbers.size)
+        examples = np.full(1 + numbers.max(initial=0), -1)
+        examples[numbers.ravel()] = np.arange(numbers.size)
         operations = []
-        for kind in np.flatnonzero(place >= 0).tolist():
-            row, source, target = np.unravel_index(place[kind], numbers.shape)
+        for kind in np.flatnonzero(examples >= 0).tolist():
+            row, source, target = np.unravel_index(examples[kind], numbers.shape)
             ops = step.boundary(edge, sources[source], targets[target])
             row_of = ((op, op.level if op.joins is None else len(sizes)) for op in ops)
             operations.append((kind, tuple(op for op, level in row_of if level == row)))
@@ -274,37 +275,24 @@ class PartsOfH1:
     def __init__(self, plan: Plan, *, waits: bool) -> None:
         if plan.array is None or plan.cost.reading != "executed":
             raise CheckFailedError("cost, reading: groups of accelerators have a run's, executed")
-        stated, counts = plan.share, [group.count for group in plan.groups]
-        if stated is None:
-            shares = [Fraction(count, sum(counts)) for count in counts]
-        elif isinstance(stated, float):
-            shares = [Fraction(str(stated)), 1 - Fraction(str(stated))]
-        else:
-            shares = [Fraction(str(share)) for share in stated]
-        size = plan.accelerators // plan.hierarchy.sizes[0]
-        divided = [
-            (share / (group.count // size), group)
-            for share, group in zip(shares, plan.groups, strict=True)
-            for _ in range(group.count // size)
-        ]
-        self.shares = [share for share, _ in divided]
-        self.accelerators = [group for _, group in divided]
-        self.count = len(divided)
+        self._shares = plan.part_shares
+        self.accelerators = plan.array.description.groups_of_parts
+        self.count = len(self._shares)
         self._waits = waits and self.count > 2
         # A charge is a quarter of an element, or several where that is a whole number of bytes.
         self._scale = Fraction(plan.element_bytes, 4).numerator
         self._received = cache(self._receive)
 
     def indices(self, part: int, size: int) -> int:
-        """Return how many of an axis's indices a part has: where its share ends, rounded."""
-        before = sum(self.shares[:part], Fraction())
-        return round(size * (before + self.shares[part])) - round(size * before)
+        """Return how many of an axis's indices a part has."""
+        return indices_by_share(size, self._shares)[part]
 
     def has(self, layout: str, part: int) -> Fraction:
         """Return what a part has of a tensor, as if all had as much: n times its share."""
         if layout in SIDES:
             return Fraction(self.count * (SIDES.index(layout) == part))
-        return Fraction(1) if layout == WHOLE else self.count * self.shares[part]
+        share = Fraction(self.count * self._shares[part], sum(self._shares))
+        return Fraction(1) if layout == WHOLE else share
 
     def received(self, op: Transfer) -> Sequence[int]:
         """Return what each part receives, as if all parts had as much."""
@@ -315,32 +303,33 @@ class PartsOfH1:
         if op.level and op.top != WHOLE:
             return [_half_up(amount * self.has(op.top, part)) for part in parts]
         if op.between is not None and not op.level:
-            had, wanted, held = op.between
-            held *= self._scale * self.count
+            had, wanted, quarters = op.between
+            quarters *= self._scale * self.count
             shares = (self._across(had, wanted, part, op.phase) for part in parts)
-            return [_half_up(held * share) for share in shares]
+            return [_half_up(quarters * share) for share in shares]
         if op.level or op.times.all_reduces or op.phase is Pass.GRADIENT:
             return [amount] * self.count
         if op.times.gathers and not self._waits:
-            each = Fraction(amount, self.count - 1)
-            return [_half_up(each * (self.count - self.has(PARTIAL, part))) for part in parts]
+            tensor = Fraction(amount, self.count - 1)
+            return [_half_up(tensor * (self.count - self.has(PARTIAL, part))) for part in parts]
         return [_half_up(amount * self.has(PARTIAL, part)) for part in parts]
 
     def _across(self, written: str, read: str, part: int, step: Pass) -> Fraction:
         """Return what a part receives across H1 of a tensor, or waits for."""
-        forward, others = step is Pass.FORWARD, range(1, self.count)
+        forward = step is Pass.FORWARD
         had, has = (
             [self.has(layout, n) / self.count for n in range(self.count)]
             for layout in (written, read)
         )
         if read == WHOLE:
-            return 1 - had[part] if forward and not self._waits else len(others) * had[part]
+            return 1 - had[part] if forward and not self._waits else (self.count - 1) * had[part]
         sent, kept = (had, has) if forward else (has, had)
         if not self._waits:
             return kept[part] * (1 - sent[part])
         # In round r each part sends to the r-th after it.
         longest = (
-            max(share * kept[(n + r) % self.count] for n, share in enumerate(sent)) for r in others
+            max(share * kept[(n + r) % self.count] for n, share in enumerate(sent))
+            for r in range(1, self.count)
         )
         return sum(longest, Fraction())
 
@@ -467,12 +456,9 @@ class Time(ArrayFold):
     def __init__(self, plan: Plan, graph: PlanGraph, chosen: Sequence[State] = ()) -> None:
         super().__init__(plan, graph, chosen, pads=plan.step_model.by_largest_shard)
         self._parts = PartsOfH1(plan, waits=True) if plan.groups else None
-        self._members: list[range | None] = [None]
+        self._members = self.array.members if plan.groups else (None,)
         self._bytes = Fraction(plan.element_bytes, 4)
-        if self._parts is not None:
-            size = plan.accelerators // self._parts.count
-            starts = range(0, plan.accelerators, size)
-            self._members = [range(start, start + size) for start in starts]
+        if plan.groups:
             self._bytes = 1 / Fraction(self._bytes.denominator)
         self._between_pairs, self._around = cache(self._rate_of_pairs), cache(self._rate_of_ring)
         self._kernel_rates = cache(self._rates_of_kernels)
@@ -538,8 +524,8 @@ class Time(ArrayFold):
         for level, amount in levels.items():
             rounds = self.hierarchy.sizes[level] - 1
             # Between the two parts of the topmost level halving and doubling are one exchange.
-            both = 1 if level == min(levels) and rounds == 1 else 2 * rounds
-            messages, alone = both * all_reduces + rounds * scatters, rounds * gathers
+            reducing = 1 if level == min(levels) and rounds == 1 else 2 * rounds
+            messages, alone = reducing * all_reduces + rounds * scatters, rounds * gathers
             yield level, self._between_pairs(level, part).charge(amount, messages, share, alone)
 
     def _local(self, node: int, state: State) -> int:

@@ -79,10 +79,10 @@ def held_by_layers(plan: Plan, node: PlanNode) -> list[HeldTensor]:
     size = plan.element_bytes
     optimizer = state_bytes(plan.constraints.optimizer, size)
     weights, *maps = node.copied
-    both, state = (1, 0) if plan.inference else (2, optimizer)
+    factor, state = (1, 0) if plan.inference else (2, optimizer)
     sizes = zip((*node.inputs, node.outputs), maps, strict=True)
-    holds = [HeldTensor(both * size * elements, copied) for elements, copied in sizes]
-    return [HeldTensor((both * size + state) * node.stored, weights), *holds]
+    holds = [HeldTensor(factor * size * elements, copied) for elements, copied in sizes]
+    return [HeldTensor((factor * size + state) * node.stored, weights), *holds]
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,12 +141,12 @@ class NodeMemory:
         graph, size = self.graph, self.plan.element_bytes
         exact = max(SINGLE, size)  # mixed below four bytes an element
         optimizer = state_bytes(self.plan.constraints.optimizer, exact, int(size < SINGLE))
-        each = size, self.plan.training.reduce_bytes or exact, optimizer
+        widths = size, self.plan.training.reduce_bytes or exact, optimizer
         # Weights are split with their gradients, and these with their state.
         holds = [
             [
-                HeldTensor(count * node.stored, node.copied[0], shared_out=SHARDED[3 - number :])
-                for number, count in enumerate(each)
+                HeldTensor(width * node.stored, node.copied[0], shared_out=SHARDED[3 - number :])
+                for number, width in enumerate(widths)
             ]
             for node in graph.nodes
         ]
@@ -160,10 +160,10 @@ class NodeMemory:
             node, sizes = graph.nodes[position], {"b": batch, **layer.sizes(maps)}
             full = ("full",) if n in block_of else ()
             scores = (*full, "selective") if node.inner else full
-            for axes, elements, others in saves.own:
+            for axes, elements, extra_bytes in saves.own:
                 count = prod(sizes[axis] for axis in axes if axis in sizes)
                 holds[position].append(
-                    HeldTensor((elements * size + others) * count, dropped=scores)
+                    HeldTensor((elements * size + extra_bytes) * count, dropped=scores)
                 )
             before_pool = saves.output and layer.fused_pool is not None
             before = before_pool + saves.before_activation

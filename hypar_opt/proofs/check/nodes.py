@@ -6,8 +6,10 @@ declares its axes and the one that each choice splits; all else is derived here.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 from math import gcd, prod
 from typing import TYPE_CHECKING, NamedTuple
@@ -60,7 +62,7 @@ class Split(NamedTuple):
         Whether each part has all weights, and so partial sums of their gradient.
     last_resort
         Whether the layer is whole only where no other choice fits.
-    most
+    max_parts
         The most parts, all of them equal, of an axis of images; 0 of another axis.
     """
 
@@ -69,7 +71,7 @@ class Split(NamedTuple):
     output: str
     keeps_weights: bool = False
     last_resort: bool = False
-    most: int = 0
+    max_parts: int = 0
 
 
 class Strip(NamedTuple):
@@ -79,14 +81,14 @@ class Strip(NamedTuple):
     ----------
     size
         The rows that it writes: parts have equally many.
-    most
+    max_parts
         The most parts: none needs rows but of the part before it and of that behind.
     halo
         The rows that a part reads of both.
     """
 
     size: int
-    most: int
+    max_parts: int
     halo: int
 
 
@@ -196,6 +198,13 @@ class PlanNode:
             for n in range(len(self.inputs))
         )
         return weights, *inputs, self.whole | self.partial
+
+
+def indices_by_share(size: int, shares: Sequence[int]) -> list[int]:
+    """Return how many of an axis's indices each part has: shares are rounded where they end."""
+    whole = sum(shares)
+    ends = [round(Fraction(size * end, whole)) for end in itertools.accumulate((0, *shares))]
+    return [end - begin for begin, end in itertools.pairwise(ends)]
 
 
 def copies_in(state: State, copying: Iterable[int], hierarchy: Hierarchy) -> int:
@@ -406,8 +415,8 @@ def _operands(described: Operator, maps: LayerMaps) -> list[Operand]:
     if not declared:  # ids of an embedding are no feature map
         return [Operand((), ())]
     *first, last = declared
-    each = [Operand(axes, (over,)) for axes, over in zip(first, read, strict=False)]
-    return [*each, Operand(last, read[len(first) :])]
+    single = (Operand(axes, (over,)) for axes, over in zip(first, read, strict=False))
+    return [*single, Operand(last, read[len(first) :])]
 
 
 def _image(
@@ -429,29 +438,29 @@ def _strip(
     described: Operator, maps: LayerMaps, axis: str, operands: Sequence[tuple[Axes, Sequence[Map]]]
 ) -> Strip | None:
     """Return how a layer's rows or columns may be split; None if not."""
-    place = 1 + [*PARTS].index(axis)
+    dimension = 1 + [*PARTS].index(axis)
     read = [over for axes, maps_ in operands if axis in axes for over in maps_]
     written = [maps.output, maps.pooled] if axis in described.axes.output else []
     if not read or not all(isinstance(over, FeatureMap) for over in (*read, *written)):
         return None
-    heights = {over[place] for over in read}
+    heights = {over[dimension] for over in read}
     if len(heights) > 1:
         return None
     (height,) = heights
-    rows, pooled = (written[0][place], written[1][place]) if written else (height, height)
+    rows, pooled = (written[0][dimension], written[1][dimension]) if written else (height, height)
     reach, stride, padding = described.window(axis)
     behind = max(0, int(reach - stride) - padding)
     own_pool = described.fused_pool
     if own_pool is not None:
-        size, step = own_pool.size[place - 1], own_pool.stride[place - 1]
-        overlaps = size > step or own_pool.padding[place - 1]
+        size, step = own_pool.size[dimension - 1], own_pool.stride[dimension - 1]
+        overlaps = size > step or own_pool.padding[dimension - 1]
         if overlaps or pooled * step != rows:
             return None
     if pooled < 2 or height != rows * stride:
         return None
     farthest = max(padding, behind)
-    most = height // farthest if farthest else pooled
-    return Strip(pooled, min(most, pooled), padding + behind)
+    parts = height // farthest if farthest else pooled
+    return Strip(pooled, min(parts, pooled), padding + behind)
 
 
 def _straddled(described: Operator, maps: LayerMaps) -> frozenset[str]:
@@ -462,10 +471,10 @@ def _straddled(described: Operator, maps: LayerMaps) -> frozenset[str]:
     before, after = maps.output, maps.pooled
     return frozenset(
         part
-        for place, part in enumerate(PARTS.values())
-        if pool.size[place] > pool.stride[place]
-        or pool.padding[place]
-        or before[1 + place] != after[1 + place] * pool.stride[place]
+        for axis, part in enumerate(PARTS.values())
+        if pool.size[axis] > pool.stride[axis]
+        or pool.padding[axis]
+        or before[1 + axis] != after[1 + axis] * pool.stride[axis]
     )
 
 
@@ -502,7 +511,7 @@ def _splits(
             output=made(written, choice),
             keeps_weights=bool(weight) and need(weight, choice) == WHOLE,
             last_resort=choice.last_resort,
-            most=strip.most if strip else 0,
+            max_parts=strip.max_parts if strip else 0,
         )
 
 
@@ -549,7 +558,7 @@ def _weights(owner: PlanNode) -> PlanNode:
     Of an embedding and of a fully-connected layer alike the choices that do not keep all weights
     split them; that an axis is one of their tensors' does not matter here.
     """
-    first, *others = owner.splits
+    first, *further = owner.splits
     assert first is not None, "all kinds of layers split the batch"
     splits = (
         None
@@ -557,7 +566,7 @@ def _weights(owner: PlanNode) -> PlanNode:
         else split._replace(inputs=(split.output,))
         if split.output in SIDES
         else Split(split.size, (BY_CHANNEL,), BY_CHANNEL)
-        for split in others
+        for split in further
     )
     whole = Split(first.size, (BY_BATCH,), BY_BATCH, keeps_weights=True)
     return PlanNode(f"weights of {owner.name}", (whole, *splits), stored=owner.weights)
@@ -579,7 +588,7 @@ def _tensor(writer: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
         lacks = size == 1 if image else layout in ("token", "expert") and not size
         if not layout or lacks:
             return None
-        return Split(size, (layout,), layout, most=size if image else 0)
+        return Split(size, (layout,), layout, max_parts=size if image else 0)
 
     return PlanNode(
         f"output of {writer.name}", tuple(split(layouts[word]) for word in plan.choices)

@@ -106,16 +106,16 @@ def _stated(plan: Plan, graph: PlanGraph, tensors: Sequence[int]) -> dict[int, S
     stated: dict[int, Sequence[int]] = {}
     for node in tensors:
         (writer,) = (edge.source for edge in graph.edges if edge.target == node)
-        known = {split.output: choice for choice, split in graph.nodes[node].choices.items()}
-        if "experts" not in plan.choices and "expert" in known:
-            known["channel"] = known.pop("expert")
+        numbers = {split.output: choice for choice, split in graph.nodes[node].choices.items()}
+        if "experts" not in plan.choices and "expert" in numbers:
+            numbers["channel"] = numbers.pop("expert")
         layouts = plan.layouts.get(graph.nodes[writer].name, ())
-        if len(layouts) != plan.levels or not known.keys() >= set(layouts):
+        if len(layouts) != plan.levels or not numbers.keys() >= set(layouts):
             raise CheckFailedError(
-                f"layouts, {graph.nodes[writer].name}: should have one of {', '.join(known)} for"
+                f"layouts, {graph.nodes[writer].name}: should have one of {', '.join(numbers)} for"
                 f" each of {plan.levels} levels"
             )
-        stated[node] = [known[layout] for layout in layouts]
+        stated[node] = [numbers[layout] for layout in layouts]
     return stated
 
 
