@@ -120,31 +120,27 @@ class Fold(Charges):
     def _charge_edge(
         self, edge: int, sources: tuple[State, ...], targets: tuple[State, ...]
     ) -> Integers:
-        charged: Integers = np.zeros((len(sources), len(targets)), object)
         numbers, operations = self._alike(edge, sources, targets)
-        by_padding = [
-            self._by_padding(edge, end, states) for end, states in enumerate((sources, targets))
-        ]
-        for written, rows in by_padding[0].items():
-            for read, columns in by_padding[1].items():
-                charges = {n: self._padded_charge(ops, (written, read)) for n, ops in operations}
-                largest = len(numbers) * max(charges.values(), default=0)
-                table: Integers = np.zeros(1 + max(charges, default=0), exact_dtype(largest))
-                table[[*charges]] = [*charges.values()]
-                total: Integers = table[numbers[:, np.array(rows)[:, None], columns]].sum(axis=0)
-                if total.shape == charged.shape:
-                    return total
-                charged[np.ix_(rows, columns)] = total
+        (written, rows), (read, columns) = (
+            self._paddings(edge, end, states) for end, states in enumerate((sources, targets))
+        )
+        shape = len(written), len(read), 1 + max((kind for kind, _ in operations), default=0)
+        charges: Integers = np.zeros(shape, object)
+        for (row, had), (column, wanted) in itertools.product(enumerate(written), enumerate(read)):
+            for kind, ops in operations:
+                charges[row, column, kind] = self._padded_charge(ops, (had, wanted))
+        charges = charges.astype(exact_dtype(len(numbers) * charges.max(initial=0)))
+        charged: Integers = charges[rows[:, None], columns, numbers].sum(axis=0)
         return charged
 
-    def _by_padding(
+    def _paddings(
         self, edge: int, end: int, states: Sequence[State]
-    ) -> dict[PaddedAxes, list[int]]:
-        """Return the numbers of states by the axes that they divide unevenly, where that counts."""
-        numbers: dict[PaddedAxes, list[int]] = {}
-        for number, state in enumerate(states):
-            numbers.setdefault(self.step.padding(edge, end, state), []).append(number)
-        return numbers
+    ) -> tuple[list[PaddedAxes], NDArray[np.intp]]:
+        """Return the sets of axes that states divide unevenly, and the number of each state's."""
+        numbers: dict[PaddedAxes, int] = {}
+        paddings = (self.step.padding(edge, end, state) for state in states)
+        of_states = [numbers.setdefault(padding, len(numbers)) for padding in paddings]
+        return [*numbers], np.array(of_states, np.intp)
 
     def _charge_padded(self, ops: Sequence[Transfer], ends: tuple[PaddedAxes, PaddedAxes]) -> int:
         """Return the charge of a boundary's operations between ends that divide axes unevenly."""
@@ -190,10 +186,8 @@ class Fold(Charges):
         pairs = stored[:, :, None] * len(names) + wanted[:, None]
         levels, parts = np.arange(len(sizes))[:, None, None], np.array(sizes)[:, None, None]
         marks = (step.marks(edge, *pair) for pair in itertools.product(names, repeat=2))
-        marked = [np.array(mark)[pairs] for mark in zip(*marks, strict=True)]
-        repeats, gathers, changes, copied = (
-            np.where(mark, parts, 1) for mark in (*marked[:3], marked[4])
-        )
+        *multiplied, reduced = (np.array(mark)[pairs] for mark in zip(*marks, strict=True))
+        repeats, gathers, changes, copied = (np.where(mark, parts, 1) for mark in multiplied)
         digits = [levels, repeats.prod(axis=0) - 1, gathers.cumprod(axis=0) // gathers - 1]
         if self.plan.groups:  # parts of H1 have shares by a tensor's layout there
             digits.append(pairs[:1])
@@ -204,10 +198,8 @@ class Fold(Charges):
         at = rows.reshape(-1, 1), columns.reshape(-1)
         numbers = _numbered(digits)[:, *at] * len(names) ** 2
         numbers = numbers + written[:, :, None] * len(names) + read[:, None]
-        if marked[3].any():  # sums of all levels are one
-            sums = _numbered(
-                [(marked[3] << levels).sum(axis=0)[None], copied.prod(axis=0)[None] - 1]
-            )
+        if reduced.any():  # sums of all levels are one
+            sums = _numbered([(reduced << levels).sum(axis=0)[None], copied.prod(axis=0)[None] - 1])
             numbers = np.concatenate([numbers, 1 + numbers.max(initial=0) + sums[:, *at]])
         examples = np.full(1 + numbers.max(initial=0), -1)
         examples[numbers.ravel()] = np.arange(numbers.size)
@@ -335,16 +327,8 @@ class PartsOfH1:
 
 
 def _half_up(amount: Fraction) -> int:
-    return math.floor(amount + Fraction(1, 2))
-
-
-def nearest(amount: int, rate: Fraction, messages: int = 0, latency: Fraction = Fraction()) -> int:
-    """Return ``amount * rate + messages * latency``, rounded half up to an integer."""
-    # floor(x + 1/2) in integers, as the search's charges are rounded: both have to agree.
-    denominator = rate.denominator * latency.denominator
-    exact = amount * rate.numerator * latency.denominator
-    exact += messages * latency.numerator * rate.denominator
-    return (2 * exact + denominator) // (2 * denominator)
+    """Return the nearest integer, as the search's charges are rounded: both have to agree."""
+    return (2 * amount.numerator + amount.denominator) // (2 * amount.denominator)
 
 
 class Rate(NamedTuple):
@@ -368,10 +352,10 @@ class Rate(NamedTuple):
         if not amount:
             return 0
         if share is None:
-            return nearest(amount, self.per_amount, messages + alone, self.per_message)
-        latency = nearest(1, self.per_message)
+            return _half_up(amount * self.per_amount + (messages + alone) * self.per_message)
+        latency = _half_up(self.per_message)
         begin, end = (math.floor(latency * fraction) for fraction in share)
-        return nearest(amount, self.per_amount) + messages * (end - begin) + alone * latency
+        return _half_up(amount * self.per_amount) + messages * (end - begin) + alone * latency
 
 
 class ArrayFold(Fold):
@@ -663,7 +647,7 @@ class Energy(ArrayFold):
             return 0
         energy, prefixes = self.array.energies, range(len(state) + 1)
         times, macs = sum(self.step.passes_of(node)), self.step.work(node, ()).macs
-        total = nearest(times * macs, (energy.mac + energy.sram) * self.per_unit)
+        total = _half_up(times * macs * (energy.mac + energy.sram) * self.per_unit)
         words = [self.step.words(node, state[:length]) for length in prefixes]
         for above, below in pairwise(words):
             # Each part accesses a tensor that a choice replicates: its words are added again.

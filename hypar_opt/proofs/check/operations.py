@@ -523,8 +523,8 @@ class PlanStep:
         """Return what two layouts at a level of a boundary mean for other levels.
 
         Whether each part has a copy throughout; whether there are copies below, once it is
-        gathered; whether it changes axes, which levels may do at once; whether sums are reduced
-        there; and whether each part repeats that at other levels.
+        gathered; whether it changes axes, which levels may do at once; whether each part repeats
+        the reduction of sums at other levels; and whether sums are reduced there.
         """
         if not self._reading.runs:
             return False, wanted == WHOLE, False, False, False
@@ -534,7 +534,7 @@ class PlanStep:
             had, wanted = self._settled(had, wanted)
         repeats = had == wanted and had in (WHOLE, PARTIAL)
         gathers = wanted == WHOLE != had
-        return repeats, gathers, _changes_axis(had, wanted), reduced, repeated
+        return repeats, gathers, _changes_axis(had, wanted), repeated, reduced
 
     def _end(self, edge: PlanEdge, end: int) -> TensorEnd:
         """Return a boundary's tensor as its source writes it, or its target reads it."""
