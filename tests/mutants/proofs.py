@@ -153,8 +153,8 @@ PROOFS = (
     Mutant(
         "nodes train in one of all ways",
         "proofs/check/tables",
-        "min(own.node(n, state) for own in every[: None if layer.stored else 1])",
-        "every[0].node(n, state)",
+        "min(way.node(n, state) for way in charges[: None if layer.stored else 1])",
+        "charges[0].node(n, state)",
         ("proofs/test_trained_plans",),
     ),
     Mutant(
