@@ -15,7 +15,7 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.hardware.accelerator import SINGLE, state_bytes
-from hypar_opt.proofs.check.nodes import images_of
+from hypar_opt.proofs.check.nodes import fused_of, images_of
 from hypar_opt.proofs.check.training import blocks_of, converted_again, levels_of_word
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import SHARDED
@@ -112,8 +112,7 @@ class NodeMemory:
 
     @property
     def _fused(self) -> Fused:
-        assert self.plan.array is not None
-        return Fused.on(self.plan.array.description.accelerator)
+        return fused_of(self.plan)
 
     @cached_property
     def _readers(self) -> dict[int, set[int]]:

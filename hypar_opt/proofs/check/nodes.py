@@ -200,6 +200,11 @@ class PlanNode:
         return weights, *inputs, self.whole | self.partial
 
 
+def fused_of(plan: Plan) -> Fused:
+    """Return what the kernels of a plan's machine do not write."""
+    return Fused.on(plan.array.description.accelerator if plan.array else None)
+
+
 def indices_by_share(size: int, shares: Sequence[int]) -> list[int]:
     """Return how many of an axis's indices each part has: shares are rounded where they end."""
     whole = sum(shares)
@@ -385,7 +390,7 @@ def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
     operands = _operands(described, maps)
     kernels: tuple[PassKernels, ...] = ()
     if plan.array is not None and plan.array.description.accelerator.gemm is not None:
-        kernels = described.kernels(fused=Fused.on(plan.array.description.accelerator))
+        kernels = described.kernels(fused=fused_of(plan))
     return PlanNode(
         described.name,
         splits=tuple(_splits(described, operands, maps, sizes, plan)),

@@ -226,7 +226,6 @@ def _level_tables(problem: PlanProblem) -> list[ReferenceTable]:
                 "a reduction joins several levels, as around a ring: a proof needs"
                 f" {argument('search', 'joint')}"
             )
-
         loads = (
             [
                 restrictions.least(n, (*prefix, choice))
@@ -438,7 +437,7 @@ def _table(
     if not restrictions.any:
         return table
     load: Integers = np.array([*loads], object)
-    allowed = np.not_equal(load, None)
+    allowed = np.array([[entry is not None for entry in row] for row in load])
     if restrictions.capacity is None:
         return replace(table, allowed=allowed)
     # A forbidden choice is in no assignment: its load does not matter, but has to be a number.
