@@ -82,15 +82,15 @@ PROOFS = (
     Mutant(
         "what is added to shared messages is not counted in buckets",
         _FLOWS,
-        "if least[bucket] + sum(part.constant for part in buckets[layer]) < constant:",
-        "if least[bucket] < constant:",
+        "if reduced[bucket] + sum(part.constant for part in buckets[layer]) < constant:",
+        "if reduced[bucket] < constant:",
         ("proofs/test_classes_of_states",),
     ),
     Mutant(
         "of a shared message any constant is taken",
         _FLOWS,
-        "if least[bucket] + sum(part.constant for part in buckets[layer]) < constant:",
-        "if least[bucket] + sum(part.constant for part in buckets[layer]) < 0:",
+        "if reduced[bucket] + sum(part.constant for part in buckets[layer]) < constant:",
+        "if reduced[bucket] + sum(part.constant for part in buckets[layer]) < 0:",
         ("proofs/test_classes_of_states",),
     ),
     Mutant(

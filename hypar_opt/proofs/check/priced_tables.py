@@ -45,24 +45,19 @@ class PricedTables:
         self._problem = problem = (
             PlanProblem(plan) if alike else _trained(plan, RECOMPUTED[0], SHARDED[0])
         )
-        memory, nodes = NodeMemory(plan, problem.graph), range(len(problem.graph.nodes))
+        memory = NodeMemory(plan, problem.graph)
         self.capacity = memory.capacity
         self._edges = StateEdges(problem)
-        self._ways: list[list[list[Charged]]]
         if alike:
-            words = words_of_nodes(plan, problem.graph)
-            self._ways = [
-                [
-                    [(problem.charges.node(n, state), memory.of(n, state, *words[n]))]
-                    for state in problem.states
-                ]
-                for n in nodes
-            ]
-            return
-        again = [word for word in RECOMPUTED if word != "selective" or memory.writes_scores]
-        ways = {way: _trained(plan, *way) for way in product(again, _words(plan.levels))}
+            ways = [{way: problem} for way in words_of_nodes(plan, problem.graph)]
+        else:
+            again = [word for word in RECOMPUTED if word != "selective" or memory.writes_scores]
+            trained = {way: _trained(plan, *way) for way in product(again, _words(plan.levels))}
+            unsharded = {way: trained[way] for way in trained if way[1] == SHARDED[0]}
+            ways = [trained if node.stored else unsharded for node in problem.graph.nodes]
         self._ways = [
-            [_undominated(ways, memory, n, state) for state in problem.states] for n in nodes
+            [_undominated(ways_of_node, memory, n, state) for state in problem.states]
+            for n, ways_of_node in enumerate(ways)
         ]
 
     def in_units(self, charges: Fraction) -> Fraction:
@@ -132,11 +127,9 @@ def _undominated(
     ways: Mapping[tuple[str, str], PlanProblem], memory: NodeMemory, node: int, state: State
 ) -> list[Charged]:
     """Return what a node is charged and holds in ways of which no other is as good in both."""
-    stores = memory.graph.nodes[node].stored > 0
     charged = {
         (problem.charges.node(node, state), memory.of(node, state, *words))
         for words, problem in ways.items()
-        if stores or words[1] == SHARDED[0]
     }
     kept: list[Charged] = []
     for way in sorted(charged):

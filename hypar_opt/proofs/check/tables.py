@@ -373,14 +373,14 @@ class StateEdges:
 
 def _check_states(problem: PlanProblem, kinds: int) -> None:
     """Refuse more pairs of states than can be charged, of so many kinds of edges."""
-    graph, levels, every = problem.graph, problem.plan.levels, problem.plan.choices
-    below = len(every) - len(set(every) & set(SIDES))
-    pairs, layers = (len(every) * below ** (levels - 1)) ** 2, len(graph.nodes)
+    choices, levels = problem.plan.choices, problem.plan.levels
+    below = len({*choices} - {*SIDES})
+    pairs = (len(choices) * below ** (levels - 1)) ** 2
     if pairs > MAX_PAIRS or kinds * pairs > MAX_ENTRIES:
-        counted = f"{below}^{2 * levels}" if below == len(every) else f"{pairs:,}"
+        counted = f"{below}^{2 * levels}" if below == len(choices) else f"{pairs:,}"
         raise RefusedError(
             f"a proof over all levels needs {counted} pairs of states a boundary, more than memory"
-            f" allows for {layers - graph.shared} layers"
+            f" allows for {len(problem.plan.layers)} layers"
         )
 
 
