@@ -28,8 +28,11 @@ def test_gradients_share_latencies_as_in_the_search(seed: int) -> None:
     most = sum(graph.nodes[n].stored for n in reduced)
     for elements in {2, most + 1, *(rng.randint(2, most + 2) for _ in range(20))}:
         of_levels = [
-            [[n for n in own if (chosen[n] in graph.nodes[n].copied[0]) is data] for own in each]
-            for each, data in itertools.product([buckets_of(workload, elements)], [False, True])
+            [
+                [n for n in bucket if (chosen[n] in graph.nodes[n].copied[0]) is data]
+                for bucket in buckets
+            ]
+            for buckets, data in itertools.product([buckets_of(workload, elements)], [False, True])
         ]
         for states, together in (
             ((), buckets_of(workload, elements)),

@@ -179,9 +179,9 @@ def _tables_by_order(problem: PlanProblem, table: ReferenceTable) -> list[Refere
         return []
     *above, last = range(problem.plan.levels)
     orders = [
-        (*some, last)
+        (*first, last)
         for count in range(problem.plan.levels)
-        for some in itertools.combinations(above, count)
+        for first in itertools.combinations(above, count)
     ]
     for chosen in itertools.product(orders, repeat=len(of_images)):
         keeps = [
