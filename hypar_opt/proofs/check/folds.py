@@ -382,7 +382,7 @@ class ArrayFold(Fold):
     def joins_levels(self, node: int, state: State) -> bool:
         _, passes = self._by_pass(self.step.node(node, state))
         stages = (stage for ops in passes for stage in self._stages({op.level for op in ops}))
-        return self.around_rings and any(len(stage) > 1 for stage in stages)
+        return any(len(stage) > 1 for stage in stages)
 
     @staticmethod
     def _by_pass(ops: Iterable[Transfer]) -> tuple[list[Transfer], list[list[Transfer]]]:
@@ -394,14 +394,16 @@ class ArrayFold(Fold):
         return pairs, [*passes.values()]
 
     def _stages(self, levels: Iterable[int]) -> list[tuple[int, ...]]:
-        """Return the levels of each stage of a reduction around rings, one after the other.
+        """Return the levels of each stage of a reduction, one after the other.
 
-        All at once; hierarchical, each run of levels of a dimension of the hardware.
+        Between pairs each level is one; around rings all levels are, or, hierarchical, each run of
+        levels of a dimension of the hardware.
         """
-        if self.array.collective != "hierarchical":
-            return [tuple(sorted(levels))]
-        runs = groupby(sorted(levels), self.dimensions.__getitem__)
-        return [tuple(run) for _, run in runs]
+        stages: Sequence[int] = range(self.plan.levels)
+        if self.around_rings:
+            hierarchical = self.array.collective == "hierarchical"
+            stages = self.dimensions if hierarchical else [0] * self.plan.levels
+        return [tuple(run) for _, run in groupby(sorted(levels), stages.__getitem__)]
 
     def _ring(self, levels: Sequence[int], among: range | None = None) -> BisectionLink:
         """Return the link of a stage's rounds, with the latency of all of them together.
@@ -488,11 +490,9 @@ class Time(ArrayFold):
             dict(self._charge_stages(+received, times, share, part))
             for part, received in enumerate(moved)
         ]
-        levels = range(self.plan.levels)
-        stages = self._stages(levels) if self.around_rings else [(level,) for level in levels]
         return sum(
             max(sum(charges.get(level, 0) for level in stage) for charges in charged)
-            for stage in stages
+            for stage in self._stages(range(self.plan.levels))
         )
 
     def _charge_stages(
@@ -500,12 +500,12 @@ class Time(ArrayFold):
     ) -> Iterator[tuple[int, int]]:
         """Yield the topmost level of each stage of a reduction, and its charge."""
         all_reduces, scatters, gathers, _ = times
-        if self.around_rings:
-            for stage in self._stages(levels) if levels else ():
-                rate, amount = self._around(stage, part), sum(levels[n] for n in stage)
-                yield stage[0], rate.charge(amount, 2 * all_reduces + scatters, share, gathers)
-            return
-        for level, amount in levels.items():
+        for stage in self._stages(levels):
+            level, amount = stage[0], sum(levels[n] for n in stage)
+            if self.around_rings:
+                rate = self._around(stage, part)
+                yield level, rate.charge(amount, 2 * all_reduces + scatters, share, gathers)
+                continue
             rounds = self.hierarchy.sizes[level] - 1
             # Between the two parts of the topmost level halving and doubling are one exchange.
             reducing = 1 if level == min(levels) and rounds == 1 else 2 * rounds

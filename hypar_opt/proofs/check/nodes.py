@@ -234,7 +234,8 @@ class PlanEdge(NamedTuple):
     has_error: bool = True
 
 
-class PlanGraph(NamedTuple):
+@dataclass(frozen=True)
+class PlanGraph:
     """All nodes, what is shared first; and the edges between their positions."""
 
     nodes: tuple[PlanNode, ...]
@@ -250,17 +251,19 @@ class PlanGraph(NamedTuple):
         """The node of each output that several layers read, by its layer."""
         return {edge.source: edge.target for edge in self.edges if edge.target < self.shared}
 
-    def adds_up(self) -> list[bool]:
-        """Return of each edge whether its target may take addends as its source leaves them."""
+    @cached_property
+    def passing(self) -> set[int]:
+        """The layers whose partial sums may be read as they are, as addends."""
         sources = [edge.source for edge in self.edges]
-        return [
-            not edge.weights
+        return {
+            edge.source
+            for edge in self.edges
+            if not edge.weights
             and sources.count(edge.source) == 1
             and self.nodes[edge.source].ends_in_sums
-            and bool(self.nodes[edge.source].partial)
+            and self.nodes[edge.source].partial
             and any(PARTIAL in split.inputs for split in self.nodes[edge.target].choices.values())
-            for edge in self.edges
-        ]
+        }
 
     def users(self, node: int) -> list[int]:
         """Return the layers that use shared weights; none of a shared tensor."""

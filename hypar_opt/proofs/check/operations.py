@@ -251,8 +251,6 @@ class PlanStep:
         self._reading, self.counts = reading, counts_of(plan, self.graph)
         self.passes = (Pass.FORWARD,) if plan.inference else tuple(Pass)
         self._fed = {edge.target for edge in self.graph.edges if not edge.weights}
-        edges = zip(self.graph.edges, self.graph.adds_up(), strict=True)
-        self._passing = {edge.source for edge, adds in edges if adds}
         self._shares = self._shares_of_latency(chosen)
         self.ends = [(self._end(edge, 0), self._end(edge, 1)) for edge in self.graph.edges]
 
@@ -264,15 +262,14 @@ class PlanStep:
         times += [
             half[n, level] for half in (counts.scattered, counts.gathered) for level in levels
         ]
-        words = tuple(counts.word(n, level) for level in levels)
-        shares = tuple(self._shares[n].items())
-        return self.graph.nodes[n], *times, words, shares, n in self._fed, n in self._passing
+        words, shares = tuple(counts.sharded[n]), tuple(self._shares[n].items())
+        return self.graph.nodes[n], *times, words, shares, n in self._fed, n in self.graph.passing
 
     def kind_of_edge(self, n: int) -> object:
         """Return what decides a boundary's operations."""
         edge = self.graph.edges[n]
         kind = edge._replace(source=0, target=0, operand=0)
-        sums = self.kind_of_node(edge.source) if edge.source in self._passing else None
+        sums = self.kind_of_node(edge.source) if edge.source in self.graph.passing else None
         return kind, *self.ends[n], *self._times_between(edge), sums
 
     @property
@@ -301,7 +298,7 @@ class PlanStep:
         for step, times, size in zip(Pass, (ahead, behind), node.statistics, strict=False):
             of_parts = reading.gradient * size, node.sharing_statistics, node.whole
             yield from self._summed(n, state, step, Times(times), *of_parts)
-        if n not in self._passing:  # else they are a boundary's
+        if n not in self.graph.passing:  # else they are a boundary's
             for step, often, amount in self._sums(n):
                 yield from self._summed(n, state, step, often, amount, node.partial, node.whole)
         if n in self._fed and node.image is not None:
@@ -311,7 +308,7 @@ class PlanStep:
         """Yield the all-reduces of a gradient, or their halves, where weights are shared out."""
         amount, counts = self._reading.gradient // 2 * self.graph.nodes[n].stored, self.counts
         ops = [*self._summed(n, state, Pass.GRADIENT, Times(1), amount, copied)]
-        for word, levels in counts.reductions(n, len(self.sizes)).items():
+        for word, levels in counts.reductions(n).items():
             times, share = Times(1), self._shares[n].get(word)
             if word != "none":
                 times = Times(0, counts.scattered[n, levels[0]], counts.gathered[n, levels[0]])
@@ -457,7 +454,7 @@ class PlanStep:
         shards = prod(
             self.sizes[level]
             for level, choice in enumerate(state)
-            if choice in node.copied[0] and self.counts.word(n, level) != "none"
+            if choice in node.copied[0] and self.counts.sharded[n][level] != "none"
         )
         copies = copies_in(state, node.copied[0], self.hierarchy)
         uneven = self._uneven(node, state, node.copied[0], at_h1)
@@ -500,7 +497,7 @@ class PlanStep:
         """
         edge, (writer, reader) = self.graph.edges[n], self.ends[n]
         written, read = [writer.layouts[c] for c in source], [reader.layouts[c] for c in target]
-        if edge.source in self._passing:
+        if edge.source in self.graph.passing:
             yield from self._sums_between(edge.source, written, read)
         rule = self._resharded if self._reading.runs else self._converted
         for step, times in self._times_between(edge):
@@ -528,7 +525,7 @@ class PlanStep:
         """
         if not self._reading.runs:
             return False, wanted == WHOLE, False, False, False
-        passing = self.graph.edges[n].source in self._passing
+        passing = self.graph.edges[n].source in self.graph.passing
         reduced, repeated = _reduced_between(had, wanted) if passing else (False, False)
         if not passing or (had, wanted) != (PARTIAL, PARTIAL):
             had, wanted = self._settled(had, wanted)
@@ -613,7 +610,7 @@ class PlanStep:
         and read whole each part repeats all of that for its own replica; where it is read as
         addends, too, but of what is split, which is padded at the end.
         """
-        addends = (PARTIAL, PARTIAL) if edge.source in self._passing else None
+        addends = (PARTIAL, PARTIAL) if edge.source in self.graph.passing else None
         pairs = [*zip(written, read, strict=True)]
         pairs = [pair if pair == addends else self._settled(*pair) for pair in pairs]
         levels, now, wanted = range(len(pairs)), [had for had, _ in pairs], [to for _, to in pairs]
@@ -667,7 +664,7 @@ class PlanStep:
         bucket = array.description.bucket_elements(self.plan.element_bytes) if array else 1
         if bucket == 1:
             return [{} for _ in graph.nodes]
-        sharing = [self.counts.reductions(n, len(self.sizes)) for n in range(len(graph.nodes))]
+        sharing = [self.counts.reductions(n) for n in range(len(graph.nodes))]
         return shares_of_latency(graph, bucket, chosen, sharing)
 
 

@@ -49,17 +49,13 @@ class StepCounts(NamedTuple):
     sharded: Sequence[Sequence[str]]
     size: int = 1
 
-    def word(self, node: int, level: int) -> str:
-        """Return what is shared out of a node's weights at a level."""
-        return self.sharded[node][level]
-
     def moved(self, node: int, level: int) -> int:
         """Return the elements that halves move across a level for one of a node's weights.
 
         Reduce-scatters move gradients; so does the all-gather of what nobody has a shard of.
         """
         gathered = self.gathered[node, level]
-        gathered *= self.size if self.word(node, level) == "none" else 1
+        gathered *= self.size if self.sharded[node][level] == "none" else 1
         return self.scattered[node, level] * self.size + gathered
 
     @property
@@ -67,15 +63,14 @@ class StepCounts(NamedTuple):
         """Whether each pass runs once, whatever is sharded."""
         return all(count == 1 for count in self.computed.values())
 
-    def reductions(self, node: int, levels: int) -> dict[str, list[int]]:
+    def reductions(self, node: int) -> dict[str, list[int]]:
         """Return the levels of each reduction of a node's gradient, by what they share out.
 
         At levels of gradients or weights it is never all-reduced, but scattered, and weights are
         gathered apart; at all others there is one all-reduce, whose shards may be of the state.
         """
         by_word: dict[str, list[int]] = {}
-        for level in range(levels):
-            word = self.word(node, level)
+        for level, word in enumerate(self.sharded[node]):
             by_word.setdefault("none" if word == "state" else word, []).append(level)
         return by_word
 
@@ -121,9 +116,8 @@ def counts_of(plan: Plan, graph: PlanGraph) -> StepCounts:
             steps.exchanged[Pass.FORWARD, tensor[layer]] += micro_batches
         run(Pass.BACKWARD, layer)
         run(Pass.GRADIENT, layer, exchanges=False)
-    for node in range(len(graph.nodes)):
-        for level in range(plan.levels):
-            word = steps.word(node, level)
+    for node, by_level in enumerate(sharded):
+        for level, word in enumerate(by_level):
             by_micro_batch = word in ("gradients", "weights")
             steps.scattered[node, level] += micro_batches if by_micro_batch else 1
             steps.gathered[node, level] += 0 if word == "weights" else 1
