@@ -216,10 +216,10 @@ def _within_memory(plan: Plan, tables: PricedTables, *, alike: bool) -> Certific
     HyparError
         If the plan costs less than a plan that fits does.
     """
-    price, least = best_price(tables)
+    price, enough = best_price(tables)
     if not price and plan.solver.status != "optimal":
         return None
-    certificate, priced = _proved(plan, [tables.at(price)], None if alike else "any", least)
+    certificate, priced = _proved(plan, [tables.at(price)], None if alike else "any", enough)
     bound, total = _less_all_bytes(priced, price, tables), Fraction(plan.cost.total)
     if bound > total:
         raise HyparError("no certificate: plans that fit the memory cost more than this one")

@@ -196,9 +196,9 @@ def alike_levels(table: ReferenceTable) -> Groups:
     numbers = {tuple(state): number for number, state in enumerate(states)}
     examples = dict(zip(table.kinds.tolist(), table.ends.tolist(), strict=True))
 
-    def swap(one: int, other: int) -> bool:
+    def swap(level: int, partner: int) -> bool:
         levels = [*range(len(states[0]))]
-        levels[one], levels[other] = other, one
+        levels[level], levels[partner] = partner, level
         swapped = np.array([numbers.get(tuple(s[n] for n in levels), -1) for s in states])
         columns = [row[np.isin(swapped[row], row)] for row in table.columns]
         for kind, ends in examples.items():
@@ -239,10 +239,10 @@ class LayerCells(NamedTuple):
     starts: NDArray[np.intp]
     names: NDArray[np.intp]
 
-    def least(self, charges: Integers, axis: int = 0) -> Integers:
+    def minima(self, charges: Integers, axis: int = 0) -> Integers:
         """Return the least charges of each cell's columns."""
-        least: Integers = np.minimum.reduceat(charges.take(self.columns, axis), self.starts, axis)
-        return least
+        minima: Integers = np.minimum.reduceat(charges.take(self.columns, axis), self.starts, axis)
+        return minima
 
 
 class Cells:
@@ -283,13 +283,13 @@ class Cells:
 
         @cache
         def edge(kind: int, source: int, target: int) -> Integers:
-            rows = self.layers[source].least(table.charges[kind])
-            return self.layers[target].least(rows, 1)
+            rows = self.layers[source].minima(table.charges[kind])
+            return self.layers[target].minima(rows, 1)
 
         columns = [row.tobytes() for row in table.columns]
         self.layers = [*map(layer, columns, self.refined)]
         first = {id(cells): n for n, cells in reversed([*enumerate(self.layers)])}
-        self.node = [cells.least(row) for cells, row in zip(self.layers, table.node, strict=True)]
+        self.node = [cells.minima(row) for cells, row in zip(self.layers, table.node, strict=True)]
         self.edge = [
             edge(kind, *(first[id(self.layers[end])] for end in ends))
             for kind, ends in zip(table.kinds.tolist(), table.ends.tolist(), strict=True)
@@ -508,7 +508,7 @@ def _elimination_bound(table: ReferenceTable, proof: EliminationProof, where: st
         in_order = charge if first == u else charge.T
         buckets[first].append(_Part((first, second), in_order, (id(charge), first == u)))
     bound = 0
-    least: dict[Hashable, int] = {}
+    reduced: dict[Hashable, int] = {}
     for layer, number, constant in zip(
         proof.order, proof.numbers or range(len(constants)), constants, strict=True
     ):
@@ -525,7 +525,7 @@ def _elimination_bound(table: ReferenceTable, proof: EliminationProof, where: st
         # Buckets of the same charges, but for constants, have the same reduced costs but for these.
         among = [(part.kind, *map((layer, *scope).index, part.layers)) for part in buckets[layer]]
         bucket = number, *among
-        if bucket not in least:
+        if bucket not in reduced:
             charges = [
                 part.charge.astype(dtype, copy=False).reshape(
                     [cells.sizes[n] if n in part.layers else 1 for n in (layer, *scope)]
@@ -534,8 +534,8 @@ def _elimination_bound(table: ReferenceTable, proof: EliminationProof, where: st
             ]
             # The small ones first, so that they are added before they are broadcast.
             by_cell = zip(*charges, strict=True)
-            least[bucket] = min(int(np.min(reduce(add, rows) - message)) for rows in by_cell)
-        if least[bucket] + sum(part.constant for part in buckets[layer]) < constant:
+            reduced[bucket] = min(int(np.min(reduce(add, rows) - message)) for rows in by_cell)
+        if reduced[bucket] + sum(part.constant for part in buckets[layer]) < constant:
             raise CheckFailedError(f"{where}: a reduced cost of layer {layer} is negative")
         if scope:
             buckets[scope[0]].append(_Part(scope, message, (number, shape), constant))

@@ -42,30 +42,30 @@ def best_price(tables: PricedTables) -> tuple[Fraction, int]:
     price, high = Fraction(), None
     if low.bytes <= tables.capacity or not low.charges:
         return price, int(low.charges)
-    known, following = price, low.charges / low.bytes
+    best_at, following = price, low.charges / low.bytes
     for _ in range(_STEPS):
         price = following.limit_denominator(_FINEST)
-        own = _line(tables, price, groups)
-        if _bound(own, price, tables) >= _bound(best, known, tables):
-            best, known = own, price
-        if own in (low, high):
+        line = _line(tables, price, groups)
+        if _bound(line, price, tables) >= _bound(best, best_at, tables):
+            best, best_at = line, price
+        if line in (low, high):
             break
-        if own.bytes > tables.capacity:
-            low = own
+        if line.bytes > tables.capacity:
+            low = line
         else:
-            high = own
+            high = line
         if high is None:
             following = 8 * price
         else:
             following = (high.charges - low.charges) / (low.bytes - high.bytes)
-    return known, int(best.charges + known * best.bytes)
+    return best_at, int(best.charges + best_at * best.bytes)
 
 
 def _line(tables: PricedTables, price: Fraction, groups: Groups) -> _Line:
-    least, assignment = optimum(tables.at(price), groups)
-    held = tables.bytes_of(assignment, price)
-    return _Line(least - price * held, held)
+    total, assignment = optimum(tables.at(price), groups)
+    size = tables.bytes_of(assignment, price)
+    return _Line(total - price * size, size)
 
 
-def _bound(own: _Line, price: Fraction, tables: PricedTables) -> Fraction:
-    return own.charges + price * (own.bytes - tables.capacity)
+def _bound(line: _Line, price: Fraction, tables: PricedTables) -> Fraction:
+    return line.charges + price * (line.bytes - tables.capacity)

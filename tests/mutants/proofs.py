@@ -82,15 +82,15 @@ PROOFS = (
     Mutant(
         "what is added to shared messages is not counted in buckets",
         _FLOWS,
-        "if least[bucket] + sum(part.constant for part in buckets[layer]) < constant:",
-        "if least[bucket] < constant:",
+        "if reduced[bucket] + sum(part.constant for part in buckets[layer]) < constant:",
+        "if reduced[bucket] < constant:",
         ("proofs/test_classes_of_states",),
     ),
     Mutant(
         "of a shared message any constant is taken",
         _FLOWS,
-        "if least[bucket] + sum(part.constant for part in buckets[layer]) < constant:",
-        "if least[bucket] + sum(part.constant for part in buckets[layer]) < 0:",
+        "if reduced[bucket] + sum(part.constant for part in buckets[layer]) < constant:",
+        "if reduced[bucket] + sum(part.constant for part in buckets[layer]) < 0:",
         ("proofs/test_classes_of_states",),
     ),
     Mutant(
@@ -153,8 +153,8 @@ PROOFS = (
     Mutant(
         "nodes train in one of all ways",
         "proofs/check/tables",
-        "min(own.node(n, state) for own in every[: None if layer.stored else 1])",
-        "every[0].node(n, state)",
+        "min(way.node(n, state) for way in charges[: None if layer.stored else 1])",
+        "charges[0].node(n, state)",
         ("proofs/test_trained_plans",),
     ),
     Mutant(
@@ -209,15 +209,15 @@ PROOFS = (
     Mutant(
         "a proof takes the mean part of an uneven axis",
         "proofs/check/folds",
-        "super().__init__(plan, chosen, pads=plan.step_model.by_largest_shard)",
-        "super().__init__(plan, chosen)",
+        "super().__init__(plan, graph, chosen, pads=plan.step_model.by_largest_shard)",
+        "super().__init__(plan, graph, chosen)",
         ("proofs/test_proof_tables",),
     ),
     Mutant(
         "the optimizer keeps nothing",
         "proofs/check/memory",
-        "(both * size + state) * node.stored",
-        "both * size * node.stored",
+        "(factor * size + state) * node.stored",
+        "factor * size * node.stored",
         ("proofs/test_proof_tables",),
     ),
     Mutant(
@@ -237,15 +237,15 @@ PROOFS = (
     Mutant(
         "between three parts halving and doubling are one exchange",
         "proofs/check/folds",
-        "both = 1 if level == min(levels) and rounds == 1 else",
-        "both = 1 if level == min(levels) else",
+        "reducing = 1 if level == min(levels) and rounds == 1 else",
+        "reducing = 1 if level == min(levels) else",
         ("proofs/test_proof_tables",),
     ),
     Mutant(
         "a bucket is one gradient too full",
         "proofs/check/operations",
-        "if elements > most or not together:",
-        "if elements - stored[node] > most or not together:",
+        "if elements > bucket or not together:",
+        "if elements - stored[node] > bucket or not together:",
         ("proofs/test_buckets",),
     ),
     Mutant(
@@ -279,8 +279,8 @@ PROOFS = (
     Mutant(
         "what lies behind a part of an image is no halo",
         "proofs/check/nodes",
-        "return Strip(pooled, min(most, pooled), padding + behind)",
-        "return Strip(pooled, min(most, pooled), padding)",
+        "return Strip(pooled, min(parts, pooled), padding + behind)",
+        "return Strip(pooled, min(parts, pooled), padding)",
         ("proofs/test_image_proofs",),
     ),
     Mutant(

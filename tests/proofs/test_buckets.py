@@ -22,14 +22,17 @@ def test_gradients_share_latencies_as_in_the_search(seed: int) -> None:
     """All of a bucket, and of a plan those that are reduced over the same levels."""
     rng = Random(seed)
     plan = ho.solve(random_graph(rng, most=6), solver="dp", levels=1, reading="executed")
-    workload, graph = Instance.of_plan(plan).workload, nodes_of(plan, shared_tensors=True)
+    workload, graph = Instance.of_plan(plan).workload, nodes_of(plan)
     (chosen,) = rows_of_plan(plan, workload)
     reduced = [n for n, node in enumerate(graph.nodes) if node.stored]
     most = sum(graph.nodes[n].stored for n in reduced)
     for elements in {2, most + 1, *(rng.randint(2, most + 2) for _ in range(20))}:
         of_levels = [
-            [[n for n in own if (chosen[n] in graph.nodes[n].copied[0]) is data] for own in each]
-            for each, data in itertools.product([buckets_of(workload, elements)], [False, True])
+            [
+                [n for n in bucket if (chosen[n] in graph.nodes[n].copied[0]) is data]
+                for bucket in buckets
+            ]
+            for buckets, data in itertools.product([buckets_of(workload, elements)], [False, True])
         ]
         for states, together in (
             ((), buckets_of(workload, elements)),

@@ -34,18 +34,18 @@ ENDS = np.array([[0, 1], [2, 1], [0, 2], [3, 2], [0, 1]])
 """A triangle, with an edge twice, and a layer beside it."""
 
 
-def table_of(seed: int, groups: tuple[int, ...], *, alike: bool = True) -> ReferenceTable:
+def table_of(seed: int, groups: tuple[int, ...], *, swaps: bool = True) -> ReferenceTable:
     """Return a table of two choices at each level, some of whose states are forbidden.
 
     Parameters
     ----------
-    alike
+    swaps
         Whether edges charge what swaps levels of a group, in both ends, as before; nodes do not.
     """
     rng = np.random.default_rng(seed)
     states = np.array([*itertools.product(range(2), repeat=len(groups))]).T
     charges = [rng.integers(0, 9, (states.shape[1],) * 2) for _ in range(2)]
-    if alike:  # by how often a group has each pair of choices
+    if swaps:  # by how often a group has each pair of choices
         pairs = 2 * states[:, :, None] + states[:, None]
         counts = np.stack(
             [
@@ -66,10 +66,10 @@ def table_of(seed: int, groups: tuple[int, ...], *, alike: bool = True) -> Refer
     )
 
 
-def least(table: ReferenceTable) -> int:
-    found = optimum_by_exhaustion(table.by_edge)
-    assert found is not None
-    return found[0]
+def minimum(table: ReferenceTable) -> int:
+    optimal = optimum_by_exhaustion(table.by_edge)
+    assert optimal is not None
+    return optimal[0]
 
 
 def proof_of(table: ReferenceTable, enough: int) -> EliminationProof:
@@ -90,14 +90,14 @@ def bound(table: ReferenceTable, proof: EliminationProof) -> int | None:
 def test_classes_prove_the_optimum_of_all_states(seed: int, groups: tuple[int, ...]) -> None:
     """Of classes alone it is a bound; refined where these cost less it is the optimum."""
     table = table_of(seed, groups)
-    found = alike_levels(table)
+    group_of = alike_levels(table)
     if len({*groups}) < len(groups):
-        assert found is not None
-        assert all(found[n] == found[m] for n, m in pairs_of(groups))
-    assert bound(table, proof_of(table, least(table))) == least(table)
+        assert group_of is not None
+        assert all(group_of[n] == group_of[m] for n, m in pairs_of(groups))
+    assert bound(table, proof_of(table, minimum(table))) == minimum(table)
     by_class = bound(table, proof_of(table, 0))
     assert by_class is not None
-    assert by_class <= least(table)
+    assert by_class <= minimum(table)
 
 
 def pairs_of(groups: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -111,13 +111,13 @@ def test_classes_of_levels_that_are_not_alike_prove_no_more_than_the_optimum(
     seed: int, groups: tuple[int, ...], refined: bool
 ) -> None:
     """No proof rests on levels that are alike: it is only less tight where they are not."""
-    table = table_of(seed, groups, alike=False)
+    table = table_of(seed, groups, swaps=False)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("hypar_opt.proofs.graphs.alike_levels", lambda _: groups)
-        proof = proof_of(table, least(table) if refined else 0)
+        proof = proof_of(table, minimum(table) if refined else 0)
     proved = bound(table, proof)
     assert proved is not None
-    assert proved == least(table) if refined else proved <= least(table)
+    assert proved == minimum(table) if refined else proved <= minimum(table)
 
 
 @given(SEEDS, st.sampled_from(GROUPS))
@@ -132,18 +132,18 @@ def changes(value: Any, steps: tuple[int, ...]) -> Iterator[Any]:
     if isinstance(value, int):
         yield from (value + step for step in steps)
         return
-    for place, part in enumerate(value):
-        yield from ((*value[:place], new, *value[place + 1 :]) for new in changes(part, steps))
+    for index, part in enumerate(value):
+        yield from ((*value[:index], new, *value[index + 1 :]) for new in changes(part, steps))
 
 
 @pytest.mark.parametrize("seed", slow_after(5, range(40)))
 def test_no_number_of_a_certificate_can_be_changed_to_prove_more(seed: int) -> None:
     table = table_of(seed, GROUPS[seed % len(GROUPS)])
-    proof, most = proof_of(table, least(table)), least(table)
+    proof, optimal = proof_of(table, minimum(table)), minimum(table)
     for key, numbers in proof:
         for changed in changes(numbers or (), (-1, 1, 2, 10**30)):
             proved = bound(table, proof.model_copy(update={key: changed}))
-            assert proved is None or proved <= most
+            assert proved is None or proved <= optimal
         if key in ("messages", "constants"):
             for changed in changes(numbers, (1, 10**30)):  # each is the least of its bucket
                 assert bound(table, proof.model_copy(update={key: changed})) is None
@@ -153,7 +153,7 @@ def test_no_number_of_a_certificate_can_be_changed_to_prove_more(seed: int) -> N
 def test_cells_are_charged_what_the_cheapest_of_their_states_are(
     seed: int, groups: tuple[int, ...]
 ) -> None:
-    table = table_of(seed, groups, alike=False)
+    table = table_of(seed, groups, swaps=False)
     cells = Cells(table, groups, ((0,), (), (1, 2), ()))
     of_layer = [
         [part.tolist() for part in np.split(layer.columns, layer.starts[1:])]
@@ -172,8 +172,8 @@ def test_cells_are_charged_what_the_cheapest_of_their_states_are(
             assert charges[n, m] == table.charges[kind][np.ix_(rows, columns)].min()
 
 
-def gpt2(**asked: Any) -> ho.Plan:
-    return ho.solve("gpt2", search="joint", reading="executed", choices=CHOICES, **asked)
+def gpt2(**options: Any) -> ho.Plan:
+    return ho.solve("gpt2", search="joint", reading="executed", choices=CHOICES, **options)
 
 
 def test_gpt2_is_proved_at_six_levels_in_a_small_file(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_gpt2_is_proved_at_six_levels_in_a_small_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "groups"),
+    ("options", "groups"),
     [
         ({"batch": 48, "hierarchy": (2, 3, 2)}, (0, 1, 0)),
         ({"batch": 16, "levels": 3, "level_weights": (4, 1, 1)}, (0, 1, 1)),
@@ -202,9 +202,9 @@ def test_gpt2_is_proved_at_six_levels_in_a_small_file(tmp_path: Path) -> None:
     ],
 )
 def test_levels_are_alike_that_swap_places_at_the_same_charge(
-    asked: dict[str, Any], groups: tuple[int, ...]
+    options: dict[str, Any], groups: tuple[int, ...]
 ) -> None:
-    plan = gpt2(**asked)
+    plan = gpt2(**options)
     certificate = ho.certify(plan)
     assert ho.check_certificate(plan, certificate) == plan.cost.total
     (proof,) = certificate.tables
@@ -213,8 +213,8 @@ def test_levels_are_alike_that_swap_places_at_the_same_charge(
 
 
 def test_a_network_whose_classes_leave_a_gap_is_proved_by_states_of_some() -> None:
-    asked: dict[str, Any] = {"batch": 48, "hierarchy": (2, 3, 2, 2), "choices": CHOICES}
-    plan = ho.solve("resnet-18", **asked, search="joint", reading="executed")
+    options: dict[str, Any] = {"batch": 48, "hierarchy": (2, 3, 2, 2), "choices": CHOICES}
+    plan = ho.solve("resnet-18", **options, search="joint", reading="executed")
     certificate = ho.certify(plan)
     (proof,) = certificate.tables
     assert isinstance(proof, EliminationProof)

@@ -57,8 +57,8 @@ def unshared(proof: Proof) -> EliminationProof:
     assert isinstance(proof, EliminationProof)
     assert proof.numbers is not None
     assert proof.constants is not None
-    each = zip(proof.numbers, proof.constants, strict=True)
-    messages = (tuple(entry + more for entry in proof.messages[number]) for number, more in each)
+    sent = zip(proof.numbers, proof.constants, strict=True)
+    messages = (tuple(entry + more for entry in proof.messages[number]) for number, more in sent)
     return EliminationProof(order=proof.order, messages=tuple(messages))
 
 

@@ -107,7 +107,7 @@ def program_bytes(plan: ho.Plan) -> int:
     phases = INFERENCE if plan.inference else TRAINING
     joined = plan.joins_levels
     program = Program(instance.executed_workload, rows, plan.hierarchy, joined=joined)
-    elements: int = sum(one.elements for one in exchanges_of_step(program, phases))
+    elements: int = sum(op.elements for op in exchanges_of_step(program, phases))
     return elements * plan.element_bytes
 
 
@@ -339,8 +339,8 @@ def test_a_tensor_in_no_layout_or_in_unequal_parts_is_refused() -> None:
 
 def test_what_is_too_large_for_a_proof_is_refused_with_the_bound_that_is_claimed() -> None:
     """729 states of each layer, no two levels alike, and two paths that meet: three layers."""
-    asked: dict[str, Any] = {"levels": 6, "level_weights": (1, 2, 3, 4, 5, 6)}
-    plan = ho.solve(SKIP, batch=4, choices=CHOICES, reading="executed", solver="data", **asked)
+    options: dict[str, Any] = {"levels": 6, "level_weights": (1, 2, 3, 4, 5, 6)}
+    plan = ho.solve(SKIP, batch=4, choices=CHOICES, reading="executed", solver="data", **options)
     claim = {"scope": "joint", "bound": plan.cost.total // 2}
     plan = plan.model_copy(update={"solver": plan.solver.model_copy(update=claim)})
     with pytest.raises(

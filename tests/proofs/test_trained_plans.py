@@ -15,9 +15,8 @@ from hypar_opt.errors import CheckFailedError, HyparError
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.certificate import Certificate, check_certificate, check_price, proved_bound
-from hypar_opt.proofs.check.memory import Held
+from hypar_opt.proofs.check.memory import NodeMemory
 from hypar_opt.proofs.check.nodes import nodes_of
-from hypar_opt.proofs.check.operations import shares_tensors
 from hypar_opt.proofs.check.rows import PlanProblem, nodes_states, price_of
 from hypar_opt.proofs.check.tables import table_of_ways
 from hypar_opt.proofs.check.training import Pass, counts_of
@@ -96,7 +95,7 @@ def test_a_plan_that_trains_costs_what_the_search_says(seed: int) -> None:
 def _least_held(plan: ho.Plan) -> int:
     """Return what a plan holds at least, in all accelerators, by the proofs' derivation."""
     problem, network = PlanProblem(plan), plan.network.description
-    held, shared = Held(plan, problem.graph), problem.graph.shared
+    memory, shared = NodeMemory(plan, problem.graph), problem.graph.shared
     names = [layer.name for layer in network.layers]
     again = [word or "none" for word in recomputed_words(network, plan.training.recompute)]
     split = [word or "none" for word in words_by_layer(plan.training.shard, names, "shard")]
@@ -104,13 +103,13 @@ def _least_held(plan: ho.Plan) -> int:
     assert description
     accelerator = description.accelerator
     room = int(accelerator.dram_capacity) - int(accelerator.reserve or 0)
-    total = plan.accelerators * room - held.capacity  # a moment, and the network's input
+    total = plan.accelerators * room - memory.capacity  # a moment, and the network's input
     for node, state in enumerate(nodes_states(problem)):
         users = [node - shared] if node >= shared else []
         users += [user - shared for user in problem.graph.users(node)]
         words = [split[user] for user in users if split[user] != "none"]
         run_again = again[node - shared] if node >= shared else "none"
-        total += held.of(node, state, run_again, words[0] if words else "none")
+        total += memory.of(node, state, run_again, words[0] if words else "none")
     return total
 
 
@@ -171,7 +170,7 @@ def test_a_step_is_counted_as_it_runs() -> None:
         array="h100-8",
         training={"micro_batches": 2, "recompute": "full", "shard": "weights"},
     )
-    graph = nodes_of(plan, shared_tensors=shares_tensors(plan))
+    graph = nodes_of(plan)
     steps = counts_of(plan, graph)
     names = [node.name for node in graph.nodes]
     norm, head, tied = map(names.index, ("decoder.0.norm1", "head", "weights of token"))

@@ -23,7 +23,8 @@ import numpy as np
 
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.integers import Integers, exact_dtype
-from hypar_opt.proofs.check.operations import Kernel, StepRules, Update, padded
+from hypar_opt.proofs.check.nodes import indices_by_share
+from hypar_opt.proofs.check.operations import PlanStep, padded
 from hypar_opt.proofs.check.training import Pass
 from hypar_opt.workload.operators.axes import PARTIAL, WHOLE
 from hypar_opt.workload.parallelism import SIDES
@@ -34,13 +35,8 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.proofs.check.nodes import PlanNode, State
-    from hypar_opt.proofs.check.operations import (
-        Collective,
-        PaddedAxes,
-        Share,
-        Times,
-    )
+    from hypar_opt.proofs.check.nodes import PlanGraph, PlanNode, State
+    from hypar_opt.proofs.check.operations import LayerWork, PaddedAxes, Share, Times, Transfer
 
 # Its own table, as the rest of this derivation shares none with the search.
 PREFIXES = {"femto": 10**15, "pico": 10**12, "nano": 10**9, "micro": 10**6, "milli": 10**3, "": 1}
@@ -89,25 +85,26 @@ class Charges(ABC):
 class Fold(Charges):
     """Charges of operations. Nodes and edges that are alike are charged once."""
 
-    def __init__(self, plan: Plan, chosen: Sequence[State] = (), *, pads: bool = False) -> None:
-        self.plan, self.hierarchy = plan, plan.hierarchy
-        self.rules = StepRules(plan, chosen, pads=pads)
-        graph, kinds = self.rules.graph, dict[object, int]()
+    def __init__(
+        self, plan: Plan, graph: PlanGraph, chosen: Sequence[State] = (), *, pads: bool = False
+    ) -> None:
+        self.plan, self.hierarchy, kinds = plan, plan.hierarchy, dict[object, int]()
+        self.step = PlanStep(plan, graph, chosen, pads=pads)
         self._like_node = [
-            kinds.setdefault(self.rules.kind_of_node(n), n) for n in range(len(graph.nodes))
+            kinds.setdefault(self.step.kind_of_node(n), n) for n in range(len(graph.nodes))
         ]
         kinds = {}
         self._like_edge = [
-            kinds.setdefault(self.rules.kind_of_edge(n), n) for n in range(len(graph.edges))
+            kinds.setdefault(self.step.kind_of_edge(n), n) for n in range(len(graph.edges))
         ]
         self._node_charge = cache(
-            lambda n, state: self._charge(self.rules.node(n, state)) + self._local(n, state)
+            lambda n, state: self._charge(self.step.node(n, state)) + self._local(n, state)
         )
         self._edge_charge = cache(self._charge_edge)
         self._padded_charge = cache(self._charge_padded)
 
     @abstractmethod
-    def _charge(self, ops: Iterable[Collective]) -> int:
+    def _charge(self, ops: Iterable[Transfer]) -> int:
         """Return the charge of all that a node, or a boundary, exchanges."""
 
     def _local(self, node: int, state: State) -> int:  # noqa: ARG002
@@ -123,33 +120,29 @@ class Fold(Charges):
     def _charge_edge(
         self, edge: int, sources: tuple[State, ...], targets: tuple[State, ...]
     ) -> Integers:
-        charged: Integers = np.zeros((len(sources), len(targets)), object)
         numbers, operations = self._alike(edge, sources, targets)
-        by_padding = [
-            self._by_padding(edge, end, states) for end, states in enumerate((sources, targets))
-        ]
-        for written, rows in by_padding[0].items():
-            for read, columns in by_padding[1].items():
-                charges = {n: self._padded_charge(ops, (written, read)) for n, ops in operations}
-                largest = len(numbers) * max(charges.values(), default=0)
-                table: Integers = np.zeros(1 + max(charges, default=0), exact_dtype(largest))
-                table[[*charges]] = [*charges.values()]
-                total: Integers = table[numbers[:, np.array(rows)[:, None], columns]].sum(axis=0)
-                if total.shape == charged.shape:
-                    return total
-                charged[np.ix_(rows, columns)] = total
+        (written, rows), (read, columns) = (
+            self._paddings(edge, end, states) for end, states in enumerate((sources, targets))
+        )
+        shape = len(written), len(read), 1 + max((kind for kind, _ in operations), default=0)
+        charges: Integers = np.zeros(shape, object)
+        for (row, had), (column, wanted) in itertools.product(enumerate(written), enumerate(read)):
+            for kind, ops in operations:
+                charges[row, column, kind] = self._padded_charge(ops, (had, wanted))
+        charges = charges.astype(exact_dtype(len(numbers) * charges.max(initial=0)))
+        charged: Integers = charges[rows[:, None], columns, numbers].sum(axis=0)
         return charged
 
-    def _by_padding(
+    def _paddings(
         self, edge: int, end: int, states: Sequence[State]
-    ) -> dict[PaddedAxes, list[int]]:
-        """Return the numbers of states by the axes that they divide unevenly, where that counts."""
-        numbers: dict[PaddedAxes, list[int]] = {}
-        for number, state in enumerate(states):
-            numbers.setdefault(self.rules.padding(edge, end, state), []).append(number)
-        return numbers
+    ) -> tuple[list[PaddedAxes], NDArray[np.intp]]:
+        """Return the sets of axes that states divide unevenly, and the number of each state's."""
+        numbers: dict[PaddedAxes, int] = {}
+        paddings = (self.step.padding(edge, end, state) for state in states)
+        of_states = [numbers.setdefault(padding, len(numbers)) for padding in paddings]
+        return [*numbers], np.array(of_states, np.intp)
 
-    def _charge_padded(self, ops: Sequence[Collective], ends: tuple[PaddedAxes, PaddedAxes]) -> int:
+    def _charge_padded(self, ops: Sequence[Transfer], ends: tuple[PaddedAxes, PaddedAxes]) -> int:
         """Return the charge of a boundary's operations between ends that divide axes unevenly."""
         return self._charge(
             op._replace(
@@ -162,23 +155,23 @@ class Fold(Charges):
 
     def _alike(
         self, edge: int, sources: Sequence[State], targets: Sequence[State]
-    ) -> tuple[NDArray[np.intp], list[tuple[int, tuple[Collective, ...]]]]:
+    ) -> tuple[NDArray[np.intp], list[tuple[int, tuple[Transfer, ...]]]]:
         """Return, for each level, numbers of pairs that move the same there, and their operations.
 
         A level's depend on how a tensor is stored and read there, and on copies at other levels;
         where levels are joined, also on their parts above and below, and on all that changes. So
-        the rules of one pair give the operations of all pairs like it.
+        one pair gives the operations of all pairs like it.
 
         Returns
         -------
         numbers : (levels, sources, targets)
             And one more for sums that are reduced on the way.
         """
-        rules, sizes = self.rules, self.hierarchy.sizes[: len(sources[0])]
-        layouts = [end.layouts for end in rules.ends[edge]]
+        step, sizes = self.step, self.hierarchy.sizes[: len(sources[0])]
+        layouts = [end.layouts for end in step.ends[edge]]
         names = sorted({*layouts[0], *layouts[1]})
         # In how many copies a tensor is depends on few of its layouts, and so do most states.
-        counted = names if rules.joins_levels or self.plan.groups else UNSPLIT
+        counted = names if self.plan.joins_levels or self.plan.groups else UNSPLIT
         like = np.array([n if name in counted else -1 for n, name in enumerate(names)], np.intp)
         like[like < 0] = (like < 0).argmax()
         written, read = (
@@ -192,32 +185,28 @@ class Fold(Charges):
         )
         pairs = stored[:, :, None] * len(names) + wanted[:, None]
         levels, parts = np.arange(len(sizes))[:, None, None], np.array(sizes)[:, None, None]
-        marks = (rules.marks(edge, *pair) for pair in itertools.product(names, repeat=2))
-        marked = [np.array(mark)[pairs] for mark in zip(*marks, strict=True)]
-        repeats, gathers, changes, copied = (
-            np.where(mark, parts, 1) for mark in (*marked[:3], marked[4])
-        )
+        marks = (step.marks(edge, *pair) for pair in itertools.product(names, repeat=2))
+        *multiplied, reduced = (np.array(mark)[pairs] for mark in zip(*marks, strict=True))
+        repeats, gathers, changes, copied = (np.where(mark, parts, 1) for mark in multiplied)
         digits = [levels, repeats.prod(axis=0) - 1, gathers.cumprod(axis=0) // gathers - 1]
         if self.plan.groups:  # parts of H1 have shares by a tensor's layout there
             digits.append(pairs[:1])
-        if rules.joins_levels:
+        if self.plan.joins_levels:
             bits = 1 << stored[:, :, None] | 1 << wanted[:, None]
             digits.append(np.bitwise_or.reduce(np.where(changes > 1, bits, 0), axis=0))
             digits += [changes.cumprod(axis=0) - 1, changes.prod(axis=0) - 1]
         at = rows.reshape(-1, 1), columns.reshape(-1)
         numbers = _numbered(digits)[:, *at] * len(names) ** 2
         numbers = numbers + written[:, :, None] * len(names) + read[:, None]
-        if marked[3].any():  # sums of all levels are one
-            sums = _numbered(
-                [(marked[3] << levels).sum(axis=0)[None], copied.prod(axis=0)[None] - 1]
-            )
+        if reduced.any():  # sums of all levels are one
+            sums = _numbered([(reduced << levels).sum(axis=0)[None], copied.prod(axis=0)[None] - 1])
             numbers = np.concatenate([numbers, 1 + numbers.max(initial=0) + sums[:, *at]])
-        place = np.full(1 + numbers.max(initial=0), -1)
-        place[numbers.ravel()] = np.arange(numbers.size)
+        examples = np.full(1 + numbers.max(initial=0), -1)
+        examples[numbers.ravel()] = np.arange(numbers.size)
         operations = []
-        for kind in np.flatnonzero(place >= 0).tolist():
-            row, source, target = np.unravel_index(place[kind], numbers.shape)
-            ops = rules.boundary(edge, sources[source], targets[target])
+        for kind in np.flatnonzero(examples >= 0).tolist():
+            row, source, target = np.unravel_index(examples[kind], numbers.shape)
+            ops = step.boundary(edge, sources[source], targets[target])
             row_of = ((op, op.level if op.joins is None else len(sizes)) for op in ops)
             operations.append((kind, tuple(op for op, level in row_of if level == row)))
         return numbers, operations
@@ -236,21 +225,16 @@ def _numbered(digits: Sequence[Integers]) -> NDArray[np.intp]:
 class Bytes(Fold):
     """Bytes, weighted by the cost of a byte at each level."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, graph: PlanGraph) -> None:
         unit = "weighted bytes" if plan.level_weights else "bytes"
         if plan.cost.unit != unit:
             raise CheckFailedError(f"cost, unit: should be {unit!r}, got {plan.cost.unit!r}")
-        super().__init__(plan)
+        super().__init__(plan, graph)
         # A charge is a quarter of an element: a byte, or half or a quarter of one.
         self.resolution = Fraction(plan.element_bytes, 4).denominator
         self._weights = plan.level_weights or (1,) * plan.levels
 
-    @property
-    def has_thresholds(self) -> bool:
-        """Whether a choice's charge at a level depends only on that choice's own count above."""
-        return self.rules.has_thresholds
-
-    def _charge(self, ops: Iterable[Collective]) -> int:
+    def _charge(self, ops: Iterable[Transfer]) -> int:
         weighted = sum(op.amount * self._weights[op.level] for op in ops)
         # The division leaves no remainder.
         return weighted * self.plan.element_bytes * self.resolution // 4
@@ -259,12 +243,12 @@ class Bytes(Fold):
 class BytesOfGroups(Bytes):
     """Bytes of plans with unequal parts, in halves: of what all parts receive the mean."""
 
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
+    def __init__(self, plan: Plan, graph: PlanGraph) -> None:
+        super().__init__(plan, graph)
         self.resolution *= 2
         self._parts = PartsOfH1(plan, waits=False)
 
-    def _charge(self, ops: Iterable[Collective]) -> int:
+    def _charge(self, ops: Iterable[Transfer]) -> int:
         totals: Counter[int] = Counter()
         for op in ops:
             totals[op.level] += sum(self._parts.received(op))
@@ -283,88 +267,68 @@ class PartsOfH1:
     def __init__(self, plan: Plan, *, waits: bool) -> None:
         if plan.array is None or plan.cost.reading != "executed":
             raise CheckFailedError("cost, reading: groups of accelerators have a run's, executed")
-        stated, counts = plan.share, [group.count for group in plan.groups]
-        if stated is None:
-            shares = [Fraction(count, sum(counts)) for count in counts]
-        elif isinstance(stated, float):
-            shares = [Fraction(str(stated)), 1 - Fraction(str(stated))]
-        else:
-            shares = [Fraction(str(share)) for share in stated]
-        size = plan.accelerators // plan.hierarchy.sizes[0]
-        divided = [
-            (share / (group.count // size), group)
-            for share, group in zip(shares, plan.groups, strict=True)
-            for _ in range(group.count // size)
-        ]
-        self.shares = [share for share, _ in divided]
-        self.accelerators = [group for _, group in divided]
-        self.count = len(divided)
+        self._shares = plan.part_shares
+        self.accelerators = plan.array.description.groups_of_parts
+        self.count = len(self._shares)
         self._waits = waits and self.count > 2
         # A charge is a quarter of an element, or several where that is a whole number of bytes.
         self._scale = Fraction(plan.element_bytes, 4).numerator
         self._received = cache(self._receive)
 
     def indices(self, part: int, size: int) -> int:
-        """Return how many of an axis's indices a part has: where its share ends, rounded."""
-        before = sum(self.shares[:part], Fraction())
-        return round(size * (before + self.shares[part])) - round(size * before)
+        """Return how many of an axis's indices a part has."""
+        return indices_by_share(size, self._shares)[part]
 
     def has(self, layout: str, part: int) -> Fraction:
         """Return what a part has of a tensor, as if all had as much: n times its share."""
         if layout in SIDES:
             return Fraction(self.count * (SIDES.index(layout) == part))
-        return Fraction(1) if layout == WHOLE else self.count * self.shares[part]
+        share = Fraction(self.count * self._shares[part], sum(self._shares))
+        return Fraction(1) if layout == WHOLE else share
 
-    def received(self, op: Collective) -> Sequence[int]:
+    def received(self, op: Transfer) -> Sequence[int]:
         """Return what each part receives, as if all parts had as much."""
         return self._received(op._replace(joins=None, share=None))
 
-    def _receive(self, op: Collective) -> Sequence[int]:
+    def _receive(self, op: Transfer) -> Sequence[int]:
         amount, parts = op.amount * self._scale, range(self.count)
         if op.level and op.top != WHOLE:
             return [_half_up(amount * self.has(op.top, part)) for part in parts]
         if op.between is not None and not op.level:
-            had, wanted, held = op.between
-            held *= self._scale * self.count
+            had, wanted, quarters = op.between
+            quarters *= self._scale * self.count
             shares = (self._across(had, wanted, part, op.phase) for part in parts)
-            return [_half_up(held * share) for share in shares]
+            return [_half_up(quarters * share) for share in shares]
         if op.level or op.times.all_reduces or op.phase is Pass.GRADIENT:
             return [amount] * self.count
         if op.times.gathers and not self._waits:
-            each = Fraction(amount, self.count - 1)
-            return [_half_up(each * (self.count - self.has(PARTIAL, part))) for part in parts]
+            tensor = Fraction(amount, self.count - 1)
+            return [_half_up(tensor * (self.count - self.has(PARTIAL, part))) for part in parts]
         return [_half_up(amount * self.has(PARTIAL, part)) for part in parts]
 
     def _across(self, written: str, read: str, part: int, step: Pass) -> Fraction:
         """Return what a part receives across H1 of a tensor, or waits for."""
-        forward, others = step is Pass.FORWARD, range(1, self.count)
+        forward = step is Pass.FORWARD
         had, has = (
             [self.has(layout, n) / self.count for n in range(self.count)]
             for layout in (written, read)
         )
         if read == WHOLE:
-            return 1 - had[part] if forward and not self._waits else len(others) * had[part]
+            return 1 - had[part] if forward and not self._waits else (self.count - 1) * had[part]
         sent, kept = (had, has) if forward else (has, had)
         if not self._waits:
             return kept[part] * (1 - sent[part])
         # In round r each part sends to the r-th after it.
         longest = (
-            max(share * kept[(n + r) % self.count] for n, share in enumerate(sent)) for r in others
+            max(share * kept[(n + r) % self.count] for n, share in enumerate(sent))
+            for r in range(1, self.count)
         )
         return sum(longest, Fraction())
 
 
 def _half_up(amount: Fraction) -> int:
-    return math.floor(amount + Fraction(1, 2))
-
-
-def nearest(amount: int, rate: Fraction, messages: int = 0, latency: Fraction = Fraction()) -> int:
-    """Return ``amount * rate + messages * latency``, rounded half up to an integer."""
-    # floor(x + 1/2) in integers, as the search's charges are rounded: both have to agree.
-    denominator = rate.denominator * latency.denominator
-    exact = amount * rate.numerator * latency.denominator
-    exact += messages * latency.numerator * rate.denominator
-    return (2 * exact + denominator) // (2 * denominator)
+    """Return the nearest integer, as the search's charges are rounded: both have to agree."""
+    return (2 * amount.numerator + amount.denominator) // (2 * amount.denominator)
 
 
 class Rate(NamedTuple):
@@ -388,10 +352,10 @@ class Rate(NamedTuple):
         if not amount:
             return 0
         if share is None:
-            return nearest(amount, self.per_amount, messages + alone, self.per_message)
-        latency = nearest(1, self.per_message)
+            return _half_up(amount * self.per_amount + (messages + alone) * self.per_message)
+        latency = _half_up(self.per_message)
         begin, end = (math.floor(latency * fraction) for fraction in share)
-        return nearest(amount, self.per_amount) + messages * (end - begin) + alone * latency
+        return _half_up(amount * self.per_amount) + messages * (end - begin) + alone * latency
 
 
 class ArrayFold(Fold):
@@ -399,7 +363,9 @@ class ArrayFold(Fold):
 
     UNITS: ClassVar[str]
 
-    def __init__(self, plan: Plan, chosen: Sequence[State] = (), *, pads: bool = False) -> None:
+    def __init__(
+        self, plan: Plan, graph: PlanGraph, chosen: Sequence[State] = (), *, pads: bool = False
+    ) -> None:
         per_unit = {prefix + self.UNITS: parts for prefix, parts in PREFIXES.items()}
         if plan.cost.unit not in per_unit:
             unit = plan.cost.unit
@@ -407,35 +373,37 @@ class ArrayFold(Fold):
         if plan.array is None or plan.placement is None or plan.level_weights:
             kind = plan.cost.kind
             raise CheckFailedError(f"cost, kind: {kind!r} goes with an array, unweighted")
-        super().__init__(plan, chosen, pads=pads)
+        super().__init__(plan, graph, chosen, pads=pads)
         self.array, self.placement = plan.array.description, plan.placement
         self.per_unit = per_unit[plan.cost.unit]
         self.around_rings = self.array.collective != "pairwise"
         self.dimensions = self.array.dimensions_of(plan.placement)
 
     def joins_levels(self, node: int, state: State) -> bool:
-        _, passes = self._by_pass(self.rules.node(node, state))
+        _, passes = self._by_pass(self.step.node(node, state))
         stages = (stage for ops in passes for stage in self._stages({op.level for op in ops}))
-        return self.around_rings and any(len(stage) > 1 for stage in stages)
+        return any(len(stage) > 1 for stage in stages)
 
     @staticmethod
-    def _by_pass(ops: Iterable[Collective]) -> tuple[list[Collective], list[list[Collective]]]:
+    def _by_pass(ops: Iterable[Transfer]) -> tuple[list[Transfer], list[list[Transfer]]]:
         """Return the exchanges between pairs, and the reductions of each pass that are one."""
-        pairs: list[Collective] = []
-        passes: defaultdict[object, list[Collective]] = defaultdict(list)
+        pairs: list[Transfer] = []
+        passes: defaultdict[object, list[Transfer]] = defaultdict(list)
         for op in ops:
             (pairs if op.joins is None else passes[op.phase, op.joins]).append(op)
         return pairs, [*passes.values()]
 
     def _stages(self, levels: Iterable[int]) -> list[tuple[int, ...]]:
-        """Return the levels of each stage of a reduction around rings, one after the other.
+        """Return the levels of each stage of a reduction, one after the other.
 
-        All at once; hierarchical, each run of levels of a dimension of the hardware.
+        Between pairs each level is one; around rings all levels are, or, hierarchical, each run of
+        levels of a dimension of the hardware.
         """
-        if self.array.collective != "hierarchical":
-            return [tuple(sorted(levels))]
-        runs = groupby(sorted(levels), self.dimensions.__getitem__)
-        return [tuple(run) for _, run in runs]
+        stages: Sequence[int] = range(self.plan.levels)
+        if self.around_rings:
+            hierarchical = self.array.collective == "hierarchical"
+            stages = self.dimensions if hierarchical else [0] * self.plan.levels
+        return [tuple(run) for _, run in groupby(sorted(levels), stages.__getitem__)]
 
     def _ring(self, levels: Sequence[int], among: range | None = None) -> BisectionLink:
         """Return the link of a stage's rounds, with the latency of all of them together.
@@ -471,22 +439,19 @@ class Time(ArrayFold):
 
     UNITS = "seconds"
 
-    def __init__(self, plan: Plan, chosen: Sequence[State] = ()) -> None:
-        super().__init__(plan, chosen, pads=plan.step_model.by_largest_shard)
+    def __init__(self, plan: Plan, graph: PlanGraph, chosen: Sequence[State] = ()) -> None:
+        super().__init__(plan, graph, chosen, pads=plan.step_model.by_largest_shard)
         self._parts = PartsOfH1(plan, waits=True) if plan.groups else None
-        self._members: list[range | None] = [None]
+        self._members = self.array.members if plan.groups else (None,)
         self._bytes = Fraction(plan.element_bytes, 4)
-        if self._parts is not None:
-            size = plan.accelerators // self._parts.count
-            starts = range(0, plan.accelerators, size)
-            self._members = [range(start, start + size) for start in starts]
+        if plan.groups:
             self._bytes = 1 / Fraction(self._bytes.denominator)
         self._between_pairs, self._around = cache(self._rate_of_pairs), cache(self._rate_of_ring)
         self._kernel_rates = cache(self._rates_of_kernels)
 
     def of_plan(self, chosen: Sequence[State]) -> Time:
         """Return the charges of one plan: gradients share latencies that reduce alike."""
-        return Time(self.plan, chosen)
+        return Time(self.plan, self.step.graph, chosen)
 
     def _rate(self, link: BisectionLink) -> Rate:
         per_amount = link.seconds_per_byte * self._bytes
@@ -500,10 +465,10 @@ class Time(ArrayFold):
         among = self._members[part] if 0 not in levels else None
         return self._rate(self._ring(levels, among))
 
-    def _received(self, op: Collective) -> Sequence[int]:
+    def _received(self, op: Transfer) -> Sequence[int]:
         return self._parts.received(op) if self._parts else (op.amount,)
 
-    def _charge(self, ops: Iterable[Collective]) -> int:
+    def _charge(self, ops: Iterable[Transfer]) -> int:
         pairs, passes = self._by_pass(ops)
         total = 0
         for op in pairs:
@@ -514,7 +479,7 @@ class Time(ArrayFold):
             )
         return total + sum(map(self._charge_pass, passes))
 
-    def _charge_pass(self, ops: Sequence[Collective]) -> int:
+    def _charge_pass(self, ops: Sequence[Transfer]) -> int:
         """Return the charge of what is reduced in one pass: in each stage the slowest part's."""
         times, share = max(op.times for op in ops), ops[0].share
         moved: list[Counter[int]] = [Counter() for _ in self._members]
@@ -525,11 +490,9 @@ class Time(ArrayFold):
             dict(self._charge_stages(+received, times, share, part))
             for part, received in enumerate(moved)
         ]
-        levels = range(self.plan.levels)
-        stages = self._stages(levels) if self.around_rings else [(level,) for level in levels]
         return sum(
             max(sum(charges.get(level, 0) for level in stage) for charges in charged)
-            for stage in stages
+            for stage in self._stages(range(self.plan.levels))
         )
 
     def _charge_stages(
@@ -537,16 +500,16 @@ class Time(ArrayFold):
     ) -> Iterator[tuple[int, int]]:
         """Yield the topmost level of each stage of a reduction, and its charge."""
         all_reduces, scatters, gathers, _ = times
-        if self.around_rings:
-            for stage in self._stages(levels) if levels else ():
-                rate, amount = self._around(stage, part), sum(levels[n] for n in stage)
-                yield stage[0], rate.charge(amount, 2 * all_reduces + scatters, share, gathers)
-            return
-        for level, amount in levels.items():
+        for stage in self._stages(levels):
+            level, amount = stage[0], sum(levels[n] for n in stage)
+            if self.around_rings:
+                rate = self._around(stage, part)
+                yield level, rate.charge(amount, 2 * all_reduces + scatters, share, gathers)
+                continue
             rounds = self.hierarchy.sizes[level] - 1
             # Between the two parts of the topmost level halving and doubling are one exchange.
-            both = 1 if level == min(levels) and rounds == 1 else 2 * rounds
-            messages, alone = both * all_reduces + rounds * scatters, rounds * gathers
+            reducing = 1 if level == min(levels) and rounds == 1 else 2 * rounds
+            messages, alone = reducing * all_reduces + rounds * scatters, rounds * gathers
             yield level, self._between_pairs(level, part).charge(amount, messages, share, alone)
 
     def _local(self, node: int, state: State) -> int:
@@ -560,20 +523,17 @@ class Time(ArrayFold):
                 return 0
             state = state[:1]
         if self._parts is None:
-            work = self.rules.work(node, state)
-            return sum(self._seconds_of(self.array.accelerator, node, work))
-        layout, by_part = self.rules.layout_at_h1(node, state), []
+            return sum(self._seconds_of(self.array.accelerator, node, self.step.work(node, state)))
+        layout, by_part = self.step.layout_at_h1(node, state), []
         for part, accelerator in enumerate(self._parts.accelerators):
             alone = int(self._parts.has(layout, part)) if layout in SIDES else 1
             at_h1 = partial(self._parts.indices, part)
-            work = (op.scaled(alone) for op in self.rules.work(node, state, at_h1))
+            work = self.step.work(node, state, at_h1).scaled(alone)
             by_part.append(self._seconds_of(accelerator, node, work))
         # All parts wait for the slowest in each pass.
         return sum(map(max, zip(*by_part, strict=True)))
 
-    def _seconds_of(
-        self, accelerator: Accelerator, node: int, work: Iterable[Kernel | Update]
-    ) -> list[int]:
+    def _seconds_of(self, accelerator: Accelerator, node: int, work: LayerWork) -> list[int]:
         """Return the charges of a layer's passes, of accelerators of one kind.
 
         Parameters
@@ -581,25 +541,19 @@ class Time(ArrayFold):
         work
             Of the whole array, as if it had these accelerators alone.
         """
-        layer, ops = self.rules.graph.nodes[node], [*work]
-        passes = [op for op in ops if isinstance(op, Kernel)]
+        layer, passes = self.step.graph.nodes[node], self.step.passes_of(node)
         if accelerator.gemm is not None:
-            updated = [op.words for op in ops if isinstance(op, Update)]
-            return self._by_kernels(accelerator, layer, passes, updated)
+            return self._by_kernels(accelerator, layer, passes, work)
         rate = accelerator.macs_per_second(layer.kernel_rows, layer.output_rows)
-        loading = sum(passes[0].words) * self.plan.element_bytes / accelerator.dram_bandwidth
+        loading = sum(work.words) * self.plan.element_bytes / accelerator.dram_bandwidth
         # Both are of the whole array's work, so that both divide by its accelerators.
-        seconds = max(passes[0].macs / rate, loading) / self.plan.accelerators
-        if self.rules.counts.computes_once:
+        seconds = max(work.macs / rate, loading) / self.plan.accelerators
+        if self.step.counts.computes_once:
             return [_half_up(seconds * len(passes) * self.per_unit)]
-        return [op.times * _half_up(seconds * self.per_unit) for op in passes]
+        return [times * _half_up(seconds * self.per_unit) for times in passes]
 
     def _by_kernels(
-        self,
-        accelerator: Accelerator,
-        layer: PlanNode,
-        passes: Sequence[Kernel],
-        updated: Sequence[int],
+        self, accelerator: Accelerator, layer: PlanNode, passes: Sequence[int], work: LayerWork
     ) -> list[int]:
         """Return the time of each of a layer's passes, one kernel after the other; of an update."""
         launch, achieved = accelerator.launch or Fraction(), accelerator.gemm
@@ -608,17 +562,18 @@ class Time(ArrayFold):
         elif layer.is_convolution and accelerator.conv:
             achieved = accelerator.conv
         per_operation, per_word, per_update = self._kernel_rates(accelerator, achieved)
-        charges = []
-        for kernels, (_, times, macs, inner, words) in zip(layer.kernels, passes, strict=False):
-            both, output = sum(words[1:]), words[-1]
-            read = (words[0] + both) * bool(kernels.products) + kernels.scores * inner
-            computing = 2 * kernels.products * macs
+        weights, *activations = work.words
+        charges = [_half_up(work.updated * per_update)]
+        for kernels, times in zip(layer.kernels, passes, strict=False):
+            maps = sum(activations)
+            read = (weights + maps) * bool(kernels.products) + kernels.scores * work.inner
+            computing = 2 * kernels.products * work.macs
             once = max(_half_up(read * per_word), _half_up(computing * per_operation))
-            others = kernels.each * both + kernels.output * output + kernels.inner * inner
-            once += _half_up(others * per_word / 4)
+            passing = kernels.each * maps + kernels.output * activations[-1]
+            once += _half_up((passing + kernels.inner * work.inner) * per_word / 4)
             once += _half_up(kernels.launches * launch * self.per_unit)
             charges.append(times * once)
-        return charges + [_half_up(words * per_update) for words in updated]
+        return charges
 
     def _rates_of_kernels(
         self, accelerator: Accelerator, achieved: float | None
@@ -648,8 +603,8 @@ class Energy(ArrayFold):
 
     UNITS = "joules"
 
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
+    def __init__(self, plan: Plan, graph: PlanGraph) -> None:
+        super().__init__(plan, graph)
         energy, interconnect = self.array.energies, self.array.interconnect
         # If links cost nothing, a ring charges what pairs charge.
         self.around_rings = self.around_rings and energy.hop > 0
@@ -662,7 +617,7 @@ class Energy(ArrayFold):
         words = Fraction(self.plan.element_bytes, 4 * WORD_BYTES)
         return Rate(words * joules_per_word * self.per_unit)
 
-    def _charge(self, ops: Iterable[Collective]) -> int:
+    def _charge(self, ops: Iterable[Transfer]) -> int:
         pairs, passes = self._by_pass(ops)
         exchanged, reduced = Counter[int](), Counter[int]()
         by_ring = Counter[tuple[frozenset[int], tuple[int, ...]]]()
@@ -691,10 +646,9 @@ class Energy(ArrayFold):
         if not state:
             return 0
         energy, prefixes = self.array.energies, range(len(state) + 1)
-        passes = [op for op in self.rules.work(node, ()) if isinstance(op, Kernel)]
-        times = sum(op.times for op in passes)
-        total = nearest(times * passes[0].macs, (energy.mac + energy.sram) * self.per_unit)
-        words = [self.rules.words(node, state[:length]) for length in prefixes]
+        times, macs = sum(self.step.passes_of(node)), self.step.work(node, ()).macs
+        total = _half_up(times * macs * (energy.mac + energy.sram) * self.per_unit)
+        words = [self.step.words(node, state[:length]) for length in prefixes]
         for above, below in pairwise(words):
             # Each part accesses a tensor that a choice replicates: its words are added again.
             pairs = zip(above, below, strict=True)

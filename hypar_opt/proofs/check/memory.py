@@ -15,7 +15,7 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.hardware.accelerator import SINGLE, state_bytes
-from hypar_opt.proofs.check.nodes import images_of
+from hypar_opt.proofs.check.nodes import fused_of, images_of
 from hypar_opt.proofs.check.training import blocks_of, converted_again, levels_of_word
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import SHARDED
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hypar_opt.proofs.check.nodes import PlanGraph, PlanNode, State
 
 
-class Hold(NamedTuple):
+class HeldTensor(NamedTuple):
     """A tensor that a node holds from its forward pass to the end of the step.
 
     Parameters
@@ -58,7 +58,7 @@ class Hold(NamedTuple):
 
 
 def bytes_held(
-    holds: Iterable[Hold],
+    holds: Iterable[HeldTensor],
     state: State,
     sizes: Sequence[int],
     recompute: str = "none",
@@ -70,7 +70,7 @@ def bytes_held(
     return sum(hold.bytes * hold.copies(state, sizes, words) for hold in kept)
 
 
-def held_by_layers(plan: Plan, node: PlanNode) -> list[Hold]:
+def held_by_layers(plan: Plan, node: PlanNode) -> list[HeldTensor]:
     """Return what a layer holds by the paper's count, the memory of which is no device's.
 
     Its weights, its input and its output before pooling; in training as much of gradients and
@@ -79,14 +79,14 @@ def held_by_layers(plan: Plan, node: PlanNode) -> list[Hold]:
     size = plan.element_bytes
     optimizer = state_bytes(plan.constraints.optimizer, size)
     weights, *maps = node.copied
-    both, state = (1, 0) if plan.inference else (2, optimizer)
+    factor, state = (1, 0) if plan.inference else (2, optimizer)
     sizes = zip((*node.inputs, node.outputs), maps, strict=True)
-    holds = [Hold(both * size * elements, copied) for elements, copied in sizes]
-    return [Hold((both * size + state) * node.stored, weights), *holds]
+    holds = [HeldTensor(factor * size * elements, copied) for elements, copied in sizes]
+    return [HeldTensor((factor * size + state) * node.stored, weights), *holds]
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class NodeMemory:
     """What the nodes of a plan's graph hold, and the memory there is."""
 
     plan: Plan
@@ -112,8 +112,7 @@ class Held:
 
     @property
     def _fused(self) -> Fused:
-        assert self.plan.array is not None
-        return Fused.on(self.plan.array.description.accelerator)
+        return fused_of(self.plan)
 
     @cached_property
     def _readers(self) -> dict[int, set[int]]:
@@ -136,17 +135,17 @@ class Held:
         return self.plan.element_bytes * images_of(self.plan) * min(sizes, default=0)
 
     @cached_property
-    def _holds(self) -> list[list[Hold]]:
+    def _holds(self) -> list[list[HeldTensor]]:
         """What each node holds: of its weights, and of what its passes save."""
         graph, size = self.graph, self.plan.element_bytes
         exact = max(SINGLE, size)  # mixed below four bytes an element
         optimizer = state_bytes(self.plan.constraints.optimizer, exact, int(size < SINGLE))
-        each = size, self.plan.training.reduce_bytes or exact, optimizer
+        widths = size, self.plan.training.reduce_bytes or exact, optimizer
         # Weights are split with their gradients, and these with their state.
         holds = [
             [
-                Hold(count * node.stored, node.copied[0], shared_out=SHARDED[3 - number :])
-                for number, count in enumerate(each)
+                HeldTensor(width * node.stored, node.copied[0], shared_out=SHARDED[3 - number :])
+                for number, width in enumerate(widths)
             ]
             for node in graph.nodes
         ]
@@ -160,20 +159,22 @@ class Held:
             node, sizes = graph.nodes[position], {"b": batch, **layer.sizes(maps)}
             full = ("full",) if n in block_of else ()
             scores = (*full, "selective") if node.inner else full
-            for axes, elements, others in saves.own:
+            for axes, elements, extra_bytes in saves.own:
                 count = prod(sizes[axis] for axis in axes if axis in sizes)
-                holds[position].append(Hold((elements * size + others) * count, dropped=scores))
+                holds[position].append(
+                    HeldTensor((elements * size + extra_bytes) * count, dropped=scores)
+                )
             before_pool = saves.output and layer.fused_pool is not None
             before = before_pool + saves.before_activation
-            holds[position].append(Hold(size * node.outputs * before, dropped=full))
+            holds[position].append(HeldTensor(size * node.outputs * before, dropped=full))
             readers = self._readers.get(n, set())
             if full and all(block_of.get(m) == block_of[n] for m in readers):
                 saved = size * node.pooled * bool(readers)
-                holds[position].append(Hold(saved, dropped=full))
+                holds[position].append(HeldTensor(saved, dropped=full))
             elif readers:  # what leaves a block is kept, where another begins with it, too
                 keeper = tensor.get(position, position)
                 whole = graph.nodes[keeper].whole
-                holds[keeper].append(Hold(size * node.pooled, whole))
+                holds[keeper].append(HeldTensor(size * node.pooled, whole))
         return holds
 
     @cached_property

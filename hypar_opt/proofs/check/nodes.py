@@ -6,12 +6,15 @@ declares its axes and the one that each choice splits; all else is derived here.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 from math import gcd, prod
 from typing import TYPE_CHECKING, NamedTuple
 
+from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.workload.operators.axes import (
     ADDENDS,
     BY_BATCH,
@@ -59,7 +62,7 @@ class Split(NamedTuple):
         Whether each part has all weights, and so partial sums of their gradient.
     last_resort
         Whether the layer is whole only where no other choice fits.
-    most
+    max_parts
         The most parts, all of them equal, of an axis of images; 0 of another axis.
     """
 
@@ -68,7 +71,7 @@ class Split(NamedTuple):
     output: str
     keeps_weights: bool = False
     last_resort: bool = False
-    most: int = 0
+    max_parts: int = 0
 
 
 class Strip(NamedTuple):
@@ -78,14 +81,14 @@ class Strip(NamedTuple):
     ----------
     size
         The rows that it writes: parts have equally many.
-    most
+    max_parts
         The most parts: none needs rows but of the part before it and of that behind.
     halo
         The rows that a part reads of both.
     """
 
     size: int
-    most: int
+    max_parts: int
     halo: int
 
 
@@ -197,6 +200,18 @@ class PlanNode:
         return weights, *inputs, self.whole | self.partial
 
 
+def fused_of(plan: Plan) -> Fused:
+    """Return what the kernels of a plan's machine do not write."""
+    return Fused.on(plan.array.description.accelerator if plan.array else None)
+
+
+def indices_by_share(size: int, shares: Sequence[int]) -> list[int]:
+    """Return how many of an axis's indices each part has: shares are rounded where they end."""
+    whole = sum(shares)
+    ends = [round(Fraction(size * end, whole)) for end in itertools.accumulate((0, *shares))]
+    return [end - begin for begin, end in itertools.pairwise(ends)]
+
+
 def copies_in(state: State, copying: Iterable[int], hierarchy: Hierarchy) -> int:
     """Return the parts of the levels of a state at which it makes one of some choices."""
     return hierarchy.parts(level for level, choice in enumerate(state) if choice in copying)
@@ -219,7 +234,8 @@ class PlanEdge(NamedTuple):
     has_error: bool = True
 
 
-class PlanGraph(NamedTuple):
+@dataclass(frozen=True)
+class PlanGraph:
     """All nodes, what is shared first; and the edges between their positions."""
 
     nodes: tuple[PlanNode, ...]
@@ -235,17 +251,19 @@ class PlanGraph(NamedTuple):
         """The node of each output that several layers read, by its layer."""
         return {edge.source: edge.target for edge in self.edges if edge.target < self.shared}
 
-    def adds_up(self) -> list[bool]:
-        """Return of each edge whether its target may take addends as its source leaves them."""
+    @cached_property
+    def passing(self) -> set[int]:
+        """The layers whose partial sums may be read as they are, as addends."""
         sources = [edge.source for edge in self.edges]
-        return [
-            not edge.weights
+        return {
+            edge.source
+            for edge in self.edges
+            if not edge.weights
             and sources.count(edge.source) == 1
             and self.nodes[edge.source].ends_in_sums
-            and bool(self.nodes[edge.source].partial)
+            and self.nodes[edge.source].partial
             and any(PARTIAL in split.inputs for split in self.nodes[edge.target].choices.values())
-            for edge in self.edges
-        ]
+        }
 
     def users(self, node: int) -> list[int]:
         """Return the layers that use shared weights; none of a shared tensor."""
@@ -257,18 +275,12 @@ def images_of(plan: Plan) -> int:
     return plan.batch // (plan.training.micro_batches or 1)
 
 
-def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
-    """Return a plan's graph.
-
-    Parameters
-    ----------
-    shared_tensors
-        Whether a tensor with several readers is a node, and nodes may be whole.
-    """
-    network = plan.network.description
+def nodes_of(plan: Plan) -> PlanGraph:
+    """Return a plan's graph: only a run has tensors of several readers as nodes, and whole ones."""
+    runs, network = plan.cost.reading in RUN_READINGS, plan.network.description
     described = list(zip(network.layers, network.maps(), network.sources, strict=True))
     layers = [_layer(layer, maps, plan) for layer, maps, _ in described]
-    if not shared_tensors:
+    if not runs:
         layers = [_without(layer, layer.whole) for layer in layers]
     position = {layer.name: n for n, layer in enumerate(network.layers)}
     tied: dict[int, list[int]] = {}
@@ -284,7 +296,7 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
         if sources[min(number, len(sources) - 1)] >= 0
     ]
     readers = [len({n for writer, n, _ in read if writer == m}) for m in range(len(layers))]
-    several = [n for n, count in enumerate(readers) if count > 1 and shared_tensors]
+    several = [n for n, count in enumerate(readers) if count > 1 and runs]
     shared = len(tied) + len(several)
     tensor = {source: len(tied) + n for n, source in enumerate(several)}
     users = {user for of_owner in tied.values() for user in of_owner}
@@ -381,7 +393,7 @@ def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
     operands = _operands(described, maps)
     kernels: tuple[PassKernels, ...] = ()
     if plan.array is not None and plan.array.description.accelerator.gemm is not None:
-        kernels = described.kernels(fused=Fused.on(plan.array.description.accelerator))
+        kernels = described.kernels(fused=fused_of(plan))
     return PlanNode(
         described.name,
         splits=tuple(_splits(described, operands, maps, sizes, plan)),
@@ -411,8 +423,8 @@ def _operands(described: Operator, maps: LayerMaps) -> list[Operand]:
     if not declared:  # ids of an embedding are no feature map
         return [Operand((), ())]
     *first, last = declared
-    each = [Operand(axes, (over,)) for axes, over in zip(first, read, strict=False)]
-    return [*each, Operand(last, read[len(first) :])]
+    single = (Operand(axes, (over,)) for axes, over in zip(first, read, strict=False))
+    return [*single, Operand(last, read[len(first) :])]
 
 
 def _image(
@@ -434,29 +446,29 @@ def _strip(
     described: Operator, maps: LayerMaps, axis: str, operands: Sequence[tuple[Axes, Sequence[Map]]]
 ) -> Strip | None:
     """Return how a layer's rows or columns may be split; None if not."""
-    place = 1 + [*PARTS].index(axis)
+    dimension = 1 + [*PARTS].index(axis)
     read = [over for axes, maps_ in operands if axis in axes for over in maps_]
     written = [maps.output, maps.pooled] if axis in described.axes.output else []
     if not read or not all(isinstance(over, FeatureMap) for over in (*read, *written)):
         return None
-    heights = {over[place] for over in read}
+    heights = {over[dimension] for over in read}
     if len(heights) > 1:
         return None
     (height,) = heights
-    rows, pooled = (written[0][place], written[1][place]) if written else (height, height)
+    rows, pooled = (written[0][dimension], written[1][dimension]) if written else (height, height)
     reach, stride, padding = described.window(axis)
     behind = max(0, int(reach - stride) - padding)
     own_pool = described.fused_pool
     if own_pool is not None:
-        size, step = own_pool.size[place - 1], own_pool.stride[place - 1]
-        overlaps = size > step or own_pool.padding[place - 1]
+        size, step = own_pool.size[dimension - 1], own_pool.stride[dimension - 1]
+        overlaps = size > step or own_pool.padding[dimension - 1]
         if overlaps or pooled * step != rows:
             return None
     if pooled < 2 or height != rows * stride:
         return None
     farthest = max(padding, behind)
-    most = height // farthest if farthest else pooled
-    return Strip(pooled, min(most, pooled), padding + behind)
+    parts = height // farthest if farthest else pooled
+    return Strip(pooled, min(parts, pooled), padding + behind)
 
 
 def _straddled(described: Operator, maps: LayerMaps) -> frozenset[str]:
@@ -467,10 +479,10 @@ def _straddled(described: Operator, maps: LayerMaps) -> frozenset[str]:
     before, after = maps.output, maps.pooled
     return frozenset(
         part
-        for place, part in enumerate(PARTS.values())
-        if pool.size[place] > pool.stride[place]
-        or pool.padding[place]
-        or before[1 + place] != after[1 + place] * pool.stride[place]
+        for axis, part in enumerate(PARTS.values())
+        if pool.size[axis] > pool.stride[axis]
+        or pool.padding[axis]
+        or before[1 + axis] != after[1 + axis] * pool.stride[axis]
     )
 
 
@@ -507,7 +519,7 @@ def _splits(
             output=made(written, choice),
             keeps_weights=bool(weight) and need(weight, choice) == WHOLE,
             last_resort=choice.last_resort,
-            most=strip.most if strip else 0,
+            max_parts=strip.max_parts if strip else 0,
         )
 
 
@@ -554,7 +566,7 @@ def _weights(owner: PlanNode) -> PlanNode:
     Of an embedding and of a fully-connected layer alike the choices that do not keep all weights
     split them; that an axis is one of their tensors' does not matter here.
     """
-    first, *others = owner.splits
+    first, *further = owner.splits
     assert first is not None, "all kinds of layers split the batch"
     splits = (
         None
@@ -562,7 +574,7 @@ def _weights(owner: PlanNode) -> PlanNode:
         else split._replace(inputs=(split.output,))
         if split.output in SIDES
         else Split(split.size, (BY_CHANNEL,), BY_CHANNEL)
-        for split in others
+        for split in further
     )
     whole = Split(first.size, (BY_BATCH,), BY_BATCH, keeps_weights=True)
     return PlanNode(f"weights of {owner.name}", (whole, *splits), stored=owner.weights)
@@ -584,7 +596,7 @@ def _tensor(writer: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
         lacks = size == 1 if image else layout in ("token", "expert") and not size
         if not layout or lacks:
             return None
-        return Split(size, (layout,), layout, most=size if image else 0)
+        return Split(size, (layout,), layout, max_parts=size if image else 0)
 
     return PlanNode(
         f"output of {writer.name}", tuple(split(layouts[word]) for word in plan.choices)

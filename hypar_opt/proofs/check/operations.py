@@ -12,11 +12,11 @@ Source: docs/model.md; docs/decisions/0005-joint-optimum.md.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from itertools import accumulate, pairwise
 from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,7 +29,6 @@ from hypar_opt.proofs.check.nodes import (
     PlanNode,
     State,
     copies_in,
-    nodes_of,
 )
 from hypar_opt.proofs.check.training import Pass, counts_of
 from hypar_opt.workload.operators.axes import (
@@ -63,7 +62,7 @@ class Times(NamedTuple):
     exchanges: int = 0
 
 
-class Collective(NamedTuple):
+class Transfer(NamedTuple):
     """What all accelerators receive across a level in a step.
 
     Parameters
@@ -106,8 +105,8 @@ class TensorEnd(NamedTuple):
     axes: tuple[tuple[int, int], ...]
 
 
-class Kernel(NamedTuple):
-    """A pass of a layer, as often as a step runs it.
+class LayerWork(NamedTuple):
+    """What a layer computes in each of its passes, copies and all.
 
     Parameters
     ----------
@@ -115,29 +114,21 @@ class Kernel(NamedTuple):
         Its multiply-accumulates, and the elements of the inner tensor.
     words
         Those of the weights, of each operand and of the output.
+    updated
+        The weights that it updates once a step.
     """
 
-    phase: Pass
-    times: int
     macs: int
     inner: int
     words: Sequence[int]
+    updated: int
 
-    def scaled(self, factor: int) -> Kernel:
+    def scaled(self, factor: int) -> LayerWork:
         words = [factor * size for size in self.words]
-        return self._replace(macs=factor * self.macs, inner=factor * self.inner, words=words)
+        return LayerWork(factor * self.macs, factor * self.inner, words, factor * self.updated)
 
 
-class Update(NamedTuple):
-    """The update of as many weights."""
-
-    words: int
-
-    def scaled(self, factor: int) -> Update:
-        return Update(factor * self.words)
-
-
-class Reading(NamedTuple):
+class ReadingFactors(NamedTuple):
     """The factors of a reading between two parts, in quarters of an element, both directions added.
 
     Parameters
@@ -161,8 +152,6 @@ class Reading(NamedTuple):
         Whether that is charged for the network's first layer too.
     runs
         Whether it is a run's, which all-gathers a tensor after all else.
-    joined
-        Whether a tensor changes axes at all levels at once.
 
     Source: Tables 1 and 2, section 3.4; docs/model.md.
     """
@@ -176,27 +165,20 @@ class Reading(NamedTuple):
     input_error: int | None = None
     of_network_input: bool = False
     runs: bool = False
-    joined: bool = False
 
 
-_RUN = Reading(8, 4, 4, 2, 0, (4, 4), input_error=0, runs=True)
+_RUN = ReadingFactors(8, 4, 4, 2, 0, (4, 4), input_error=0, runs=True)
 
-READINGS: Mapping[str, Reading] = MappingProxyType(
+READINGS: Mapping[str, ReadingFactors] = MappingProxyType(
     {
-        "tables": Reading(4, 4, 0, 1, 2, input_error=4, of_network_input=True),
-        "text": Reading(8, 8, 0, 1, 2, input_error=8),
-        "figures": Reading(8, 8, 0, 2, 0),
+        "tables": ReadingFactors(4, 4, 0, 1, 2, input_error=4, of_network_input=True),
+        "text": ReadingFactors(8, 8, 0, 1, 2, input_error=8),
+        "figures": ReadingFactors(8, 8, 0, 2, 0),
         "executed": _RUN,
-        "joined": _RUN._replace(joined=True),
+        "joined": _RUN,
     }
 )
 """The factors of each reading, as they are derived a second time."""
-
-
-def shares_tensors(plan: Plan) -> bool:
-    """Return whether a tensor with several readers is a node by the plan's reading."""
-    reading = READINGS.get(plan.cost.reading)
-    return reading is not None and reading.runs
 
 
 PaddedAxes = tuple[tuple[int, int], ...]
@@ -241,8 +223,8 @@ def padded_axes(
     return tuple(uneven)
 
 
-class StepRules:
-    """The rules of a plan's problem, or, given its nodes' states, of the plan itself.
+class PlanStep:
+    """The operations of a step: of all plans of a problem, or of one, given its nodes' states.
 
     Parameters
     ----------
@@ -255,11 +237,12 @@ class StepRules:
         If the plan's reading is unknown, or has no charge for one of its choices.
     """
 
-    def __init__(self, plan: Plan, chosen: Sequence[State] = (), *, pads: bool = False) -> None:
-        self.plan, self.hierarchy, self.sizes = plan, plan.hierarchy, plan.hierarchy.sizes
-        self._pads = pads
+    def __init__(
+        self, plan: Plan, graph: PlanGraph, chosen: Sequence[State] = (), *, pads: bool = False
+    ) -> None:
+        self.plan, self.graph, self._pads = plan, graph, pads
+        self.hierarchy, self.sizes = plan.hierarchy, plan.hierarchy.sizes
         reading = READINGS.get(plan.cost.reading)
-        self.graph = nodes_of(plan, shared_tensors=shares_tensors(plan))
         if reading is None or (self.graph.reads_whole and reading.input_error is None):
             raise CheckFailedError(
                 f"cost, reading: {plan.cost.reading!r} charges nothing for the choices"
@@ -268,8 +251,6 @@ class StepRules:
         self._reading, self.counts = reading, counts_of(plan, self.graph)
         self.passes = (Pass.FORWARD,) if plan.inference else tuple(Pass)
         self._fed = {edge.target for edge in self.graph.edges if not edge.weights}
-        edges = zip(self.graph.edges, self.graph.adds_up(), strict=True)
-        self._passing = {edge.source for edge, adds in edges if adds}
         self._shares = self._shares_of_latency(chosen)
         self.ends = [(self._end(edge, 0), self._end(edge, 1)) for edge in self.graph.edges]
 
@@ -281,26 +262,20 @@ class StepRules:
         times += [
             half[n, level] for half in (counts.scattered, counts.gathered) for level in levels
         ]
-        words = tuple(counts.word(n, level) for level in levels)
-        shares = tuple(self._shares[n].items())
-        return self.graph.nodes[n], *times, words, shares, n in self._fed, n in self._passing
+        words, shares = tuple(counts.sharded[n]), tuple(self._shares[n].items())
+        return self.graph.nodes[n], *times, words, shares, n in self._fed, n in self.graph.passing
 
     def kind_of_edge(self, n: int) -> object:
         """Return what decides a boundary's operations."""
         edge = self.graph.edges[n]
         kind = edge._replace(source=0, target=0, operand=0)
-        sums = self.kind_of_node(edge.source) if edge.source in self._passing else None
+        sums = self.kind_of_node(edge.source) if edge.source in self.graph.passing else None
         return kind, *self.ends[n], *self._times_between(edge), sums
-
-    @property
-    def joins_levels(self) -> bool:
-        """Whether a tensor changes axes at all levels at once."""
-        return self._reading.joined
 
     @property
     def has_thresholds(self) -> bool:
         """Whether a choice's charge at a level depends only on that choice's own count above."""
-        return not self.joins_levels and not any(
+        return not self.plan.joins_levels and not any(
             any(WHOLE in split.inputs for split in splits)
             or all(split.keeps_weights for split in splits)
             or all(split.output == PARTIAL for split in splits)
@@ -309,7 +284,7 @@ class StepRules:
 
     # -- A node ------------------------------------------------------------------------------
 
-    def node(self, n: int, state: State) -> Iterator[Collective]:
+    def node(self, n: int, state: State) -> Iterator[Transfer]:
         """Yield what a node exchanges in a state: of Table 1, AccPar's Type III, and at borders."""
         node, reading, counts = self.graph.nodes[n], self._reading, self.counts
         ahead, behind = (counts.exchanged[step, n] for step in (Pass.FORWARD, Pass.BACKWARD))
@@ -323,17 +298,17 @@ class StepRules:
         for step, times, size in zip(Pass, (ahead, behind), node.statistics, strict=False):
             of_parts = reading.gradient * size, node.sharing_statistics, node.whole
             yield from self._summed(n, state, step, Times(times), *of_parts)
-        if n not in self._passing:  # else they are a boundary's
+        if n not in self.graph.passing:  # else they are a boundary's
             for step, often, amount in self._sums(n):
                 yield from self._summed(n, state, step, often, amount, node.partial, node.whole)
         if n in self._fed and node.image is not None:
             yield from self._halos(n, state, ahead, behind)
 
-    def _gradient(self, n: int, state: State, copied: frozenset[int]) -> Iterator[Collective]:
+    def _gradient(self, n: int, state: State, copied: frozenset[int]) -> Iterator[Transfer]:
         """Yield the all-reduces of a gradient, or their halves, where weights are shared out."""
         amount, counts = self._reading.gradient // 2 * self.graph.nodes[n].stored, self.counts
         ops = [*self._summed(n, state, Pass.GRADIENT, Times(1), amount, copied)]
-        for word, levels in counts.reductions(n, len(self.sizes)).items():
+        for word, levels in counts.reductions(n).items():
             times, share = Times(1), self._shares[n].get(word)
             if word != "none":
                 times = Times(0, counts.scattered[n, levels[0]], counts.gathered[n, levels[0]])
@@ -362,7 +337,7 @@ class StepRules:
         amount: int,
         partial: frozenset[int],
         whole: frozenset[int] = frozenset(),
-    ) -> Iterator[Collective]:
+    ) -> Iterator[Transfer]:
         """Yield the reduction of a node's partial sums: at each level of all that those above left.
 
         Parameters
@@ -388,18 +363,18 @@ class StepRules:
         amount: int,
         reduced: Sequence[bool],
         repeated: Sequence[bool],
-    ) -> Iterator[Collective]:
+    ) -> Iterator[Transfer]:
         """Yield the reduction of partial sums at some levels, of all copies that others repeat."""
         if step not in self.passes or not amount:
             return
         amount *= sum(times)
-        amount *= prod(parts for parts, here in zip(self.sizes, repeated, strict=False) if here)
-        for level, here in enumerate(reduced):
-            if here:
-                yield Collective(step, level, amount * (self.sizes[level] - 1), times, "")
+        amount *= prod(itertools.compress(self.sizes, repeated))
+        for level, is_reduced in enumerate(reduced):
+            if is_reduced:
+                yield Transfer(step, level, amount * (self.sizes[level] - 1), times, "")
                 amount *= self.sizes[level]
 
-    def _halos(self, n: int, state: State, ahead: int, behind: int) -> Iterator[Collective]:
+    def _halos(self, n: int, state: State, ahead: int, behind: int) -> Iterator[Transfer]:
         """Yield the exchanges between parts of images, of what they read of one another."""
         node = self.graph.nodes[n]
         assert node.image is not None
@@ -409,18 +384,18 @@ class StepRules:
         uneven = self._uneven(node, state, whole)
         across = 4 * node.image.planes * copies_in(state, whole, self.hierarchy)
         extent = [*node.image.extent]
-        for place, (part, halo) in enumerate(zip(PARTS.values(), node.image.halos, strict=True)):
+        for axis, (part, halo) in enumerate(zip(PARTS.values(), node.image.halos, strict=True)):
             parts = 1
             for level, layout in enumerate(layouts):
                 if layout == part and halo:
                     borders = parts * (self.sizes[level] - 1)  # that no level above has
-                    moved = across * halo * extent[1 - place] * borders
+                    moved = across * halo * extent[1 - axis] * borders
                     parts *= self.sizes[level]
                     for step, times in zip(self.passes, (ahead, behind), strict=False):
                         often = Times(exchanges=times)
-                        yield Collective(step, level, padded(times * moved, uneven), often)
+                        yield Transfer(step, level, padded(times * moved, uneven), often)
             if parts > 1:  # all parts hold as many rows, whether or not they are at an edge
-                extent[place] += parts * halo
+                extent[axis] += parts * halo
 
     def layout_at_h1(self, n: int, state: State) -> str:
         """Return the layout of a node's output at H1."""
@@ -454,10 +429,12 @@ class StepRules:
 
     # -- Its work ----------------------------------------------------------------------------
 
-    def work(
-        self, n: int, state: State, at_h1: SizeAtH1 | None = None
-    ) -> Iterator[Kernel | Update]:
-        """Yield the passes of a layer, copies and all, and the update of its weights.
+    def passes_of(self, n: int) -> list[int]:
+        """Return how often a step runs each pass of a layer."""
+        return [self.counts.computed[step, n] for step in self.passes]
+
+    def work(self, n: int, state: State, at_h1: SizeAtH1 | None = None) -> LayerWork:
+        """Return what a layer computes.
 
         Parameters
         ----------
@@ -473,19 +450,16 @@ class StepRules:
             tokens = self.plan.choices.index("tokens")
             parts = copies_in(state, (tokens,), self.hierarchy)
             macs = padded(macs, ((parts, 2 * parts - 1),))  # what the last tokens see
-        inner = padded(repeated * node.inner, of_all)
-        for step in self.passes:
-            yield Kernel(step, self.counts.computed[step, n], macs, inner, words)
-        if not self.plan.inference:
-            # Where its state is sharded, each weight is updated once, not in each copy.
-            shards = prod(
-                self.sizes[level]
-                for level, choice in enumerate(state)
-                if choice in node.copied[0] and self.counts.word(n, level) != "none"
-            )
-            copies = copies_in(state, node.copied[0], self.hierarchy)
-            uneven = self._uneven(node, state, node.copied[0], at_h1)
-            yield Update(padded(node.stored * copies, uneven) // shards)
+        # Where its state is sharded, each weight is updated once, not in each copy.
+        shards = prod(
+            self.sizes[level]
+            for level, choice in enumerate(state)
+            if choice in node.copied[0] and self.counts.sharded[n][level] != "none"
+        )
+        copies = copies_in(state, node.copied[0], self.hierarchy)
+        uneven = self._uneven(node, state, node.copied[0], at_h1)
+        updated = 0 if self.plan.inference else padded(node.stored * copies, uneven) // shards
+        return LayerWork(macs, padded(repeated * node.inner, of_all), words, updated)
 
     def words(self, n: int, state: State, at_h1: SizeAtH1 | None = None) -> list[int]:
         """Return the words of a layer's weights, of each operand and of its output, with copies."""
@@ -516,14 +490,14 @@ class StepRules:
 
     # -- A boundary --------------------------------------------------------------------------
 
-    def boundary(self, n: int, source: State, target: State) -> Iterator[Collective]:
+    def boundary(self, n: int, source: State, target: State) -> Iterator[Transfer]:
         """Yield what moves of a tensor on its way from one node's layouts to another's.
 
         As of equal parts: see `padding`.
         """
         edge, (writer, reader) = self.graph.edges[n], self.ends[n]
         written, read = [writer.layouts[c] for c in source], [reader.layouts[c] for c in target]
-        if edge.source in self._passing:
+        if edge.source in self.graph.passing:
             yield from self._sums_between(edge.source, written, read)
         rule = self._resharded if self._reading.runs else self._converted
         for step, times in self._times_between(edge):
@@ -546,18 +520,18 @@ class StepRules:
         """Return what two layouts at a level of a boundary mean for other levels.
 
         Whether each part has a copy throughout; whether there are copies below, once it is
-        gathered; whether it changes axes, which levels may do at once; whether sums are reduced
-        there; and whether each part repeats that at other levels.
+        gathered; whether it changes axes, which levels may do at once; whether each part repeats
+        the reduction of sums at other levels; and whether sums are reduced there.
         """
         if not self._reading.runs:
             return False, wanted == WHOLE, False, False, False
-        passing = self.graph.edges[n].source in self._passing
+        passing = self.graph.edges[n].source in self.graph.passing
         reduced, repeated = _reduced_between(had, wanted) if passing else (False, False)
         if not passing or (had, wanted) != (PARTIAL, PARTIAL):
             had, wanted = self._settled(had, wanted)
         repeats = had == wanted and had in (WHOLE, PARTIAL)
         gathers = wanted == WHOLE != had
-        return repeats, gathers, _changes_axis(had, wanted), reduced, repeated
+        return repeats, gathers, _changes_axis(had, wanted), repeated, reduced
 
     def _end(self, edge: PlanEdge, end: int) -> TensorEnd:
         """Return a boundary's tensor as its source writes it, or its target reads it."""
@@ -583,16 +557,16 @@ class StepRules:
 
     def _sums_between(
         self, n: int, written: Sequence[str], read: Sequence[str]
-    ) -> Iterator[Collective]:
+    ) -> Iterator[Transfer]:
         """Yield the reduction of partial sums, but of those that are read as addends."""
         levels = [_reduced_between(*pair) for pair in zip(written, read, strict=True)]
-        reduced, repeated = [here for here, _ in levels], [copied for _, copied in levels]
+        reduced, repeated = zip(*levels, strict=True) if levels else ((), ())
         for step, times, amount in self._sums(n):
             yield from self._reduced(step, times, amount, reduced, repeated)
 
     def _converted(
         self, step: Pass, edge: PlanEdge, written: Sequence[str], read: Sequence[str]
-    ) -> Iterator[Collective]:
+    ) -> Iterator[Transfer]:
         """Yield a pass of a conversion as the paper counts it: Table 2, and AccPar's."""
         copies = 1
         for level, (had, wanted) in enumerate(zip(written, read, strict=True)):
@@ -600,7 +574,7 @@ class StepRules:
             if wanted == WHOLE:
                 amount *= self.sizes[level] - 1
                 copies *= self.sizes[level]
-            yield Collective(step, level, amount, Times(exchanges=1))
+            yield Transfer(step, level, amount, Times(exchanges=1))
 
     def _factor(self, step: Pass, had: str, wanted: str) -> int:
         """Return the quarters of each element that a pass of the paper's moves at a level."""
@@ -629,14 +603,14 @@ class StepRules:
 
     def _resharded(
         self, step: Pass, edge: PlanEdge, written: Sequence[str], read: Sequence[str]
-    ) -> Iterator[Collective]:
+    ) -> Iterator[Transfer]:
         """Yield a pass of a run: the all-to-alls, and the all-gathers or their duals.
 
         An all-gather is after all else, from the topmost level down. Where a tensor is stored whole
         and read whole each part repeats all of that for its own replica; where it is read as
         addends, too, but of what is split, which is padded at the end.
         """
-        addends = (PARTIAL, PARTIAL) if edge.source in self._passing else None
+        addends = (PARTIAL, PARTIAL) if edge.source in self.graph.passing else None
         pairs = [*zip(written, read, strict=True)]
         pairs = [pair if pair == addends else self._settled(*pair) for pair in pairs]
         levels, now, wanted = range(len(pairs)), [had for had, _ in pairs], [to for _, to in pairs]
@@ -652,12 +626,12 @@ class StepRules:
             return read[0] if now[0] == "none" else now[0]
 
         moving = [level for level in levels if now[level] != wanted[level] != WHOLE]
-        joined = self._joined(edge, now, wanted, moving) if self._reading.joined else []
+        joined = self._joined(edge, now, wanted, moving) if self.plan.joins_levels else []
         crossed, at_once = 1, prod(self.sizes[level] for level in joined)
         for level in moving:
-            parts, held = self.sizes[level], copies()
-            moved = 4 * held * _exchanged(edge, parts, now[level], wanted[level])
-            exchanges, between = 1, (now[level], wanted[level], 4 * held * edge.elements)
+            parts, replicas = self.sizes[level], copies()
+            moved = 4 * replicas * _exchanged(edge, parts, now[level], wanted[level])
+            exchanges, between = 1, (now[level], wanted[level], 4 * replicas * edge.elements)
             if level in joined:
                 # What an accelerator sends to another crosses the first level that tells them
                 # apart: of a tensor in n parts above a level an n-th has yet to cross it.
@@ -665,14 +639,14 @@ class StepRules:
                 crossed *= parts
                 exchanges = at_once // crossed
             times = Times(exchanges=exchanges)
-            yield Collective(step, level, moved, times, top=top(), between=between)
+            yield Transfer(step, level, moved, times, top=top(), between=between)
             now[level] = wanted[level]
         for level in levels:
             if wanted[level] == WHOLE != now[level]:
-                held = 4 * copies() * edge.elements
-                moved, between = held * (self.sizes[level] - 1), (now[level], WHOLE, held)
+                tensors = 4 * copies() * edge.elements
+                moved, between = tensors * (self.sizes[level] - 1), (now[level], WHOLE, tensors)
                 now[level], times = WHOLE, Times(exchanges=1)
-                yield Collective(step, level, moved, times, top=top(), between=between)
+                yield Transfer(step, level, moved, times, top=top(), between=between)
 
     def _joined(
         self, edge: PlanEdge, now: Sequence[str], wanted: Sequence[str], moving: Sequence[int]
@@ -687,11 +661,11 @@ class StepRules:
 
     def _shares_of_latency(self, chosen: Sequence[State]) -> list[dict[str, Share]]:
         array, graph = self.plan.array, self.graph
-        most = array.description.bucket_elements(self.plan.element_bytes) if array else 1
-        if most == 1:
+        bucket = array.description.bucket_elements(self.plan.element_bytes) if array else 1
+        if bucket == 1:
             return [{} for _ in graph.nodes]
-        sharing = [self.counts.reductions(n, len(self.sizes)) for n in range(len(graph.nodes))]
-        return shares_of_latency(graph, most, chosen, sharing)
+        sharing = [self.counts.reductions(n) for n in range(len(graph.nodes))]
+        return shares_of_latency(graph, bucket, chosen, sharing)
 
 
 def _reduced_between(had: str, wanted: str) -> tuple[bool, bool]:
@@ -724,7 +698,7 @@ def _exchanged(tensor: PlanEdge, parts: int, had: str, wanted: str) -> int:
 
 def shares_of_latency(
     graph: PlanGraph,
-    most: int,
+    bucket: int,
     chosen: Sequence[State],
     sharing: Sequence[Mapping[str, Iterable[int]]],
 ) -> list[dict[str, Share]]:
@@ -733,7 +707,7 @@ def shares_of_latency(
     One for each of its reductions, by a name.
 
     Buckets take whole gradients as the backward pass completes them, those of shared weights with
-    those of their first user, and are full with ``most`` elements. Shares are as the elements.
+    those of their first user, and are full with ``bucket`` elements. Shares are as the elements.
 
     Parameters
     ----------
@@ -751,12 +725,12 @@ def shares_of_latency(
     layers = reversed(range(graph.shared, len(stored)))
     complete = (node for layer in layers for node in (layer, with_first.get(layer)))
     together: defaultdict[tuple[int, str | None, object], list[int]] = defaultdict(list)
-    elements, number = most, 0
+    elements, number = bucket, 0
     for node in complete:
         if node is None or not stored[node]:
             continue
         elements += stored[node]
-        if elements > most or not together:
+        if elements > bucket or not together:
             number, elements = number + 1, stored[node]
         if not chosen:
             together[number, None, ()].append(node)
@@ -769,9 +743,9 @@ def shares_of_latency(
             together[number, name, (frozenset(reduced.intersection(levels)), side)].append(node)
     shares: list[dict[str, Share]] = [{} for _ in graph.nodes]
     for (_, reduction, _), nodes in together.items():
-        ends = [0, *accumulate(stored[node] for node in nodes)]
+        ends = [0, *itertools.accumulate(stored[node] for node in nodes)]
         rounded = (Fraction(LATENCY_UNITS * end // ends[-1], LATENCY_UNITS) for end in ends)
-        for node, share in zip(nodes, pairwise(rounded), strict=True):
+        for node, share in zip(nodes, itertools.pairwise(rounded), strict=True):
             names = sharing[node] if reduction is None else [reduction]
             shares[node] |= dict.fromkeys(names, share)
     return shares

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.proofs.check.memory import Held
+from hypar_opt.proofs.check.memory import NodeMemory
 from hypar_opt.proofs.check.rows import PlanProblem
 from hypar_opt.proofs.check.tables import StateEdges, is_chain
-from hypar_opt.proofs.check.training import words_of_layers
+from hypar_opt.proofs.check.training import words_of_nodes
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 from hypar_opt.workload.shards import Shards
 
@@ -45,24 +45,19 @@ class PricedTables:
         self._problem = problem = (
             PlanProblem(plan) if alike else _trained(plan, RECOMPUTED[0], SHARDED[0])
         )
-        held, nodes = Held(plan, problem.graph), range(len(problem.graph.nodes))
-        self.capacity = held.capacity
+        memory = NodeMemory(plan, problem.graph)
+        self.capacity = memory.capacity
         self._edges = StateEdges(problem)
-        self._ways: list[list[list[Charged]]]
         if alike:
-            own = _words_of(plan, problem)
-            self._ways = [
-                [
-                    [(problem.charges.node(n, state), held.of(n, state, *own[n]))]
-                    for state in problem.states
-                ]
-                for n in nodes
-            ]
-            return
-        again = [word for word in RECOMPUTED if word != "selective" or held.writes_scores]
-        ways = {own: _trained(plan, *own) for own in product(again, _words(plan.levels))}
+            ways = [{way: problem} for way in words_of_nodes(plan, problem.graph)]
+        else:
+            again = [word for word in RECOMPUTED if word != "selective" or memory.writes_scores]
+            trained = {way: _trained(plan, *way) for way in product(again, _words(plan.levels))}
+            unsharded = {way: trained[way] for way in trained if way[1] == SHARDED[0]}
+            ways = [trained if node.stored else unsharded for node in problem.graph.nodes]
         self._ways = [
-            [_undominated(ways, held, n, state) for state in problem.states] for n in nodes
+            [_undominated(ways_of_node, memory, n, state) for state in problem.states]
+            for n, ways_of_node in enumerate(ways)
         ]
 
     def in_units(self, charges: Fraction) -> Fraction:
@@ -71,13 +66,15 @@ class PricedTables:
 
     def at(self, price: Fraction) -> ReferenceTable:
         """Return the table with bytes of all accelerators at a price, in its integers."""
-        node = [[min(_priced(own, price) for own in every) for every in row] for row in self._ways]
+        node = [
+            [min(_priced(way, price) for way in of_state) for of_state in row] for row in self._ways
+        ]
         return self._edges.table(np.array(node, object))
 
     def bytes_of(self, assignment: Sequence[int], price: Fraction) -> int:
         """Return what the nodes of an assignment hold in the ways that are cheapest at a price."""
         chosen = (row[state] for row, state in zip(self._ways, assignment, strict=True))
-        return sum(min((_priced(own, price), own[1]) for own in every)[1] for every in chosen)
+        return sum(min((_priced(way, price), way[1]) for way in of_state)[1] for of_state in chosen)
 
 
 def priced_tables(plan: Plan, *, alike: bool) -> PricedTables | None:
@@ -107,30 +104,14 @@ Charged = tuple[int, int]
 """What a node is charged in a way to train, and what it holds."""
 
 
-def _priced(own: Charged, price: Fraction) -> int:
-    charge, held = own
-    return charge + held * price.numerator // price.denominator
+def _priced(way: Charged, price: Fraction) -> int:
+    charge, size = way
+    return charge + size * price.numerator // price.denominator
 
 
 def _trained(plan: Plan, recompute: str, shard: str) -> PlanProblem:
     training = plan.training.model_copy(update={"recompute": recompute, "shard": shard})
     return PlanProblem(plan.model_copy(update={"training": training}))
-
-
-def _words_of(plan: Plan, problem: PlanProblem) -> list[tuple[str, str]]:
-    """Return what each node computes again, and what of its weights is split, as a plan trains.
-
-    What layers share is never computed again; their weights are split as those of a user.
-    """
-    layers, graph = words_of_layers(plan), problem.graph
-    words = []
-    for node in range(len(graph.nodes)):
-        own = node - graph.shared
-        users = [own, *(user - graph.shared for user in graph.users(node))]
-        shards = [layers[user][1] for user in users if user >= 0]
-        again = layers[own][0] if own >= 0 else "none"
-        words.append((again, next((word for word in shards if word != "none"), "none")))
-    return words
 
 
 def _words(levels: int) -> list[str]:
@@ -139,21 +120,19 @@ def _words(levels: int) -> list[str]:
     A state that is shared out at all levels takes no longer, and holds less, than at some.
     """
     begins = combinations_with_replacement([*range(levels), levels], 2)
-    return [SHARDED[0], *(Shards(0, *own).word(levels) for own in begins)]
+    return [SHARDED[0], *(Shards(0, *pair).word(levels) for pair in begins)]
 
 
 def _undominated(
-    ways: Mapping[tuple[str, str], PlanProblem], held: Held, node: int, state: State
+    ways: Mapping[tuple[str, str], PlanProblem], memory: NodeMemory, node: int, state: State
 ) -> list[Charged]:
     """Return what a node is charged and holds in ways of which no other is as good in both."""
-    stores = held.graph.nodes[node].stored > 0
-    every = {
-        (problem.charges.node(node, state), held.of(node, state, *words))
+    charged = {
+        (problem.charges.node(node, state), memory.of(node, state, *words))
         for words, problem in ways.items()
-        if stores or words[1] == SHARDED[0]
     }
     kept: list[Charged] = []
-    for own in sorted(every):
-        if not kept or own[1] < kept[-1][1]:
-            kept.append(own)
+    for way in sorted(charged):
+        if not kept or way[1] < kept[-1][1]:
+            kept.append(way)
     return kept

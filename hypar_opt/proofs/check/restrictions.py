@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from fractions import Fraction
 from math import gcd
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.proofs.check.memory import bytes_held, held_by_layers
-from hypar_opt.proofs.check.nodes import PlanGraph, PlanNode, Split, State
+from hypar_opt.proofs.check.nodes import PlanGraph, PlanNode, Split, State, indices_by_share
 from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ class Restrictions:
         """
         if choice not in self.of_images:
             return True
-        used = {level for level, made in enumerate(zip(*states, strict=True)) if choice in made}
+        used = {level for level, row in enumerate(zip(*states, strict=True)) if choice in row}
         return all(states[position][level] == choice for level in used)
 
     def splits(self, position: int, state: State) -> bool:
@@ -140,30 +139,28 @@ class Restrictions:
                 for n, split in splits.items()
                 if pin in (None, n)
                 and not (level and self._plan.choices[n] in SIDES)
-                and self._fits(split, parts[n] * size, at_h1=n == (first if level else n))
+                and self._fits(split, parts[n] * size, splits_h1=n == (first if level else n))
             }
         return min((parts[whole] for _, parts in made), default=1)
 
     def _divides(self, position: int, state: State, choice: int) -> bool:
         """Return whether a choice leaves parts as the plan's constraints have them."""
         split = self._nodes[position].choices[choice]
-        return self._fits(split, self._parts(state, choice), at_h1=choice == state[0])
+        return self._fits(split, self._parts(state, choice), splits_h1=choice == state[0])
 
-    def _fits(self, split: Split, parts: int, *, at_h1: bool) -> bool:
+    def _fits(self, split: Split, parts: int, *, splits_h1: bool) -> bool:
         """Return whether parts of an axis are as they have to be; H1's may have shares."""
         size = split.size
-        if split.most and (size % parts or parts > split.most):
+        if split.max_parts and (size % parts or parts > split.max_parts):
             return False
         if self._plan.constraints.even:  # none of equal parts, or of their multiples, is empty
             return size % parts == 0
         if not self._plan.constraints.runnable or not size:
             return True
-        if self._plan.share is None or not at_h1:
+        if self._plan.share is None or not splits_h1:
             return size >= parts
-        whole, shares = sum(self._plan.part_shares), self._plan.part_shares
-        ends = [round(Fraction(size * end, whole)) for end in itertools.accumulate((0, *shares))]
-        least = min(end - begin for begin, end in itertools.pairwise(ends))
-        return least * len(shares) >= parts
+        at_h1 = indices_by_share(size, self._plan.part_shares)
+        return min(at_h1) * len(at_h1) >= parts
 
     def _parts(self, state: State, choice: int) -> int:
         """Return into how many parts a choice has split its axis in a state."""
@@ -251,9 +248,9 @@ class Restrictions:
     def _pinned_column(self, position: int, choice: str) -> int | None:
         """Return the column of a word: of the layer's own, else of the problem's choices."""
         for words in (self._plan.words[position - self._shared], self._plan.choices):
-            own = {words[column]: column for column in self._nodes[position].choices}
-            if choice in own:
-                return own[choice]
+            columns = {words[column]: column for column in self._nodes[position].choices}
+            if choice in columns:
+                return columns[choice]
         return None
 
 
@@ -263,9 +260,6 @@ def _is_contiguous(states: Sequence[State], choice: int) -> bool:
     The levels at which any of them does divide an image one after the other; a node stops at one
     of them, and goes on at none below.
     """
-    used = [level for level, made in enumerate(zip(*states, strict=True)) if choice in made]
-    for state in states:
-        own = [state[level] == choice for level in used]
-        if sorted(own, reverse=True) != own:
-            return False
-    return True
+    used = [level for level, row in enumerate(zip(*states, strict=True)) if choice in row]
+    divides = [[state[level] == choice for level in used] for state in states]
+    return all(sorted(levels, reverse=True) == levels for levels in divides)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.check.folds import Bytes, BytesOfGroups, Charges, Energy, Time
 from hypar_opt.proofs.check.nodes import PlanGraph, PlanNode, State, nodes_of
-from hypar_opt.proofs.check.operations import shares_tensors
 from hypar_opt.proofs.check.own_cost import OwnCost
 from hypar_opt.proofs.check.restrictions import Restrictions
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, SIDES
@@ -38,25 +37,18 @@ class PlanProblem:
         CheckFailedError
             If the plan's unit is not a unit of its cost, or its array is missing.
         """
-        built_in: dict[str, Callable[[Plan], Charges]] = {
-            "bytes": Bytes,
+        unequal = self.plan.groups and self.plan.is_shared_out
+        built_in: dict[str, Callable[[Plan, PlanGraph], Charges]] = {
+            "bytes": BytesOfGroups if unequal else Bytes,
             "time": Time,
             "energy": Energy,
         }
-        if self.has_parts:
-            built_in["bytes"] = BytesOfGroups
-        return built_in.get(self.plan.cost.kind, OwnCost)(self.plan)
-
-    @property
-    def has_parts(self) -> bool:
-        """Whether the parts of H1 are charged one by one, as those of groups of accelerators."""
-        kind = self.plan.cost.kind
-        shared_out = kind == "bytes" and self.plan.is_shared_out
-        return bool(self.plan.groups) and (shared_out or kind == "time")
+        charges = built_in.get(self.plan.cost.kind)
+        return charges(self.plan, self.graph) if charges else OwnCost(self.plan)
 
     @cached_property
     def graph(self) -> PlanGraph:
-        return nodes_of(self.plan, shared_tensors=shares_tensors(self.plan))
+        return nodes_of(self.plan)
 
     @cached_property
     def restrictions(self) -> Restrictions:
@@ -114,16 +106,16 @@ def _stated(plan: Plan, graph: PlanGraph, tensors: Sequence[int]) -> dict[int, S
     stated: dict[int, Sequence[int]] = {}
     for node in tensors:
         (writer,) = (edge.source for edge in graph.edges if edge.target == node)
-        known = {split.output: choice for choice, split in graph.nodes[node].choices.items()}
-        if "experts" not in plan.choices and "expert" in known:
-            known["channel"] = known.pop("expert")
+        numbers = {split.output: choice for choice, split in graph.nodes[node].choices.items()}
+        if "experts" not in plan.choices and "expert" in numbers:
+            numbers["channel"] = numbers.pop("expert")
         layouts = plan.layouts.get(graph.nodes[writer].name, ())
-        if len(layouts) != plan.levels or not known.keys() >= set(layouts):
+        if len(layouts) != plan.levels or not numbers.keys() >= set(layouts):
             raise CheckFailedError(
-                f"layouts, {graph.nodes[writer].name}: should have one of {', '.join(known)} for"
+                f"layouts, {graph.nodes[writer].name}: should have one of {', '.join(numbers)} for"
                 f" each of {plan.levels} levels"
             )
-        stated[node] = [known[layout] for layout in layouts]
+        stated[node] = [numbers[layout] for layout in layouts]
     return stated
 
 

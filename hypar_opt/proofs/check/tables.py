@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -23,7 +23,6 @@ from hypar_opt.workload.shards import Shards
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.proofs.check.nodes import PlanGraph, State
-    from hypar_opt.proofs.check.restrictions import Restrictions
 
 MAX_PAIRS = 2**20
 MAX_ENTRIES = 2**27
@@ -147,7 +146,7 @@ def table_of_ways(plan: Plan) -> ReferenceTable | None:
     begins = None, *range(plan.levels)
     words = "none", *(Shards(0, first).word(plan.levels) for first in begins)
     trained = (plan.training.model_copy(update={"recompute": "none", "shard": w}) for w in words)
-    ways = [PlanProblem(plan.model_copy(update={"training": own})) for own in trained]
+    ways = [PlanProblem(plan.model_copy(update={"training": way})) for way in trained]
     return None if ways[0].restrictions.of_images else _states_table(ways[0], ways[1:])
 
 
@@ -180,13 +179,13 @@ def _tables_by_order(problem: PlanProblem, table: ReferenceTable) -> list[Refere
         return []
     *above, last = range(problem.plan.levels)
     orders = [
-        (*some, last)
+        (*first, last)
         for count in range(problem.plan.levels)
-        for some in itertools.combinations(above, count)
+        for first in itertools.combinations(above, count)
     ]
     for chosen in itertools.product(orders, repeat=len(of_images)):
         keeps = [
-            all(map(_begins, [state] * len(of_images), of_images, chosen))
+            all(_begins(state, *pair) for pair in zip(of_images, chosen, strict=True))
             for state in problem.states
         ]
         assert table.allowed is not None
@@ -198,8 +197,8 @@ def _tables_by_order(problem: PlanProblem, table: ReferenceTable) -> list[Refere
 
 def _begins(state: State, column: int, order: Sequence[int]) -> bool:
     """Return whether the levels at which a state has a choice are the first of an order."""
-    own = tuple(level for level, choice in enumerate(state) if choice == column)
-    return own == tuple(order[: len(own)])
+    levels = [level for level, choice in enumerate(state) if choice == column]
+    return levels == [*order[: len(levels)]]
 
 
 def _has_thresholds(problem: PlanProblem) -> bool:
@@ -209,7 +208,7 @@ def _has_thresholds(problem: PlanProblem) -> bool:
         and problem.plan.hierarchy.uniform
         and len(set(problem.plan.level_weights)) <= 1
         and not problem.restrictions.any
-        and problem.charges.has_thresholds
+        and problem.charges.step.has_thresholds
     )
 
 
@@ -227,15 +226,17 @@ def _level_tables(problem: PlanProblem) -> list[ReferenceTable]:
                 "a reduction joins several levels, as around a ring: a proof needs"
                 f" {argument('search', 'joint')}"
             )
-
-        # Defaults bind the values of this level: a closure would see those of the last.
-        def load(layer: int, column: int, above: Sequence[State] = above) -> int | None:
-            state = (*above[layer], column)
-            may = restrictions.allows(layer, state) and restrictions.goes_on(above, layer, column)
-            return restrictions.least(layer, state) if may else None
-
-        table = _table(problem, node, edge, range(len(edge)), columns)
-        tables.append(_restricted(table, restrictions, load))
+        loads = (
+            [
+                restrictions.least(n, (*prefix, choice))
+                if restrictions.allows(n, (*prefix, choice))
+                and restrictions.goes_on(above, n, choice)
+                else None
+                for (choice,) in columns
+            ]
+            for n, prefix in enumerate(above)
+        )
+        tables.append(_table(problem, node, edge, range(len(edge)), columns, loads))
     return tables
 
 
@@ -290,8 +291,8 @@ def _threshold_table(problem: PlanProblem) -> ReferenceTable:
     above = [(0,) * (levels - t) + (1,) * (t - 1) for t in range(1, levels + 1)]
     parts = [_added(problem, [state] * len(problem.graph.nodes), columns) for state in above]
     node = np.concatenate([node for node, _ in parts])
-    edges = [each for _, edge in parts for each in edge]
-    return _table(problem, node, edges, range(len(edges)), columns)
+    edges = [charges for _, edge in parts for charges in edge]
+    return _table(problem, node, edges, range(len(edges)), columns, ())
 
 
 def _states_table(problem: PlanProblem, ways: Sequence[PlanProblem] = ()) -> ReferenceTable:
@@ -302,11 +303,11 @@ def _states_table(problem: PlanProblem, ways: Sequence[PlanProblem] = ()) -> Ref
     ways
         Other problems, which charge nodes alone otherwise: the least of all counts.
     """
-    every, edges = [own.charges for own in (problem, *ways)], StateEdges(problem)
+    edges, charges = StateEdges(problem), [way.charges for way in (problem, *ways)]
     node = [
         # Those that store no weights shard none.
         [
-            min(own.node(n, state) for own in every[: None if layer.stored else 1])
+            min(way.node(n, state) for way in charges[: None if layer.stored else 1])
             for state in problem.states
         ]
         for n, layer in enumerate(problem.graph.nodes)
@@ -358,26 +359,28 @@ class StateEdges:
 
     def table(self, node: Integers) -> ReferenceTable:
         """Return the table of nodes' charges, ``(nodes, states)``."""
-        problem, columns = self._problem, self._problem.states
-        restrictions, allowed = problem.restrictions, [*map(set, self._allowed)]
-
-        def load(layer: int, column: int) -> int | None:
-            return restrictions.load(layer, columns[column]) if column in allowed[layer] else None
-
-        table = _table(problem, node, self._charges, self._kinds, columns)
-        return replace(_restricted(table, restrictions, load), states=np.array(columns, np.intp).T)
+        problem, states = self._problem, self._problem.states
+        loads = (
+            [
+                problem.restrictions.load(n, state) if number in allowed else None
+                for number, state in enumerate(states)
+            ]
+            for n, allowed in enumerate(map(set, self._allowed))
+        )
+        table = _table(problem, node, self._charges, self._kinds, states, loads)
+        return replace(table, states=np.array(states, np.intp).T)
 
 
 def _check_states(problem: PlanProblem, kinds: int) -> None:
     """Refuse more pairs of states than can be charged, of so many kinds of edges."""
-    graph, levels, every = problem.graph, problem.plan.levels, problem.plan.choices
-    below = len(every) - len(set(every) & set(SIDES))
-    pairs, layers = (len(every) * below ** (levels - 1)) ** 2, len(graph.nodes)
+    choices, levels = problem.plan.choices, problem.plan.levels
+    below = len({*choices} - {*SIDES})
+    pairs = (len(choices) * below ** (levels - 1)) ** 2
     if pairs > MAX_PAIRS or kinds * pairs > MAX_ENTRIES:
-        counted = f"{below}^{2 * levels}" if below == len(every) else f"{pairs:,}"
+        counted = f"{below}^{2 * levels}" if below == len(choices) else f"{pairs:,}"
         raise RefusedError(
             f"a proof over all levels needs {counted} pairs of states a boundary, more than memory"
-            f" allows for {layers - graph.shared} layers"
+            f" allows for {len(problem.plan.layers)} layers"
         )
 
 
@@ -387,6 +390,7 @@ def _table(
     charges: Sequence[Integers],
     kinds: Sequence[int],
     columns: Sequence[State],
+    loads: Iterable[Sequence[int | None]],
 ) -> ReferenceTable:
     """Return a table of charges: int64 if no sum overflows, else Python's integers.
 
@@ -403,8 +407,10 @@ def _table(
         Of each edge of each copy.
     columns
         The choices of each column.
+    loads
+        Of each node's columns, None of those that it may not choose; read if any may not be.
     """
-    graph = problem.graph
+    graph, restrictions = problem.graph, problem.restrictions
     graphs, nodes = len(node) // len(graph.nodes), len(graph.nodes)
     ends = np.concatenate([_ends(graph) + copy * nodes for copy in range(graphs)])
     stored = np.array(columns, np.intp).reshape(len(columns), 1, -1)
@@ -418,7 +424,7 @@ def _table(
     # Each node and each edge at its highest charge bounds every assignment.
     highest = {(kind, more): int(charges[kind].max(initial=0)) + more for kind, more in numbers}
     dtype = exact_dtype(sum(node.max(axis=1).tolist()) + sum(map(highest.__getitem__, charged)))
-    return ReferenceTable(
+    table = ReferenceTable(
         node.astype(dtype),
         [
             charges[kind].astype(dtype, copy=False) + (more * split_unlike if more else 0)
@@ -428,19 +434,12 @@ def _table(
         ends,
         problem.charges.resolution,
     )
-
-
-def _restricted(
-    table: ReferenceTable, restrictions: Restrictions, load: Callable[[int, int], int | None]
-) -> ReferenceTable:
-    """Return a table in which choices without a load are forbidden."""
     if not restrictions.any:
         return table
-    layers, columns = map(range, table.node.shape)
-    loads = [[load(layer, column) for column in columns] for layer in layers]
-    allowed = np.array([[entry is not None for entry in row] for row in loads])
+    load: Integers = np.array([*loads], object)
+    allowed = np.array([[entry is not None for entry in row] for row in load])
     if restrictions.capacity is None:
         return replace(table, allowed=allowed)
     # A forbidden choice is in no assignment: its load does not matter, but has to be a number.
-    dense: Integers = np.array([[entry or 0 for entry in row] for row in loads], object)
-    return replace(table, allowed=allowed, load=dense, capacity=restrictions.capacity)
+    load[~allowed] = 0
+    return replace(table, allowed=allowed, load=load, capacity=restrictions.capacity)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.workload.operators.kernels import Fused
+from hypar_opt.proofs.check.nodes import fused_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,8 +37,7 @@ class StepCounts(NamedTuple):
         The reduce-scatters of each node's gradient, and the all-gathers of its weights, at each
         level, by both; the two halves of an all-reduce.
     sharded
-        What data parallelism's parts share out of each node's weights at each level; nothing where
-        that is none at any.
+        What data parallelism's parts share out of each node's weights at each level.
     size
         How many elements of weights one of a gradient takes where it is reduced.
     """
@@ -47,12 +46,8 @@ class StepCounts(NamedTuple):
     exchanged: Counter[tuple[Pass, int]]
     scattered: Counter[tuple[int, int]]
     gathered: Counter[tuple[int, int]]
-    sharded: Mapping[int, Sequence[str]]
+    sharded: Sequence[Sequence[str]]
     size: int = 1
-
-    def word(self, node: int, level: int) -> str:
-        """Return what is shared out of a node's weights at a level."""
-        return self.sharded[node][level] if node in self.sharded else "none"
 
     def moved(self, node: int, level: int) -> int:
         """Return the elements that halves move across a level for one of a node's weights.
@@ -60,7 +55,7 @@ class StepCounts(NamedTuple):
         Reduce-scatters move gradients; so does the all-gather of what nobody has a shard of.
         """
         gathered = self.gathered[node, level]
-        gathered *= self.size if self.word(node, level) == "none" else 1
+        gathered *= self.size if self.sharded[node][level] == "none" else 1
         return self.scattered[node, level] * self.size + gathered
 
     @property
@@ -68,15 +63,14 @@ class StepCounts(NamedTuple):
         """Whether each pass runs once, whatever is sharded."""
         return all(count == 1 for count in self.computed.values())
 
-    def reductions(self, node: int, levels: int) -> dict[str, list[int]]:
+    def reductions(self, node: int) -> dict[str, list[int]]:
         """Return the levels of each reduction of a node's gradient, by what they share out.
 
         At levels of gradients or weights it is never all-reduced, but scattered, and weights are
         gathered apart; at all others there is one all-reduce, whose shards may be of the state.
         """
         by_word: dict[str, list[int]] = {}
-        for level in range(levels):
-            word = self.word(node, level)
+        for level, word in enumerate(self.sharded[node]):
             by_word.setdefault("none" if word == "state" else word, []).append(level)
         return by_word
 
@@ -93,15 +87,8 @@ def counts_of(plan: Plan, graph: PlanGraph) -> StepCounts:
     layers = range(graph.shared, len(graph.nodes))
     weights_of = {user: node for node in range(graph.shared) for user in graph.users(node)}
     tensor = graph.tensors
-    sharded = {
-        graph.shared + n: levels_of_word(word, plan.levels)
-        for n, word in enumerate(_words(plan, plan.training.shard))
-        if word != "none"
-    }
-    for user, node in weights_of.items():  # one of them may say it for all
-        if user in sharded:
-            sharded[node] = sharded[user]
-    sharded |= {user: sharded[node] for user, node in weights_of.items() if node in sharded}
+    words = [word for _, word in words_of_nodes(plan, graph)]
+    sharded = [levels_of_word(words[weights_of.get(n, n)], plan.levels) for n in range(len(words))]
     size = (plan.training.reduce_bytes or plan.element_bytes) // plan.element_bytes
     steps = StepCounts(Counter(), Counter(), Counter(), Counter(), sharded, size)
 
@@ -114,7 +101,7 @@ def counts_of(plan: Plan, graph: PlanGraph) -> StepCounts:
 
     def gather(layer: int) -> None:
         node = weights_of.get(layer, layer)
-        for level, word in enumerate(sharded.get(node, ())):
+        for level, word in enumerate(sharded[node]):
             steps.gathered[node, level] += micro_batches if word == "weights" else 0
 
     for layer in layers:
@@ -129,9 +116,8 @@ def counts_of(plan: Plan, graph: PlanGraph) -> StepCounts:
             steps.exchanged[Pass.FORWARD, tensor[layer]] += micro_batches
         run(Pass.BACKWARD, layer)
         run(Pass.GRADIENT, layer, exchanges=False)
-    for node in range(len(graph.nodes)):
-        for level in range(plan.levels):
-            word = steps.word(node, level)
+    for node, by_level in enumerate(sharded):
+        for level, word in enumerate(by_level):
             by_micro_batch = word in ("gradients", "weights")
             steps.scattered[node, level] += micro_batches if by_micro_batch else 1
             steps.gathered[node, level] += 0 if word == "weights" else 1
@@ -145,8 +131,7 @@ def converted_again(plan: Plan, graph: PlanGraph) -> set[int]:
     """
     network, words = plan.network.description, _words(plan, plan.training.gather)
     _, fully = _computed_again(plan, graph)
-    fused = Fused.on(plan.array.description.accelerator if plan.array else None)
-    reads = [layer.saves(fused=fused).inputs for layer in network.layers]
+    reads = [layer.saves(fused=fused_of(plan)).inputs for layer in network.layers]
     blocks = blocks_of(network)
     again = set()
     for n, word in enumerate(words):
@@ -180,19 +165,32 @@ def blocks_of(network: Network) -> list[set[int]]:
 
 def _computed_again(plan: Plan, graph: PlanGraph) -> tuple[set[int], set[int]]:
     """Return the layers that the backward pass runs again, and those of them with exchanges."""
-    words = [word for word, _ in words_of_layers(plan)]
+    words = [word for word, _ in _words_of_layers(plan)]
     blocks = blocks_of(plan.network.description)
     fully = {graph.shared + n for block in blocks for n in block if words[n] == "full"}
-    writes_scores = plan.array and plan.array.description.accelerator.attention == "unfused"
     selectively = {
         graph.shared + n
         for n, word in enumerate(words)
-        if writes_scores and word == "selective" and graph.nodes[graph.shared + n].inner
+        if not fused_of(plan).attention
+        and word == "selective"
+        and graph.nodes[graph.shared + n].inner
     }
     return fully | selectively, fully
 
 
-def words_of_layers(plan: Plan) -> list[tuple[str, str]]:
+def words_of_nodes(plan: Plan, graph: PlanGraph) -> list[tuple[str, str]]:
+    """Return what each node computes again, and what of its weights is sharded.
+
+    What layers share is never computed again; one of them may say for all how it is sharded.
+    """
+    layers = _words_of_layers(plan)
+    users = (graph.users(node) for node in range(graph.shared))
+    shards = ([layers[user - graph.shared][1] for user in of_node] for of_node in users)
+    stated = (next((word for word in of_node if word != "none"), "none") for of_node in shards)
+    return [*(("none", word) for word in stated), *layers]
+
+
+def _words_of_layers(plan: Plan) -> list[tuple[str, str]]:
     """Return what each layer computes again, its block as a whole, and what of it is sharded."""
     again, sharded = (_words(plan, word) for word in (plan.training.recompute, plan.training.shard))
     # A block runs again as a whole, whichever of its layers says so.
