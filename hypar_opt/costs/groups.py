@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _KEPT_BYTES = 2**24
 """The most bytes of charges at all corners that are kept of one question."""
 
-Known = dict[Hashable, list[list["Integers"]]]
+Cache = dict[Hashable, list[list["Integers"]]]
 """Charges by corner and level, of the same nodes or boundaries in the same states."""
 
 _ROUNDED = 2
@@ -103,9 +103,9 @@ class GroupBytes(CommunicationCost):
     def fold(self, operations: Iterable[Collective], levels: int) -> list[Integers]:
         """Return what all parts are charged, by level: halves of a reduction are one amount."""
         at_levels: list[list[Collective]] = [[] for _ in range(levels)]
-        for own in operations:
-            at_levels[own.level].append(own)
-        return [self.mean(self.moved(every, np.int64)) for every in at_levels]
+        for operation in operations:
+            at_levels[operation.level].append(operation)
+        return [self.mean(self.moved(collectives, np.int64)) for collectives in at_levels]
 
     def charge(self, operation: Collective) -> Integers:
         """Return what all parts are charged."""
@@ -117,8 +117,10 @@ class GroupBytes(CommunicationCost):
         dtype: type[np.int64 | np.object_],  # noqa: ARG002
     ) -> Integers:
         """Return the charges of what all parts receive, each as if all had as much."""
-        each = received(operations, Share.each(self.parts), lambda level: self.scale(level) // 2)
-        return added_up([own.quarters for parts in each for own in parts])
+        by_operation = received(
+            operations, Share.of_parts(self.parts), lambda level: self.scale(level) // 2
+        )
+        return added_up([part.quarters for parts in by_operation for part in parts])
 
     def mean(self, moved: Integers) -> Integers:
         count = len(self.parts)
@@ -148,7 +150,7 @@ class GroupTime(TimeCost):
         The number of the corner at which the bound is charged.
     weights
         Those of the corners at the point where it is tight, but for what is not linear.
-    known
+    cache
         What is charged at all corners, which those of one simplex share.
 
     Source: docs/decisions/0025-unequal-groups.md.
@@ -160,7 +162,7 @@ class GroupTime(TimeCost):
     shares: tuple[Parts, ...]
     corner: int = 0
     weights: tuple[float, ...] = (1.0,)
-    known: Known = field(default_factory=dict, compare=False, repr=False)
+    cache: Cache = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of_groups(cls, problem: Problem, workload: Workload) -> Self:
@@ -173,9 +175,10 @@ class GroupTime(TimeCost):
         """
         check_of_groups(problem)
         array, placement = array_of(problem)
-        asked, kept = (problem.hierarchy, problem.element_bytes), problem.constraints.optimizer
+        on, optimizer = (problem.hierarchy, problem.element_bytes), problem.constraints.optimizer
         works = {
-            group.name: Work(group.updated_by(kept), *asked, longest=True) for group in array.groups
+            group.name: Work(group.updated_by(optimizer), *on, longest=True)
+            for group in array.groups
         }
         network, (between, *below) = array.interconnect, placement
         cost = cls(
@@ -185,8 +188,11 @@ class GroupTime(TimeCost):
             work=max(works.values(), key=lambda work: work.upper_bound(workload)),
             of_parts=tuple(works[group.name] for group in array.groups_of_parts),
             links=tuple(
-                (network.bisection(between), *(network.bisection(digit, own) for digit in below))
-                for own in array.members
+                (
+                    network.bisection(between),
+                    *(network.bisection(digit, members) for digit in below),
+                )
+                for members in array.members
             ),
             members=array.members,
             shares=(problem.part_shares,),
@@ -207,14 +213,14 @@ class GroupTime(TimeCost):
             As `weights`; by default those of the middle.
         """
         at = tuple(weights) or (1 / len(shares),) * len(shares)
-        bound, corners = replace(self, shares=shares, weights=at, known={}), range(len(shares))
-        return [replace(bound, corner=corner, known=bound.known) for corner in corners]
+        bound, corners = replace(self, shares=shares, weights=at, cache={}), range(len(shares))
+        return [replace(bound, corner=corner, cache=bound.cache) for corner in corners]
 
     @cached_property
     def _each(self) -> list[tuple[Share, ...]]:
         """Every part's share, at each corner."""
         corners = self.shares if len(self.shares) > 1 else ()
-        return [Share.each(parts, corners) for parts in self.shares]
+        return [Share.of_parts(parts, corners) for parts in self.shares]
 
     @cached_property
     def _sides(self) -> list[TimeCost]:
@@ -247,14 +253,14 @@ class GroupTime(TimeCost):
         corners = self._slowest(operations, runs, workload, nodes, shape_of(nodes, states), levels)
         if self.work is not None and levels:
             complete = levels == self.work.hierarchy.levels
-            at_h1 = each = self._worked(workload, nodes, states if complete else [states[0][:1]])
+            at_h1 = totals = self._worked(workload, nodes, states if complete else [states[0][:1]])
             if complete and len(self.shares) == 1:
                 # H1 already says how much of a layer each part computes at least. Of a bound that
                 # is none: of two linear functions either may be longer.
                 at_h1 = self._worked(workload, nodes, [states[0][:1]])
-            for rows, first, every in zip(corners, at_h1, each, strict=True):
-                rows[0] = rows[0] + first.astype(rows[0].dtype)
-                rows[-1] = rows[-1] + (every - first).astype(rows[-1].dtype)
+            for rows, top, total in zip(corners, at_h1, totals, strict=True):
+                rows[0] = rows[0] + top.astype(rows[0].dtype)
+                rows[-1] = rows[-1] + (total - top).astype(rows[-1].dtype)
         return corners
 
     def _worked(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
@@ -262,24 +268,30 @@ class GroupTime(TimeCost):
 
         A pass takes the longest of its times, which is not linear: each is a function by itself.
         """
-        asked = workload, nodes, states, self.per_unit, self.communication.phases
+        arguments = workload, nodes, states, self.per_unit, self.communication.phases
         equal: Amounts = {}
         at_share = len(self.shares) == 1
         of_corners = [
             [
-                [*_in_part(work, own, own.indices if at_share else None, equal).each_pass(*asked)]
-                for work, own in zip(self.of_parts, shares, strict=True)
+                [
+                    *_in_part(work, share, share.indices if at_share else None, equal).each_pass(
+                        *arguments
+                    )
+                ]
+                for work, share in zip(self.of_parts, shares, strict=True)
             ]
             for shares in self._each
         ]
         # At a share, and of exact shares, which are linear, it is these.
         is_longest = at_share or not all(work.longest for work in self.of_parts)
-        at_any = repeat(np.zeros(1, np.int64)) if is_longest else self._at_any_share(asked, equal)
+        at_any = (
+            repeat(np.zeros(1, np.int64)) if is_longest else self._at_any_share(arguments, equal)
+        )
         corners: list[list[Integers]] = [[] for _ in self.shares]
         for number, (often, _) in enumerate(of_corners[0][0]):
-            least = next(at_any)
+            lower = next(at_any)
             functions = [
-                [least, *(time for part in parts for time in part[number][1])]
+                [lower, *(time for part in parts for time in part[number][1])]
                 for parts in of_corners
             ]
             for rows, slowest in zip(corners, longest(functions, self.weights), strict=True):
@@ -288,7 +300,7 @@ class GroupTime(TimeCost):
 
     def _at_any_share(
         self,
-        asked: tuple[Workload, Indices, States, int, Sequence[Phase]],
+        arguments: tuple[Workload, Indices, States, int, Sequence[Phase]],
         equal: Amounts,
     ) -> Iterator[Integers]:
         """Yield what each pass takes at least at any shares between the corners.
@@ -297,33 +309,38 @@ class GroupTime(TimeCost):
         than n more than all, one of n parts has at least its own: here those at the shares of
         `weights`, and one more in all parts but one.
         """
-        workload, nodes, states, *_ = asked
+        workload, nodes, states, *_ = arguments
         sizes = split_sizes(workload)[states[0][0], nodes]
         shares = self._at_weights
 
         def times(counts: Sequence[CountOfIndices]) -> Iterator[tuple[Integers, ...]]:
             """Return the time of each pass, of each part."""
             of_parts = [
-                [reduce(np.maximum, own) for _, own in _in_part(*part, equal).each_pass(*asked)]
+                [
+                    reduce(np.maximum, linear)
+                    for _, linear in _in_part(*part, equal).each_pass(*arguments)
+                ]
                 for part in zip(self.of_parts, shares, counts, strict=True)
             ]
             return zip(*of_parts, strict=True)
 
-        fewest = times([share.fewest for share in shares])
-        here = times([share.indices for share in shares])
+        fewest = times([share.min_indices for share in shares])
+        at_weights = times([share.indices for share in shares])
         beyond = times([partial(_one_more, share) for share in shares])
-        reached = [share.most(sizes) - share.indices(sizes) for share in shares]
-        for own, at, behind in zip(fewest, here, beyond, strict=True):
-            yield reduce(np.maximum, [*own, *_least_of_longest(at, behind, reached)])
+        reached = [share.max_indices(sizes) - share.indices(sizes) for share in shares]
+        for low, at, behind in zip(fewest, at_weights, beyond, strict=True):
+            yield reduce(np.maximum, [*low, *_least_of_longest(at, behind, reached)])
 
     @cached_property
     def _at_weights(self) -> tuple[Share, ...]:
         """Every part's share at the point where the bound is tight, rounded."""
         total = sum(self.shares[0])
         before = [list(accumulate(parts, initial=0)) for parts in self.shares]
-        ends = [round(sum(map(mul, self.weights, own))) for own in zip(*before, strict=True)]
+        ends = [
+            round(sum(map(mul, self.weights, positions))) for positions in zip(*before, strict=True)
+        ]
         parts = tuple(end - begin for begin, end in pairwise([*ends[:-1], total]))
-        return Share.each(parts, self.shares)
+        return Share.of_parts(parts, self.shares)
 
     def edge(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
@@ -342,7 +359,7 @@ class GroupTime(TimeCost):
         self,
         operations: Iterable[Collective],
         runs: Sequence[tuple[int, ...]],
-        *asked: Any,
+        *arguments: Any,
     ) -> list[list[Integers]]:
         """Return the slowest part's charges of each pass, by corner and level.
 
@@ -350,20 +367,21 @@ class GroupTime(TimeCost):
         ----------
         runs
             The levels that an exchange may join.
-        asked
+        arguments
             As `TimeCost.charges` takes it.
         """
         corners = [self.uncharged(sum(map(len, runs))) for _ in self.shares]
         shares = tuple(share for parts in self._each for share in parts)
         of_phases: dict[Phase, list[Collective]] = {}
-        for own in operations:
-            of_phases.setdefault(own.phase, []).append(own)
-        for every in of_phases.values():
-            each = zip(
-                *received(every, shares, self.communication.scale, longest=True), strict=True
+        for operation in operations:
+            of_phases.setdefault(operation.phase, []).append(operation)
+        for collectives in of_phases.values():
+            amounts = zip(
+                *received(collectives, shares, self.communication.scale, longest=True), strict=True
             )
             charged = [
-                [side.charges(next(each), *asked) for side in self._sides] for _ in self.shares
+                [side.charges(next(amounts), *arguments) for side in self._sides]
+                for _ in self.shares
             ]
             for run in runs:
                 self._add_longest(corners, charged, run)
@@ -389,32 +407,32 @@ class GroupTime(TimeCost):
             [sum((side[level] for level in below), side[first]) for side in parts]
             for parts in charged
         ]
-        charges = [[own] for own in longest(totals, self.weights)]
+        charges = [[charge] for charge in longest(totals, self.weights)]
         if len(corners) == 1 and below:
             charges = [_highest([[side[n] for n in run] for side in charged[0]], totals[0])]
-        for rows, own in zip(corners, charges, strict=True):
-            for level, charge in zip(run, own, strict=False):
+        for rows, of_run in zip(corners, charges, strict=True):
+            for level, charge in zip(run, of_run, strict=False):
                 rows[level] = rows[level] + charge
 
     def _at_corner(
         self,
         of: tuple[Hashable, ...],
-        asked: Sequence[Indices],
+        indices: Sequence[Indices],
         charge: Callable[[], list[list[Integers]]],
     ) -> list[Integers]:
         """Return what is charged at the corner; what others are is kept until they ask for it."""
         if len(self.shares) == 1:
             return charge()[0]
-        arrays = tuple((own.shape, own.tobytes()) for own in asked)
+        arrays = tuple((array.shape, array.tobytes()) for array in indices)
         key = (*of, self.per_unit, self.crossing, arrays)
-        if key not in self.known:
+        if key not in self.cache:
             corners = charge()
             if sum(row.nbytes for rows in corners for row in rows) > _KEPT_BYTES:
                 return corners[self.corner]
-            self.known[key] = corners
-        corners = self.known[key]
+            self.cache[key] = corners
+        corners = self.cache[key]
         if self.corner == len(self.shares) - 1:
-            del self.known[key]
+            del self.cache[key]
         return corners[self.corner]
 
     def of_plan(self, workload: Workload, rows: Rows) -> Self:
@@ -445,24 +463,24 @@ def _one_more(share: Share, sizes: Integers) -> Integers:
 
 
 def _least_of_longest(
-    here: Sequence[Integers], beyond: Sequence[Integers], reached: Sequence[Integers]
+    at: Sequence[Integers], beyond: Sequence[Integers], reached: Sequence[Integers]
 ) -> Iterator[Integers]:
     """Yield lower bounds on the longest of all parts' times, one for each part that is longest.
 
     Parameters
     ----------
-    here, beyond
+    at, beyond
         The times of parts with some numbers of indices, and with one more each.
     reached
         How many more than those numbers a part may have at most.
     """
-    above = reduce(np.maximum, [*here, *beyond])
-    for longest_part, own in enumerate(here):
-        least = np.where(reached[longest_part] >= 0, own, above)
-        for part, other in enumerate(beyond):
+    above = reduce(np.maximum, [*at, *beyond])
+    for longest_part, time in enumerate(at):
+        bound = np.where(reached[longest_part] >= 0, time, above)
+        for part, longer in enumerate(beyond):
             if part != longest_part:
-                least = np.minimum(least, np.where(reached[part] >= 1, other, above))
-        yield least
+                bound = np.minimum(bound, np.where(reached[part] >= 1, longer, above))
+        yield bound
 
 
 def longest(corners: Sequence[Sequence[Integers]], weights: Sequence[float]) -> list[Integers]:
@@ -488,12 +506,14 @@ def longest(corners: Sequence[Sequence[Integers]], weights: Sequence[float]) -> 
         return [reduce(np.maximum, corners[0])]
 
     def height(charges: Sequence[Integers]) -> NDArray[np.float64]:
-        parts = [part * own.astype(np.float64) for part, own in zip(weights, charges, strict=True)]
+        parts = [
+            part * charge.astype(np.float64) for part, charge in zip(weights, charges, strict=True)
+        ]
         return np.where(reduce(np.minimum, charges) < 0, -1, reduce(np.add, parts))
 
     functions = [*zip(*corners, strict=True)]
     best = _highest(functions, [*map(height, functions)])
-    return [np.maximum(own - _ROUNDED, 0) for own in best]
+    return [np.maximum(charge - _ROUNDED, 0) for charge in best]
 
 
 def _highest(
@@ -501,9 +521,9 @@ def _highest(
 ) -> list[Integers]:
     """Return the rows of the function that is highest at each place, the first of several."""
     best, highest = [*functions[0]], heights[0]
-    for function, own in zip(functions[1:], heights[1:], strict=True):
-        higher = own > highest
+    for function, height in zip(functions[1:], heights[1:], strict=True):
+        higher = height > highest
         if higher.any():
             best = [np.where(higher, *pair) for pair in zip(function, best, strict=True)]
-            highest = np.maximum(own, highest)
+            highest = np.maximum(height, highest)
     return best

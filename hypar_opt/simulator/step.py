@@ -177,7 +177,7 @@ def _works(plan: Plan, array: Array, options: RunOptions) -> list[Work]:
         )
         for accelerator in array.accelerators_of_parts
     ]
-    shares = Share.each(plan.part_shares) if array.groups else (None,)
+    shares = Share.of_parts(plan.part_shares) if array.groups else (None,)
     return [
         replace(work, part=WorkOfPart(share, share.indices) if share else None)
         for work, share in zip(works, shares, strict=True)

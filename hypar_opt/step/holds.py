@@ -175,14 +175,14 @@ class HoldRules:
                 continue
             whole = self._with_axes(node, self.element_bytes, layer.operator.axes.weight)
             firsts = workload.repeats.sharded.get(node, Shards())
-            for word, each, first in zip(KEPT, self.weight_bytes, reversed(firsts), strict=False):
-                if stored and each:
-                    own = whole._replace(bytes=each, shards=_levels(first))
-                    yield own._replace(tensor=word, layers=(min(users.get(node, (node,))),))
+            for word, bytes_, first in zip(KEPT, self.weight_bytes, reversed(firsts), strict=False):
+                if stored and bytes_:
+                    hold = whole._replace(bytes=bytes_, shards=_levels(first))
+                    yield hold._replace(tensor=word, layers=(min(users.get(node, (node,))),))
             shards = _levels(firsts.weights, None if self.inference else firsts.gradients)
             if shards and read and not layer.operator.reads_ids:
-                own = whole._replace(shards=shards, gathered=True)
-                yield own._replace(tensor="gathered", layers=(node,))
+                hold = whole._replace(shards=shards, gathered=True)
+                yield hold._replace(tensor="gathered", layers=(node,))
 
     def of_maps(self) -> Iterator[Hold]:
         """Yield all else: what depends on no shards of weights."""
@@ -200,9 +200,9 @@ class HoldRules:
             return
         if singles := self._saves[node].singles:
             # Single precision needs no copy.
-            each = SINGLE * (singles - (self.element_bytes >= SINGLE))
+            bytes_ = SINGLE * (singles - (self.element_bytes >= SINGLE))
             hold = self._map(node, layer.pooled)
-            yield hold._replace(bytes=each, tensor="logits", layers=(node,))
+            yield hold._replace(bytes=bytes_, tensor="logits", layers=(node,))
         if layer.operator.inner and not self.fused.attention:
             hold = self._with_axes(node, self.element_bytes, layer.operator.inner)
             yield hold._replace(tensor="scores", layers=(node,))
@@ -273,19 +273,19 @@ class HoldRules:
                     kept.setdefault(writer, stored._replace(tensor="saved", layers=(node,)))
                 elif inside is not None and saves.inputs:
                     dropped.setdefault(inside, {}).setdefault(writer, hold)
-            own = node if inside is None and node in again else inside
-            written = [(inside, self._written(node)), (own, self._own(node))]
-            for place, holds in written:
+            own_block = node if inside is None and node in again else inside
+            written = [(inside, self._written(node)), (own_block, self._own(node))]
+            for block, holds in written:
                 for key, hold in holds:
-                    if place is None:
+                    if block is None:
                         kept.setdefault(key, hold._replace(tensor="saved", layers=(node,)))
                     else:
-                        dropped.setdefault(place, {}).setdefault(key, hold)
+                        dropped.setdefault(block, {}).setdefault(key, hold)
         yield from kept.values()
-        for place, of_block in dropped.items():
+        for block, of_block in dropped.items():
             for key, hold in of_block.items():
                 if key not in kept:
-                    yield hold._replace(tensor="recomputed", layers=tuple(layers_of[place]))
+                    yield hold._replace(tensor="recomputed", layers=tuple(layers_of[block]))
         for writer, users in readers.items():
             # From the first backward pass that reads it to the last.
             layers = range(min(users), max(users) + 1)
@@ -303,9 +303,9 @@ class HoldRules:
 
     def _own(self, node: int) -> Iterator[tuple[Hashable, Hold]]:
         """Yield what a layer saves that no other reads."""
-        for number, own in enumerate(self._saves[node].own):
-            each = own.elements * self.element_bytes + own.bytes
-            yield (node, number), self._with_axes(node, each, own.axes)
+        for number, tensor in enumerate(self._saves[node].own):
+            bytes_ = tensor.elements * self.element_bytes + tensor.bytes
+            yield (node, number), self._with_axes(node, bytes_, tensor.axes)
 
     def _inputs(self, node: int) -> Iterator[tuple[int, Hold]]:
         """Yield the writer of each of a layer's inputs, `INPUT` for the network's, and its tensor.
@@ -336,15 +336,20 @@ class HoldRules:
         sizes = (extent.elements // prod(extent[1:]), *extent[1:])
         return Hold(node, self.element_bytes, sizes, (self._read if reads else self._stored)[node])
 
-    def _with_axes(self, node: int, each: int, axes: Axes) -> Hold:
+    def _with_axes(self, node: int, element_bytes: int, axes: Axes) -> Hold:
         """Return a tensor of a node's own, with some of its axes."""
         sizes, choices = self.workload.nodes[node].sizes, self.workload.choices_of_nodes[node]
-        own = tuple([axis for axis in axes if axis in sizes])
-        key = id(choices), own  # alike of many nodes
+        tensor_axes = tuple([axis for axis in axes if axis in sizes])
+        key = id(choices), tensor_axes  # alike of many nodes
         if key not in self._splits:
-            every = zip(choices, self.workload.choices, strict=True)
-            self._splits[key] = tuple([_split(own, choice, word) for choice, word in every])
-        return Hold(node, each * bool(own), tuple([sizes[axis] for axis in own]), self._splits[key])
+            pairs = zip(choices, self.workload.choices, strict=True)
+            self._splits[key] = tuple([_split(tensor_axes, choice, word) for choice, word in pairs])
+        return Hold(
+            node,
+            element_bytes * bool(tensor_axes),
+            tuple([sizes[axis] for axis in tensor_axes]),
+            self._splits[key],
+        )
 
     @cached_property
     def _saves(self) -> list[Saved]:
@@ -382,18 +387,18 @@ def papers_holds(
     optimizer_bytes
         Of the state for a weight.
     """
-    layouts, each = workload.layouts, element_bytes * (1 if inference else 2)
-    weights = each + (0 if inference else optimizer_bytes)
+    layouts, map_bytes = workload.layouts, element_bytes * (1 if inference else 2)
+    weights = map_bytes + (0 if inference else optimizer_bytes)
     maps = (workload.outputs, *workload.operand_sizes), (layouts.output, *layouts.inputs)
     tensors = [
         (weights, workload.stored, layouts.weight),
-        *((each, *own) for own in zip(*maps, strict=True)),
+        *((map_bytes, *arrays) for arrays in zip(*maps, strict=True)),
     ]
     for own_bytes, sizes, numbers in tensors:
         split = np.where(numbers < FIRST_SPLIT, REPLICA, ONE_PART).T.tolist()
-        for node, (elements, own) in enumerate(zip(sizes, split, strict=True)):
+        for node, (elements, choices) in enumerate(zip(sizes, split, strict=True)):
             if elements:
-                yield Hold(node, own_bytes, (elements,), tuple(own))
+                yield Hold(node, own_bytes, (elements,), tuple(choices))
 
 
 def axis_of_map(layout: Layout) -> int:
@@ -446,12 +451,12 @@ class HoldArrays:
     def __init__(self, holds: Sequence[Hold], choices: int, hierarchy: Hierarchy) -> None:
         self.holds, self._hierarchy = holds, hierarchy
         elements = [prod(hold.sizes) for hold in holds]
-        each = [hold.bytes for hold in holds]
+        bytes_ = [hold.bytes for hold in holds]
         # Borders of rows and columns are no more than thrice the tensor.
-        self._most = 4 * hierarchy.accelerators * sum(map(mul, each, elements))
+        self._most = 4 * hierarchy.accelerators * sum(map(mul, bytes_, elements))
         dtype = exact_dtype(self._most)
         self.nodes = np.array([hold.node for hold in holds], np.intp)
-        self.bytes: Integers = np.array(each, dtype)
+        self.bytes: Integers = np.array(bytes_, dtype)
         self.elements: Integers = np.array(elements, dtype)
         self._split = np.array([hold.split for hold in holds], np.intp).reshape(-1, choices).T
         self._gathered = np.array([hold.gathered for hold in holds], bool)
@@ -459,8 +464,8 @@ class HoldArrays:
         # Where replicas are sharded, by levels, choices and holds: once for each level to begin at.
         levels, begins = np.arange(hierarchy.levels)[:, None, None], (hold.shards for hold in holds)
         self._sharded = [
-            (self._split == DATA_REPLICA) & (levels >= np.array(own))
-            for own in zip_longest(*begins, fillvalue=hierarchy.levels)
+            (self._split == DATA_REPLICA) & (levels >= np.array(firsts))
+            for firsts in zip_longest(*begins, fillvalue=hierarchy.levels)
         ]
         if self._sharded:
             self.lacks = self.replicated & (self._gathered | ~self._sharded[0])
@@ -506,7 +511,7 @@ class HoldArrays:
         for column in np.flatnonzero((split == SCATTERED).any(axis=0)).tolist():
             stored = program.stored[self.nodes[column]]
             # Addends that a reader takes are whole in each part.
-            axes = [REPLICA if own == PARTIAL else axis_of_map(own) for own in stored]
+            axes = [REPLICA if layout == PARTIAL else axis_of_map(layout) for layout in stored]
             split[:, column] = np.where(split[:, column] == SCATTERED, axes, split[:, column])
         whole, unequal = sum(shares), bool(shares) and len(rows) > 0
         dtype = exact_dtype(self._most * max(whole, 1))
@@ -515,8 +520,8 @@ class HoldArrays:
         parts = np.where(split[:, None] == numbers, levels[:, None], 1).prod(axis=0)
         if unequal:
             at_h1 = split[0] == numbers
-            own = sizes * shares[part] if exact else parts_by_share(sizes, shares)[part]
-            sizes = np.where(at_h1, own, sizes)
+            indices = sizes * shares[part] if exact else parts_by_share(sizes, shares)[part]
+            sizes = np.where(at_h1, indices, sizes)
             parts = np.where(at_h1, parts * (whole if exact else 1) // len(shares), parts)
         divided = _up(sizes, parts)
         elements = _up(sizes.prod(axis=0), parts.prod(axis=0)) if exact else divided.prod(axis=0)
@@ -529,20 +534,20 @@ class HoldArrays:
             elements = np.where(np.array(side)[rows[0]] == part, elements, 0)
         if self._sharded:
             where = np.arange(len(rows))[:, None], rows, columns
-            shards = [np.where(own[where], levels, 1).prod(axis=0) for own in self._sharded]
-            times = sum((own > 1).astype(dtype) for own in shards)
+            shards = [np.where(sharded[where], levels, 1).prod(axis=0) for sharded in self._sharded]
+            times = sum((count > 1).astype(dtype) for count in shards)
             elements = np.where(self._gathered, elements * times, _up(elements, shards[0]))
-        held: list[int] = (self.bytes * elements).tolist()
-        return held
+        amounts: list[int] = (self.bytes * elements).tolist()
+        return amounts
 
     @cached_property
     def _axes(self) -> tuple[Integers, Integers]:
         """The sizes of axes and of borders: two of ``(axes, holds)``."""
         sizes = [hold.sizes for hold in self.holds]
         borders = [hold.border or (0,) * len(hold.sizes) for hold in self.holds]
-        every = zip_longest(*sizes, fillvalue=1), zip_longest(*borders, fillvalue=0)
-        one, other = (np.array([*rows], self.elements.dtype) for rows in every)
-        return one.reshape(-1, len(sizes)), other.reshape(-1, len(sizes))
+        columns = zip_longest(*sizes, fillvalue=1), zip_longest(*borders, fillvalue=0)
+        size_rows, border_rows = (np.array([*rows], self.elements.dtype) for rows in columns)
+        return size_rows.reshape(-1, len(sizes)), border_rows.reshape(-1, len(sizes))
 
 
 def _up(size: Integers, parts: Integers) -> Integers:

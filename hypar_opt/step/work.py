@@ -46,8 +46,8 @@ NO_SIZES: Sizes = FrozenDict()
 
 def passes_of(workload: Workload, phase: Phase) -> NDArray[np.int64]:
     """Return how often a step computes each node's pass."""
-    forward, others = workload.repeats.passes(len(workload.nodes))
-    return forward if phase is Phase.FORWARD else others
+    forward, backward = workload.repeats.passes(len(workload.nodes))
+    return forward if phase is Phase.FORWARD else backward
 
 
 def layer_macs(
