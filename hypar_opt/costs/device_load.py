@@ -136,9 +136,7 @@ def papers_load(workload: Workload, problem: ProblemFields) -> DeviceLoad:
     problem
         Its levels, element bytes, optimizer, and whether it is inference, are used.
     """
-    element_bytes = problem.element_bytes
-    optimizer_bytes = problem.constraints.optimizer_bytes(element_bytes)
-    bytes_ = element_bytes, optimizer_bytes
+    bytes_ = problem.element_bytes, problem.constraints.optimizer_bytes(problem.element_bytes)
     return _papers_load(workload, problem.hierarchy, *bytes_, inference=problem.inference)
 
 
@@ -176,15 +174,13 @@ def papers_loads(
     if not shares:
         return [load.of(nodes, states)]
     dtype = exact_dtype(len(shares) * load.upper_bound)
-    elements = [
-        (term, term.in_states(nodes, states).astype(dtype, copy=False)) for term in load.terms
-    ]
+    counts = [term.in_states(nodes, states).astype(dtype, copy=False) for term in load.terms]
     return [
         added_up(
             [
                 term.bytes[nodes]
-                * share.of_amounts(amounts, term.replicated, workload, nodes, states)
-                for term, amounts in elements
+                * share.of_amounts(elements, term.replicated, workload, nodes, states)
+                for term, elements in zip(load.terms, counts, strict=True)
             ]
         )
         for share in shares

@@ -47,6 +47,9 @@ _KEPT_BYTES = 2**24
 Cache = dict[Hashable, list[list["Integers"]]]
 """Charges by corner and level, of the same nodes or boundaries in the same states."""
 
+_Passes = list[list[tuple["Integers | int", Sequence["Integers"]]]]
+"""By part and pass: how often a step takes it, and the times of which the longest counts."""
+
 _ROUNDED = 2
 """No charge of shares in between is less than its chord by more, for rounding."""
 
@@ -117,9 +120,8 @@ class GroupBytes(CommunicationCost):
         dtype: type[np.int64 | np.object_],  # noqa: ARG002
     ) -> Integers:
         """Return the charges of what all parts receive, each as if all had as much."""
-        by_operation = received(
-            operations, Share.of_parts(self.parts), lambda level: self.scale(level) // 2
-        )
+        shares = Share.of_parts(self.parts)
+        by_operation = received(operations, shares, lambda level: self.scale(level) // 2)
         return added_up([part.quarters for parts in by_operation for part in parts])
 
     def mean(self, moved: Integers) -> Integers:
@@ -175,23 +177,22 @@ class GroupTime(TimeCost):
         """
         check_of_groups(problem)
         array, placement = array_of(problem)
-        on, optimizer = (problem.hierarchy, problem.element_bytes), problem.constraints.optimizer
-        works = {
-            group.name: Work(group.updated_by(optimizer), *on, longest=True)
-            for group in array.groups
-        }
-        network, (between, *below) = array.interconnect, placement
+        optimizer, bisection = problem.constraints.optimizer, array.interconnect.bisection
+        between, *below = placement
+        works = tuple(
+            Work(
+                group.updated_by(optimizer), problem.hierarchy, problem.element_bytes, longest=True
+            )
+            for group in array.groups_of_parts
+        )
         cost = cls(
             communication=CommunicationCost.of_problem(problem, unequal=True),
             rings=Rings.of(array, placement),
-            splits=tuple(map(network.bisection, placement)),
-            work=max(works.values(), key=lambda work: work.upper_bound(workload)),
-            of_parts=tuple(works[group.name] for group in array.groups_of_parts),
+            splits=tuple(map(bisection, placement)),
+            work=max(works, key=lambda work: work.upper_bound(workload)),
+            of_parts=works,
             links=tuple(
-                (
-                    network.bisection(between),
-                    *(network.bisection(digit, members) for digit in below),
-                )
+                (bisection(between), *(bisection(digit, members) for digit in below))
                 for members in array.members
             ),
             members=array.members,
@@ -213,8 +214,8 @@ class GroupTime(TimeCost):
             As `weights`; by default those of the middle.
         """
         at = tuple(weights) or (1 / len(shares),) * len(shares)
-        bound, corners = replace(self, shares=shares, weights=at, cache={}), range(len(shares))
-        return [replace(bound, corner=corner, cache=bound.cache) for corner in corners]
+        bound = replace(self, shares=shares, weights=at, cache={})
+        return [replace(bound, corner=corner) for corner in range(len(shares))]
 
     @cached_property
     def _each(self) -> list[tuple[Share, ...]]:
@@ -270,23 +271,23 @@ class GroupTime(TimeCost):
         """
         arguments = workload, nodes, states, self.per_unit, self.communication.phases
         equal: Amounts = {}
+
+        def passes(shares: Sequence[Share], counts: Sequence[CountOfIndices | None]) -> _Passes:
+            return [
+                [*replace(work, part=WorkOfPart(share, count, equal)).each_pass(*arguments)]
+                for work, share, count in zip(self.of_parts, shares, counts, strict=True)
+            ]
+
         at_share = len(self.shares) == 1
         of_corners = [
-            [
-                [
-                    *_in_part(work, share, share.indices if at_share else None, equal).each_pass(
-                        *arguments
-                    )
-                ]
-                for work, share in zip(self.of_parts, shares, strict=True)
-            ]
+            passes(shares, [share.indices if at_share else None for share in shares])
             for shares in self._each
         ]
+        at_any: Iterator[Integers] = repeat(np.zeros(1, np.int64))
         # At a share, and of exact shares, which are linear, it is these.
-        is_longest = at_share or not all(work.longest for work in self.of_parts)
-        at_any = (
-            repeat(np.zeros(1, np.int64)) if is_longest else self._at_any_share(arguments, equal)
-        )
+        if not at_share and all(work.longest for work in self.of_parts):
+            sizes = split_sizes(workload)[states[0][0], nodes]
+            at_any = self._at_any_share(partial(passes, self._at_weights), sizes)
         corners: list[list[Integers]] = [[] for _ in self.shares]
         for number, (often, _) in enumerate(of_corners[0][0]):
             lower = next(at_any)
@@ -300,29 +301,29 @@ class GroupTime(TimeCost):
 
     def _at_any_share(
         self,
-        arguments: tuple[Workload, Indices, States, int, Sequence[Phase]],
-        equal: Amounts,
+        passes: Callable[[Sequence[CountOfIndices]], _Passes],
+        sizes: Integers,
     ) -> Iterator[Integers]:
         """Yield what each pass takes at least at any shares between the corners.
 
         Each part has at least its fewest indices. And of any numbers of indices that add up to less
         than n more than all, one of n parts has at least its own: here those at the shares of
         `weights`, and one more in all parts but one.
+
+        Parameters
+        ----------
+        passes
+            Returns the times of parts with some numbers of indices.
+        sizes
+            Of the axes that H1 splits.
         """
-        workload, nodes, states, *_ = arguments
-        sizes = split_sizes(workload)[states[0][0], nodes]
         shares = self._at_weights
 
         def times(counts: Sequence[CountOfIndices]) -> Iterator[tuple[Integers, ...]]:
             """Return the time of each pass, of each part."""
-            of_parts = [
-                [
-                    reduce(np.maximum, linear)
-                    for _, linear in _in_part(*part, equal).each_pass(*arguments)
-                ]
-                for part in zip(self.of_parts, shares, counts, strict=True)
-            ]
-            return zip(*of_parts, strict=True)
+            of_parts = passes(counts)
+            slowest = [[reduce(np.maximum, linear) for _, linear in part] for part in of_parts]
+            return zip(*slowest, strict=True)
 
         fewest = times([share.min_indices for share in shares])
         at_weights = times([share.indices for share in shares])
@@ -336,9 +337,7 @@ class GroupTime(TimeCost):
         """Every part's share at the point where the bound is tight, rounded."""
         total = sum(self.shares[0])
         before = [list(accumulate(parts, initial=0)) for parts in self.shares]
-        ends = [
-            round(sum(map(mul, self.weights, positions))) for positions in zip(*before, strict=True)
-        ]
+        ends = [round(sum(map(mul, self.weights, end))) for end in zip(*before, strict=True)]
         parts = tuple(end - begin for begin, end in pairwise([*ends[:-1], total]))
         return Share.of_parts(parts, self.shares)
 
@@ -454,10 +453,6 @@ class GroupTime(TimeCost):
         return len(self.members) * super().upper_bound(workload)
 
 
-def _in_part(work: Work, share: Share, indices: CountOfIndices | None, equal: Amounts) -> Work:
-    return replace(work, part=WorkOfPart(share, indices, equal))
-
-
 def _one_more(share: Share, sizes: Integers) -> Integers:
     return share.indices(sizes) + 1
 
@@ -506,9 +501,8 @@ def longest(corners: Sequence[Sequence[Integers]], weights: Sequence[float]) -> 
         return [reduce(np.maximum, corners[0])]
 
     def height(charges: Sequence[Integers]) -> NDArray[np.float64]:
-        parts = [
-            part * charge.astype(np.float64) for part, charge in zip(weights, charges, strict=True)
-        ]
+        pairs = zip(weights, charges, strict=True)
+        parts = [weight * charge.astype(np.float64) for weight, charge in pairs]
         return np.where(reduce(np.minimum, charges) < 0, -1, reduce(np.add, parts))
 
     functions = [*zip(*corners, strict=True)]

@@ -211,9 +211,8 @@ class Work:
             The seconds of one of them on one accelerator, by node.
         """
         numbers: dict[Fraction, int] = {}
-        of_nodes = [
-            numbers.setdefault(mac_seconds[n], len(numbers)) for n in nodes.reshape(-1).tolist()
-        ]
+        flat = nodes.reshape(-1).tolist()
+        of_nodes = [numbers.setdefault(mac_seconds[node], len(numbers)) for node in flat]
         which = np.array(of_nodes, np.intp).reshape(nodes.shape)
         times: Integers = np.zeros(1, np.int64)
         for seconds, number in numbers.items():

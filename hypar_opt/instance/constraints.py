@@ -77,10 +77,8 @@ class ConstraintSet:
         if self._memory is not None and problem.part_memory:
             self._memory = min(problem.part_memory)  # of equal parts
             if problem.is_shared_out:
-                of_corners = [
-                    Share.of_parts(tuple(parts)) for parts in corners or (problem.part_shares,)
-                ]
-                of_parts = zip(*of_corners, strict=True)
+                simplex = [*map(tuple, corners)] or [problem.part_shares]
+                of_parts = zip(*map(Share.of_parts, simplex), strict=True)
                 self._shares = [min(shares, key=lambda share: share.scaled) for shares in of_parts]
         self._workload, self._problem = workload, problem
         self._rule = problem.rule_at_any_share if corners else problem.split_rule
@@ -354,10 +352,8 @@ class ConstraintSet:
         limits = self._part_limits(allowed, loads) if self._shares else []
         load, capacity = limits[0] if limits else (self._exact(loads), self.capacity)
         table = _with_memory_penalties(self._workload, table)
-        more_limits = tuple(limits[1:])
-        return replace(
-            table, allowed=allowed, load=load, capacity=capacity, more_limits=more_limits
-        )
+        more = tuple(limits[1:])
+        return replace(table, allowed=allowed, load=load, capacity=capacity, more_limits=more)
 
     def _part_limits(
         self, allowed: NDArray[np.bool_], loads: Integers

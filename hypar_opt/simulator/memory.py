@@ -142,8 +142,7 @@ def counted_memory(
     step_of = network, workload, problem.hierarchy, problem.element_bytes, weight_bytes
     step = step_holds(*step_of, Fused.on(accelerator))
     program = Program(workload, rows, problem.hierarchy)
-    unequal = (share.parts, share.side) if share else ()
-    amounts = step.largest(program, *unequal, exact=exact_shares)
+    amounts = step.largest(program, share, exact=exact_shares)
     bytes_of = {tensor: [0] * len(workload.nodes) for tensor in (*KEPT, *MOMENTS)}
     for hold, amount in zip(step.holds, amounts, strict=True):
         for node in hold.layers:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hypar_opt.hardware.accelerator import SINGLE, state_bytes
-from hypar_opt.hierarchy import parts_by_share
 from hypar_opt.integers import exact_dtype
 from hypar_opt.sharding.layouts import PARTIAL, WHOLE, Layout
 from hypar_opt.step.states import copies
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.integers import Integers
     from hypar_opt.sharding.program import Program
+    from hypar_opt.step.shares import Share
     from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.layer_tensors import Shape
     from hypar_opt.workload.network import Network
@@ -137,8 +137,6 @@ class HoldRules:
     ----------
     workload
         The tensors of a micro-batch, and what is computed again and sharded.
-    weight_bytes
-        In inference those of gradients and state are 0.
     fused
         What kernels do not write.
     """
@@ -148,12 +146,12 @@ class HoldRules:
         network: Network,
         workload: Workload,
         element_bytes: int,
-        weight_bytes: WeightBytes,
         fused: Fused,
+        *,
+        inference: bool,
     ) -> None:
         self.network, self.workload, self.fused = network, workload, fused
-        self.element_bytes, self.weight_bytes = element_bytes, weight_bytes
-        self.inference = not weight_bytes.gradient
+        self.element_bytes, self.inference = element_bytes, inference
         self._layers = range(workload.shared, len(workload.nodes))
         layouts = workload.layouts
         axes = np.array([axis_of_map(name) for name in layouts.names])
@@ -163,7 +161,7 @@ class HoldRules:
         )
         self._splits: dict[Hashable, tuple[int, ...]] = {}
 
-    def of_weights(self) -> Iterator[Hold]:
+    def of_weights(self, weight_bytes: WeightBytes) -> Iterator[Hold]:
         """Yield weights, gradients and state, all the time and as passes gather what is sharded.
 
         Shared weights belong to the first layer that uses them.
@@ -175,7 +173,7 @@ class HoldRules:
                 continue
             whole = self._with_axes(node, self.element_bytes, layer.operator.axes.weight)
             firsts = workload.repeats.sharded.get(node, Shards())
-            for word, bytes_, first in zip(KEPT, self.weight_bytes, reversed(firsts), strict=False):
+            for word, bytes_, first in zip(KEPT, weight_bytes, reversed(firsts), strict=False):
                 if stored and bytes_:
                     hold = whole._replace(bytes=bytes_, shards=_levels(first))
                     yield hold._replace(tensor=word, layers=(min(users.get(node, (node,))),))
@@ -339,17 +337,13 @@ class HoldRules:
     def _with_axes(self, node: int, element_bytes: int, axes: Axes) -> Hold:
         """Return a tensor of a node's own, with some of its axes."""
         sizes, choices = self.workload.nodes[node].sizes, self.workload.choices_of_nodes[node]
-        tensor_axes = tuple([axis for axis in axes if axis in sizes])
-        key = id(choices), tensor_axes  # alike of many nodes
+        axes = tuple([axis for axis in axes if axis in sizes])
+        key = id(choices), axes  # alike of many nodes
         if key not in self._splits:
             pairs = zip(choices, self.workload.choices, strict=True)
-            self._splits[key] = tuple([_split(tensor_axes, choice, word) for choice, word in pairs])
-        return Hold(
-            node,
-            element_bytes * bool(tensor_axes),
-            tuple([sizes[axis] for axis in tensor_axes]),
-            self._splits[key],
-        )
+            self._splits[key] = tuple([_split(axes, choice, word) for choice, word in pairs])
+        shape = tuple([sizes[axis] for axis in axes])
+        return Hold(node, element_bytes * bool(axes), shape, self._splits[key])
 
     @cached_property
     def _saves(self) -> list[Saved]:
@@ -419,19 +413,25 @@ def step_holds(
     weight_bytes: WeightBytes,
     fused: Fused,
 ) -> HoldArrays:
-    """Return what all nodes hold in a step; parameters as for `HoldRules`."""
-    rules = HoldRules(network, workload, element_bytes, weight_bytes, fused)
+    """Return what all nodes hold in a step; parameters as for `HoldRules`.
+
+    Parameters
+    ----------
+    weight_bytes
+        In inference those of gradients and state are 0.
+    """
+    inference = not weight_bytes.gradient
+    rules = HoldRules(network, workload, element_bytes, fused, inference=inference)
     unsharded = repeated(workload, Repeats(again=workload.repeats.again))
-    maps = _maps(network, unsharded, element_bytes, fused, inference=rules.inference)
-    return HoldArrays((*rules.of_weights(), *maps), len(workload.choices), hierarchy)
+    maps = _maps(network, unsharded, element_bytes, fused, inference=inference)
+    return HoldArrays((*rules.of_weights(weight_bytes), *maps), len(workload.choices), hierarchy)
 
 
 @lru_cache(maxsize=64)
 def _maps(
     network: Network, workload: Workload, element_bytes: int, fused: Fused, *, inference: bool
 ) -> tuple[Hold, ...]:
-    weight_bytes = WeightBytes(element_bytes, not inference, 0)
-    return tuple(HoldRules(network, workload, element_bytes, weight_bytes, fused).of_maps())
+    return tuple(HoldRules(network, workload, element_bytes, fused, inference=inference).of_maps())
 
 
 class HoldArrays:
@@ -490,7 +490,7 @@ class HoldArrays:
         return held
 
     def largest(
-        self, program: Program, shares: Sequence[int] = (), part: int = 0, *, exact: bool = False
+        self, program: Program, share: Share | None = None, *, exact: bool = False
     ) -> list[int]:
         """Return the bytes of each tensor on the accelerator of a plan that has most of it.
 
@@ -498,8 +498,8 @@ class HoldArrays:
         ----------
         program
             The layouts of the plan.
-        shares, part
-            Of H1's parts, where they are unequal, and the number of one: its accelerators count.
+        share
+            That of a part of H1, where parts are unequal: its accelerators count.
         exact
             Whether axes are divided exactly, and only the tensor's elements are rounded up.
         """
@@ -513,25 +513,24 @@ class HoldArrays:
             # Addends that a reader takes are whole in each part.
             axes = [REPLICA if layout == PARTIAL else axis_of_map(layout) for layout in stored]
             split[:, column] = np.where(split[:, column] == SCATTERED, axes, split[:, column])
-        whole, unequal = sum(shares), bool(shares) and len(rows) > 0
-        dtype = exact_dtype(self._most * max(whole, 1))
+        dtype = exact_dtype(self._most * (share.whole if share else 1))
         levels, (sizes, border) = np.array(self._hierarchy.sizes, dtype)[:, None], self._axes
         sizes, numbers = sizes.astype(dtype), np.arange(len(sizes))[:, None]
         parts = np.where(split[:, None] == numbers, levels[:, None], 1).prod(axis=0)
-        if unequal:
-            at_h1 = split[0] == numbers
-            indices = sizes * shares[part] if exact else parts_by_share(sizes, shares)[part]
+        if share and len(rows):
+            at_h1, below = split[0] == numbers, parts // len(share.parts)
+            indices = sizes * share.parts[share.side] if exact else share.indices(sizes)
             sizes = np.where(at_h1, indices, sizes)
-            parts = np.where(at_h1, parts * (whole if exact else 1) // len(shares), parts)
+            parts = np.where(at_h1, below * share.whole if exact else below, parts)
         divided = _up(sizes, parts)
         elements = _up(sizes.prod(axis=0), parts.prod(axis=0)) if exact else divided.prod(axis=0)
         if border.any():
             beside = (divided + border * (parts > 1)).prod(axis=0) - divided.prod(axis=0)
             elements = np.where(border.any(axis=0), beside, elements)
-        if unequal:
+        if share and len(rows):
             words = program.workload.choices
-            side = [SIDES.index(word) if word in SIDES else part for word in words]
-            elements = np.where(np.array(side)[rows[0]] == part, elements, 0)
+            has = [word not in SIDES or SIDES.index(word) == share.side for word in words]
+            elements = np.where(np.array(has)[rows[0]], elements, 0)
         if self._sharded:
             where = np.arange(len(rows))[:, None], rows, columns
             shards = [np.where(sharded[where], levels, 1).prod(axis=0) for sharded in self._sharded]
@@ -543,11 +542,10 @@ class HoldArrays:
     @cached_property
     def _axes(self) -> tuple[Integers, Integers]:
         """The sizes of axes and of borders: two of ``(axes, holds)``."""
-        sizes = [hold.sizes for hold in self.holds]
-        borders = [hold.border or (0,) * len(hold.sizes) for hold in self.holds]
-        columns = zip_longest(*sizes, fillvalue=1), zip_longest(*borders, fillvalue=0)
-        size_rows, border_rows = (np.array([*rows], self.elements.dtype) for rows in columns)
-        return size_rows.reshape(-1, len(sizes)), border_rows.reshape(-1, len(sizes))
+        sizes = zip_longest(*(hold.sizes for hold in self.holds), fillvalue=1)
+        borders = (hold.border or (0,) * len(hold.sizes) for hold in self.holds)
+        dtype, rows = self.elements.dtype, zip_longest(*borders, fillvalue=0)
+        return np.array([*sizes], dtype), np.array([*rows], dtype)
 
 
 def _up(size: Integers, parts: Integers) -> Integers:

@@ -336,13 +336,10 @@ class _Needed:
         Half of what moves forward where its layer runs again, and no backward pass reads what comes
         of it.
         """
-        if (
-            exchange.phase is Phase.FORWARD
-            and exchange.tensor != "weights"
-            and exchange.node in self._together
-        ):
+        phase, _, tensor, *_ = exchange
+        if phase is Phase.FORWARD and tensor != "weights" and exchange.node in self._together:
             return Fraction(1 + self._is_needed_again(exchange), 2)
-        return Fraction(exchange.phase is not Phase.BACKWARD or self._is_needed_back(exchange))
+        return Fraction(phase is not Phase.BACKWARD or self._is_needed_back(exchange))
 
     def _is_needed_again(self, exchange: Collective) -> bool:
         node, workload = exchange.node, self._workload
@@ -363,10 +360,9 @@ class _Needed:
         edges, trained = self._workload.boundaries, self._trained
         if exchange.boundary is not None:
             return trained[edges[exchange.boundary].source]
-        if (
-            exchange.tensor == "weights" or exchange.kind in _FOR_INPUTS
-        ):  # for the error that it passes on
-            if exchange.tensor == "weights" and exchange.node in self._again:
+        of_weights = exchange.tensor == "weights"
+        if of_weights or exchange.kind in _FOR_INPUTS:  # for the error that it passes on
+            if of_weights and exchange.node in self._again:
                 return True
             return any(
                 trained[edge.source]
