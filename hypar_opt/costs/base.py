@@ -18,6 +18,7 @@ from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, RefusedError, argument
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.sharding.passes import INFERENCE, TRAINING
+from hypar_opt.step.operations import by_level
 from hypar_opt.step.readings import READINGS, reading_of
 from hypar_opt.step.rules import rules_of
 from hypar_opt.step.states import added_up, levels_of, runs_of
@@ -171,10 +172,8 @@ class CostModel(ABC):
 
     def fold(self, operations: Iterable[Collective], levels: int) -> list[Integers]:
         """Return what operations are charged, by level."""
-        rows: list[list[Integers]] = [[] for _ in range(levels)]
-        for operation in operations:
-            rows[operation.level].append(self.charged(operation))
-        return [*map(added_up, rows)]
+        rows = by_level(operations, levels)
+        return [added_up([*map(self.charged, row)]) for row in rows]
 
     def charged(self, operation: Collective) -> Integers:
         """Return what an operation is charged, of amounts that an author may multiply."""

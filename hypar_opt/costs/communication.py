@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -14,11 +13,12 @@ from hypar_opt.costs.base import CostModel, check_reading
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.integers import exact_dtype
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
+from hypar_opt.step.operations import by_level
 from hypar_opt.step.rules import rules_of
-from hypar_opt.step.uneven import most_stretched
+from hypar_opt.step.states import added_up
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
     from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
@@ -121,15 +121,10 @@ class CommunicationCost(CostModel):
 
     def charge(self, operation: Collective) -> Integers:
         """Return the bytes that an operation moves, times its level's weight."""
-        quarters, scale = np.asarray(operation.quarters), self.scale(operation.level)
-        if scale == 1:
-            return quarters
-        dtype = exact_dtype(int(quarters.max(initial=0)) * scale)
-        moved: Integers = quarters.astype(dtype, copy=False) * scale
-        return moved
+        return self.mean(self.moved([operation]))
 
-    def charged(self, operation: Collective) -> Integers:
-        return self.charge(operation)
+    def fold(self, operations: Iterable[Collective], levels: int) -> list[Integers]:
+        return [self.mean(self.moved(row)) for row in by_level(operations, levels)]
 
     def level_key(self, level: int) -> Hashable:
         # An H1 of unequal parts is as no other level.
@@ -139,22 +134,17 @@ class CommunicationCost(CostModel):
     def proportional(self) -> bool:
         return len({*self.level_weights}) < 2 and not self.unequal
 
-    def moved(
-        self, operations: Sequence[Collective], dtype: type[np.int64 | np.object_]
-    ) -> Integers:
+    def moved(self, operations: Sequence[Collective]) -> Integers:
         """Return the charges of what operations at one level move, together."""
-        every = [operation.quarters.astype(dtype, copy=False) for operation in operations]
-        moved: Integers = sum(every[1:], every[0]) * self.scale(operations[0].level)
+        quarters = added_up([np.asarray(operation.quarters) for operation in operations])
+        scale = self.scale(operations[0].level) if operations else 1
+        dtype = exact_dtype(int(quarters.max(initial=0)) * scale)
+        moved: Integers = quarters.astype(dtype, copy=False) * scale
         return moved
 
     def mean(self, moved: Integers) -> Integers:
         """Return the charges of the bytes of all accelerators, as `moved` counts them."""
         return moved
-
-    def dtype(self, workload: Workload, levels: int) -> type[np.int64 | np.object_]:
-        """Return the integers that hold every sum of a level's charges."""
-        every = (self.upper_bound(workload, level) for level in range(levels))
-        return exact_dtype(max(every, default=0))
 
     @cached_property
     def _of_pass(self) -> dict[Phase, CommunicationCost]:
@@ -164,7 +154,7 @@ class CommunicationCost(CostModel):
 
     def upper_bound(self, workload: Workload, level: int) -> int:
         """Return an upper bound on the cost of a level's assignment, in units of charges."""
-        return self.scale(level) * _most_moved(self, workload, level)
+        return self.scale(level) * self.rules(workload, level + 1).upper_bound(level)
 
     @cached_property
     def hierarchy(self) -> Hierarchy:
@@ -179,20 +169,3 @@ class CommunicationCost(CostModel):
         """Return the charge of a quarter of an element at a level."""
         weight = self.level_weights[level] if self.level_weights else 1
         return self.element_bytes * weight * self.resolution // 4
-
-
-@lru_cache(maxsize=256)
-def _most_moved(cost: CommunicationCost, workload: Workload, level: int) -> int:
-    """Return an upper bound on the quarters of elements that move at a level, in all groups."""
-    # No reading charges a tensor more than 2 (n - 1) elements in all passes, and none has more
-    # copies than there are groups above a level: with replicas than accelerators.
-    beyond = bool(workload.weight_users) or workload.has_replicas
-    levels = max(len(cost.sizes), level + 1) if beyond else level
-    most = 8 * (max(cost.sizes, default=2) - 1)
-    if cost.longest:
-        most *= most_stretched(workload, cost.hierarchy)
-    most *= workload.most_repeats
-    if cost.rules(workload, levels).has_borders:
-        # A part is no shorter than its halo: all borders have fewer than 8 times the tensor.
-        most *= 9
-    return most * workload.elements * math.prod(cost._parts(levels))

@@ -16,7 +16,7 @@ from hypar_opt.costs.physical import Rings, array_of, rounded
 from hypar_opt.costs.reductions import by_stage, joined
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.integers import exact_dtype
-from hypar_opt.step.states import added_up, copies_of
+from hypar_opt.step.states import added_up, level_choices
 from hypar_opt.step.work import layer_macs, local_tensors, passes_of
 
 if TYPE_CHECKING:
@@ -154,13 +154,11 @@ class EnergyCost(ArrayCost):
         hierarchy, times = Hierarchy(self.communication.sizes), self._passes(workload)
         for sizes, lacks in local_tensors(workload, hierarchy):
             elements = (times * sizes)[nodes]
-            lacked = [lacks[block, nodes] for block in states]
-            added = (
-                level
-                for copies in copies_of(lacked, hierarchy.sizes)
-                for level in self._touched(elements * copies.added)
-            )
-            rows[:] = [row + words for row, words in zip(rows, added, strict=True)]
+            for level, choice in enumerate(level_choices(states)):
+                lacked, parts = lacks[choice, nodes], hierarchy.sizes[level]
+                if lacked.any():
+                    rows[level] = rows[level] + self._touched(elements * lacked * (parts - 1))
+                    elements = elements * np.where(lacked, parts, 1)
 
     def communication_only(self) -> EnergyCost:
         return replace(self, local=False)

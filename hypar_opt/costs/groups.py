@@ -103,22 +103,7 @@ class GroupBytes(CommunicationCost):
         """Charges per byte: halves, to which the mean of all parts is rounded."""
         return 2 * super().resolution
 
-    def fold(self, operations: Iterable[Collective], levels: int) -> list[Integers]:
-        """Return what all parts are charged, by level: halves of a reduction are one amount."""
-        at_levels: list[list[Collective]] = [[] for _ in range(levels)]
-        for operation in operations:
-            at_levels[operation.level].append(operation)
-        return [self.mean(self.moved(collectives, np.int64)) for collectives in at_levels]
-
-    def charge(self, operation: Collective) -> Integers:
-        """Return what all parts are charged."""
-        return self.mean(self.moved([operation], np.int64))
-
-    def moved(
-        self,
-        operations: Sequence[Collective],
-        dtype: type[np.int64 | np.object_],  # noqa: ARG002
-    ) -> Integers:
+    def moved(self, operations: Sequence[Collective]) -> Integers:
         """Return the charges of what all parts receive, each as if all had as much."""
         shares = Share.of_parts(self.parts)
         by_operation = received(operations, shares, lambda level: self.scale(level) // 2)

@@ -14,7 +14,7 @@ import numpy as np
 from hypar_opt.costs.base import CostModel, Symmetries
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.physical import Rings, finest, rounded
-from hypar_opt.costs.reductions import Reduction
+from hypar_opt.costs.reductions import reductions_of
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.step.states import levels_of, shape_of
 from hypar_opt.units import PREFIXES
@@ -23,6 +23,7 @@ from hypar_opt.workload.addends import passes_addends
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
+    from hypar_opt.costs.reductions import Reduction
     from hypar_opt.sharding.passes import Phase
     from hypar_opt.step.operations import Collective
     from hypar_opt.step.rules import StepRules
@@ -145,25 +146,20 @@ class ArrayCost(CostModel):
         if not levels:
             return rows
         between: dict[tuple[Hashable, int], list[Collective]] = {}
-        reduced: dict[tuple[Phase, int], list[Collective]] = {}
+        reduced: list[Collective] = []
         for operation in operations:
             if operation.tensor in BETWEEN_PAIRS:
-                between.setdefault((self.rounded_together(operation), operation.level), []).append(
-                    operation
-                )
+                key = self.rounded_together(operation), operation.level
+                between.setdefault(key, []).append(operation)
             else:
-                reduced.setdefault((operation.phase, operation.group), []).append(operation)
-        for (_, level), every in between.items():
-            rows[level] = rows[level] + self.exchange(every)
-        dtype = self.communication.dtype(workload, levels)
-        together = {
-            key: Reduction.of(every, self.communication, dtype, levels)
-            for key, every in reduced.items()
-        }
-        if not together:
+                reduced.append(operation)
+        for (_, level), exchanges in between.items():
+            rows[level] = rows[level] + self.exchange(exchanges)
+        if not reduced:
             return rows
-        charged_of = self.reductions_charged(together, workload, nodes, shape)
-        return [row + charged for row, charged in zip(rows, charged_of, strict=True)]
+        reductions = reductions_of(reduced, self.communication, levels)
+        charged = self.reductions_charged(reductions, workload, nodes, shape)
+        return [row + more for row, more in zip(rows, charged, strict=True)]
 
     @abstractmethod
     def reductions_charged(

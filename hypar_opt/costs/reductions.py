@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial, reduce
 from itertools import accumulate
@@ -13,6 +13,7 @@ import numpy as np
 
 from hypar_opt.integers import scale
 from hypar_opt.sharding.passes import Phase
+from hypar_opt.step.operations import by_level
 from hypar_opt.step.states import added_up
 from hypar_opt.workload.repeats import COLLECTIVES, IN_HALVES
 
@@ -147,6 +148,16 @@ def _parted(charge: Integers, parts: Sequence[Fraction]) -> Iterator[Integers]:
         begun = done
 
 
+def reductions_of(
+    operations: Iterable[Collective], cost: CommunicationCost, levels: int
+) -> dict[tuple[Phase, int], Reduction]:
+    """Return the reductions that operations are, by pass and number in `COLLECTIVES`."""
+    together: dict[tuple[Phase, int], list[Collective]] = {}
+    for operation in operations:
+        together.setdefault((operation.phase, operation.group), []).append(operation)
+    return {key: Reduction.of(every, cost, levels) for key, every in together.items()}
+
+
 class Reduction(NamedTuple):
     """A reduction of nodes' tensors in a pass, over all levels at which they are partial sums.
 
@@ -175,30 +186,23 @@ class Reduction(NamedTuple):
         cls,
         operations: Sequence[Collective],
         cost: CommunicationCost,
-        dtype: type[np.int64 | np.object_],
         levels: int,
     ) -> Reduction:
         """Return the reduction that operations of one pass and number are together."""
-        at_levels: list[list[Collective]] = [[] for _ in range(levels)]
-        for operation in operations:
-            at_levels[operation.level].append(operation)
-        moved = [cost.moved(every, dtype) if every else np.zeros(1, dtype) for every in at_levels]
-        number = operations[0].group
+        rows = by_level(operations, levels)
+        phase, number = operations[0].phase, operations[0].group
         crossings: list[Integers] = []
-        for every in at_levels:
+        for row in filter(None, rows):
             # What one tensor takes one after the other, and several at once.
-            each = [np.asarray(operation.times * operation.passes) for operation in every]
-            if every and every[0].phase is Phase.GRADIENT:
-                crossings.append(sum(each[1:], each[0]))
-            else:
-                crossings += each
+            times = [np.asarray(operation.times * operation.passes) for operation in row]
+            crossings += [sum(times[1:], times[0])] if phase is Phase.GRADIENT else times
         below = reduce(np.maximum, crossings)
         topmost = below
-        if operations[0].phase is not Phase.GRADIENT:
+        if phase is not Phase.GRADIENT:
             topmost = np.asarray(operations[0].times)
         elif COLLECTIVES[number][0] not in IN_HALVES:
             topmost = np.ones_like(below)
-        return cls(moved, topmost, below, number)
+        return cls([cost.moved(row) for row in rows], topmost, below, number)
 
     @property
     def apart(self) -> bool:

@@ -15,7 +15,7 @@ from hypar_opt.costs.buckets import LatencyShares, buckets_of, half_shared, late
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of
-from hypar_opt.costs.reductions import Reduction, by_stage, joined
+from hypar_opt.costs.reductions import by_stage, joined, reductions_of
 from hypar_opt.costs.work import Work
 from hypar_opt.hardware.links import BisectionLink
 from hypar_opt.sharding.passes import Phase
@@ -25,14 +25,14 @@ from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from hypar_opt.costs.base import Symmetries
     from hypar_opt.costs.buckets import Share
     from hypar_opt.costs.device_load import PricedLoad
-    from hypar_opt.costs.reductions import Levels, Places
+    from hypar_opt.costs.reductions import Levels, Places, Reduction
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.costs.work import Work
     from hypar_opt.hierarchy import SplitRule
@@ -156,18 +156,12 @@ class TimeCost(ArrayCost):
             levels = levels | joined(own.moved, shape)[0]
         return levels
 
-    def _of_gradients(
-        self, workload: Workload, nodes: Indices, states: States
-    ) -> Iterator[Reduction]:
-        """Yield the reductions of nodes' gradients, by what is split of weights."""
+    def _of_gradients(self, workload: Workload, nodes: Indices, states: States) -> list[Reduction]:
+        """Return the reductions of nodes' gradients, by what is split of weights."""
         levels, gradient = levels_of(states), self.communication.of(Phase.GRADIENT)
-        of_group: dict[int, list[Collective]] = {}
-        for own in gradient.rules(workload, levels).node(nodes, states):
-            if own.phase is Phase.GRADIENT:
-                of_group.setdefault(own.group, []).append(own)
-        dtype = gradient.dtype(workload, levels)
-        for _, every in sorted(of_group.items()):
-            yield Reduction.of(every, gradient, dtype, levels)
+        operations = gradient.rules(workload, levels).node(nodes, states)
+        reductions = reductions_of(operations, gradient, levels)
+        return [reduction for _, reduction in sorted(reductions.items())]
 
     @property
     def time(self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,6 +105,14 @@ class Update(NamedTuple):
     """The update of the weights that nodes keep: their words, of all accelerators together."""
 
     words: Amount
+
+
+def by_level(operations: Iterable[Collective], levels: int) -> list[list[Collective]]:
+    """Return operations by level, H1's first."""
+    rows: list[list[Collective]] = [[] for _ in range(levels)]
+    for operation in operations:
+        rows[operation.level].append(operation)
+    return rows
 
 
 TENSORS = ("statistics", "output", "error", "gradient", "weights", "halo", "input")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,7 +27,7 @@ from hypar_opt.sharding.layouts import CHANNEL, SHUFFLED
 from hypar_opt.sharding.passes import TRAINING, Phase
 from hypar_opt.step.operations import Collective
 from hypar_opt.step.readings import reading_of
-from hypar_opt.step.states import level_choices
+from hypar_opt.step.states import level_choices, replicas
 from hypar_opt.step.uneven import (
     most_stretched,
     sizes_at_ends,
@@ -53,6 +53,13 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
     Flags = NDArray[np.bool_]
+
+
+_CONVERSIONS = (
+    (StepKind.ALL_TO_ALL, StepKind.ALL_TO_ALL),
+    (StepKind.ALL_GATHER, StepKind.REDUCE_SCATTER),
+)
+"""What converts a tensor that its target reads split, or whole; and the dual of either."""
 
 
 class PartialSums(NamedTuple):
@@ -183,25 +190,32 @@ class StepRules:
             return
         lacks = [tensor.lacks[choice, nodes] for choice in choices]
         if tensor.whole is not None:
-            quarters = quarters * self._copies([tensor.whole[choice, nodes] for choice in choices])
-        uneven: Stretches = ()
-        if self.longest:
-            # The level at which a tensor is reduced divides its elements, whatever their axes.
-            axes = np.where(tensor.lacks, 0, split_sizes(self.workload))[:, nodes]
-            uneven = stretches_of(axes, [choice[None] for choice in choices], self.hierarchy)
+            quarters = quarters * replicas(
+                [tensor.whole[choice, nodes] for choice in choices], self.hierarchy.sizes
+            )
+        # The level at which a tensor is reduced divides its elements, whatever their axes.
+        uneven = self._uneven(tensor.lacks, nodes, choices)
         for level, partial in enumerate(lacks):
             if partial.any():
                 parts = self.hierarchy.sizes[level]
                 yield level, stretched(quarters * (partial * (parts - 1)), uneven)
                 quarters = quarters * np.where(partial, parts, 1)
 
-    def _copies(self, flags: Sequence[Flags]) -> Integers | int:
-        """Return the product of the parts of the levels at which a tensor has copies."""
-        copies: Integers | int = 1
-        for copied, parts in zip(flags, self.hierarchy.sizes, strict=False):
-            if copied.any():
-                copies = copies * np.where(copied, parts, 1)
-        return copies
+    def _uneven(self, lacks: Flags, nodes: Indices, choices: Sequence[Indices]) -> Stretches:
+        """Return the axes of nodes' tensors whose longest part counts for all, if any does.
+
+        Parameters
+        ----------
+        lacks : (choices, nodes)
+            Whether a choice splits no axis of the tensor.
+        """
+        if not self.longest:
+            return ()
+        sizes = np.where(lacks, 0, split_sizes(self.workload))[:, nodes]
+        return self._stretches(sizes, choices)
+
+    def _stretches(self, sizes: NDArray[np.int64], choices: Sequence[Indices]) -> Stretches:
+        return stretches_of(sizes, [choice[None] for choice in choices], self.hierarchy)
 
     def _at_h1(
         self, tensor: PartialSums, nodes: Indices, choices: Sequence[Indices]
@@ -260,18 +274,15 @@ class StepRules:
         programs of one shape for all parts exchange them. The errors of these rows and columns go
         back the same way. The network's input arrives with what each part reads of it.
         """
-        if self._halos is None or not self._halos[:, nodes].any():
+        if not (self.has_borders and self._halos[:, nodes].any()):
             return
         numbers, names = self._layouts.inputs[0], self._layouts.names
         read = [numbers[choice, nodes] for choice in choices]
-        uneven: Stretches = ()
-        if self.longest:
-            split = np.where(numbers < FIRST_SPLIT, 0, split_sizes(self.workload))[:, nodes]
-            uneven = stretches_of(split, [choice[None] for choice in choices], self.hierarchy)
-        rows, columns, corners = self._halos[:, nodes]
-        copies = self._copies([layout < FIRST_SPLIT for layout in read])
+        uneven = self._uneven(numbers < FIRST_SPLIT, nodes, choices)
+        rows, columns, corners = self._halos.astype(self._dtype)[:, nodes]
+        copies = replicas([layout < FIRST_SPLIT for layout in read], self.hierarchy.sizes)
         by_row = names.index(BY_ROW) if BY_ROW in names else -1
-        parts_of_rows = self._copies([layout == by_row for layout in read])
+        parts_of_rows = replicas([layout == by_row for layout in read], self.hierarchy.sizes)
         across = columns + corners * np.where(np.greater(parts_of_rows, 1), parts_of_rows, 0)
         for name, amount in ((BY_ROW, rows * copies), (BY_COLUMN, across * copies)):
             if name not in names:
@@ -292,16 +303,14 @@ class StepRules:
     @property
     def has_borders(self) -> bool:
         """Whether any layer's parts may exchange rows or columns of images."""
-        return self._halos is not None
+        return bool(spatial_columns(self.workload)) and bool(self._halos.any())
 
     @cached_property
-    def _halos(self) -> Integers | None:
-        """Quarters of an element at a border between two parts, ``(3, nodes)``; None if no border.
+    def _halos(self) -> NDArray[np.object_]:
+        """Quarters of an element at a border between two parts: ``(3, nodes)``.
 
         Of rows, of columns, and what columns exchange more for each part of the rows.
         """
-        if not spatial_columns(self.workload):
-            return None
         amounts = np.zeros((3, len(self.workload.nodes)), object)
         for position in self.workload.readers:
             node = self.workload.nodes[position]
@@ -316,7 +325,7 @@ class StepRules:
                 each * beside * height,
                 each * beside * above,
             )
-        return amounts.astype(self._dtype) if amounts.any() else None
+        return amounts
 
     # Boundaries
 
@@ -336,52 +345,60 @@ class StepRules:
             (boundaries * self._choices + choice) * self._choices + to
             for choice, to in zip(written, read, strict=True)
         ]
-        exchanged, gathered = self._repeated(boundaries, read, pairs)
+        repeated = self._repeated(boundaries, read, pairs)
         joined = self._joined(boundaries, written, read) if self.reading.joins_levels else None
-        split: dict[StepKind, Indices] = {}
-        if self.unequal and pairs:
-            workload, layouts = self.workload, self._layouts
-            source, target = (workload.ends[boundaries, end] for end in (0, 1))
-            before = layouts.output[written[0], source]
-            after = layouts.inputs[workload.operand[boundaries], read[0], target]
-            # Until it is gathered, what is read whole is split as it was written.
-            split[StepKind.ALL_TO_ALL] = np.where(after == 0, before, after)
-            split[StepKind.ALL_GATHER] = after
-        uneven = [
-            stretches_of(axes[:, boundaries], [choice[None] for choice in made], self.hierarchy)
-            for axes, made in zip(sizes_at_ends(self.workload), (written, read), strict=True)
-            if self.longest
-        ]
-        for kind, repeated in ((StepKind.ALL_TO_ALL, exchanged), (StepKind.ALL_GATHER, gathered)):
-            for level, (pair, copies) in enumerate(zip(pairs, repeated, strict=True)):
-                whole = self.unequal and not level
-                tables = self._conversions(0 if whole else self.hierarchy.sizes[level])[kind]
-                moved = [table.reshape(-1)[pair] for table in tables]
+        at_h1 = self._at_h1_of_ends(boundaries, written, read)
+        uneven = self._uneven_ends(boundaries, written, read)
+        for kind, dual in _CONVERSIONS:
+            kinds = {Phase.FORWARD: kind, Phase.BACKWARD: dual} if self.reading.gathers_last else {}
+            for level, (pair, copies) in enumerate(zip(pairs, repeated[kind], strict=True)):
+                # Unequal parts receive shares of all of the tensor.
+                parts = 0 if self.unequal and not level else self.hierarchy.sizes[level]
+                moved = [table.reshape(-1)[pair] for table in self._conversions(parts)[kind]]
                 if not any(amount.any() for amount in moved):
                     continue
                 messages: Amount = 1
                 group: Amount = 0
-                at_h1 = None
-                if split:
-                    ends = (split[kind],) * 2 if level else (before, after)
-                    at_h1 = self._layouts.names, *ends
                 if joined is not None and kind is StepKind.ALL_TO_ALL:
                     above, messages, group = joined[level]
                     # What crosses a joined level has not crossed one above: no remainder.
                     moved = [amount // above for amount in moved]
-                moved = [amount * copies for amount in moved]
-                for phase, each in zip(self._ways, _for_each(self._ways, moved), strict=True):
-                    step = kind if self.reading.gathers_last else None
-                    if phase is Phase.BACKWARD and kind is StepKind.ALL_GATHER and step:
-                        step = StepKind.REDUCE_SCATTER
+                for phase, amount in zip(self._ways, _for_each(self._ways, moved), strict=True):
                     times = self._times[phase][boundaries]
-                    quarters = each * times
-                    if any(uneven):
-                        # The slowest sends the longest part of what is written, or receives that
-                        # of what is read.
-                        quarters = np.maximum(*(stretched(quarters, end) for end in uneven))
-                    fields = phase, step, "input", level, quarters, times
-                    yield Collective(*fields, group=group, messages=messages, at_h1=at_h1)
+                    quarters = _slowest(amount * copies * times, uneven)
+                    yield Collective(
+                        *(phase, kinds.get(phase), "input", level, quarters, times),
+                        group=group,
+                        messages=messages,
+                        at_h1=at_h1.get((kind, level > 0)),
+                    )
+
+    def _at_h1_of_ends(
+        self, boundaries: Indices, written: Sequence[Indices], read: Sequence[Indices]
+    ) -> dict[tuple[StepKind, bool], tuple[tuple[str, ...], Indices, Indices]]:
+        """Return the layouts in which unequal parts have tensors before and after conversions.
+
+        By the kind of conversion, and whether it is below H1; empty where parts are equal.
+        """
+        if not (self.unequal and written):
+            return {}
+        workload, layouts = self.workload, self._layouts
+        before = layouts.output[written[0], workload.ends[boundaries, 0]]
+        after = layouts.inputs[workload.operand[boundaries], read[0], workload.ends[boundaries, 1]]
+        # Until it is gathered, what is read whole is split as it was written.
+        below = {
+            StepKind.ALL_TO_ALL: np.where(after == 0, before, after),
+            StepKind.ALL_GATHER: after,
+        }
+        across = {(kind, False): (layouts.names, before, after) for kind in below}
+        return across | {(kind, True): (layouts.names, own, own) for kind, own in below.items()}
+
+    def _uneven_ends(self, boundaries: Indices, *ends: Sequence[Indices]) -> list[Stretches]:
+        """Return the axes of tensors whose longest part counts: as written, and as read."""
+        if not self.longest:
+            return []
+        sizes = zip(sizes_at_ends(self.workload), ends, strict=False)
+        return [self._stretches(axes[:, boundaries], choices) for axes, choices in sizes]
 
     @cached_property
     def _ways(self) -> tuple[Phase, ...]:
@@ -421,7 +438,7 @@ class StepRules:
 
     def _repeated(
         self, boundaries: Indices, read: Sequence[Indices], pairs: Sequence[Indices]
-    ) -> tuple[list[Integers | int], list[Integers | int]]:
+    ) -> dict[StepKind, list[Integers]]:
         """Return how often exchanges at each level are repeated, of what is read split and whole.
 
         What the target reads whole has a copy in each part. All-gathers come last, the topmost
@@ -437,23 +454,19 @@ class StepRules:
         if workload.reads_whole:
             operand, target = workload.operand[boundaries], workload.ends[boundaries, 1]
             whole = [self._layouts.inputs[operand, choice, target] == 0 for choice in read]
-        always = self._copies(addends)
-        if not whole:
-            return [always] * len(pairs), [always] * len(pairs)
-        above: list[Integers | int] = [always]
+        above = [replicas(addends, sizes)]
         for is_whole, parts in zip(whole[:-1], sizes, strict=False):
             above.append(above[-1] * np.where(is_whole, parts, 1) if is_whole.any() else above[-1])
-        exchanged = [always] * len(pairs) if self.reading.gathers_last else above
-        if not any(flag.any() for flag in kept):
-            return exchanged, above
-        below: list[Integers | int] = [1]
-        for both, parts in zip(kept[:0:-1], sizes[len(kept) - 1 : 0 : -1], strict=True):
-            below.append(below[-1] * np.where(both, parts, 1))
-        everywhere = self._copies(kept)
-        return (
-            [repeated * everywhere for repeated in exchanged],
-            [repeated * more for repeated, more in zip(above, reversed(below), strict=True)],
-        )
+        above += above[:1] * (len(pairs) - len(above))
+        exchanged = above if not self.reading.gathers_last else above[:1] * len(pairs)
+        if any(flag.any() for flag in kept):
+            below = [np.ones(1, np.int64)]
+            for both, parts in zip(kept[:0:-1], sizes[len(kept) - 1 : 0 : -1], strict=True):
+                below.append(below[-1] * np.where(both, parts, 1))
+            everywhere = replicas(kept, sizes)
+            exchanged = [repeated * everywhere for repeated in exchanged]
+            above = [repeated * more for repeated, more in zip(above, reversed(below), strict=True)]
+        return {StepKind.ALL_TO_ALL: exchanged, StepKind.ALL_GATHER: above[: len(pairs)]}
 
     @cached_property
     def _copied(self) -> list[Flags | None]:
@@ -495,12 +508,9 @@ class StepRules:
         left = [passes & (layouts.output[choice, source] == 1) for choice in written]
         takes = [layouts.addends[choice, target] for choice in read]
         whole = [layouts.whole[choice, source] for choice in written]
-        copies = self._copies([(a & b) | c for a, b, c in zip(left, takes, whole, strict=True)])
-        outputs = outputs * copies
-        uneven: Stretches = ()
-        if self.longest:
-            axes = sizes_at_ends(workload)[0][:, boundaries]
-            uneven = stretches_of(axes, [choice[None] for choice in written], self.hierarchy)
+        copied = [(a & b) | c for a, b, c in zip(left, takes, whole, strict=True)]
+        outputs = outputs * replicas(copied, self.hierarchy.sizes)
+        uneven = self._uneven_ends(boundaries, written)
         statistics = np.array([any(node.statistics) for node in workload.nodes])
         passes_of = np.where(statistics, 2, 1)[source]
         for level, (sums, taken) in enumerate(zip(left, takes, strict=True)):
@@ -515,7 +525,7 @@ class StepRules:
             ):
                 if phase in self.phases:
                     times = exchanges_of(workload, phase)[source]
-                    moved = stretched(factor * each * times, uneven)
+                    moved = _slowest(factor * each * times, uneven)
                     yield Collective(phase, kind, "output", level, moved, times, passes_of)
 
     def _joined(
@@ -576,14 +586,23 @@ class StepRules:
     @cached_property
     def _dtype(self) -> type[np.int64 | np.object_]:
         """The integers that hold what moves at any level in a step, in quarters of an element."""
-        # No tensor has more copies than there are accelerators, and none moves more than twice; the
-        # borders of a part, which is no shorter than its halo, have fewer than 8 times the tensor.
-        most = 8 * max(self.hierarchy.sizes, default=2) * self.hierarchy.accelerators
-        if spatial_columns(self.workload):
-            most *= 9
+        return exact_dtype(self.upper_bound(len(self.hierarchy.sizes)))
+
+    def upper_bound(self, level: int) -> int:
+        """Return an upper bound on the quarters of elements that move at a level, in a step."""
+        # None has more copies than there are groups above a level: with replicas than accelerators.
+        beyond = bool(self.workload.weight_users) or self.workload.has_replicas
+        return self._once_at_most * prod(self.hierarchy.sizes[: None if beyond else level])
+
+    @cached_property
+    def _once_at_most(self) -> int:
+        """An upper bound on the quarters of elements that move in a group at a level, in a step."""
+        # No reading charges a tensor more than 2 (n - 1) elements in all passes. A part is no
+        # shorter than its halo: all borders have fewer than 8 times the tensor.
+        most = 8 * (max(self.hierarchy.sizes, default=2) - 1) * (9 if self.has_borders else 1)
         if self.longest:
             most *= most_stretched(self.workload, self.hierarchy)
-        return exact_dtype(most * self.workload.elements * self.workload.most_repeats)
+        return most * self.workload.elements * self.workload.most_repeats
 
 
 @lru_cache(maxsize=128)
@@ -604,6 +623,17 @@ def exchanges_of(workload: Workload, phase: Phase) -> NDArray[np.int64]:
     """Return how often a step repeats each node's exchanges of feature maps or errors."""
     times = workload.repeats.forward_exchanges(len(workload.nodes))
     return times if phase is Phase.FORWARD else np.full_like(times, workload.repeats.micro_batches)
+
+
+def _slowest(amounts: Integers, uneven: Sequence[Stretches]) -> Integers:
+    """Return amounts as the slowest part has them: by either end whose axes are uneven.
+
+    It sends the longest part of what is written, or receives that of what is read.
+    """
+    if not any(uneven):
+        return amounts
+    slowest: Integers = reduce(np.maximum, [stretched(amounts, end) for end in uneven])
+    return slowest
 
 
 def _for_each(ways: Sequence[Phase], moved: Sequence[Integers]) -> Sequence[Integers]:

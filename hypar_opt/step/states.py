@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -81,86 +80,21 @@ def runs_of(kinds: Sequence[Hashable]) -> list[int]:
     return [number for number, (_, run) in enumerate(runs) for _ in run]
 
 
-class Copies:
-    """A tensor's copies at the levels of a block.
+def replicas(copied: Iterable[NDArray[np.bool_]], parts: Sequence[int]) -> Integers:
+    """Return the copies of a tensor in all parts of some levels together.
 
     Parameters
     ----------
-    before : (1, ...)
-        The copies above the block.
-    lacked : (levels, ...)
-        Where the tensor lacks the axis that a level splits: it then has a copy in each part.
+    copied
+        Where each level has a copy of it in each part: it lacks the axis that the level splits.
     parts
-        Of each level.
-    largest
-        An upper bound on the copies.
+        Of each level, and of any below.
     """
-
-    def __init__(
-        self, before: Integers, lacked: NDArray[np.bool_], parts: Sequence[int], largest: int
-    ) -> None:
-        self._before, self._lacked, self._parts = before, lacked, parts
-        self._dtype = exact_dtype(largest)
-
-    @cached_property
-    def _product(self) -> Integers:
-        """The further copies below each level: ``(levels, ...)``."""
-        axes = [1] * (self._lacked.ndim - 1)
-        if not self._lacked.any():  # equal charges have no axis
-            return np.ones((len(self._parts), *axes), np.int64)
-        parts = np.array(self._parts, self._dtype).reshape(-1, *axes)
-        product: Integers = np.where(self._lacked, parts, 1)
-        for above, own in itertools.pairwise(product):  # ten times as fast as `cumprod`
-            own *= above
-        return product
-
-    @property
-    def above(self) -> Integers:
-        """The copies above each level."""
-        if len(self._parts) == 1:
-            return self._before
-        above = np.empty_like(self._product)
-        above[0] = 1
-        above[1:] = self._product[:-1]
-        return above if self._before is _ONE else self._before * above
-
-    @property
-    def through(self) -> Integers:
-        """The copies above and at each level."""
-        return self._before * self._product
-
-    @property
-    def added(self) -> Integers:
-        """The copies that each level adds to those above it."""
-        added = self._product.copy()
-        added[1:] -= self._product[:-1]
-        added[0] -= 1
-        return added if self._before is _ONE else self._before * added
-
-    @property
-    def below(self) -> Integers:
-        """The copies below the last level."""
-        return self._before * self._product[-1:]
-
-
-_ONE: Integers = np.ones(1, np.int64)
-
-
-def copies_of(lacked: Sequence[NDArray[np.bool_]], parts: Sequence[int]) -> list[Copies]:
-    """Return a tensor's copies at each block of levels, given where it lacks their axes.
-
-    Parameters
-    ----------
-    parts
-        Of each level.
-    """
-    found: list[Copies] = []
-    first, largest = 0, 1
-    for block in lacked:
-        sizes = parts[first : first + len(block)]
-        first, largest = first + len(block), largest * math.prod(sizes)
-        found.append(Copies(found[-1].below if found else _ONE, block, sizes, largest))
-    return found
+    dtype, copies = exact_dtype(math.prod(parts)), np.ones(1, np.int64)
+    for flags, count in zip(copied, parts, strict=False):
+        if flags.any():  # equal amounts have no axis
+            copies = copies * np.where(flags, count, 1).astype(dtype, copy=False)
+    return copies
 
 
 def copies(lacks: NDArray[np.bool_], nodes: Indices, states: States, parts: Hierarchy) -> Integers:
@@ -171,18 +105,12 @@ def copies(lacks: NDArray[np.bool_], nodes: Indices, states: States, parts: Hier
     lacks : (choices, nodes) or (levels, choices, nodes)
         Whether the tensor lacks the axis that a choice splits, at any level or at each.
     """
-    if not states:
-        return _ONE
-    if lacks.ndim > 2:
-        lacked = []
-        for number, block in enumerate(states):
-            levels = levels_of(states[:number]) + np.arange(len(block))
-            lacked.append(lacks[levels.reshape(-1, *[1] * (block.ndim - 1)), block, nodes])
-    else:
-        lacked = [lacks[block, nodes] for block in states]
-    found = copies_of(lacked, parts.sizes)
-    below: Integers = found[-1].below[0]
-    return below
+    by_level = lacks if lacks.ndim > 2 else itertools.repeat(lacks)
+    flags = (
+        lacking[choice, nodes]
+        for lacking, choice in zip(by_level, level_choices(states), strict=False)
+    )
+    return replicas(flags, parts.sizes)
 
 
 def added_up(charges: Sequence[Integers]) -> Integers:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.integers import scale
-from hypar_opt.step.states import copies_of
+from hypar_opt.step.states import level_choices, replicas
 from hypar_opt.workload.layouts import FIRST_SPLIT
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ def stretches_of(
         top = (states[0][0] == choice) & (size > 0) if at_h1 and states else np.zeros(1, bool)
         if not top.any() and (size % hierarchy.accelerators == 0).all():
             continue  # no level leaves a remainder
-        made = [(block == choice) & (size > 0) for block in states]
-        parts = copies_of(made, hierarchy.sizes)[-1].below[0]
+        splits = ((made == choice) & (size > 0) for made in level_choices(states))
+        parts = replicas(splits, hierarchy.sizes)
         own = divided = np.where(size > 0, size, 1)
         below = parts
         if at_h1 and top.any():

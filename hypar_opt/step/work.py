@@ -19,7 +19,7 @@ from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.sharding.layouts import TOKEN
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.operations import Kernel, Update
-from hypar_opt.step.states import added_up, copies, copies_of
+from hypar_opt.step.states import added_up, copies, level_choices, replicas
 from hypar_opt.step.uneven import split_sizes, stretched, stretches_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.mirrored import are_mirrored, causal_nodes
@@ -225,8 +225,8 @@ class WorkRules:
         if not skips or TOKEN not in layouts.names or are_mirrored(once, self._accelerators):
             return done
         by_token = causal & (layouts.output == layouts.names.index(TOKEN))
-        split = [by_token[block, nodes] for block in states]
-        parts = copies_of(split, self.hierarchy.sizes)[-1].below[0]
+        split = (by_token[choice, nodes] for choice in level_choices(states))
+        parts = replicas(split, self.hierarchy.sizes)
         # The last of some parts in order sees 2 - 1/parts times the mean.
         return stretched(done, [(parts, 2 * parts - 1)])
 

@@ -28,7 +28,7 @@ COSTS = (
     Mutant(
         "gathered last ignored",
         _RULES,
-        "exchanged = [always] * len(pairs) if self.reading.gathers_last else above",
+        "exchanged = above if not self.reading.gathers_last else above[:1] * len(pairs)",
         "exchanged = above",
         ("proofs/test_proof_tables",),
     ),
@@ -140,8 +140,8 @@ COSTS = (
     Mutant(
         "what H1 gathers is split before as it is after",
         _RULES,
-        "split[StepKind.ALL_TO_ALL] = np.where(after == 0, before, after)",
-        "split[StepKind.ALL_TO_ALL] = after",
+        "StepKind.ALL_TO_ALL: np.where(after == 0, before, after),",
+        "StepKind.ALL_TO_ALL: after,",
         ("step/test_shares",),
     ),
     Mutant(
