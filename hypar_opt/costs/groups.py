@@ -162,23 +162,21 @@ class GroupTime(TimeCost):
         """
         check_of_groups(problem)
         array, placement = array_of(problem)
-        optimizer, bisection = problem.constraints.optimizer, array.interconnect.bisection
-        between, *below = placement
+        device = problem.hierarchy, problem.element_bytes
         works = tuple(
-            Work(
-                group.updated_by(optimizer), problem.hierarchy, problem.element_bytes, longest=True
-            )
+            Work(group.updated_by(problem.constraints.optimizer), *device, longest=True)
             for group in array.groups_of_parts
         )
+        network, (between, *below) = array.interconnect, placement
         cost = cls(
             communication=CommunicationCost.of_problem(problem, unequal=True),
             rings=Rings.of(array, placement),
-            splits=tuple(map(bisection, placement)),
+            splits=tuple(map(network.bisection, placement)),
             work=max(works, key=lambda work: work.upper_bound(workload)),
             of_parts=works,
             links=tuple(
-                (bisection(between), *(bisection(digit, members) for digit in below))
-                for members in array.members
+                (network.bisection(between), *(network.bisection(digit, part) for digit in below))
+                for part in array.members
             ),
             members=array.members,
             shares=(problem.part_shares,),
@@ -360,12 +358,11 @@ class GroupTime(TimeCost):
         for operation in operations:
             of_phases.setdefault(operation.phase, []).append(operation)
         for collectives in of_phases.values():
-            amounts = zip(
+            parts = zip(
                 *received(collectives, shares, self.communication.scale, longest=True), strict=True
             )
             charged = [
-                [side.charges(next(amounts), *arguments) for side in self._sides]
-                for _ in self.shares
+                [side.charges(next(parts), *arguments) for side in self._sides] for _ in self.shares
             ]
             for run in runs:
                 self._add_longest(corners, charged, run)

@@ -198,7 +198,7 @@ class Work:
 
     def _computing(
         self,
-        mac_seconds: Sequence[Fraction],
+        pace: Sequence[Fraction],
         macs: Integers,
         nodes: Indices,
         per_second: Fraction | int | None,
@@ -207,12 +207,11 @@ class Work:
 
         Parameters
         ----------
-        mac_seconds
+        pace
             The seconds of one of them on one accelerator, by node.
         """
         numbers: dict[Fraction, int] = {}
-        flat = nodes.reshape(-1).tolist()
-        of_nodes = [numbers.setdefault(mac_seconds[node], len(numbers)) for node in flat]
+        of_nodes = [numbers.setdefault(pace[n], len(numbers)) for n in nodes.reshape(-1).tolist()]
         which = np.array(of_nodes, np.intp).reshape(nodes.shape)
         times: Integers = np.zeros(1, np.int64)
         for seconds, number in numbers.items():

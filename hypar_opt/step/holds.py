@@ -482,12 +482,13 @@ class HoldArrays:
         nodes
             The numbers of tensors, one of each node.
         """
-        held: Integers = self.elements[nodes] * copies(self.lacks, nodes, states, self._hierarchy)
+        parts = nodes, states, self._hierarchy
+        elements: Integers = self.elements[nodes] * copies(self.lacks, *parts)
         if self._gathered.any():
-            shards = (copies(own, nodes, states, self._hierarchy) for own in self._sharded)
-            times = sum((own > 1).astype(np.int64) for own in shards)
-            held = held * np.where(self._gathered[nodes], times, 1)
-        return held
+            shards = (copies(sharded, *parts) for sharded in self._sharded)
+            times = sum((count > 1).astype(np.int64) for count in shards)
+            elements = elements * np.where(self._gathered[nodes], times, 1)
+        return elements
 
     def largest(
         self, program: Program, share: Share | None = None, *, exact: bool = False

@@ -293,15 +293,13 @@ def _ratio(
     if operation.tensor == "input":
         tables = _between_layouts(names, shares, backward=backward, longest=longest)
         return tables[:, before, after], whole**2
-    scaled = np.array([share.scaled for share in shares]).reshape(
-        -1, *[1] * operation.quarters.ndim
-    )
+    part = np.array([share.scaled for share in shares]).reshape(-1, *[1] * operation.quarters.ndim)
     if operation.tensor != "output":
-        return np.ones_like(scaled), 1
+        return np.ones_like(part), 1
     # Half of an all-reduce: a part receives others' addends of its own share, and then the rest.
     if backward and not longest:
-        return count * whole - scaled, (count - 1) * whole
-    return scaled, whole
+        return count * whole - part, (count - 1) * whole
+    return part, whole
 
 
 @lru_cache(maxsize=64)

@@ -133,8 +133,8 @@ COSTS = (
     Mutant(
         "a part receives as much of partial sums backward as forward",
         _SHARES,
-        "return count * whole - scaled, (count - 1) * whole",
-        "return scaled, whole",
+        "return count * whole - part, (count - 1) * whole",
+        "return part, whole",
         ("step/test_shares",),
     ),
     Mutant(

@@ -362,9 +362,7 @@ class _Needed:
             return trained[edges[exchange.boundary].source]
         of_weights = exchange.tensor == "weights"
         if of_weights or exchange.kind in _FOR_INPUTS:  # for the error that it passes on
-            if of_weights and exchange.node in self._again:
-                return True
-            return any(
+            return (of_weights and exchange.node in self._again) or any(
                 trained[edge.source]
                 for edge in edges
                 if edge.target == exchange.node and not edge.weights
