@@ -36,18 +36,18 @@ def scale(
     """
     over, under = ratio.as_integer_ratio() if isinstance(ratio, Fraction) else ratio
     above, below = (n if isinstance(n, int) else int(n.max(initial=0)) for n in (over, under))
-    most = max(int(amounts.max(initial=1)), -int(amounts.min(initial=0)))
-    dtype = exact_dtype(2 * (most * max(above, 1) + below))
-    if dtype != amounts.dtype == np.int64 and most > below:
+    largest = max(int(amounts.max(initial=1)), -int(amounts.min(initial=0)))
+    dtype = exact_dtype(2 * (largest * max(above, 1) + below))
+    if dtype != amounts.dtype == np.int64 and largest > below:
         # Whole multiples apart, so that no product is much larger than the result.
         whole = amounts // under
         rest = scale(amounts - whole * under, ratio, rounding)
-        least = under if isinstance(under, int) else int(under.min(initial=below))
-        dtype = exact_dtype((most // least + 2) * above + 1)
+        smallest = under if isinstance(under, int) else int(under.min(initial=below))
+        dtype = exact_dtype((largest // smallest + 2) * above + 1)
         return np.asarray(whole.astype(dtype) * over + rest)
     exact: tuple[Any, ...] = tuple(
-        own if isinstance(own, int) else own.astype(dtype, copy=False)
-        for own in (amounts, over, under)
+        operand if isinstance(operand, int) else operand.astype(dtype, copy=False)
+        for operand in (amounts, over, under)
     )
     amounts, over, under = exact
     # Each in one expression, whose intermediate arrays numpy uses again.

@@ -291,14 +291,14 @@ def derived_levels(cost: CostModel, workload: Workload, levels: int) -> tuple[li
         [_charged(cost, operation, level) for operation in operations] for level in range(levels)
     ]
     keys: list[Hashable] = [charged.index(charges) for charges in charged]
-    each: dict[Hashable, tuple[int, int]] = {}
+    ratios: dict[Hashable, tuple[int, int]] = {}
     proportional = True
     for operation, charges in zip(operations, charged[0] if charged else (), strict=True):
         quarters = operation.quarters.reshape(-1).tolist()
         for moved, charge in zip(quarters, charges, strict=True):
             if moved:
                 key = operation.phase, operation.kind, operation.tensor
-                first, its_charge = each.setdefault(key, (moved, charge))
+                first, its_charge = ratios.setdefault(key, (moved, charge))
                 proportional &= charge * first == its_charge * moved
     return keys, proportional and len({*keys}) == 1
 
@@ -309,8 +309,8 @@ def sampled(cost: CostModel, workload: Workload, levels: int) -> list[Collective
         return []
     forbidden, rng = workload.forbidden, np.random.default_rng(0)
     drawn = rng.random((levels, *forbidden.shape, _STATES)) * ~forbidden[..., None]
-    alike = np.where(forbidden, forbidden.argmin(axis=1)[:, None], np.arange(forbidden.shape[1]))
-    each_level = np.broadcast_to(alike, (levels, *alike.shape))
+    uniform = np.where(forbidden, forbidden.argmin(axis=1)[:, None], np.arange(forbidden.shape[1]))
+    each_level = np.broadcast_to(uniform, (levels, *uniform.shape))
     states = np.concatenate([drawn.argmax(axis=2), each_level], axis=2)
     rules = cost.rules(workload, levels)
     nodes, boundaries = kinds_of_nodes(workload).first, kinds_of_boundaries(workload).first
@@ -329,8 +329,8 @@ def sampled(cost: CostModel, workload: Workload, levels: int) -> list[Collective
 def _charged(cost: CostModel, operation: Collective, level: int) -> list[int]:
     """Return what an operation is charged at a level, in each of its states."""
     charges = cost.charged(operation._replace(level=level))
-    every: list[int] = np.broadcast_to(charges, operation.quarters.shape).ravel().tolist()
-    return every
+    entries: list[int] = np.broadcast_to(charges, operation.quarters.shape).ravel().tolist()
+    return entries
 
 
 def check_additive(cost: CostModel) -> None:

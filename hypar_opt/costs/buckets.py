@@ -173,8 +173,8 @@ class LatencyShares:
                 begin, end, all_of = (
                     np.broadcast_to(own, shape)[here] for own in (begins, ends, halves)
                 )
-            each = Fraction(latency, LATENCY)
-            part: Integers = scale(end, each, "down") - scale(begin, each, "down")
+            fraction = Fraction(latency, LATENCY)
+            part: Integers = scale(end, fraction, "down") - scale(begin, fraction, "down")
             if not reduced.apart:
                 return messages * part
             # Gradients are reduce-scattered in buckets, weights all-gathered layer by layer.

@@ -116,8 +116,8 @@ class CommunicationCost(CostModel):
     def rules(self, workload: Workload, levels: int) -> StepRules:
         """Return the rules of what a workload exchanges at so many levels."""
         parts = self._parts(max(levels, len(self.sizes)))
-        asked = self.reading, self.phases, self.longest, self.unequal
-        return rules_of(workload, Hierarchy(parts), *asked)
+        options = self.reading, self.phases, self.longest, self.unequal
+        return rules_of(workload, Hierarchy(parts), *options)
 
     def charge(self, operation: Collective) -> Integers:
         """Return the bytes that an operation moves, times its level's weight."""

@@ -53,12 +53,12 @@ def check_contract(cost: CostModel, name: str, workload: Workload, levels: int) 
     HyparError
         Naming the method, and what it should return.
     """
-    for own in sampled(cost, workload, levels):
+    for operation in sampled(cost, workload, levels):
         try:
-            charge = np.asarray(cost.charge(own))
+            charge = np.asarray(cost.charge(operation))
         except HyparError as error:
             raise HyparError(f"cost {name!r}: charge: {error}; {PAGE}") from None
-        ends, shape = charge.shape[::-1], own.quarters.shape
+        ends, shape = charge.shape[::-1], operation.quarters.shape
         if any(
             size not in (1, count) for size, count in zip_longest(ends, shape[::-1], fillvalue=1)
         ):
@@ -76,9 +76,9 @@ def check_contract(cost: CostModel, name: str, workload: Workload, levels: int) 
     first: dict[Hashable, int] = {}
     keys, _ = derived_levels(cost, workload, levels)
     for level in range(levels):
-        alike = first.setdefault(cost.level_key(level), level)
-        if keys[level] != keys[alike]:
+        peer = first.setdefault(cost.level_key(level), level)
+        if keys[level] != keys[peer]:
             raise HyparError(
-                f"cost {name!r}: level_key should tell H{alike + 1} and H{level + 1} apart, as"
+                f"cost {name!r}: level_key should tell H{peer + 1} and H{level + 1} apart, as"
                 f" charge does; {PAGE}"
             )

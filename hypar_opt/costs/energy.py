@@ -103,15 +103,15 @@ class EnergyCost(ArrayCost):
         nodes: Indices,  # noqa: ARG002
         shape: tuple[int, ...],
     ) -> list[Integers]:
-        every = [own.moved for own in reductions.values()]
+        amounts = [amount.moved for amount in reductions.values()]
         mean = self.communication.mean
-        moved = [mean(sum(rows[1:], rows[0])) for rows in zip(*every, strict=True)]
+        moved = [mean(sum(rows[1:], rows[0])) for rows in zip(*amounts, strict=True)]
         if self.rings is None:
             return [self.at_rates(row, self.rates(level)) for level, row in enumerate(moved)]
         # Remote access is each level's, whatever links its bytes cross.
         rows = [self.at_rates(row, self._rates_over(Fraction())) for row in moved]
         # Levels that split gradients are reduced over by themselves.
-        passes = [joined(list(map(mean, own)), shape) for own in every]
+        passes = [joined(list(map(mean, amount)), shape) for amount in amounts]
         links = self._over_links(self.rings, passes, len(moved))
         return [row + link for row, link in zip(rows, links, strict=True)]
 

@@ -113,8 +113,8 @@ class ArrayCost(CostModel):
         levels = levels_of(targets)
         rules = self.rules(workload, levels)
         ends = shape_of(boundaries, sources), shape_of(boundaries, targets)
-        asked = workload, workload.ends[boundaries, 0], np.broadcast_shapes(*ends), levels
-        return self.charges(rules.boundary(boundaries, sources, targets), *asked)
+        context = workload, workload.ends[boundaries, 0], np.broadcast_shapes(*ends), levels
+        return self.charges(rules.boundary(boundaries, sources, targets), *context)
 
     def exchanges_of_nodes(
         self, workload: Workload, nodes: Indices, states: States
@@ -122,8 +122,8 @@ class ArrayCost(CostModel):
         """Return the charges of each layer's exchanges: reductions, and borders between pairs."""
         levels = levels_of(states)
         rules = self.rules(workload, levels)
-        asked = workload, nodes, shape_of(nodes, states), levels
-        return self.charges(rules.node(nodes, states), *asked)
+        context = workload, nodes, shape_of(nodes, states), levels
+        return self.charges(rules.node(nodes, states), *context)
 
     def charges(
         self,
@@ -185,10 +185,10 @@ class ArrayCost(CostModel):
         Around rings, too: they reduce what a node is charged, and of boundaries none but sums that
         may be passed on.
         """
-        alike = super().symmetries(workload, levels)
+        symmetries = super().symmetries(workload, levels)
         if self.rings is not None and passes_addends(workload).any():
-            return alike._replace(kinds=range(levels), groups=range(levels))
-        return alike
+            return symmetries._replace(kinds=range(levels), groups=range(levels))
+        return symmetries
 
     def uncharged(self, levels: int) -> list[Integers]:
         """Return a charge of nothing for each level."""

@@ -94,25 +94,25 @@ def by_stage(
     order = levels.reshape(-1).argsort(kind="stable")
     distinct, first = np.unique(levels.reshape(-1)[order], return_index=True)
     for bits, places in zip(distinct.tolist(), np.split(order, first[1:]), strict=True):
-        here = np.unravel_index(places, levels.shape)
+        members = np.unravel_index(places, levels.shape)
         crossed = [level for level in range(len(rows)) if bits >> level & 1]
 
-        def charge_by(of: ChargeOfStage, stage: Levels, here: Places = here) -> Integers:
-            return of(stage, here, sum(moved[level][here] for level in stage))
+        def charge_by(of: ChargeOfStage, stage: Levels, members: Places = members) -> Integers:
+            return of(stage, members, sum(moved[level][members] for level in stage))
 
         for stage in rings.stages(crossed):
             whole = charge_by(charge, stage)
             parts = _parted(whole, rings.crossing(stage)) if by_crossing else [whole]
             for level, part in zip(stage, parts, strict=False):
-                charged[level][here] = part
+                charged[level][members] = part
         if apart and crossed:
-            least = _least_apart(
+            lowest = _least_apart(
                 crossed, rings, partial(charge_by, charge), partial(charge_by, apart)
             )
-            total = sum(row[here] for row in charged)
+            total = sum(row[members] for row in charged)
             for row in charged:
-                row[here] = 0
-            charged[crossed[0]][here] = np.minimum(total, least)
+                row[members] = 0
+            charged[crossed[0]][members] = np.minimum(total, lowest)
     return charged
 
 
@@ -132,11 +132,13 @@ def _least_apart(
     rest: list[Any] = [0]  # of the levels from each one on
     stages = [(stage, at) for stage in rings.stages(levels) for at in range(len(stage))]
     for stage, at in reversed(stages):
-        each = [apart(stage[at:end]) + rest[end - at - 1] for end in range(at + 1, len(stage) + 1)]
-        rest.insert(0, reduce(np.minimum, each))
+        candidates = [
+            apart(stage[at:end]) + rest[end - at - 1] for end in range(at + 1, len(stage) + 1)
+        ]
+        rest.insert(0, reduce(np.minimum, candidates))
     begun = (sum(map(above, rings.stages(levels[:first]))) for first in range(len(levels)))
-    least: Integers = reduce(np.minimum, map(operator.add, begun, rest))
-    return least
+    lowest: Integers = reduce(np.minimum, map(operator.add, begun, rest))
+    return lowest
 
 
 def _parted(charge: Integers, parts: Sequence[Fraction]) -> Iterator[Integers]:
@@ -155,7 +157,7 @@ def reductions_of(
     together: dict[tuple[Phase, int], list[Collective]] = {}
     for operation in operations:
         together.setdefault((operation.phase, operation.group), []).append(operation)
-    return {key: Reduction.of(every, cost, levels) for key, every in together.items()}
+    return {key: Reduction.of(group, cost, levels) for key, group in together.items()}
 
 
 class Reduction(NamedTuple):

@@ -140,20 +140,20 @@ class TimeCost(ArrayCost):
         together: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
         buckets = buckets_of(workload, self.bucket_elements)
         nodes = np.arange(len(workload.nodes))
-        for own in self._of_gradients(workload, nodes, of_rows(rows, len(nodes))):
-            levels = joined(own.moved, nodes.shape)[0].tolist()
+        for reduction in self._of_gradients(workload, nodes, of_rows(rows, len(nodes))):
+            levels = joined(reduction.moved, nodes.shape)[0].tolist()
             for number, bucket in enumerate(buckets):
                 for node in bucket:
                     if levels[node]:
-                        together[number, levels[node], own.number].append(node)
+                        together[number, levels[node], reduction.number].append(node)
         return together
 
     def reduced_over(self, workload: Workload, nodes: Indices, states: States) -> Indices:
         """Return the levels that each gradient is reduced over, as sets in `reductions`."""
         shape = shape_of(nodes, states)
         levels: Indices = np.zeros(shape, np.intp)
-        for own in self._of_gradients(workload, nodes, states):
-            levels = levels | joined(own.moved, shape)[0]
+        for reduction in self._of_gradients(workload, nodes, states):
+            levels = levels | joined(reduction.moved, shape)[0]
         return levels
 
     def _of_gradients(self, workload: Workload, nodes: Indices, states: States) -> list[Reduction]:
@@ -195,8 +195,8 @@ class TimeCost(ArrayCost):
         """Return what nodes compute, in states of all levels."""
         if self.work is None:
             return np.zeros(1, np.int64)
-        asked = workload, nodes, states, self.per_unit * self.price
-        return self.work.charges(*asked, self.communication.phases)
+        context = workload, nodes, states, self.per_unit * self.price
+        return self.work.charges(*context, self.communication.phases)
 
     def edge(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
@@ -262,37 +262,43 @@ class TimeCost(ArrayCost):
         shape: tuple[int, ...],
     ) -> list[Integers]:
         rows = self.uncharged(0)
-        for (phase, _), own in reductions.items():
+        for (phase, _), reduction in reductions.items():
             share = None
             if self.latencies is not None and phase is Phase.GRADIENT:
-                share = self.latencies.among(nodes, own, shape, workload.repeats.micro_batches)
+                share = self.latencies.among(
+                    nodes, reduction, shape, workload.repeats.micro_batches
+                )
             if self.rings is None:
-                charged = self._between_pairs(own, share)
+                charged = self._between_pairs(reduction, share)
             else:
                 cut = self.cut and phase is Phase.GRADIENT
-                charged = self._around_rings(own, np.broadcast_to(own.below, shape), share, cut=cut)
+                charged = self._around_rings(
+                    reduction, np.broadcast_to(reduction.below, shape), share, cut=cut
+                )
             rows = [a + b for a, b in zip(rows, charged, strict=True)] if rows else charged
         return rows
 
     def rounded_together(self, exchange: Collective) -> Hashable:
         return exchange.phase, exchange.tensor, exchange.kind
 
-    def _between_pairs(self, own: Reduction, share: Share | None) -> list[Integers]:
+    def _between_pairs(self, reduction: Reduction, share: Share | None) -> list[Integers]:
         """Return the time of reductions by recursive halving and doubling.
 
         At the topmost of the levels that a node reduces over, by whichever choices, halving and
         doubling are one exchange, if that level has two parts.
         """
         rows, is_below = [], np.zeros((), bool)
-        for level, row in enumerate(own.moved):
+        for level, row in enumerate(reduction.moved):
             rounds = self.rounds(level)
-            crossings = own.below if rounds > 1 else np.where(is_below, own.below, own.topmost)
+            crossings = reduction.below
+            if rounds == 1:
+                crossings = np.where(is_below, reduction.below, reduction.topmost)
             rows.append(self._sharing(row, self.rates(level), crossings * rounds, share))
             is_below = is_below | (row > 0)
         return rows
 
     def _around_rings(
-        self, own: Reduction, steps: Integers, share: Share | None, *, cut: bool
+        self, reduction: Reduction, steps: Integers, share: Share | None, *, cut: bool
     ) -> list[Integers]:
         """Return the time of reductions around rings, by the bytes that cross the levels.
 
@@ -301,21 +307,27 @@ class TimeCost(ArrayCost):
         steps
             How often each node takes all rounds.
         """
-        levels, reduced = joined(own.moved, steps.shape)
+        levels, reduced = joined(reduction.moved, steps.shape)
         assert self.rings is not None
         rings = self.rings
 
         def charge(
-            shared: Share | None, stage: Levels, here: Places, over_all: Integers
+            shared: Share | None, stage: Levels, places: Places, over_all: Integers
         ) -> Integers:
             # A reduce-scatter or an all-gather takes all rounds once, an all-reduce twice
             # (docs/simulator.md).
-            rates, often = self._rates_of(rings.link(stage)), steps[here].astype(object)
-            return self._sharing(over_all, rates, often, shared and partial(shared, here=here))
+            rates, often = self._rates_of(rings.link(stage)), steps[places].astype(object)
+            return self._sharing(over_all, rates, often, shared and partial(shared, here=places))
 
         apart = partial(charge, share and half_shared(share)) if cut else None
-        asked = levels, reduced, self.uncharged(len(own.moved)), rings, partial(charge, share)
-        return by_stage(*asked, by_crossing=self.crossing, apart=apart)
+        context = (
+            levels,
+            reduced,
+            self.uncharged(len(reduction.moved)),
+            rings,
+            partial(charge, share),
+        )
+        return by_stage(*context, by_crossing=self.crossing, apart=apart)
 
     def _sharing(
         self, moved: Integers, rates: Rates, messages: Integers, share: Share | None

@@ -112,14 +112,14 @@ class Reading:
 
 def _printed(written: Layout, read: Layout, parts: int, tensor: Extent) -> Conversion:  # noqa: ARG001
     """Return Table 2's charge, and AccPar's for what output parallelism reads and writes."""
-    one = tensor.elements
+    size = tensor.elements
     if not is_split(read):
         # d-o and o-o: half of the input is gathered forward.
-        return Conversion(2 * one, 0) if is_split(written) else Conversion()
+        return Conversion(2 * size, 0) if is_split(written) else Conversion()
     if written == PARTIAL:
-        return Conversion(0, 2 * one)  # mp-mp and mp-dp: 0.5 A(E), backward
+        return Conversion(0, 2 * size)  # mp-mp and mp-dp: 0.5 A(E), backward
     # dp-mp: 0.25 A(F) forward and 0.25 A(E) backward; o-d as dp-mp (AccPar, Type III).
-    return Conversion() if written == WHOLE else Conversion(one, one)
+    return Conversion() if written == WHOLE else Conversion(size, size)
 
 
 def _in_both_directions(

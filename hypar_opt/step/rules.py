@@ -155,9 +155,9 @@ class StepRules:
         kinds = (
             (StepKind.REDUCE_SCATTER, StepKind.ALL_GATHER) if halves else (StepKind.ALL_REDUCE,) * 2
         )
-        every = []
-        both = (Phase.FORWARD, row.partial_sum), (Phase.BACKWARD, row.gathered_error)
-        for (phase, factor), kind, stats in zip(both, kinds, statistics, strict=True):
+        sums_of_passes = []
+        factors = (Phase.FORWARD, row.partial_sum), (Phase.BACKWARD, row.gathered_error)
+        for (phase, factor), kind, stats in zip(factors, kinds, statistics, strict=True):
             tensors: list[tuple[StepKind, str, Flags, Flags | None, Integers]] = [
                 (StepKind.ALL_REDUCE, "statistics", split, of_statistics, row.gradient * stats),
                 (kind, "output", partial, sums, factor * outputs),
@@ -176,10 +176,10 @@ class StepRules:
                 if phase in self.phases and lacks.any() and quarters.any():
                     again = repeated if repeated is not None and repeated.any() else None
                     amounts = (quarters * times).astype(self._dtype)
-                    every.append(
+                    sums_of_passes.append(
                         PartialSums(phase, kind_, name, lacks, again, amounts, times, passes)
                     )
-        return every
+        return sums_of_passes
 
     def _sums(
         self, tensor: PartialSums, nodes: Indices, choices: Sequence[Indices]
@@ -230,18 +230,18 @@ class StepRules:
     def _gradients(self, nodes: Indices, choices: Sequence[Indices]) -> Iterator[Collective]:
         """Yield the all-reduces of nodes' gradients, or ZeRO's halves of them."""
         top = self._at_h1(self._gradient, nodes, choices)
-        for level, both in self._sums(self._gradient, nodes, choices):
+        for level, all_reduce in self._sums(self._gradient, nodes, choices):
             for word in SHARDED:
-                here = self._repeats.splits(len(self.workload.nodes), level, word)
-                if not here.any():
+                splits = self._repeats.splits(len(self.workload.nodes), level, word)
+                if not splits.any():
                     continue
-                often = here[nodes].astype(np.int64)
-                moved = both if here.all() else both * often
+                often = splits[nodes].astype(np.int64)
+                moved = all_reduce if splits.all() else all_reduce * often
                 for half in self._of_gradient(word, level, moved, nodes, often):
                     yield half._replace(at_h1=top)
 
     def _of_gradient(
-        self, word: str, level: int, both: Integers, nodes: Indices, often: Integers
+        self, word: str, level: int, all_reduce: Integers, nodes: Indices, often: Integers
     ) -> Iterator[Collective]:
         """Yield an all-reduce of gradients at a level, or its halves, by what is split there."""
         repeats, phase = self._repeats, Phase.GRADIENT
@@ -249,10 +249,10 @@ class StepRules:
         users = np.array(self.workload.users)[nodes]
         for stage in ZERO_STAGES[word]:
             kind, tensor = StepKind(stage.kind), "weights" if stage.weights else "gradient"
-            each = stage.share(both) * repeats.elements(stage)
+            quarters = stage.share(all_reduce) * repeats.elements(stage)
             times = repeats.times(stage, users)
             yield Collective(
-                *(phase, kind, tensor, level, each * times, often * times, stage.halves, group)
+                *(phase, kind, tensor, level, quarters * times, often * times, stage.halves, group)
             )
 
     @cached_property
@@ -288,16 +288,16 @@ class StepRules:
             if name not in names:
                 continue
             for level, layout in enumerate(read):
-                here, parts = layout == names.index(name), self.hierarchy.sizes[level]
-                if not here.any():
+                is_split, parts = layout == names.index(name), self.hierarchy.sizes[level]
+                if not is_split.any():
                     continue
                 # A border is at the topmost level at which its two parts differ.
-                each = amount * (here * (parts - 1))
-                amount = amount * np.where(here, parts, 1)
+                quarters = amount * (is_split * (parts - 1))
+                amount = amount * np.where(is_split, parts, 1)
                 for phase in (Phase.FORWARD, Phase.BACKWARD):
                     if phase in self.phases:
                         times = exchanges_of(self.workload, phase)[nodes]
-                        moved = stretched(each * times, uneven)
+                        moved = stretched(quarters * times, uneven)
                         yield Collective(phase, StepKind.HALO, "halo", level, moved, times)
 
     @property
@@ -319,11 +319,11 @@ class StepRules:
             of_axes = (node.borders.get(axis) for axis in (ROWS.axis, COLUMNS.axis))
             above, beside = (border.halo if border else 0 for border in of_axes)
             *rest, height, width = node.input
-            each = 4 * prod(rest)
+            across = 4 * prod(rest)
             amounts[:, position] = (
-                each * above * width,
-                each * beside * height,
-                each * beside * above,
+                across * above * width,
+                across * beside * height,
+                across * beside * above,
             )
         return amounts
 
@@ -391,7 +391,9 @@ class StepRules:
             StepKind.ALL_GATHER: after,
         }
         across = {(kind, False): (layouts.names, before, after) for kind in below}
-        return across | {(kind, True): (layouts.names, own, own) for kind, own in below.items()}
+        return across | {
+            (kind, True): (layouts.names, layout, layout) for kind, layout in below.items()
+        }
 
     def _uneven_ends(self, boundaries: Indices, *ends: Sequence[Indices]) -> list[Stretches]:
         """Return the axes of tensors whose longest part counts: as written, and as read."""
@@ -461,8 +463,8 @@ class StepRules:
         exchanged = above if not self.reading.gathers_last else above[:1] * len(pairs)
         if any(flag.any() for flag in kept):
             below = [np.ones(1, np.int64)]
-            for both, parts in zip(kept[:0:-1], sizes[len(kept) - 1 : 0 : -1], strict=True):
-                below.append(below[-1] * np.where(both, parts, 1))
+            for replicated, parts in zip(kept[:0:-1], sizes[len(kept) - 1 : 0 : -1], strict=True):
+                below.append(below[-1] * np.where(replicated, parts, 1))
             everywhere = replicas(kept, sizes)
             exchanged = [repeated * everywhere for repeated in exchanged]
             above = [repeated * more for repeated, more in zip(above, reversed(below), strict=True)]
@@ -517,7 +519,7 @@ class StepRules:
             reduced, parts = sums & ~taken, self.hierarchy.sizes[level]
             if not reduced.any():
                 continue
-            each = outputs * (reduced * (parts - 1))
+            quarters = outputs * (reduced * (parts - 1))
             outputs = outputs * np.where(reduced, parts, 1)
             for phase, kind, factor in (
                 (Phase.FORWARD, StepKind.REDUCE_SCATTER, row.partial_sum),
@@ -525,7 +527,7 @@ class StepRules:
             ):
                 if phase in self.phases:
                     times = exchanges_of(workload, phase)[source]
-                    moved = _slowest(factor * each * times, uneven)
+                    moved = _slowest(factor * quarters * times, uneven)
                     yield Collective(phase, kind, "output", level, moved, times, passes_of)
 
     def _joined(
@@ -541,24 +543,24 @@ class StepRules:
         """
         joins, uneven = self._all_to_alls
         pairs = [*zip(written, read, strict=True)]
-        here = [joins[boundaries, choice, to] for choice, to in pairs]
+        crossing = [joins[boundaries, choice, to] for choice, to in pairs]
         count: Integers | int = 0
         for axis in uneven:
             if axis[boundaries].any():
                 met = [axis[boundaries, choice, to] for choice, to in pairs]
                 count = count + np.logical_or.reduce(np.broadcast_arrays(*met)).astype(np.int64)
-        here = [crosses & np.less(count, 2) for crosses in here]
+        crossing = [crosses & np.less(count, 2) for crosses in crossing]
         above: list[Integers | int] = [1]
-        for crosses, parts in zip(here, self.hierarchy.sizes, strict=False):
+        for crosses, parts in zip(crossing, self.hierarchy.sizes, strict=False):
             above.append(above[-1] * np.where(crosses, parts, 1))
-        *above, every = above
+        *above, total = above
         through = [
             before * np.where(crosses, parts, 1)
-            for before, crosses, parts in zip(above, here, self.hierarchy.sizes, strict=False)
+            for before, crosses, parts in zip(above, crossing, self.hierarchy.sizes, strict=False)
         ]
         return [
-            (np.where(crosses, before, 1), np.where(crosses, every // upto, 1), crosses)
-            for crosses, before, upto in zip(here, above, through, strict=True)
+            (np.where(crosses, before, 1), np.where(crosses, total // upto, 1), crosses)
+            for crosses, before, upto in zip(crossing, above, through, strict=True)
         ]
 
     @cached_property
@@ -599,10 +601,10 @@ class StepRules:
         """An upper bound on the quarters of elements that move in a group at a level, in a step."""
         # No reading charges a tensor more than 2 (n - 1) elements in all passes. A part is no
         # shorter than its halo: all borders have fewer than 8 times the tensor.
-        most = 8 * (max(self.hierarchy.sizes, default=2) - 1) * (9 if self.has_borders else 1)
+        bound = 8 * (max(self.hierarchy.sizes, default=2) - 1) * (9 if self.has_borders else 1)
         if self.longest:
-            most *= most_stretched(self.workload, self.hierarchy)
-        return most * self.workload.elements * self.workload.most_repeats
+            bound *= most_stretched(self.workload, self.hierarchy)
+        return bound * self.workload.elements * self.workload.most_repeats
 
 
 @lru_cache(maxsize=128)
@@ -638,8 +640,8 @@ def _slowest(amounts: Integers, uneven: Sequence[Stretches]) -> Integers:
 
 def _for_each(ways: Sequence[Phase], moved: Sequence[Integers]) -> Sequence[Integers]:
     """Return what moves in each of some passes, of amounts forward and, if others, backward."""
-    both = [*moved, *moved][:2]
-    return [both[phase is Phase.BACKWARD] for phase in ways]
+    ways_moved = [*moved, *moved][:2]
+    return [ways_moved[phase is Phase.BACKWARD] for phase in ways]
 
 
 def _conversions(
@@ -659,8 +661,8 @@ def _conversions(
         if not parts:
             moved[:, written, read] = 4 * tensors.elements
         elif written != read and names[read] != PARTIAL:  # addends are padded: nothing moves
-            both = reading.conversion(names[written], names[read], parts, tensors)
-            moved[0, written, read], moved[1, written, read] = both
+            conversion = reading.conversion(names[written], names[read], parts, tensors)
+            moved[0, written, read], moved[1, written, read] = conversion
     moved[..., workload.is_weight_boundary] = 0
     moved[1][..., ~workload.has_error] = 0
     writes, reads = layouts.output[:, sources], layouts.inputs[workload.operand, :, targets]

@@ -35,9 +35,11 @@ def parts_of(
     rows: Sequence[Sequence[int]] | Indices, nodes: int, choices: int, hierarchy: Hierarchy
 ) -> Integers:
     """Return into how many parts each node's choices split it: ``(choices, nodes)``."""
-    made = np.array(rows, np.intp).reshape(len(rows), nodes) == np.arange(choices)[:, None, None]
+    choice_made = (
+        np.array(rows, np.intp).reshape(len(rows), nodes) == np.arange(choices)[:, None, None]
+    )
     sizes = np.array(hierarchy.sizes[: len(rows)], exact_dtype(hierarchy.accelerators))
-    parts: Integers = np.where(made, sizes[:, None], 1).prod(axis=1)
+    parts: Integers = np.where(choice_made, sizes[:, None], 1).prod(axis=1)
     return parts
 
 
@@ -53,8 +55,8 @@ def every_state(choices: Sequence[int], *, before: int = 0, behind: int = 0) -> 
     """
     after = len(choices) - 1 + behind
     return [
-        np.arange(own).reshape(*[1] * (2 + before + level), -1, *[1] * (after - level))
-        for level, own in enumerate(choices)
+        np.arange(count).reshape(*[1] * (2 + before + level), -1, *[1] * (after - level))
+        for level, count in enumerate(choices)
     ]
 
 
@@ -115,9 +117,9 @@ def copies(lacks: NDArray[np.bool_], nodes: Indices, states: States, parts: Hier
 
 def added_up(charges: Sequence[Integers]) -> Integers:
     """Return the sum of charges that broadcast, in integers that hold it."""
-    every = list(charges)
-    dtype = exact_dtype(sum(int(charge.max(initial=0)) for charge in every))
+    amounts = list(charges)
+    dtype = exact_dtype(sum(int(charge.max(initial=0)) for charge in amounts))
     total: Integers = np.zeros(1, dtype)
-    for charge in every:
+    for charge in amounts:
         total = total + charge.astype(dtype, copy=False)
     return total

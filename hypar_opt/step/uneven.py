@@ -51,14 +51,14 @@ def stretches_of(
         top = (states[0][0] == choice) & (size > 0) if at_h1 and states else np.zeros(1, bool)
         if not top.any() and (size % hierarchy.accelerators == 0).all():
             continue  # no level leaves a remainder
-        splits = ((made == choice) & (size > 0) for made in level_choices(states))
+        splits = ((choices_made == choice) & (size > 0) for choices_made in level_choices(states))
         parts = replicas(splits, hierarchy.sizes)
-        own = divided = np.where(size > 0, size, 1)
+        extents = divided = np.where(size > 0, size, 1)
         below = parts
         if at_h1 and top.any():
-            divided = np.where(top, at_h1(own), own)
+            divided = np.where(top, at_h1(extents), extents)
             below = np.where(top, parts // hierarchy.sizes[0], parts)
-        stretches.append((own, -(-divided // below) * parts))
+        stretches.append((extents, -(-divided // below) * parts))
     return stretches
 
 

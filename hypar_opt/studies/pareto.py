@@ -355,9 +355,9 @@ def _optimum(instance: Instance, solver: str | None) -> Plan:
     """
     plan = solve_jointly(instance, solver)
     if plan.solver.gap is None:
-        other = "try dp" if instance.cost.is_additive else f"use {argument('bucket', 0)}"
+        remedy = "try dp" if instance.cost.is_additive else f"use {argument('bucket', 0)}"
         who = f"solver {plan.solver.name!r} on {instance.network.name}"
-        raise RefusedError(f"{who}: a front needs proven optima, or bounds on them; {other}")
+        raise RefusedError(f"{who}: a front needs proven optima, or bounds on them; {remedy}")
     return plan
 
 

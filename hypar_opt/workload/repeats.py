@@ -182,8 +182,8 @@ class Repeats:
 
     def times(self, collective: GradientCollective, users: Any = 1) -> Any:
         """Return how often a step has a collective, of weights that so many layers use."""
-        each = len(collective.passes) * users if collective.passes else 1
-        return each * self.micro_batches if collective.each_micro_batch else each
+        count = len(collective.passes) * users if collective.passes else 1
+        return count * self.micro_batches if collective.each_micro_batch else count
 
     def elements(self, collective: GradientCollective) -> int:
         """Return how many elements of weights one that a collective moves is as large as."""
@@ -203,8 +203,10 @@ class Repeats:
         moved = np.zeros_like(own)
         for word, collectives in ZERO_STAGES.items():
             at = self.splits(len(own), level, word)
-            for one in collectives:
-                moved[at] += one.halves * self.elements(one) * self.times(one, own[at])
+            for collective in collectives:
+                moved[at] += (
+                    collective.halves * self.elements(collective) * self.times(collective, own[at])
+                )
         return moved
 
 

@@ -91,8 +91,8 @@ COSTS = (
     Mutant(
         "the topmost level is crossed twice",
         _TIME,
-        "crossings = own.below if rounds > 1 else np.where(is_below, own.below, own.topmost)",
-        "crossings = own.below",
+        "crossings = np.where(is_below, reduction.below, reduction.topmost)",
+        "crossings = reduction.below",
         ("costs/test_time",),
     ),
     Mutant(
@@ -112,15 +112,15 @@ COSTS = (
     Mutant(
         "the mean part of an uneven axis is the longest",
         "step/uneven",
-        "(own, -(-divided // below) * parts)",
-        "(own, own)",
+        "(extents, -(-divided // below) * parts)",
+        "(extents, extents)",
         ("costs/test_time",),
     ),
     Mutant(
         "parts of unequal groups are the longest of equal ones",
         "step/uneven",
-        "(own, -(-divided // below) * parts)",
-        "(own, -(-own // parts) * parts)",
+        "(extents, -(-divided // below) * parts)",
+        "(extents, -(-extents // parts) * parts)",
         ("costs/test_whole_indices",),
     ),
     Mutant(
@@ -175,14 +175,14 @@ COSTS = (
     Mutant(
         "a joined level divides what crosses it",
         _RULES,
-        "(np.where(crosses, before, 1), np.where(crosses, every // upto, 1), crosses)",
-        "(np.where(crosses, upto, 1), np.where(crosses, every // upto, 1), crosses)",
+        "(np.where(crosses, before, 1), np.where(crosses, total // upto, 1), crosses)",
+        "(np.where(crosses, upto, 1), np.where(crosses, total // upto, 1), crosses)",
         ("execution/virtual/test_joined",),
     ),
     Mutant(
         "a joined all-to-all sends a message to each other part of a level",
         _RULES,
-        "np.where(crosses, every // upto, 1), crosses)",
+        "np.where(crosses, total // upto, 1), crosses)",
         "np.where(crosses, 1, 1), crosses)",
         ("proofs/test_proof_tables",),
     ),

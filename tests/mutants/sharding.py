@@ -86,8 +86,8 @@ SHARDING = (
     Mutant(
         "backward as many statistics as forward",
         _RULES,
-        "zip(both, kinds, statistics, strict=True)",
-        "zip(both, kinds, statistics[[0, 0]], strict=True)",
+        "zip(factors, kinds, statistics, strict=True)",
+        "zip(factors, kinds, statistics[[0, 0]], strict=True)",
         ("execution/test_run",),
     ),
     Mutant(

@@ -119,11 +119,11 @@ def find_array(array: str | Path | Array) -> Array:
     from hypar_opt.documents.document import file_name, find
     from hypar_opt.hardware.array import Array, read_array
 
-    found = find("array", array, Array, names(), load, read_array)
+    resolved = find("array", array, Array, names(), load, read_array)
     # Written before the key, or to have another model: which of them, only another name says.
-    described = found.description() if found.name in names() else {}
+    described = resolved.description() if resolved.name in names() else {}
     if with_model(described) is not described:
-        problem = f"should be {load(found.name).model!r}, as in the preset {found.name!r}"
+        problem = f"should be {load(resolved.name).model!r}, as in the preset {resolved.name!r}"
         file = None if isinstance(array, Array) else file_name(array)
         raise InputError(f"{problem}, or the name another", where="model", file=file)
-    return found
+    return resolved
