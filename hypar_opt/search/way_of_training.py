@@ -167,8 +167,8 @@ class WayOfTraining:
     def tiers(self) -> Sequence[int]:
         """The levels from which on a byte costs otherwise than above, H1's 0 among them.
 
-        Of nodes those within one. Between levels of equal links and parts what is held falls as
-        time grows, byte for byte, wherever what is split of weights begins.
+        Among levels of equal links and parts those below the first are left out: wherever weights
+        begin to be split there, each byte that is held less takes as long to exchange.
         """
         physical: ArrayCost | None = self.cost.physical
         levels = range(self.instance.problem.levels)

@@ -80,12 +80,12 @@ REDUCED_ONCE = len(COLLECTIVES) - 1
 """The group of gradients that are all-reduced, or of which both halves are at the step's end."""
 
 _TENSORS = {
-    StepKind.REDUCE_SCATTER: ExchangeKind.PARTIAL_SUMS,
-    StepKind.ALL_GATHER: ExchangeKind.ERRORS,
-    StepKind.ALL_REDUCE: ExchangeKind.STATISTICS,
-    StepKind.HALO: ExchangeKind.HALOS,
+    "output": ExchangeKind.PARTIAL_SUMS,
+    "error": ExchangeKind.PARTIAL_SUMS,
+    "statistics": ExchangeKind.STATISTICS,
+    "halo": ExchangeKind.HALOS,
 }
-"""The node's own tensor that a step of its forward or backward pass moves."""
+"""What an exchange of a node's forward or backward pass moves, but for all-gathers of errors."""
 
 
 def of_plan(
@@ -116,11 +116,11 @@ def of_plan(
         if slowest.quarters != exchange.quarters:
             sent = (Fraction(slowest.quarters * element_bytes, 4 * slowest.times),)
         step = LevelBytes(exchange.kind, exchange.level, bytes_, sent, exchange.messages)
-        moved.append((_key(rules.workload, exchange), step))
+        moved.append((_key(exchange), step))
     return _together(moved)
 
 
-def _key(workload: Workload, exchange: Collective) -> ExchangeKey:
+def _key(exchange: Collective) -> ExchangeKey:
     """Return what an exchange is part of."""
     phase, kind, tensor, *_ = exchange
     if exchange.boundary is not None:
@@ -129,9 +129,8 @@ def _key(workload: Workload, exchange: Collective) -> ExchangeKey:
         gathered = tensor == "weights" and exchange.group != REDUCED_ONCE
         moved = ExchangeKind.WEIGHTS if gathered else ExchangeKind.GRADIENTS
         return ExchangeKey(phase, moved, exchange.node, exchange.group)
-    assert kind is not None
-    sums = kind is StepKind.ALL_REDUCE and not any(workload.nodes[exchange.node].statistics)
-    return ExchangeKey(phase, ExchangeKind.PARTIAL_SUMS if sums else _TENSORS[kind], exchange.node)
+    moved = ExchangeKind.ERRORS if kind is StepKind.ALL_GATHER else _TENSORS[tensor]
+    return ExchangeKey(phase, moved, exchange.node)
 
 
 def _together(steps: Iterable[tuple[ExchangeKey, LevelBytes]]) -> StepExchanges:
@@ -197,20 +196,19 @@ def of_groups(
         unequal.node(np.arange(len(equal.nodes)), states), cost, parts
     ):
         if operation.phase is not Phase.GRADIENT:
-            kind = StepKind.ALL_REDUCE if any(workload.nodes[number].statistics) else operation.kind
-            key = _key(workload, operation._replace(kind=kind, node=number))
-            steps.append((key, step._replace(step=kind)))
+            key = _key(operation._replace(node=number))
+            steps.append((key, step._replace(step=operation.kind)))
             continue
         for exchange in in_pass(equal.nodes[number], operation.phase):
             if exchange.level == step.level and exchange.kind is not None:
                 half = halves[exchange.kind]
                 sent = tuple(half * amount for amount in step.sent)
                 moved = step._replace(step=exchange.kind, bytes=half * step.bytes, sent=sent)
-                steps.append((_key(workload, exchange), moved))
+                steps.append((_key(exchange), moved))
     ends = ([block[:, end] for block in states] for end in workload.ends.T)
     of_ends = unequal.boundary(np.arange(len(equal.boundaries)), *ends)
     for operation, number, step in _received(of_ends, cost, parts):
-        steps.append((_key(workload, operation._replace(boundary=number)), step))
+        steps.append((_key(operation._replace(boundary=number)), step))
     return _together(sorted(steps, key=lambda keyed: keyed[1].level))
 
 

@@ -208,8 +208,7 @@ def _held(tensor: Extent, layout: str, share: Share) -> list[int]:
     """Return the indices of each axis that a part of H1 has of a tensor in a layout."""
     _, *sizes = tensor
     if layout in SIDES:
-        return sizes if SIDES[share.side] == layout else [0] * len(sizes)
+        return [size * (SIDES.index(layout) == share.side) for size in sizes]
     axis = tensor.axis(layout) - 1
-    return [
-        int(share.indices(np.asarray(n))) if n_axis == axis else n for n_axis, n in enumerate(sizes)
-    ]
+    sizes[axis] = int(share.indices(np.asarray(sizes[axis])))
+    return sizes
