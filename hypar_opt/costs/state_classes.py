@@ -311,7 +311,7 @@ def classed(
     order: Indices = in_mixed_radix(states, choices_by_level(workload, len(made)))
     node = node[:, order]
     asked = workload, made, boundaries, node.max(axis=1)[node_kinds]
-    pairs, at_least, at_most = (PairsOfStates(own, *asked) for own in costs)
+    pairs, at_least, at_most = (PairsOfStates(model, *asked) for model in costs)
     least, highest = at_least.least(classes, of_kinds, deadline)
     if bounds:
         _, highest = at_most.least(classes, {}, deadline)

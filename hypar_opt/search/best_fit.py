@@ -115,8 +115,8 @@ class BestFit:
         way = self._ways[chosen.training]
         rows = tuple(map(self.search.layers_of, chosen.rows))
         tensors = way.search.chosen_tensors(chosen.rows)
-        found = SearchResult(rows, Status.FEASIBLE, "joint", None, tensors=tensors, priced=tensors)
-        return way.counted(found)
+        result = SearchResult(rows, Status.FEASIBLE, "joint", None, tensors=tensors, priced=tensors)
+        return way.counted(result)
 
     def keep_alike(self, ways: WaysByLayer, layouts: SearchResult) -> None:
         """Keep the best plan of given layouts whose layers all train in one way, if it fits."""

@@ -245,8 +245,8 @@ class WorkRules:
             Whether a choice splits none of them, so that each part has all.
         """
         if self.part is not None:
-            asked = workload, sizes, lacks, nodes, states, self.hierarchy
-            return self.part.amounts(*asked, longest=self.longest)
+            arguments = workload, sizes, lacks, nodes, states, self.hierarchy
+            return self.part.amounts(*arguments, longest=self.longest)
         amounts: Integers = sizes[nodes] * copies(lacks, nodes, states, self.hierarchy)
         if self.longest:
             split = np.where(lacks, 0, split_sizes(workload))[:, nodes]

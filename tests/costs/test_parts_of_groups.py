@@ -259,7 +259,7 @@ def test_memory_is_each_groups_own_and_a_search_finds_the_least_within_it(seed: 
     bytes_ = [papers_memory(workload, rows, problem, shares) for rows in full]
     cheapest = min(zip(costs, bytes_, strict=True))[1]
     limit = max(max(cheapest) * 9 // 10, 1)
-    fits = [cost for cost, own in zip(costs, bytes_, strict=True) if max(own) <= limit]
+    fits = [cost for cost, taken in zip(costs, bytes_, strict=True) if max(taken) <= limit]
     limited = problem.constraints.model_copy(update={"memory": limit})
     try:
         assert joint(request(instance.with_constraints(limited))).bound == min(fits)
