@@ -47,7 +47,7 @@ class DeviceLoad:
 
     @cached_property
     def terms(self) -> list[HoldArrays]:
-        """One tensor of each node at a time, at least one; of no bytes where there is no more."""
+        """Tensors in rows of one of each node, filled with some of no bytes; at least one row."""
         choices = len(self.workload.choices)
         of_node: list[list[Hold]] = [[] for _ in self.workload.nodes]
         for hold in self.holds:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 _KEPT_BYTES = 2**24
-"""The most bytes of charges at all corners that are kept of one question."""
+"""Charges at all corners that take more bytes than this are not kept."""
 
 Cache = dict[Hashable, list[list["Integers"]]]
 """Charges by corner and level, of the same nodes or boundaries in the same states."""
@@ -55,7 +55,7 @@ _ROUNDED = 2
 
 
 def check_of_groups(problem: Problem) -> Problem:
-    """Return a problem of unequal groups, if these have its reading and its choices.
+    """Return a problem of unequal groups, whose reading and choices are checked.
 
     Raises
     ------
@@ -201,7 +201,7 @@ class GroupTime(TimeCost):
         return [replace(bound, corner=corner) for corner in range(len(shares))]
 
     @cached_property
-    def _each(self) -> list[tuple[Share, ...]]:
+    def _shares_at_corners(self) -> list[tuple[Share, ...]]:
         """Every part's share, at each corner."""
         corners = self.shares if len(self.shares) > 1 else ()
         return [Share.of_parts(parts, corners) for parts in self.shares]
@@ -264,7 +264,7 @@ class GroupTime(TimeCost):
         at_share = len(self.shares) == 1
         of_corners = [
             passes(shares, [share.indices if at_share else None for share in shares])
-            for shares in self._each
+            for shares in self._shares_at_corners
         ]
         at_any: Iterator[Integers] = repeat(np.zeros(1, np.int64))
         # At a share, and of exact shares, which are linear, it is these.
@@ -353,7 +353,7 @@ class GroupTime(TimeCost):
             As `TimeCost.charges` takes it.
         """
         corners = [self.uncharged(sum(map(len, runs))) for _ in self.shares]
-        shares = tuple(share for parts in self._each for share in parts)
+        shares = tuple(share for parts in self._shares_at_corners for share in parts)
         of_phases: dict[Phase, list[Collective]] = {}
         for operation in operations:
             of_phases.setdefault(operation.phase, []).append(operation)
@@ -374,7 +374,7 @@ class GroupTime(TimeCost):
         charged: Sequence[Sequence[Sequence[Integers]]],
         run: tuple[int, ...],
     ) -> None:
-        """Add what levels that an exchange may join are charged where it takes longest.
+        """Add the charges of levels that an exchange may join, in the part where it takes longest.
 
         Between several corners the first level is charged for all.
 
@@ -401,7 +401,7 @@ class GroupTime(TimeCost):
         indices: Sequence[Indices],
         charge: Callable[[], list[list[Integers]]],
     ) -> list[Integers]:
-        """Return what is charged at the corner; what others are is kept until they ask for it."""
+        """Return the charges at the corner; those at others are kept until these are asked for."""
         if len(self.shares) == 1:
             return charge()[0]
         arrays = tuple((array.shape, array.tobytes()) for array in indices)
@@ -417,7 +417,7 @@ class GroupTime(TimeCost):
         return corners[self.corner]
 
     def of_plan(self, workload: Workload, rows: Rows) -> Self:
-        """Return the cost as this plan's own all-reduces share their latencies: what it takes.
+        """Return the cost in which all-reduces share their latencies as they do in a plan.
 
         A layer in one part is reduced by itself, there alone.
         """

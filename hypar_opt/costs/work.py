@@ -93,7 +93,7 @@ class Work:
         per_second: Fraction | int,
         phases: Sequence[Phase],
     ) -> Iterator[tuple[Integers | int, Sequence[Integers]]]:
-        """Yield the times of which `charges` adds up the longest, and how often a step takes it.
+        """Yield how often a step has each pass, and the times of which the longest counts.
 
         Each is linear in what an accelerator has, which the longest of several is not.
         """

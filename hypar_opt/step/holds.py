@@ -100,9 +100,10 @@ class Hold(NamedTuple):
         While which layers run it is there; of what is held all the time, the layer it belongs to:
         the first that saves a tensor, or that uses weights.
     shards
-        The levels from which on data parallelism splits replicas: of several that are gathered.
+        The level from which on data parallelism splits replicas, if it does; of what is gathered
+        that of weights and that of gradients.
     gathered
-        Whether it is whole nevertheless: once for each of `shards` that leaves several.
+        Whether it is held whole, once for each of `shards` below which there are several parts.
     border
         Only so many more indices along each axis that is split are held, and not the tensor.
     """
@@ -183,7 +184,7 @@ class HoldRules:
                 yield hold._replace(tensor="gathered", layers=(node,))
 
     def of_maps(self) -> Iterator[Hold]:
-        """Yield all else: what depends on no shards of weights."""
+        """Yield all other tensors: those that do not depend on how weights are sharded."""
         if not self.inference:
             yield from self._saved()
         for node in self._layers:
@@ -358,7 +359,7 @@ def _levels(*firsts: int | None) -> tuple[int, ...]:
 
 
 def _split(axes: Axes, choice: Choice | None, word: str) -> int:
-    """Return the number of the axis that a choice of a node splits, or what else it does."""
+    """Return the number of the axis that a choice of a node splits; else one of `REPLICA` etc."""
     axis = choice.axis if choice else BATCH
     if axis in axes:
         return axes.index(axis)
@@ -444,8 +445,8 @@ class HoldArrays:
     nodes, bytes, elements : (holds,)
         Whose choices lay them out; of an element; and before any split.
     replicated, lacks : (choices, holds)
-        Which choices leave a copy in each part: as if nothing were sharded, and as it is, by level
-        if anything is.
+        Which choices leave a copy in each part: if nothing were sharded; and with what is sharded,
+        then by level.
     """
 
     def __init__(self, holds: Sequence[Hold], choices: int, hierarchy: Hierarchy) -> None:

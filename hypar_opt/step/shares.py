@@ -171,7 +171,7 @@ class WorkOfPart:
     indices
         How many the part has; None for a linear function of its share that is never more.
     equal
-        The amounts of equal parts, which parts that are asked for the same nodes and states share.
+        The amounts of equal parts, kept for other parts of the same nodes and states.
     """
 
     share: Share
