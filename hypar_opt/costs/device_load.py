@@ -47,7 +47,7 @@ class DeviceLoad:
 
     @cached_property
     def terms(self) -> list[HoldArrays]:
-        """One tensor of each node at a time, at least one; of no bytes where there is no more."""
+        """Tensors in rows of one of each node, filled with some of no bytes; at least one row."""
         choices = len(self.workload.choices)
         of_node: list[list[Hold]] = [[] for _ in self.workload.nodes]
         for hold in self.holds:
@@ -70,14 +70,14 @@ class DeviceLoad:
         ----------
         parts : (choices, nodes), or (choices, 1)
         """
-        held = []
+        amounts = []
         for term in self.terms:
             split = parts.astype(term.elements.dtype)
             lacks = term.lacks.reshape(-1, *term.lacks.shape[-2:]).all(axis=0)
             undecided = self.hierarchy.accelerators // split.prod(axis=0)
             copied = np.where(lacks, split, 1).prod(axis=0) * undecided
-            held.append(term.bytes * term.elements * copied)
-        return added_up(held).astype(object)
+            amounts.append(term.bytes * term.elements * copied)
+        return added_up(amounts).astype(object)
 
     @cached_property
     def marks(self) -> list[Hashable]:
@@ -95,8 +95,8 @@ class DeviceLoad:
     @property
     def upper_bound(self) -> int:
         """An upper bound on the bytes of any plan."""
-        every = sum(sum((term.bytes * term.elements).tolist()) for term in self.terms)
-        return self.hierarchy.accelerators * every
+        total = sum(sum((term.bytes * term.elements).tolist()) for term in self.terms)
+        return self.hierarchy.accelerators * total
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,9 +117,9 @@ class PartLoad(DeviceLoad):
         for term in self.terms:
             amounts = term.bytes[nodes] * term.in_states(nodes, states)
             # Of copies of weights data parallelism shares out equal parts.
-            asked = amounts, term.replicated, self.workload, nodes, states
+            arguments = amounts, term.replicated, self.workload, nodes, states
             # Partial sums are stored by image, whatever axis the layer splits.
-            axis, image = (self.share.of_amounts(*asked, by_image=n) for n in (False, True))
+            axis, image = (self.share.of_amounts(*arguments, by_image=n) for n in (False, True))
             held.append(np.maximum(np.minimum(axis, image) - 1, 0))
         return added_up(held)
 
@@ -136,8 +136,8 @@ def papers_load(workload: Workload, problem: ProblemFields) -> DeviceLoad:
     problem
         Its levels, element bytes, optimizer, and whether it is inference, are used.
     """
-    each = problem.element_bytes, problem.constraints.optimizer_bytes(problem.element_bytes)
-    return _papers_load(workload, problem.hierarchy, *each, inference=problem.inference)
+    bytes_ = problem.element_bytes, problem.constraints.optimizer_bytes(problem.element_bytes)
+    return _papers_load(workload, problem.hierarchy, *bytes_, inference=problem.inference)
 
 
 @lru_cache(maxsize=16)
@@ -174,13 +174,13 @@ def papers_loads(
     if not shares:
         return [load.of(nodes, states)]
     dtype = exact_dtype(len(shares) * load.upper_bound)
-    held = [(term, term.in_states(nodes, states).astype(dtype, copy=False)) for term in load.terms]
+    counts = [term.in_states(nodes, states).astype(dtype, copy=False) for term in load.terms]
     return [
         added_up(
             [
                 term.bytes[nodes]
-                * share.of_amounts(amounts, term.replicated, workload, nodes, states)
-                for term, amounts in held
+                * share.of_amounts(elements, term.replicated, workload, nodes, states)
+                for term, elements in zip(load.terms, counts, strict=True)
             ]
         )
         for share in shares
@@ -204,7 +204,7 @@ def papers_memory(
     """
     nodes = np.arange(len(workload.nodes))
     loads = papers_loads(workload, nodes, of_rows(rows, len(nodes)), problem, shares)
-    return [-(-sum(own.tolist()) // problem.hierarchy.accelerators) for own in loads]
+    return [-(-sum(load.tolist()) // problem.hierarchy.accelerators) for load in loads]
 
 
 def at_price(held: Integers, price: Fraction) -> Integers:

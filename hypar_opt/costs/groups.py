@@ -42,17 +42,20 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 _KEPT_BYTES = 2**24
-"""The most bytes of charges at all corners that are kept of one question."""
+"""Charges at all corners that take more bytes than this are not kept."""
 
-Known = dict[Hashable, list[list["Integers"]]]
+Cache = dict[Hashable, list[list["Integers"]]]
 """Charges by corner and level, of the same nodes or boundaries in the same states."""
+
+_Passes = list[list[tuple["Integers | int", Sequence["Integers"]]]]
+"""By part and pass: how often a step takes it, and the times of which the longest counts."""
 
 _ROUNDED = 2
 """No charge of shares in between is less than its chord by more, for rounding."""
 
 
 def check_of_groups(problem: Problem) -> Problem:
-    """Return a problem of unequal groups, if these have its reading and its choices.
+    """Return a problem of unequal groups, whose reading and choices are checked.
 
     Raises
     ------
@@ -102,8 +105,9 @@ class GroupBytes(CommunicationCost):
 
     def moved(self, operations: Sequence[Collective]) -> Integers:
         """Return the charges of what all parts receive, each as if all had as much."""
-        each = received(operations, Share.each(self.parts), lambda level: self.scale(level) // 2)
-        return added_up([own.quarters for parts in each for own in parts])
+        shares = Share.of_parts(self.parts)
+        by_operation = received(operations, shares, lambda level: self.scale(level) // 2)
+        return added_up([part.quarters for parts in by_operation for part in parts])
 
     def mean(self, moved: Integers) -> Integers:
         count = len(self.parts)
@@ -133,7 +137,7 @@ class GroupTime(TimeCost):
         The number of the corner at which the bound is charged.
     weights
         Those of the corners at the point where it is tight, but for what is not linear.
-    known
+    cache
         What is charged at all corners, which those of one simplex share.
 
     Source: docs/decisions/0025-unequal-groups.md.
@@ -145,7 +149,7 @@ class GroupTime(TimeCost):
     shares: tuple[Parts, ...]
     corner: int = 0
     weights: tuple[float, ...] = (1.0,)
-    known: Known = field(default_factory=dict, compare=False, repr=False)
+    cache: Cache = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of_groups(cls, problem: Problem, workload: Workload) -> Self:
@@ -158,20 +162,21 @@ class GroupTime(TimeCost):
         """
         check_of_groups(problem)
         array, placement = array_of(problem)
-        asked, kept = (problem.hierarchy, problem.element_bytes), problem.constraints.optimizer
-        works = {
-            group.name: Work(group.updated_by(kept), *asked, longest=True) for group in array.groups
-        }
+        device = problem.hierarchy, problem.element_bytes
+        works = tuple(
+            Work(group.updated_by(problem.constraints.optimizer), *device, longest=True)
+            for group in array.groups_of_parts
+        )
         network, (between, *below) = array.interconnect, placement
         cost = cls(
             communication=CommunicationCost.of_problem(problem, unequal=True),
             rings=Rings.of(array, placement),
             splits=tuple(map(network.bisection, placement)),
-            work=max(works.values(), key=lambda work: work.upper_bound(workload)),
-            of_parts=tuple(works[group.name] for group in array.groups_of_parts),
+            work=max(works, key=lambda work: work.upper_bound(workload)),
+            of_parts=works,
             links=tuple(
-                (network.bisection(between), *(network.bisection(digit, own) for digit in below))
-                for own in array.members
+                (network.bisection(between), *(network.bisection(digit, part) for digit in below))
+                for part in array.members
             ),
             members=array.members,
             shares=(problem.part_shares,),
@@ -192,14 +197,14 @@ class GroupTime(TimeCost):
             As `weights`; by default those of the middle.
         """
         at = tuple(weights) or (1 / len(shares),) * len(shares)
-        bound, corners = replace(self, shares=shares, weights=at, known={}), range(len(shares))
-        return [replace(bound, corner=corner, known=bound.known) for corner in corners]
+        bound = replace(self, shares=shares, weights=at, cache={})
+        return [replace(bound, corner=corner) for corner in range(len(shares))]
 
     @cached_property
-    def _each(self) -> list[tuple[Share, ...]]:
+    def _shares_at_corners(self) -> list[tuple[Share, ...]]:
         """Every part's share, at each corner."""
         corners = self.shares if len(self.shares) > 1 else ()
-        return [Share.each(parts, corners) for parts in self.shares]
+        return [Share.of_parts(parts, corners) for parts in self.shares]
 
     @cached_property
     def _sides(self) -> list[TimeCost]:
@@ -232,14 +237,14 @@ class GroupTime(TimeCost):
         corners = self._slowest(operations, runs, workload, nodes, shape_of(nodes, states), levels)
         if self.work is not None and levels:
             complete = levels == self.work.hierarchy.levels
-            at_h1 = each = self._worked(workload, nodes, states if complete else [states[0][:1]])
+            at_h1 = totals = self._worked(workload, nodes, states if complete else [states[0][:1]])
             if complete and len(self.shares) == 1:
                 # H1 already says how much of a layer each part computes at least. Of a bound that
                 # is none: of two linear functions either may be longer.
                 at_h1 = self._worked(workload, nodes, [states[0][:1]])
-            for rows, first, every in zip(corners, at_h1, each, strict=True):
-                rows[0] = rows[0] + first.astype(rows[0].dtype)
-                rows[-1] = rows[-1] + (every - first).astype(rows[-1].dtype)
+            for rows, top, total in zip(corners, at_h1, totals, strict=True):
+                rows[0] = rows[0] + top.astype(rows[0].dtype)
+                rows[-1] = rows[-1] + (total - top).astype(rows[-1].dtype)
         return corners
 
     def _worked(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
@@ -247,24 +252,30 @@ class GroupTime(TimeCost):
 
         A pass takes the longest of its times, which is not linear: each is a function by itself.
         """
-        asked = workload, nodes, states, self.per_unit, self.communication.phases
+        arguments = workload, nodes, states, self.per_unit, self.communication.phases
         equal: Amounts = {}
+
+        def passes(shares: Sequence[Share], counts: Sequence[CountOfIndices | None]) -> _Passes:
+            return [
+                [*replace(work, part=WorkOfPart(share, count, equal)).each_pass(*arguments)]
+                for work, share, count in zip(self.of_parts, shares, counts, strict=True)
+            ]
+
         at_share = len(self.shares) == 1
         of_corners = [
-            [
-                [*_in_part(work, own, own.indices if at_share else None, equal).each_pass(*asked)]
-                for work, own in zip(self.of_parts, shares, strict=True)
-            ]
-            for shares in self._each
+            passes(shares, [share.indices if at_share else None for share in shares])
+            for shares in self._shares_at_corners
         ]
+        at_any: Iterator[Integers] = repeat(np.zeros(1, np.int64))
         # At a share, and of exact shares, which are linear, it is these.
-        is_longest = at_share or not all(work.longest for work in self.of_parts)
-        at_any = repeat(np.zeros(1, np.int64)) if is_longest else self._at_any_share(asked, equal)
+        if not at_share and all(work.longest for work in self.of_parts):
+            sizes = split_sizes(workload)[states[0][0], nodes]
+            at_any = self._at_any_share(partial(passes, self._at_weights), sizes)
         corners: list[list[Integers]] = [[] for _ in self.shares]
         for number, (often, _) in enumerate(of_corners[0][0]):
-            least = next(at_any)
+            lower = next(at_any)
             functions = [
-                [least, *(time for part in parts for time in part[number][1])]
+                [lower, *(time for part in parts for time in part[number][1])]
                 for parts in of_corners
             ]
             for rows, slowest in zip(corners, longest(functions, self.weights), strict=True):
@@ -273,42 +284,45 @@ class GroupTime(TimeCost):
 
     def _at_any_share(
         self,
-        asked: tuple[Workload, Indices, States, int, Sequence[Phase]],
-        equal: Amounts,
+        passes: Callable[[Sequence[CountOfIndices]], _Passes],
+        sizes: Integers,
     ) -> Iterator[Integers]:
         """Yield what each pass takes at least at any shares between the corners.
 
         Each part has at least its fewest indices. And of any numbers of indices that add up to less
         than n more than all, one of n parts has at least its own: here those at the shares of
         `weights`, and one more in all parts but one.
+
+        Parameters
+        ----------
+        passes
+            Returns the times of parts with some numbers of indices.
+        sizes
+            Of the axes that H1 splits.
         """
-        workload, nodes, states, *_ = asked
-        sizes = split_sizes(workload)[states[0][0], nodes]
         shares = self._at_weights
 
         def times(counts: Sequence[CountOfIndices]) -> Iterator[tuple[Integers, ...]]:
             """Return the time of each pass, of each part."""
-            of_parts = [
-                [reduce(np.maximum, own) for _, own in _in_part(*part, equal).each_pass(*asked)]
-                for part in zip(self.of_parts, shares, counts, strict=True)
-            ]
-            return zip(*of_parts, strict=True)
+            of_parts = passes(counts)
+            slowest = [[reduce(np.maximum, linear) for _, linear in part] for part in of_parts]
+            return zip(*slowest, strict=True)
 
-        fewest = times([share.fewest for share in shares])
-        here = times([share.indices for share in shares])
+        fewest = times([share.min_indices for share in shares])
+        at_weights = times([share.indices for share in shares])
         beyond = times([partial(_one_more, share) for share in shares])
-        reached = [share.most(sizes) - share.indices(sizes) for share in shares]
-        for own, at, behind in zip(fewest, here, beyond, strict=True):
-            yield reduce(np.maximum, [*own, *_least_of_longest(at, behind, reached)])
+        reached = [share.max_indices(sizes) - share.indices(sizes) for share in shares]
+        for low, at, behind in zip(fewest, at_weights, beyond, strict=True):
+            yield reduce(np.maximum, [*low, *_least_of_longest(at, behind, reached)])
 
     @cached_property
     def _at_weights(self) -> tuple[Share, ...]:
         """Every part's share at the point where the bound is tight, rounded."""
         total = sum(self.shares[0])
         before = [list(accumulate(parts, initial=0)) for parts in self.shares]
-        ends = [round(sum(map(mul, self.weights, own))) for own in zip(*before, strict=True)]
+        ends = [round(sum(map(mul, self.weights, end))) for end in zip(*before, strict=True)]
         parts = tuple(end - begin for begin, end in pairwise([*ends[:-1], total]))
-        return Share.each(parts, self.shares)
+        return Share.of_parts(parts, self.shares)
 
     def edge(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
@@ -327,7 +341,7 @@ class GroupTime(TimeCost):
         self,
         operations: Iterable[Collective],
         runs: Sequence[tuple[int, ...]],
-        *asked: Any,
+        *arguments: Any,
     ) -> list[list[Integers]]:
         """Return the slowest part's charges of each pass, by corner and level.
 
@@ -335,20 +349,20 @@ class GroupTime(TimeCost):
         ----------
         runs
             The levels that an exchange may join.
-        asked
+        arguments
             As `TimeCost.charges` takes it.
         """
         corners = [self.uncharged(sum(map(len, runs))) for _ in self.shares]
-        shares = tuple(share for parts in self._each for share in parts)
+        shares = tuple(share for parts in self._shares_at_corners for share in parts)
         of_phases: dict[Phase, list[Collective]] = {}
-        for own in operations:
-            of_phases.setdefault(own.phase, []).append(own)
-        for every in of_phases.values():
-            each = zip(
-                *received(every, shares, self.communication.scale, longest=True), strict=True
+        for operation in operations:
+            of_phases.setdefault(operation.phase, []).append(operation)
+        for collectives in of_phases.values():
+            parts = zip(
+                *received(collectives, shares, self.communication.scale, longest=True), strict=True
             )
             charged = [
-                [side.charges(next(each), *asked) for side in self._sides] for _ in self.shares
+                [side.charges(next(parts), *arguments) for side in self._sides] for _ in self.shares
             ]
             for run in runs:
                 self._add_longest(corners, charged, run)
@@ -360,7 +374,7 @@ class GroupTime(TimeCost):
         charged: Sequence[Sequence[Sequence[Integers]]],
         run: tuple[int, ...],
     ) -> None:
-        """Add what levels that an exchange may join are charged where it takes longest.
+        """Add the charges of levels that an exchange may join, in the part where it takes longest.
 
         Between several corners the first level is charged for all.
 
@@ -374,36 +388,36 @@ class GroupTime(TimeCost):
             [sum((side[level] for level in below), side[first]) for side in parts]
             for parts in charged
         ]
-        charges = [[own] for own in longest(totals, self.weights)]
+        charges = [[charge] for charge in longest(totals, self.weights)]
         if len(corners) == 1 and below:
             charges = [_highest([[side[n] for n in run] for side in charged[0]], totals[0])]
-        for rows, own in zip(corners, charges, strict=True):
-            for level, charge in zip(run, own, strict=False):
+        for rows, of_run in zip(corners, charges, strict=True):
+            for level, charge in zip(run, of_run, strict=False):
                 rows[level] = rows[level] + charge
 
     def _at_corner(
         self,
         of: tuple[Hashable, ...],
-        asked: Sequence[Indices],
+        indices: Sequence[Indices],
         charge: Callable[[], list[list[Integers]]],
     ) -> list[Integers]:
-        """Return what is charged at the corner; what others are is kept until they ask for it."""
+        """Return the charges at the corner; those at others are kept until these are asked for."""
         if len(self.shares) == 1:
             return charge()[0]
-        arrays = tuple((own.shape, own.tobytes()) for own in asked)
+        arrays = tuple((array.shape, array.tobytes()) for array in indices)
         key = (*of, self.per_unit, self.crossing, arrays)
-        if key not in self.known:
+        if key not in self.cache:
             corners = charge()
             if sum(row.nbytes for rows in corners for row in rows) > _KEPT_BYTES:
                 return corners[self.corner]
-            self.known[key] = corners
-        corners = self.known[key]
+            self.cache[key] = corners
+        corners = self.cache[key]
         if self.corner == len(self.shares) - 1:
-            del self.known[key]
+            del self.cache[key]
         return corners[self.corner]
 
     def of_plan(self, workload: Workload, rows: Rows) -> Self:
-        """Return the cost as this plan's own all-reduces share their latencies: what it takes.
+        """Return the cost in which all-reduces share their latencies as they do in a plan.
 
         A layer in one part is reduced by itself, there alone.
         """
@@ -421,33 +435,29 @@ class GroupTime(TimeCost):
         return len(self.members) * super().upper_bound(workload)
 
 
-def _in_part(work: Work, share: Share, indices: CountOfIndices | None, equal: Amounts) -> Work:
-    return replace(work, part=WorkOfPart(share, indices, equal))
-
-
 def _one_more(share: Share, sizes: Integers) -> Integers:
     return share.indices(sizes) + 1
 
 
 def _least_of_longest(
-    here: Sequence[Integers], beyond: Sequence[Integers], reached: Sequence[Integers]
+    at: Sequence[Integers], beyond: Sequence[Integers], reached: Sequence[Integers]
 ) -> Iterator[Integers]:
     """Yield lower bounds on the longest of all parts' times, one for each part that is longest.
 
     Parameters
     ----------
-    here, beyond
+    at, beyond
         The times of parts with some numbers of indices, and with one more each.
     reached
         How many more than those numbers a part may have at most.
     """
-    above = reduce(np.maximum, [*here, *beyond])
-    for longest_part, own in enumerate(here):
-        least = np.where(reached[longest_part] >= 0, own, above)
-        for part, other in enumerate(beyond):
+    above = reduce(np.maximum, [*at, *beyond])
+    for longest_part, time in enumerate(at):
+        bound = np.where(reached[longest_part] >= 0, time, above)
+        for part, longer in enumerate(beyond):
             if part != longest_part:
-                least = np.minimum(least, np.where(reached[part] >= 1, other, above))
-        yield least
+                bound = np.minimum(bound, np.where(reached[part] >= 1, longer, above))
+        yield bound
 
 
 def longest(corners: Sequence[Sequence[Integers]], weights: Sequence[float]) -> list[Integers]:
@@ -473,12 +483,13 @@ def longest(corners: Sequence[Sequence[Integers]], weights: Sequence[float]) -> 
         return [reduce(np.maximum, corners[0])]
 
     def height(charges: Sequence[Integers]) -> NDArray[np.float64]:
-        parts = [part * own.astype(np.float64) for part, own in zip(weights, charges, strict=True)]
+        pairs = zip(weights, charges, strict=True)
+        parts = [weight * charge.astype(np.float64) for weight, charge in pairs]
         return np.where(reduce(np.minimum, charges) < 0, -1, reduce(np.add, parts))
 
     functions = [*zip(*corners, strict=True)]
     best = _highest(functions, [*map(height, functions)])
-    return [np.maximum(own - _ROUNDED, 0) for own in best]
+    return [np.maximum(charge - _ROUNDED, 0) for charge in best]
 
 
 def _highest(
@@ -486,9 +497,9 @@ def _highest(
 ) -> list[Integers]:
     """Return the rows of the function that is highest at each place, the first of several."""
     best, highest = [*functions[0]], heights[0]
-    for function, own in zip(functions[1:], heights[1:], strict=True):
-        higher = own > highest
+    for function, height in zip(functions[1:], heights[1:], strict=True):
+        higher = height > highest
         if higher.any():
             best = [np.where(higher, *pair) for pair in zip(function, best, strict=True)]
-            highest = np.maximum(own, highest)
+            highest = np.maximum(height, highest)
     return best

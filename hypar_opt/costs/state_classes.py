@@ -255,12 +255,12 @@ class KnownCharges:
             return nodes_by_state(cost, workload, nodes, levels, deadline)
         repeats, count = workload.repeats, len(workload.nodes)
         passes = [*repeats.passes(count), repeats.forward_exchanges(count)]
-        keys = [*zip(nodes.tolist(), *(own[nodes].tolist() for own in passes), strict=True)]
+        keys = [*zip(nodes.tolist(), *(counts[nodes].tolist() for counts in passes), strict=True)]
         missing = [number for number, key in enumerate(keys) if key not in self.of_nodes]
         rows = dict(self.of_nodes)
         if missing:
-            found = nodes_by_state(cost, workload, nodes[missing], levels, deadline)
-            rows |= {keys[number]: row for number, row in zip(missing, found, strict=True)}
+            charged = nodes_by_state(cost, workload, nodes[missing], levels, deadline)
+            rows |= {keys[number]: row for number, row in zip(missing, charged, strict=True)}
         # What is split of weights concerns no others.
         self.of_nodes = {key: row for key, row in rows.items() if not workload.stored[key[0]]}
         return np.array([rows[key] for key in keys])
@@ -303,15 +303,15 @@ def classed(
     node_kinds, nodes = numbered((kind, mark, row.tobytes()) for kind, mark, row in own_kinds)
     classes = StateClasses(tuple(alike.groups), made, len(workload.choices))
     check_size(max(len(nodes) * len(states), len(boundaries) * classes.count**2))
-    each = [(own.by_levels(workload) or own).attributed for own in (cost, below, above)]
+    costs = [(model.by_levels(workload) or model).attributed for model in (cost, below, above)]
     known = known or KnownCharges()
-    time = each[1].time
-    of_kinds = known.of(each[1] if time is None else time.of_boundaries)
+    time = costs[1].time
+    of_kinds = known.of(costs[1] if time is None else time.of_boundaries)
     node = known.nodes_by_state(cost, workload, nodes, len(made), deadline)
     order: Indices = in_mixed_radix(states, choices_by_level(workload, len(made)))
     node = node[:, order]
     asked = workload, made, boundaries, node.max(axis=1)[node_kinds]
-    pairs, at_least, at_most = (PairsOfStates(own, *asked) for own in each)
+    pairs, at_least, at_most = (PairsOfStates(model, *asked) for model in costs)
     least, highest = at_least.least(classes, of_kinds, deadline)
     if bounds:
         _, highest = at_most.least(classes, {}, deadline)

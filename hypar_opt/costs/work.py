@@ -82,8 +82,8 @@ class Work:
         phases
             The passes of a step, which repeats them as the workload says.
         """
-        every = self.each_pass(workload, nodes, states, per_second, phases)
-        return added_up([times * _longer(linear) for times, linear in every])
+        passes = self.each_pass(workload, nodes, states, per_second, phases)
+        return added_up([times * _longer(linear) for times, linear in passes])
 
     def each_pass(
         self,
@@ -93,7 +93,7 @@ class Work:
         per_second: Fraction | int,
         phases: Sequence[Phase],
     ) -> Iterator[tuple[Integers | int, Sequence[Integers]]]:
-        """Yield the times of which `charges` adds up the longest, and how often a step takes it.
+        """Yield how often a step has each pass, and the times of which the longest counts.
 
         Each is linear in what an accelerator has, which the longest of several is not.
         """
@@ -178,27 +178,27 @@ class Work:
             kernels.products[nodes] * (moved + kernel.weights)
             + kernels.scores[nodes] * kernel.inner
         )
-        both = [
+        times = [
             _timed(loaded, per_word, per_second),
             self._computing(kernels.seconds, kernel.macs, nodes, per_second),
         ]
         if not self._runs_kernels:
-            return both
-        others = (
-            kernels.each[nodes] * moved
+            return times
+        words = (
+            kernels.elementwise[nodes] * moved
             + kernels.output[nodes] * kernel.output
             + kernels.of_inner[nodes] * kernel.inner
         )
         launch = self.accelerator.launch or Fraction()
         rest = (
-            _timed(others, per_word / 4, per_second),
+            _timed(words, per_word / 4, per_second),
             _timed(kernels.launches[nodes], launch, per_second),
         )
-        return [added_up([time, *rest]) if per_second else sum(rest, time) for time in both]
+        return [added_up([time, *rest]) if per_second else sum(rest, time) for time in times]
 
     def _computing(
         self,
-        each: Sequence[Fraction],
+        pace: Sequence[Fraction],
         macs: Integers,
         nodes: Indices,
         per_second: Fraction | int | None,
@@ -207,11 +207,11 @@ class Work:
 
         Parameters
         ----------
-        each
+        pace
             The seconds of one of them on one accelerator, by node.
         """
         numbers: dict[Fraction, int] = {}
-        of_nodes = [numbers.setdefault(each[n], len(numbers)) for n in nodes.reshape(-1).tolist()]
+        of_nodes = [numbers.setdefault(pace[n], len(numbers)) for n in nodes.reshape(-1).tolist()]
         which = np.array(of_nodes, np.intp).reshape(nodes.shape)
         times: Integers = np.zeros(1, np.int64)
         for seconds, number in numbers.items():
@@ -228,8 +228,8 @@ class Work:
         repeats: Repeats,
     ) -> Integers:
         """Return the time in which the weights that nodes keep are updated."""
-        each = self.accelerator.update if self._runs_kernels else None
-        seconds = (each or Fraction()) * self._seconds_of_word / self.element_bytes
+        update = self.accelerator.update if self._runs_kernels else None
+        seconds = (update or Fraction()) * self._seconds_of_word / self.element_bytes
         words = self._rules.update(workload, nodes, states, repeats).words
         return _timed(words, seconds, per_second)
 
@@ -252,7 +252,7 @@ def _timed(amounts: Integers, seconds: Fraction, per_second: Fraction | int | No
 
 
 def _exact(seconds: Integers, nodes: Indices) -> list[Fraction]:
-    return [Fraction(each) for each in np.broadcast_to(seconds, nodes.shape).tolist()]
+    return [Fraction(time) for time in np.broadcast_to(seconds, nodes.shape).tolist()]
 
 
 @lru_cache(maxsize=64)
@@ -262,17 +262,17 @@ def _once_at_most(work: Work, workload: Workload) -> Fraction:
     passes = [_pass_of(workload, accelerator, phase) for phase in Phase]
     # With replicas, all accelerators have all of every tensor.
     quarters = MOST_QUARTERS if work._runs_kernels else 4
-    each = Fraction(quarters, 4) + (accelerator.update or 0) / work.element_bytes
-    loading = elements_touched(workload) * accelerators * each * work._seconds_of_word
+    touches = Fraction(quarters, 4) + (accelerator.update or 0) / work.element_bytes
+    loading = elements_touched(workload) * accelerators * touches * work._seconds_of_word
     # All do all of what is whole.
     whole = np.any(workload.layouts.whole, axis=0)
-    slowest = map(max, zip(*(one.seconds for one in passes), strict=True))
+    slowest = map(max, zip(*(kernels.seconds for kernels in passes), strict=True))
     done: Counter[Fraction] = Counter()
     macs = work._rules.macs(workload)
     for count, by_all, seconds in zip(macs.tolist(), whole.tolist(), slowest, strict=True):
         done[seconds] += count * (accelerators if by_all else 1)
     computing = sum((count * seconds for seconds, count in done.items()), Fraction())
-    launches = sum(max(one.launches.tolist(), default=0) for one in passes)
+    launches = sum(max(kernels.launches.tolist(), default=0) for kernels in passes)
     launching = launches * len(workload.nodes) * (accelerator.launch or 0)
     stretch = 1
     if work.longest:
@@ -292,7 +292,7 @@ class _Pass(NamedTuple):
 
     products: Integers
     scores: Integers
-    each: Integers
+    elementwise: Integers
     output: Integers
     of_inner: Integers
     launches: Integers
@@ -302,7 +302,7 @@ class _Pass(NamedTuple):
 @lru_cache(maxsize=256)
 def _pass_of(workload: Workload, accelerator: Accelerator, phase: Phase) -> _Pass:
     if accelerator.gemm is None:
-        every = np.ones(len(workload.nodes), np.int64)
+        ones = np.ones(len(workload.nodes), np.int64)
         # Row-stationary: rows of processing units hold a kernel's rows, columns an output's. A
         # layer whose weights have no rows (fully-connected, experts) has one of each.
         seconds = tuple(
@@ -310,7 +310,7 @@ def _pass_of(workload: Workload, accelerator: Accelerator, phase: Phase) -> _Pas
             for node in workload.nodes
             for has_rows in ["k" in node.operator.axes.weight]
         )
-        return _Pass(every, *(0 * every,) * 5, seconds)
+        return _Pass(ones, *(0 * ones,) * 5, seconds)
     fused = Fused.on(accelerator)
     peak = accelerator.units * accelerator.operations / OPERATIONS_PER_MAC
     gemm = 1 / (peak * exactly(accelerator.gemm))
@@ -323,7 +323,7 @@ def _pass_of(workload: Workload, accelerator: Accelerator, phase: Phase) -> _Pas
         [(bool(k.products), k.scores, k.each, k.output, k.inner, k.launches) for k in kernels],
         np.int64,
     ).T
-    each = [
+    kind_seconds = [
         k.products
         * (
             flash
@@ -334,7 +334,7 @@ def _pass_of(workload: Workload, accelerator: Accelerator, phase: Phase) -> _Pas
         )
         for k, operator in zip(kernels, operators, strict=True)
     ]
-    seconds = tuple(each[kind] for kind in numbers)
+    seconds = tuple(kind_seconds[kind] for kind in numbers)
     return _Pass._make((*columns[:, numbers], seconds))
 
 

@@ -77,9 +77,9 @@ class ConstraintSet:
         if self._memory is not None and problem.part_memory:
             self._memory = min(problem.part_memory)  # of equal parts
             if problem.is_shared_out:
-                each = [Share.each(tuple(own)) for own in corners or (problem.part_shares,)]
-                every = zip(*each, strict=True)
-                self._shares = [min(own, key=lambda share: share.own) for own in every]
+                simplex = [*map(tuple, corners)] or [problem.part_shares]
+                of_parts = zip(*map(Share.of_parts, simplex), strict=True)
+                self._shares = [min(shares, key=lambda share: share.scaled) for shares in of_parts]
         self._workload, self._problem = workload, problem
         self._rule = problem.rule_at_any_share if corners else problem.split_rule
         self._hierarchy = self._rule.hierarchy if self._rule else problem.hierarchy
@@ -254,8 +254,8 @@ class ConstraintSet:
                 loads[:, numbers] = self._loads.load(split)[:, None]
         if self._shares:
             nodes = np.arange(len(self._workload.nodes))[:, None]
-            asked = self._workload, nodes, [made[:, None]], self._problem, self._shares
-            loads = np.stack([np.broadcast_to(own, shape) for own in papers_loads(*asked)])
+            arguments = self._workload, nodes, [made[:, None]], self._problem, self._shares
+            loads = np.stack([np.broadcast_to(load, shape) for load in papers_loads(*arguments)])
         return allowed, loads
 
     def check(
@@ -291,9 +291,9 @@ class ConstraintSet:
                 parts = one_more(parts, column, self._hierarchy.sizes[level])
         check_contiguous(self._workload, nodes or rows)
         if self._memory is not None:
-            held = papers_memory(self._workload, rows, self._problem, self._shares)
+            needs = papers_memory(self._workload, rows, self._problem, self._shares)
             limits = self._problem.part_memory if self._shares else (self._memory,)
-            for needed, memory in zip(held, limits, strict=True):
+            for needed, memory in zip(needs, limits, strict=True):
                 if needed > memory:
                     raise HyparError(
                         f"constraints: the plan takes {needed:,} bytes, memory is {memory:,}"
@@ -351,9 +351,9 @@ class ConstraintSet:
         loads = np.where(allowed, loads, 0)
         limits = self._part_limits(allowed, loads) if self._shares else []
         load, capacity = limits[0] if limits else (self._exact(loads), self.capacity)
-        others = tuple(limits[1:])
         table = _with_memory_penalties(self._workload, table)
-        return replace(table, allowed=allowed, load=load, capacity=capacity, more_limits=others)
+        more = tuple(limits[1:])
+        return replace(table, allowed=allowed, load=load, capacity=capacity, more_limits=more)
 
     def _part_limits(
         self, allowed: NDArray[np.bool_], loads: Integers
@@ -367,14 +367,14 @@ class ConstraintSet:
         """
         count, memory = self._problem.accelerators, self._problem.part_memory
         together = loads.sum(axis=0)
-        least = np.where(allowed, together, together.max(initial=0)).min(axis=1).sum()
-        if least > sum(memory) * count:
-            mean = -(-int(least) // (count * len(memory)))
+        lower_bound = np.where(allowed, together, together.max(initial=0)).min(axis=1).sum()
+        if lower_bound > sum(memory) * count:
+            mean = -(-int(lower_bound) // (count * len(memory)))
             raise InfeasibleError(
                 f"{argument('constraints.memory')}: no plan fits {max(memory):,} bytes per"
                 f" accelerator; on average they hold at least {mean:,}"
             )
-        return [(load, own * count) for load, own in zip(loads, memory, strict=True)]
+        return [(load, bytes_ * count) for load, bytes_ in zip(loads, memory, strict=True)]
 
     def _exact(self, loads: Integers) -> Integers:
         """Return loads in integers that hold their sums and the capacity."""

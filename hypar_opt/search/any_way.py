@@ -66,9 +66,9 @@ def bound_over_equal_links(way: WayOfTraining) -> Fraction:
     instance, deadline, time = way.instance, way.search.deadline, way.cost.time
     if time is None or instance.problem.groups:
         return Fraction()
-    cost, asked = replace(time, cut=True), (instance.workload, instance.problem.levels)
-    bounds = bounding(cost, *asked) or cost.over_equal_links
-    states = states_of(*asked, deadline)
+    cost, arguments = replace(time, cut=True), (instance.workload, instance.problem.levels)
+    bounds = bounding(cost, *arguments) or cost.over_equal_links
+    states = states_of(*arguments, deadline)
     allowed = instance.constraints.allowed(states, deadline)
     table = classed(cost, instance.workload, states, allowed, deadline, bounds=bounds)
     return Fraction(bound_by_classes(table, deadline)[0], way.per_unit)

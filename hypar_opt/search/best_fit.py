@@ -114,9 +114,9 @@ class BestFit:
             self._ways[chosen.training] = WayOfTraining.of(self.search, chosen.training)
         way = self._ways[chosen.training]
         rows = tuple(map(self.search.layers_of, chosen.rows))
-        given = way.search.chosen_tensors(chosen.rows)
-        found = SearchResult(rows, Status.FEASIBLE, "joint", None, tensors=given, priced=given)
-        return way.counted(found)
+        tensors = way.search.chosen_tensors(chosen.rows)
+        result = SearchResult(rows, Status.FEASIBLE, "joint", None, tensors=tensors, priced=tensors)
+        return way.counted(result)
 
     def keep_alike(self, ways: WaysByLayer, layouts: SearchResult) -> None:
         """Keep the best plan of given layouts whose layers all train in one way, if it fits."""
@@ -191,8 +191,8 @@ def uniform_plan(search: SearchRequest, ways: WaysByCount) -> Counted | None:
     problem = instance.problem
     # With more of them some accelerators would have nothing to compute.
     counts = [*ways.counts]
-    most = max(problem.batch // problem.accelerators, *counts[:1], 1)
-    counts = [count for count in counts if count <= most]
+    limit = max(problem.batch // problem.accelerators, *counts[:1], 1)
+    counts = [count for count in counts if count <= limit]
     while counts and not ways.of(counts[-1]).first.instance.constraints.allow(rows):
         counts.pop()
     if not counts:

@@ -72,8 +72,8 @@ def least_compute(instance: Instance) -> int:
     states = np.empty_like(made.T)
     states[np.concatenate(alike)] = made.T
     kinds, nodes = kinds_of_nodes(workload)
-    each = time.compute(workload, nodes[:, None], [states[:, None]])
-    fastest = np.broadcast_to(each, (len(nodes), states.shape[1])).min(axis=1)
+    times = time.compute(workload, nodes[:, None], [states[:, None]])
+    fastest = np.broadcast_to(times, (len(nodes), states.shape[1])).min(axis=1)
     return sum(fastest[kinds].tolist())
 
 

@@ -57,8 +57,8 @@ def to_result(
     if len(rows) < search.levels or unproved or not _fits(search, plan):
         found_by, plan = _best_known(search, rows, stopped_by or "limits", known)
     if scope == "level":
-        own = search.total(plan, search.chosen_tensors(nodes)) if found_by is None else None
-        _check_levels_add_up(search, tables, own)
+        price = search.total(plan, search.chosen_tensors(nodes)) if found_by is None else None
+        _check_levels_add_up(search, tables, price)
     # Another plan gets its own cheapest layouts.
     tensors = search.tensors_of(tuple(nodes)) if found_by is None else None
     priced = tensors

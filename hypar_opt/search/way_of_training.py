@@ -105,7 +105,7 @@ class WayOfTraining:
         """What each state holds: of one part, as if all accelerators did."""
         if self.part is None:
             return self.whole_load
-        share, whole = Share.each(self.instance.problem.part_shares)[self.part], self.whole_load
+        share, whole = Share.of_parts(self.instance.problem.part_shares)[self.part], self.whole_load
         return PartLoad(whole.holds, whole.workload, whole.hierarchy, share)
 
     @cached_property
@@ -118,8 +118,8 @@ class WayOfTraining:
     def holds(self) -> HoldArrays:
         """What nodes hold in a step."""
         instance, problem = self.instance, self.instance.problem
-        asked = instance.network, instance.workload, problem.hierarchy, problem.element_bytes
-        return step_holds(*asked, self.weight_bytes, self.fused)
+        step = instance.network, instance.workload, problem.hierarchy, problem.element_bytes
+        return step_holds(*step, self.weight_bytes, self.fused)
 
     @property
     def fused(self) -> Fused:
@@ -167,14 +167,14 @@ class WayOfTraining:
     def tiers(self) -> Sequence[int]:
         """The levels from which on a byte costs otherwise than above, H1's 0 among them.
 
-        Of nodes those within one. Between levels of equal links and parts what is held falls as
-        time grows, byte for byte, wherever what is split of weights begins.
+        Among levels of equal links and parts those below the first are left out: wherever weights
+        begin to be split there, each byte that is held less takes as long to exchange.
         """
         physical: ArrayCost | None = self.cost.physical
         levels = range(self.instance.problem.levels)
         links = map(self.cost.level_key, levels) if physical is None else physical.level_links
         borders = enumerate(pairwise(links), 1)
-        return [0, *(level for level, (above, own) in borders if above != own)]
+        return [0, *(level for level, (above, below) in borders if above != below)]
 
     @property
     def capacity(self) -> int:
@@ -221,8 +221,8 @@ def bytes_held(
     assert problem.array is not None
     parts = parts_between_groups(problem, problem.array.description)
     for part, (accelerator, share) in enumerate(parts):
-        asked = problem, instance.network, workload, nodes, accelerator
-        layers, moment = counted_memory(*asked, share=share)
+        arguments = problem, instance.network, workload, nodes, accelerator
+        layers, moment = counted_memory(*arguments, share=share)
         held = sum(own.weights + own.gradients + own.state + own.saved for own in layers)
         reserved = reserved_by(accelerator, workload, nodes, problem.hierarchy)
         yield held + moment.total, capacity_of(instance, accelerator, reserved), part
@@ -260,7 +260,7 @@ def amount_of_memory(held: int, most: int) -> str:
 def layouts_at_prices(way: WayOfTraining, solve: Search) -> Iterator[Rows]:
     """Yield the layouts, ``(levels, nodes)``, that a solver finds at a few prices of memory."""
     time: TimeCost | None = way.cost.time
-    prices, known = [Fraction()], set()
+    prices, tried = [Fraction()], set()
     if way.search.solver.searches and time is not None:
         found = way.counted(solve(way.search))
         accelerators = way.instance.problem.accelerators
@@ -278,8 +278,8 @@ def layouts_at_prices(way: WayOfTraining, solve: Search) -> Iterator[Rows]:
             return  # the charges are too large for this solver
         asked = way.instance.workload, way.cost, plan.assignments, plan.priced
         layouts = tuple(map(tuple, nodes_of(*asked, rule=way.instance.rule)))
-        if layouts not in known:
-            known.add(layouts)
+        if layouts not in tried:
+            tried.add(layouts)
             yield layouts
 
 

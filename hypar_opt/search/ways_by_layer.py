@@ -162,15 +162,15 @@ class WaysByLayer:
 
     def _moment(self, way: WayOfTraining) -> Amount:
         """Return the least that nodes hold for a moment, in bytes of all accelerators together."""
-        load, held = way.load, way.holds.of("gathered", "logits")
+        load, holds = way.load, way.holds.of("gathered", "logits")
         if isinstance(load, PartLoad):
             # Others' tensors may be elsewhere; but not the error of what a node itself writes.
-            errors = (own for own in way.holds.of("errors") if own.node == own.layers[0])
-            return replace(load, holds=[*held, *errors]).of
-        least, moment = self._tensors_at_once(way), replace(load, holds=held)
+            errors = (hold for hold in way.holds.of("errors") if hold.node == hold.layers[0])
+            return replace(load, holds=[*holds, *errors]).of
+        lower_bound, moment = self._tensors_at_once(way), replace(load, holds=holds)
 
         def amount(nodes: Indices, states: States) -> Integers:
-            bytes_: Integers = least[nodes] + moment.of(nodes, states)
+            bytes_: Integers = lower_bound[nodes] + moment.of(nodes, states)
             return bytes_
 
         return amount
@@ -188,9 +188,9 @@ class WaysByLayer:
         arrays = HoldArrays(holds, len(workload.choices), hierarchy)
         elements = by_state(arrays.in_states, np.arange(len(holds)), self.states)
         allowed = self._allowed[arrays.nodes]
-        least = np.where(allowed, elements, elements.max()).min(axis=1) * arrays.bytes
-        for hold, own in zip(holds, least.tolist(), strict=True):
-            found[[*hold.layers]] += own
+        fewest = np.where(allowed, elements, elements.max()).min(axis=1) * arrays.bytes
+        for hold, bytes_ in zip(holds, fewest.tolist(), strict=True):
+            found[[*hold.layers]] += bytes_
         return found
 
     @cached_property
@@ -227,8 +227,8 @@ class WaysByLayer:
         splits = every_split(self.first.load.hierarchy.sizes, choices)
         # What shards and computes most again holds least.
         ways = [self._of(*words[-1]) for words in self._words if words]
-        held = [way.whole_load.at(np.array(own)[:, None]) for way in ways for own in splits]
-        return sum(np.min(held, axis=0).tolist())
+        loads = [way.whole_load.at(np.array(parts)[:, None]) for way in ways for parts in splits]
+        return sum(np.min(loads, axis=0).tolist())
 
     @cached_property
     def least_held(self) -> int:

@@ -127,15 +127,15 @@ class Step(NamedTuple):
         (parts,), (source,), (target,) = self.parts, self.sources, self.targets
         match self.kind:
             case StepKind.SLICE | StepKind.PAD:
-                each = 0
+                elements = 0
             case StepKind.ALL_TO_ALL if reorders(source, target):
-                each = _reordered(tensor, parts)
+                elements = _reordered(tensor, parts)
             case StepKind.ALL_TO_ALL:
-                each = _exchanged(tensor, source, target, parts)
+                elements = _exchanged(tensor, source, target, parts)
             case _:
                 times = 2 if self.kind is StepKind.ALL_REDUCE else 1
-                each = times * tensor.elements * (parts - 1)
-        return self.copies * each
+                elements = times * tensor.elements * (parts - 1)
+        return self.copies * elements
 
 
 def dual(layouts: Layouts) -> Layouts:

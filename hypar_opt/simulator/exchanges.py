@@ -80,12 +80,12 @@ REDUCED_ONCE = len(COLLECTIVES) - 1
 """The group of gradients that are all-reduced, or of which both halves are at the step's end."""
 
 _TENSORS = {
-    StepKind.REDUCE_SCATTER: ExchangeKind.PARTIAL_SUMS,
-    StepKind.ALL_GATHER: ExchangeKind.ERRORS,
-    StepKind.ALL_REDUCE: ExchangeKind.STATISTICS,
-    StepKind.HALO: ExchangeKind.HALOS,
+    "output": ExchangeKind.PARTIAL_SUMS,
+    "error": ExchangeKind.PARTIAL_SUMS,
+    "statistics": ExchangeKind.STATISTICS,
+    "halo": ExchangeKind.HALOS,
 }
-"""The node's own tensor that a step of its forward or backward pass moves."""
+"""What an exchange of a node's forward or backward pass moves, but for all-gathers of errors."""
 
 
 def of_plan(
@@ -103,24 +103,24 @@ def of_plan(
         The same of the longest parts, if these are sent.
     """
     exchanges = PlanExchanges.of(rules, rows)
-    others = exchanges if longest is None else PlanExchanges.of(longest, rows)
+    longer = exchanges if longest is None else PlanExchanges.of(longest, rows)
     pairs = zip(
         chain(*exchanges.nodes, *exchanges.boundaries),
-        chain(*others.nodes, *others.boundaries),
+        chain(*longer.nodes, *longer.boundaries),
         strict=True,
     )
     moved = []
-    for exchange, other in pairs:
+    for exchange, slowest in pairs:
         bytes_ = Fraction(exchange.quarters * element_bytes, 4 * exchange.times)
         sent: tuple[Fraction, ...] = ()
-        if other.quarters != exchange.quarters:
-            sent = (Fraction(other.quarters * element_bytes, 4 * other.times),)
+        if slowest.quarters != exchange.quarters:
+            sent = (Fraction(slowest.quarters * element_bytes, 4 * slowest.times),)
         step = LevelBytes(exchange.kind, exchange.level, bytes_, sent, exchange.messages)
-        moved.append((_key(rules.workload, exchange), step))
+        moved.append((_key(exchange), step))
     return _together(moved)
 
 
-def _key(workload: Workload, exchange: Collective) -> ExchangeKey:
+def _key(exchange: Collective) -> ExchangeKey:
     """Return what an exchange is part of."""
     phase, kind, tensor, *_ = exchange
     if exchange.boundary is not None:
@@ -129,9 +129,8 @@ def _key(workload: Workload, exchange: Collective) -> ExchangeKey:
         gathered = tensor == "weights" and exchange.group != REDUCED_ONCE
         moved = ExchangeKind.WEIGHTS if gathered else ExchangeKind.GRADIENTS
         return ExchangeKey(phase, moved, exchange.node, exchange.group)
-    assert kind is not None
-    sums = kind is StepKind.ALL_REDUCE and not any(workload.nodes[exchange.node].statistics)
-    return ExchangeKey(phase, ExchangeKind.PARTIAL_SUMS if sums else _TENSORS[kind], exchange.node)
+    moved = ExchangeKind.ERRORS if kind is StepKind.ALL_GATHER else _TENSORS[tensor]
+    return ExchangeKey(phase, moved, exchange.node)
 
 
 def _together(steps: Iterable[tuple[ExchangeKey, LevelBytes]]) -> StepExchanges:
@@ -162,8 +161,8 @@ def sent_of(steps: Sequence[LevelBytes]) -> tuple[Fraction, ...]:
     """Return the sum of what is sent of some steps; none where all accelerators send as much."""
     if not any(step.sent for step in steps):
         return ()
-    each = zip(*(step.sent or (step.bytes,) for step in steps), strict=True)
-    return tuple(sum(amounts, Fraction()) for amounts in each)
+    by_part = zip(*(step.sent or (step.bytes,) for step in steps), strict=True)
+    return tuple(sum(amounts, Fraction()) for amounts in by_part)
 
 
 def of_groups(
@@ -193,39 +192,38 @@ def of_groups(
     equal, unequal = PlanExchanges.of(rules, rows), cost.rules(workload, len(rows))
     steps: list[tuple[ExchangeKey, LevelBytes]] = []
     states = of_rows(rows, len(workload.nodes))
-    for own, number, step in _received(
+    for operation, number, step in _received(
         unequal.node(np.arange(len(equal.nodes)), states), cost, parts
     ):
-        if own.phase is not Phase.GRADIENT:
-            kind = StepKind.ALL_REDUCE if any(workload.nodes[number].statistics) else own.kind
-            key = _key(workload, own._replace(kind=kind, node=number))
-            steps.append((key, step._replace(step=kind)))
+        if operation.phase is not Phase.GRADIENT:
+            key = _key(operation._replace(node=number))
+            steps.append((key, step._replace(step=operation.kind)))
             continue
-        for exchange in in_pass(equal.nodes[number], own.phase):
+        for exchange in in_pass(equal.nodes[number], operation.phase):
             if exchange.level == step.level and exchange.kind is not None:
                 half = halves[exchange.kind]
                 sent = tuple(half * amount for amount in step.sent)
                 moved = step._replace(step=exchange.kind, bytes=half * step.bytes, sent=sent)
-                steps.append((_key(workload, exchange), moved))
+                steps.append((_key(exchange), moved))
     ends = ([block[:, end] for block in states] for end in workload.ends.T)
     of_ends = unequal.boundary(np.arange(len(equal.boundaries)), *ends)
-    for own, number, step in _received(of_ends, cost, parts):
-        steps.append((_key(workload, own._replace(boundary=number)), step))
-    return _together(sorted(steps, key=lambda own: own[1].level))
+    for operation, number, step in _received(of_ends, cost, parts):
+        steps.append((_key(operation._replace(boundary=number)), step))
+    return _together(sorted(steps, key=lambda keyed: keyed[1].level))
 
 
 def _received(
     operations: Iterable[Collective], cost: CommunicationCost, parts: Parts
 ) -> Iterator[tuple[Collective, int, LevelBytes]]:
     """Yield what parts of H1 receive, and send, of each node or boundary, and its number."""
-    every, shares, count = list(operations), Share.each(parts), len(parts)
-    each = (received(every, shares, cost.scale, longest=longest) for longest in (False, True))
-    for own, *of_parts in zip(every, *each, strict=True):
+    collectives, shares, count = list(operations), Share.of_parts(parts), len(parts)
+    shared, longest = (received(collectives, shares, cost.scale, longest=n) for n in (False, True))
+    for operation, *of_parts in zip(collectives, shared, longest, strict=True):
         amounts = np.broadcast_arrays(*(part.quarters for part in chain(*of_parts)))
         for number, charges in enumerate(zip(*(part.tolist() for part in amounts), strict=True)):
             if any(charges):
                 exact = [Fraction(charge, cost.resolution) for charge in charges]
                 mean, sent = sum(exact[:count], Fraction()) / count, exact[count:]
                 # Between two parts one sends what the other receives.
-                sent = sent[::-1] if not own.level and count == 2 else sent
-                yield own, number, LevelBytes(None, own.level, mean, tuple(sent))
+                sent = sent[::-1] if not operation.level and count == 2 else sent
+                yield operation, number, LevelBytes(None, operation.level, mean, tuple(sent))

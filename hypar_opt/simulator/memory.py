@@ -67,8 +67,8 @@ def memory_of(
         fused = Fused.on(accelerator)
         repeats = options.repeats(network, workload, plan.element_bytes, fused=fused)
         trained = repeated(workload, repeats)
-        asked = plan, network, trained, rows, accelerator, weight_bytes
-        counted = counted_memory(*asked, exact_shares=options.exact_shares, share=share)
+        arguments = plan, network, trained, rows, accelerator, weight_bytes
+        counted = counted_memory(*arguments, exact_shares=options.exact_shares, share=share)
         if accelerator is None:
             return DeviceMemory(plan, *counted, options=of_training)
         reserve = reserved_by(accelerator, trained, rows, plan.hierarchy)
@@ -110,7 +110,7 @@ def parts_between_groups(
     problem: ProblemFields, array: Array
 ) -> Sequence[tuple[Accelerator, Share | None]]:
     """Return an accelerator of each part of H1 between groups with its share; else one of all."""
-    shares = Share.each(problem.part_shares) if array.groups else [None]
+    shares = Share.of_parts(problem.part_shares) if array.groups else [None]
     return [*zip(array.accelerators_of_parts, shares, strict=True)]
 
 
@@ -139,19 +139,18 @@ def counted_memory(
         weight_bytes = WeightBytes.of(*precision, problem.training.reduce_bytes)
     if problem.inference:
         weight_bytes = weight_bytes._replace(gradient=0, state=0)
-    asked = network, workload, problem.hierarchy, problem.element_bytes, weight_bytes
-    step = step_holds(*asked, Fused.on(accelerator))
+    step_of = network, workload, problem.hierarchy, problem.element_bytes, weight_bytes
+    step = step_holds(*step_of, Fused.on(accelerator))
     program = Program(workload, rows, problem.hierarchy)
-    unequal = (share.parts, share.side) if share else ()
-    amounts = step.largest(program, *unequal, exact=exact_shares)
-    held = {tensor: [0] * len(workload.nodes) for tensor in (*KEPT, *MOMENTS)}
-    for hold, own in zip(step.holds, amounts, strict=True):
+    amounts = step.largest(program, share, exact=exact_shares)
+    bytes_of = {tensor: [0] * len(workload.nodes) for tensor in (*KEPT, *MOMENTS)}
+    for hold, amount in zip(step.holds, amounts, strict=True):
         for node in hold.layers:
-            held[hold.tensor][node] += own
+            bytes_of[hold.tensor][node] += amount
     layers, moments = [], []
     for node, layer in enumerate(workload.layers, workload.shared):
-        weights, gradients, state, saved = (held[tensor][node] for tensor in KEPT)
-        again, gathered, logits, *live = (held[tensor][node] for tensor in MOMENTS)
+        weights, gradients, state, saved = (bytes_of[tensor][node] for tensor in KEPT)
+        again, gathered, logits, *live = (bytes_of[tensor][node] for tensor in MOMENTS)
         moments.append(Moment(layer.name, again, gathered, logits, sum(live)))
         kept = weights, gradients, state, saved
         layers.append(LayerMemory(layer.name, *kept, moments[-1].total))

@@ -17,10 +17,11 @@ from hypar_opt.costs.work import Work, launches_of
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.simulator.exchanges import StepExchanges, of_groups, of_plan
+from hypar_opt.simulator.memory import parts_between_groups
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.schedule import Schedule
 from hypar_opt.step.rules import rules_of
-from hypar_opt.step.shares import Share, WorkOfPart
+from hypar_opt.step.shares import WorkOfPart
 from hypar_opt.step.states import copies, of_rows
 from hypar_opt.workload.early_stop import needed_again
 from hypar_opt.workload.operators.kernels import Fused
@@ -169,18 +170,14 @@ def _seconds(
 
 def _works(plan: Plan, array: Array, options: RunOptions) -> list[Work]:
     """Return the work of an accelerator, or of one of each part of H1 between groups."""
-    works = [
+    return [
         Work(
             accelerator.updated_by(plan.constraints.optimizer),
             *(plan.hierarchy, plan.element_bytes, options.input_sizes),
             longest=_longest(array, options),
+            part=WorkOfPart(share, share.indices) if share else None,
         )
-        for accelerator in array.accelerators_of_parts
-    ]
-    shares = Share.each(plan.part_shares) if array.groups else (None,)
-    return [
-        replace(work, part=WorkOfPart(share, share.indices) if share else None)
-        for work, share in zip(works, shares, strict=True)
+        for accelerator, share in parts_between_groups(plan, array)
     ]
 
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hypar_opt.hardware.accelerator import SINGLE, state_bytes
-from hypar_opt.hierarchy import parts_by_share
 from hypar_opt.integers import exact_dtype
 from hypar_opt.sharding.layouts import PARTIAL, WHOLE, Layout
 from hypar_opt.step.states import copies
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.integers import Integers
     from hypar_opt.sharding.program import Program
+    from hypar_opt.step.shares import Share
     from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.layer_tensors import Shape
     from hypar_opt.workload.network import Network
@@ -100,9 +100,10 @@ class Hold(NamedTuple):
         While which layers run it is there; of what is held all the time, the layer it belongs to:
         the first that saves a tensor, or that uses weights.
     shards
-        The levels from which on data parallelism splits replicas: of several that are gathered.
+        The level from which on data parallelism splits replicas, if it does; of what is gathered
+        that of weights and that of gradients.
     gathered
-        Whether it is whole nevertheless: once for each of `shards` that leaves several.
+        Whether it is held whole, once for each of `shards` below which there are several parts.
     border
         Only so many more indices along each axis that is split are held, and not the tensor.
     """
@@ -137,8 +138,6 @@ class HoldRules:
     ----------
     workload
         The tensors of a micro-batch, and what is computed again and sharded.
-    weight_bytes
-        In inference those of gradients and state are 0.
     fused
         What kernels do not write.
     """
@@ -148,12 +147,12 @@ class HoldRules:
         network: Network,
         workload: Workload,
         element_bytes: int,
-        weight_bytes: WeightBytes,
         fused: Fused,
+        *,
+        inference: bool,
     ) -> None:
         self.network, self.workload, self.fused = network, workload, fused
-        self.element_bytes, self.weight_bytes = element_bytes, weight_bytes
-        self.inference = not weight_bytes.gradient
+        self.element_bytes, self.inference = element_bytes, inference
         self._layers = range(workload.shared, len(workload.nodes))
         layouts = workload.layouts
         axes = np.array([axis_of_map(name) for name in layouts.names])
@@ -163,7 +162,7 @@ class HoldRules:
         )
         self._splits: dict[Hashable, tuple[int, ...]] = {}
 
-    def of_weights(self) -> Iterator[Hold]:
+    def of_weights(self, weight_bytes: WeightBytes) -> Iterator[Hold]:
         """Yield weights, gradients and state, all the time and as passes gather what is sharded.
 
         Shared weights belong to the first layer that uses them.
@@ -175,17 +174,17 @@ class HoldRules:
                 continue
             whole = self._with_axes(node, self.element_bytes, layer.operator.axes.weight)
             firsts = workload.repeats.sharded.get(node, Shards())
-            for word, each, first in zip(KEPT, self.weight_bytes, reversed(firsts), strict=False):
-                if stored and each:
-                    own = whole._replace(bytes=each, shards=_levels(first))
-                    yield own._replace(tensor=word, layers=(min(users.get(node, (node,))),))
+            for word, bytes_, first in zip(KEPT, weight_bytes, reversed(firsts), strict=False):
+                if stored and bytes_:
+                    hold = whole._replace(bytes=bytes_, shards=_levels(first))
+                    yield hold._replace(tensor=word, layers=(min(users.get(node, (node,))),))
             shards = _levels(firsts.weights, None if self.inference else firsts.gradients)
             if shards and read and not layer.operator.reads_ids:
-                own = whole._replace(shards=shards, gathered=True)
-                yield own._replace(tensor="gathered", layers=(node,))
+                hold = whole._replace(shards=shards, gathered=True)
+                yield hold._replace(tensor="gathered", layers=(node,))
 
     def of_maps(self) -> Iterator[Hold]:
-        """Yield all else: what depends on no shards of weights."""
+        """Yield all other tensors: those that do not depend on how weights are sharded."""
         if not self.inference:
             yield from self._saved()
         for node in self._layers:
@@ -200,9 +199,9 @@ class HoldRules:
             return
         if singles := self._saves[node].singles:
             # Single precision needs no copy.
-            each = SINGLE * (singles - (self.element_bytes >= SINGLE))
+            bytes_ = SINGLE * (singles - (self.element_bytes >= SINGLE))
             hold = self._map(node, layer.pooled)
-            yield hold._replace(bytes=each, tensor="logits", layers=(node,))
+            yield hold._replace(bytes=bytes_, tensor="logits", layers=(node,))
         if layer.operator.inner and not self.fused.attention:
             hold = self._with_axes(node, self.element_bytes, layer.operator.inner)
             yield hold._replace(tensor="scores", layers=(node,))
@@ -273,19 +272,19 @@ class HoldRules:
                     kept.setdefault(writer, stored._replace(tensor="saved", layers=(node,)))
                 elif inside is not None and saves.inputs:
                     dropped.setdefault(inside, {}).setdefault(writer, hold)
-            own = node if inside is None and node in again else inside
-            written = [(inside, self._written(node)), (own, self._own(node))]
-            for place, holds in written:
+            own_block = node if inside is None and node in again else inside
+            written = [(inside, self._written(node)), (own_block, self._own(node))]
+            for block, holds in written:
                 for key, hold in holds:
-                    if place is None:
+                    if block is None:
                         kept.setdefault(key, hold._replace(tensor="saved", layers=(node,)))
                     else:
-                        dropped.setdefault(place, {}).setdefault(key, hold)
+                        dropped.setdefault(block, {}).setdefault(key, hold)
         yield from kept.values()
-        for place, of_block in dropped.items():
+        for block, of_block in dropped.items():
             for key, hold in of_block.items():
                 if key not in kept:
-                    yield hold._replace(tensor="recomputed", layers=tuple(layers_of[place]))
+                    yield hold._replace(tensor="recomputed", layers=tuple(layers_of[block]))
         for writer, users in readers.items():
             # From the first backward pass that reads it to the last.
             layers = range(min(users), max(users) + 1)
@@ -303,9 +302,9 @@ class HoldRules:
 
     def _own(self, node: int) -> Iterator[tuple[Hashable, Hold]]:
         """Yield what a layer saves that no other reads."""
-        for number, own in enumerate(self._saves[node].own):
-            each = own.elements * self.element_bytes + own.bytes
-            yield (node, number), self._with_axes(node, each, own.axes)
+        for number, tensor in enumerate(self._saves[node].own):
+            bytes_ = tensor.elements * self.element_bytes + tensor.bytes
+            yield (node, number), self._with_axes(node, bytes_, tensor.axes)
 
     def _inputs(self, node: int) -> Iterator[tuple[int, Hold]]:
         """Yield the writer of each of a layer's inputs, `INPUT` for the network's, and its tensor.
@@ -336,15 +335,16 @@ class HoldRules:
         sizes = (extent.elements // prod(extent[1:]), *extent[1:])
         return Hold(node, self.element_bytes, sizes, (self._read if reads else self._stored)[node])
 
-    def _with_axes(self, node: int, each: int, axes: Axes) -> Hold:
+    def _with_axes(self, node: int, element_bytes: int, axes: Axes) -> Hold:
         """Return a tensor of a node's own, with some of its axes."""
         sizes, choices = self.workload.nodes[node].sizes, self.workload.choices_of_nodes[node]
-        own = tuple([axis for axis in axes if axis in sizes])
-        key = id(choices), own  # alike of many nodes
+        axes = tuple([axis for axis in axes if axis in sizes])
+        key = id(choices), axes  # alike of many nodes
         if key not in self._splits:
-            every = zip(choices, self.workload.choices, strict=True)
-            self._splits[key] = tuple([_split(own, choice, word) for choice, word in every])
-        return Hold(node, each * bool(own), tuple([sizes[axis] for axis in own]), self._splits[key])
+            pairs = zip(choices, self.workload.choices, strict=True)
+            self._splits[key] = tuple([_split(axes, choice, word) for choice, word in pairs])
+        shape = tuple([sizes[axis] for axis in axes])
+        return Hold(node, element_bytes * bool(axes), shape, self._splits[key])
 
     @cached_property
     def _saves(self) -> list[Saved]:
@@ -359,7 +359,7 @@ def _levels(*firsts: int | None) -> tuple[int, ...]:
 
 
 def _split(axes: Axes, choice: Choice | None, word: str) -> int:
-    """Return the number of the axis that a choice of a node splits, or what else it does."""
+    """Return the number of the axis that a choice of a node splits; else one of `REPLICA` etc."""
     axis = choice.axis if choice else BATCH
     if axis in axes:
         return axes.index(axis)
@@ -382,18 +382,18 @@ def papers_holds(
     optimizer_bytes
         Of the state for a weight.
     """
-    layouts, each = workload.layouts, element_bytes * (1 if inference else 2)
-    weights = each + (0 if inference else optimizer_bytes)
+    layouts, map_bytes = workload.layouts, element_bytes * (1 if inference else 2)
+    weights = map_bytes + (0 if inference else optimizer_bytes)
     maps = (workload.outputs, *workload.operand_sizes), (layouts.output, *layouts.inputs)
     tensors = [
         (weights, workload.stored, layouts.weight),
-        *((each, *own) for own in zip(*maps, strict=True)),
+        *((map_bytes, *arrays) for arrays in zip(*maps, strict=True)),
     ]
     for own_bytes, sizes, numbers in tensors:
         split = np.where(numbers < FIRST_SPLIT, REPLICA, ONE_PART).T.tolist()
-        for node, (elements, own) in enumerate(zip(sizes, split, strict=True)):
+        for node, (elements, choices) in enumerate(zip(sizes, split, strict=True)):
             if elements:
-                yield Hold(node, own_bytes, (elements,), tuple(own))
+                yield Hold(node, own_bytes, (elements,), tuple(choices))
 
 
 def axis_of_map(layout: Layout) -> int:
@@ -414,19 +414,25 @@ def step_holds(
     weight_bytes: WeightBytes,
     fused: Fused,
 ) -> HoldArrays:
-    """Return what all nodes hold in a step; parameters as for `HoldRules`."""
-    rules = HoldRules(network, workload, element_bytes, weight_bytes, fused)
+    """Return what all nodes hold in a step; parameters as for `HoldRules`.
+
+    Parameters
+    ----------
+    weight_bytes
+        In inference those of gradients and state are 0.
+    """
+    inference = not weight_bytes.gradient
+    rules = HoldRules(network, workload, element_bytes, fused, inference=inference)
     unsharded = repeated(workload, Repeats(again=workload.repeats.again))
-    maps = _maps(network, unsharded, element_bytes, fused, inference=rules.inference)
-    return HoldArrays((*rules.of_weights(), *maps), len(workload.choices), hierarchy)
+    maps = _maps(network, unsharded, element_bytes, fused, inference=inference)
+    return HoldArrays((*rules.of_weights(weight_bytes), *maps), len(workload.choices), hierarchy)
 
 
 @lru_cache(maxsize=64)
 def _maps(
     network: Network, workload: Workload, element_bytes: int, fused: Fused, *, inference: bool
 ) -> tuple[Hold, ...]:
-    weight_bytes = WeightBytes(element_bytes, not inference, 0)
-    return tuple(HoldRules(network, workload, element_bytes, weight_bytes, fused).of_maps())
+    return tuple(HoldRules(network, workload, element_bytes, fused, inference=inference).of_maps())
 
 
 class HoldArrays:
@@ -439,19 +445,19 @@ class HoldArrays:
     nodes, bytes, elements : (holds,)
         Whose choices lay them out; of an element; and before any split.
     replicated, lacks : (choices, holds)
-        Which choices leave a copy in each part: as if nothing were sharded, and as it is, by level
-        if anything is.
+        Which choices leave a copy in each part: if nothing were sharded; and with what is sharded,
+        then by level.
     """
 
     def __init__(self, holds: Sequence[Hold], choices: int, hierarchy: Hierarchy) -> None:
         self.holds, self._hierarchy = holds, hierarchy
         elements = [prod(hold.sizes) for hold in holds]
-        each = [hold.bytes for hold in holds]
+        bytes_ = [hold.bytes for hold in holds]
         # Borders of rows and columns are no more than thrice the tensor.
-        self._most = 4 * hierarchy.accelerators * sum(map(mul, each, elements))
+        self._most = 4 * hierarchy.accelerators * sum(map(mul, bytes_, elements))
         dtype = exact_dtype(self._most)
         self.nodes = np.array([hold.node for hold in holds], np.intp)
-        self.bytes: Integers = np.array(each, dtype)
+        self.bytes: Integers = np.array(bytes_, dtype)
         self.elements: Integers = np.array(elements, dtype)
         self._split = np.array([hold.split for hold in holds], np.intp).reshape(-1, choices).T
         self._gathered = np.array([hold.gathered for hold in holds], bool)
@@ -459,8 +465,8 @@ class HoldArrays:
         # Where replicas are sharded, by levels, choices and holds: once for each level to begin at.
         levels, begins = np.arange(hierarchy.levels)[:, None, None], (hold.shards for hold in holds)
         self._sharded = [
-            (self._split == DATA_REPLICA) & (levels >= np.array(own))
-            for own in zip_longest(*begins, fillvalue=hierarchy.levels)
+            (self._split == DATA_REPLICA) & (levels >= np.array(firsts))
+            for firsts in zip_longest(*begins, fillvalue=hierarchy.levels)
         ]
         if self._sharded:
             self.lacks = self.replicated & (self._gathered | ~self._sharded[0])
@@ -477,15 +483,16 @@ class HoldArrays:
         nodes
             The numbers of tensors, one of each node.
         """
-        held: Integers = self.elements[nodes] * copies(self.lacks, nodes, states, self._hierarchy)
+        parts = nodes, states, self._hierarchy
+        elements: Integers = self.elements[nodes] * copies(self.lacks, *parts)
         if self._gathered.any():
-            shards = (copies(own, nodes, states, self._hierarchy) for own in self._sharded)
-            times = sum((own > 1).astype(np.int64) for own in shards)
-            held = held * np.where(self._gathered[nodes], times, 1)
-        return held
+            shards = (copies(sharded, *parts) for sharded in self._sharded)
+            times = sum((count > 1).astype(np.int64) for count in shards)
+            elements = elements * np.where(self._gathered[nodes], times, 1)
+        return elements
 
     def largest(
-        self, program: Program, shares: Sequence[int] = (), part: int = 0, *, exact: bool = False
+        self, program: Program, share: Share | None = None, *, exact: bool = False
     ) -> list[int]:
         """Return the bytes of each tensor on the accelerator of a plan that has most of it.
 
@@ -493,8 +500,8 @@ class HoldArrays:
         ----------
         program
             The layouts of the plan.
-        shares, part
-            Of H1's parts, where they are unequal, and the number of one: its accelerators count.
+        share
+            That of a part of H1, where parts are unequal: its accelerators count.
         exact
             Whether axes are divided exactly, and only the tensor's elements are rounded up.
         """
@@ -506,43 +513,41 @@ class HoldArrays:
         for column in np.flatnonzero((split == SCATTERED).any(axis=0)).tolist():
             stored = program.stored[self.nodes[column]]
             # Addends that a reader takes are whole in each part.
-            axes = [REPLICA if own == PARTIAL else axis_of_map(own) for own in stored]
+            axes = [REPLICA if layout == PARTIAL else axis_of_map(layout) for layout in stored]
             split[:, column] = np.where(split[:, column] == SCATTERED, axes, split[:, column])
-        whole, unequal = sum(shares), bool(shares) and len(rows) > 0
-        dtype = exact_dtype(self._most * max(whole, 1))
+        dtype = exact_dtype(self._most * (share.whole if share else 1))
         levels, (sizes, border) = np.array(self._hierarchy.sizes, dtype)[:, None], self._axes
         sizes, numbers = sizes.astype(dtype), np.arange(len(sizes))[:, None]
         parts = np.where(split[:, None] == numbers, levels[:, None], 1).prod(axis=0)
-        if unequal:
-            at_h1 = split[0] == numbers
-            own = sizes * shares[part] if exact else parts_by_share(sizes, shares)[part]
-            sizes = np.where(at_h1, own, sizes)
-            parts = np.where(at_h1, parts * (whole if exact else 1) // len(shares), parts)
+        if share and len(rows):
+            at_h1, below = split[0] == numbers, parts // len(share.parts)
+            indices = sizes * share.parts[share.side] if exact else share.indices(sizes)
+            sizes = np.where(at_h1, indices, sizes)
+            parts = np.where(at_h1, below * share.whole if exact else below, parts)
         divided = _up(sizes, parts)
         elements = _up(sizes.prod(axis=0), parts.prod(axis=0)) if exact else divided.prod(axis=0)
         if border.any():
             beside = (divided + border * (parts > 1)).prod(axis=0) - divided.prod(axis=0)
             elements = np.where(border.any(axis=0), beside, elements)
-        if unequal:
+        if share and len(rows):
             words = program.workload.choices
-            side = [SIDES.index(word) if word in SIDES else part for word in words]
-            elements = np.where(np.array(side)[rows[0]] == part, elements, 0)
+            has = [word not in SIDES or SIDES.index(word) == share.side for word in words]
+            elements = np.where(np.array(has)[rows[0]], elements, 0)
         if self._sharded:
             where = np.arange(len(rows))[:, None], rows, columns
-            shards = [np.where(own[where], levels, 1).prod(axis=0) for own in self._sharded]
-            times = sum((own > 1).astype(dtype) for own in shards)
+            shards = [np.where(sharded[where], levels, 1).prod(axis=0) for sharded in self._sharded]
+            times = sum((count > 1).astype(dtype) for count in shards)
             elements = np.where(self._gathered, elements * times, _up(elements, shards[0]))
-        held: list[int] = (self.bytes * elements).tolist()
-        return held
+        amounts: list[int] = (self.bytes * elements).tolist()
+        return amounts
 
     @cached_property
     def _axes(self) -> tuple[Integers, Integers]:
         """The sizes of axes and of borders: two of ``(axes, holds)``."""
-        sizes = [hold.sizes for hold in self.holds]
-        borders = [hold.border or (0,) * len(hold.sizes) for hold in self.holds]
-        every = zip_longest(*sizes, fillvalue=1), zip_longest(*borders, fillvalue=0)
-        one, other = (np.array([*rows], self.elements.dtype) for rows in every)
-        return one.reshape(-1, len(sizes)), other.reshape(-1, len(sizes))
+        sizes = zip_longest(*(hold.sizes for hold in self.holds), fillvalue=1)
+        borders = (hold.border or (0,) * len(hold.sizes) for hold in self.holds)
+        dtype, rows = self.elements.dtype, zip_longest(*borders, fillvalue=0)
+        return np.array([*sizes], dtype), np.array([*rows], dtype)
 
 
 def _up(size: Integers, parts: Integers) -> Integers:

@@ -94,7 +94,7 @@ class PlanExchanges:
         users = self.workload.weight_users.get(node, (node,))
         for exchange in in_pass(self.nodes[node], Phase.GRADIENT):
             stage = ZERO_STAGES[COLLECTIVES[exchange.group][-1]]
-            passes = next((one.passes for one in stage if one.kind == exchange.kind), ())
+            passes = next((half.passes for half in stage if half.kind == exchange.kind), ())
             uses = [(user, Phase(name)) for user in users for name in passes]
             uses = uses or [(node, Phase.GRADIENT)]
             quarters, times = exchange.quarters // len(uses), exchange.times // len(uses)
@@ -113,8 +113,8 @@ def _by_number(operations: Iterable[Collective], count: int) -> Iterator[Collect
         (moves,) = np.broadcast_to(exchange.quarters, count).nonzero()
         amounts = exchange.quarters, exchange.times, exchange.group, exchange.messages
         columns = [
-            [each] * len(moves) if isinstance(each, int) else each[moves].tolist()
-            for each in amounts
+            [amount] * len(moves) if isinstance(amount, int) else amount[moves].tolist()
+            for amount in amounts
         ]
         phase, kind, tensor, level, *_ = exchange
         for number, quarters, times, group, messages in zip(moves.tolist(), *columns, strict=True):
@@ -168,7 +168,7 @@ def exchanges_of_step(program: Program, phases: tuple[Phase, ...] = TRAINING) ->
     boundaries = [
         [
             *_unequal_all_to_alls(program, number, phases),
-            *(one for one in equal if not _is_all_to_all_at_h1(one)),
+            *(exchange for exchange in equal if not _is_all_to_all_at_h1(exchange)),
         ]
         for number, equal in enumerate(exchanges.boundaries)
     ]
@@ -193,7 +193,7 @@ def _unequal_all_to_alls(
             prod(
                 map(min, *(_held(extent, ends[0], share) for ends in (step.sources, step.targets)))
             )
-            for share in Share.each(program.shares or ())
+            for share in Share.of_parts(program.shares or ())
         )
         quarters = 4 * step.copies * moved_but(extent, prod(sizes), kept)
         for phase in {*phases} & {Phase.FORWARD, Phase.BACKWARD}:
@@ -208,8 +208,7 @@ def _held(tensor: Extent, layout: str, share: Share) -> list[int]:
     """Return the indices of each axis that a part of H1 has of a tensor in a layout."""
     _, *sizes = tensor
     if layout in SIDES:
-        return sizes if SIDES[share.side] == layout else [0] * len(sizes)
+        return [size * (SIDES.index(layout) == share.side) for size in sizes]
     axis = tensor.axis(layout) - 1
-    return [
-        int(share.indices(np.asarray(n))) if n_axis == axis else n for n_axis, n in enumerate(sizes)
-    ]
+    sizes[axis] = int(share.indices(np.asarray(sizes[axis])))
+    return sizes

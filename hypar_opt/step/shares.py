@@ -71,17 +71,17 @@ class Share:
     corners: tuple[Parts, ...] = ()
 
     @classmethod
-    def each(cls, parts: Parts, corners: tuple[Parts, ...] = ()) -> tuple[Share, ...]:
+    def of_parts(cls, parts: Parts, corners: tuple[Parts, ...] = ()) -> tuple[Share, ...]:
         """Return the share of every part."""
         return tuple(cls(side, parts, corners) for side in range(len(parts)))
 
     @property
-    def least(self) -> Parts:
+    def lower_bounds(self) -> Parts:
         """The least share of each part among those that a bound holds for."""
         return tuple(map(min, zip(*(self.corners or (self.parts,)), strict=True)))
 
     @property
-    def own(self) -> int:
+    def scaled(self) -> int:
         """What the part has, as if all had as much, of `whole`."""
         return len(self.parts) * self.parts[self.side]
 
@@ -95,26 +95,26 @@ class Share:
         indices: Integers = np.asarray(parts_by_share(sizes, self.parts)[self.side])
         return indices
 
-    def fewest(self, sizes: Integers) -> Integers:
+    def min_indices(self, sizes: Integers) -> Integers:
         """Return the fewest indices that the part has at any shares between the corners."""
-        (_, most_before), (ends, _) = (self._ends(sizes, n) for n in (self.side, self.side + 1))
-        rounded = np.maximum(ends - most_before, 0)
+        (_, max_before), (ends, _) = (self._ends(sizes, n) for n in (self.side, self.side + 1))
+        rounded = np.maximum(ends - max_before, 0)
         # No part has one index less than its share: either end is rounded by half of one.
-        exact = -(-sizes * self.least[self.side] // self.whole) - 1
-        fewest: Integers = np.maximum(rounded, exact)
-        return fewest
+        exact = -(-sizes * self.lower_bounds[self.side] // self.whole) - 1
+        indices: Integers = np.maximum(rounded, exact)
+        return indices
 
-    def most(self, sizes: Integers) -> Integers:
+    def max_indices(self, sizes: Integers) -> Integers:
         """Return the most indices that the part has at any shares between the corners."""
-        (least_before, _), (_, ends) = (self._ends(sizes, n) for n in (self.side, self.side + 1))
-        most: Integers = np.asarray(ends - least_before)
-        return most
+        (min_before, _), (_, ends) = (self._ends(sizes, n) for n in (self.side, self.side + 1))
+        indices: Integers = np.asarray(ends - min_before)
+        return indices
 
     def _ends(self, sizes: Integers, part: int) -> tuple[Integers, Integers]:
         """Return the least and the most indices of all parts before one."""
         before = [sum(parts[:part]) for parts in self.corners or (self.parts,)]
-        least, most = (rounded_share(sizes, end, self.whole) for end in (min(before), max(before)))
-        return least, most
+        low, high = (rounded_share(sizes, end, self.whole) for end in (min(before), max(before)))
+        return low, high
 
     def of_nodes(self, workload: Workload, nodes: Indices, states: States) -> NDArray[np.int64]:
         """Return its share of what each node computes, given the node's choice at H1."""
@@ -124,7 +124,7 @@ class Share:
 
     def of_amounts(
         self,
-        every: Integers,
+        equal: Integers,
         lacks: NDArray[np.bool_],
         workload: Workload,
         nodes: Indices,
@@ -138,7 +138,7 @@ class Share:
 
         Parameters
         ----------
-        every
+        equal
             The nodes' amounts in equal parts.
         lacks : (choices, nodes)
             Whether a choice splits none of them.
@@ -150,12 +150,12 @@ class Share:
         if by_image:
             sizes = np.where(sizes > 0, workload.batch, 0)
         divided = sizes > 0
-        indices = np.where(divided, self.fewest(sizes), self.of_nodes(workload, nodes, states))
-        own = scale(every, (count * indices, np.where(divided, sizes, count * self.whole)))
-        amounts: Integers = np.where(lacks[top, nodes], every, own)
+        indices = np.where(divided, self.min_indices(sizes), self.of_nodes(workload, nodes, states))
+        scaled = scale(equal, (count * indices, np.where(divided, sizes, count * self.whole)))
+        amounts: Integers = np.where(lacks[top, nodes], equal, scaled)
         return amounts
 
-    def all_of(self, layout: str, parts: Parts) -> Parts:
+    def in_layout(self, layout: str, parts: Parts) -> Parts:
         """Return the shares of all parts in a layout at H1: of what is split those stated."""
         if layout in SIDES:
             return tuple(self.whole * (n == SIDES.index(layout)) for n in range(len(parts)))
@@ -171,7 +171,7 @@ class WorkOfPart:
     indices
         How many the part has; None for a linear function of its share that is never more.
     equal
-        The amounts of equal parts, which parts that are asked for the same nodes and states share.
+        The amounts of equal parts, kept for other parts of the same nodes and states.
     """
 
     share: Share
@@ -234,12 +234,12 @@ class WorkOfPart:
             The size of the axis that H1 splits.
         """
         share = self.share
-        every = len(share.parts) * amounts
+        total = len(share.parts) * amounts
         part, of = share.parts[share.side], share.whole
-        exact = every // of * part + every % of * part // of
+        exact = total // of * part + total % of * part // of
         # What begins or ends an axis is not rounded.
         ends = (share.side > 0) + (share.side < len(share.parts) - 1)
-        less = -(-every * ends // np.where(at_h1 > 0, 2 * at_h1, 1))
+        less = -(-total * ends // np.where(at_h1 > 0, 2 * at_h1, 1))
         return np.where(at_h1 > 0, exact - less, amounts)
 
 
@@ -267,9 +267,9 @@ def received(
     begun: dict[tuple[int, int], Integers] = {}
     for operation in operations:
         ratio = _ratio(operation, shares, longest=longest)
-        each, charges, before = charge(operation.level), operation.quarters, None
-        if each > 1:
-            charges = scale(charges, (each, 1))
+        price, charges, before = charge(operation.level), operation.quarters, None
+        if price > 1:
+            charges = scale(charges, (price, 1))
         if operation.phase is Phase.GRADIENT:
             key = operation.level, operation.group
             before = begun.get(key)
@@ -277,7 +277,7 @@ def received(
         amounts = scale(charges, ratio)
         if before is not None:
             amounts = amounts - scale(before, ratio)
-        yield [operation._replace(quarters=own) for own in amounts]
+        yield [operation._replace(quarters=quarters) for quarters in amounts]
 
 
 def _ratio(
@@ -293,21 +293,21 @@ def _ratio(
     if operation.tensor == "input":
         tables = _between_layouts(names, shares, backward=backward, longest=longest)
         return tables[:, before, after], whole**2
-    own = np.array([share.own for share in shares]).reshape(-1, *[1] * operation.quarters.ndim)
+    part = np.array([share.scaled for share in shares]).reshape(-1, *[1] * operation.quarters.ndim)
     if operation.tensor != "output":
-        return np.ones_like(own), 1
+        return np.ones_like(part), 1
     # Half of an all-reduce: a part receives others' addends of its own share, and then the rest.
     if backward and not longest:
-        return count * whole - own, (count - 1) * whole
-    return own, whole
+        return count * whole - part, (count - 1) * whole
+    return part, whole
 
 
 @lru_cache(maxsize=64)
 def _of_layouts(names: tuple[str, ...], shares: tuple[Share, ...]) -> NDArray[np.int64]:
     """Return ``(shares, layouts)`` of a tensor by its layout at H1; of what is whole an n-th."""
-    each = [share.all_of(name, share.parts)[share.side] for share in shares for name in names]
-    own = len(shares[0].parts) * np.array(each).reshape(len(shares), -1)
-    return np.where(np.array(names) == WHOLE, shares[0].whole, own)
+    stated = [share.in_layout(name, share.parts)[share.side] for share in shares for name in names]
+    table = len(shares[0].parts) * np.array(stated).reshape(len(shares), -1)
+    return np.where(np.array(names) == WHOLE, shares[0].whole, table)
 
 
 @lru_cache(maxsize=64)
@@ -321,24 +321,24 @@ def _between_layouts(
     (shares, layouts, layouts)
         By the layouts in which it is written and read, of the square of the shares' sum.
     """
-    whole, others = shares[0].whole, len(shares[0].parts) - 1
+    whole, peers = shares[0].whole, len(shares[0].parts) - 1
     written, read = np.array(names)[:, None], np.array(names)
     # Partial sums are charged to their node: they are then split by batch, or as they are read.
     unmoved = (written == PARTIAL) & ~np.isin(read, (WHOLE, *SIDES))
     unmoved |= (written == read) | (written == WHOLE) | (read == PARTIAL)
     tables = []
     for share in shares:
-        each, least = (
-            np.array([share.all_of(name, parts) for name in names])
-            for parts in (share.parts, share.least)
+        stated, lowest = (
+            np.array([share.in_layout(name, parts) for name in names])
+            for parts in (share.parts, share.lower_bounds)
         )
-        has: NDArray[Any] = each[:, share.side]
+        has: NDArray[Any] = stated[:, share.side]
         table = has[:, None] * (whole - has) if backward else (whole - has)[:, None] * has
         if longest:
             # Of two factors that grow no product of least ones exceeds any.
-            sent = (least[:, None] * np.roll(least, -by, 1) for by in range(1, others + 1))
+            sent = (lowest[:, None] * np.roll(lowest, -by, 1) for by in range(1, peers + 1))
             table = sum(messages.max(axis=2) for messages in sent)
-        gathered = others * has if backward or longest else whole - has
+        gathered = peers * has if backward or longest else whole - has
         table = np.where(read == WHOLE, whole * gathered[:, None], table)
-        tables.append((others + 1) * np.where(unmoved, 0, table))
+        tables.append((peers + 1) * np.where(unmoved, 0, table))
     return np.array(tables)

@@ -46,8 +46,8 @@ NO_SIZES: Sizes = FrozenDict()
 
 def passes_of(workload: Workload, phase: Phase) -> NDArray[np.int64]:
     """Return how often a step computes each node's pass."""
-    forward, others = workload.repeats.passes(len(workload.nodes))
-    return forward if phase is Phase.FORWARD else others
+    forward, backward = workload.repeats.passes(len(workload.nodes))
+    return forward if phase is Phase.FORWARD else backward
 
 
 def layer_macs(
@@ -245,8 +245,8 @@ class WorkRules:
             Whether a choice splits none of them, so that each part has all.
         """
         if self.part is not None:
-            asked = workload, sizes, lacks, nodes, states, self.hierarchy
-            return self.part.amounts(*asked, longest=self.longest)
+            arguments = workload, sizes, lacks, nodes, states, self.hierarchy
+            return self.part.amounts(*arguments, longest=self.longest)
         amounts: Integers = sizes[nodes] * copies(lacks, nodes, states, self.hierarchy)
         if self.longest:
             split = np.where(lacks, 0, split_sizes(workload))[:, nodes]

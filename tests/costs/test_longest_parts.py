@@ -124,9 +124,9 @@ def test_each_exchange_of_each_plan_takes_as_long_as_the_longest_part(topology: 
         # Partial sums cross the topmost of their levels once, gradients too where it has two parts.
         expected, count = Fraction(), 0
         tops: Counter[tuple[Any, ...]] = Counter()
-        for own in exchanges_of_step(Program(workload, rows, hierarchy)):
-            phase, kind, level = own.phase, own.kind, own.level
-            node, boundary = own.node, own.boundary
+        for exchange in exchanges_of_step(Program(workload, rows, hierarchy)):
+            phase, kind, level = exchange.phase, exchange.kind, exchange.level
+            node, boundary = exchange.node, exchange.boundary
             if boundary is not None:
                 longer = max(
                     longer_than_mean(written[0], words[0], hierarchy.sizes),
@@ -148,7 +148,7 @@ def test_each_exchange_of_each_plan_takes_as_long_as_the_longest_part(topology: 
                 else False
             )
             often = 2 if kind == "all-reduce" and not (topmost and rounds == 1) else 1
-            expected += own.elements * 4 * longer * pace + often * rounds * latency
+            expected += exchange.elements * 4 * longer * pace + often * rounds * latency
             count += 1
             tops[phase, node, boundary] += 1
         # Amounts are rounded up to quarters of an element, and times to whole units.

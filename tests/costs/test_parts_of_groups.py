@@ -255,11 +255,11 @@ def test_memory_is_each_groups_own_and_a_search_finds_the_least_within_it(seed: 
     plans = list(every_plan(instance))
     costs = costs_of(instance, plans)
     full = (nodes_of(workload, instance.cost, rows, None, rule=None) for rows in plans)
-    shares = Share.each(problem.part_shares)
-    held = [papers_memory(workload, rows, problem, shares) for rows in full]
-    cheapest = min(zip(costs, held, strict=True))[1]
+    shares = Share.of_parts(problem.part_shares)
+    bytes_ = [papers_memory(workload, rows, problem, shares) for rows in full]
+    cheapest = min(zip(costs, bytes_, strict=True))[1]
     limit = max(max(cheapest) * 9 // 10, 1)
-    fits = [cost for cost, own in zip(costs, held, strict=True) if max(own) <= limit]
+    fits = [cost for cost, taken in zip(costs, bytes_, strict=True) if max(taken) <= limit]
     limited = problem.constraints.model_copy(update={"memory": limit})
     try:
         assert joint(request(instance.with_constraints(limited))).bound == min(fits)

@@ -171,7 +171,7 @@ def test_fewest_and_most_indices_hold_for_all_shares_between_corners(parts: int)
             around = (*corners, shares)  # whole shares need not lie quite between the corners
             for side, own in enumerate(parts_by_share(size, shares)):
                 share = Share(side, corners[0], around)
-                assert share.fewest(size) <= own <= share.most(size)
+                assert share.min_indices(size) <= own <= share.max_indices(size)
 
 
 @pytest.mark.parametrize("seed", slow_after(6, range(60)))

@@ -126,15 +126,15 @@ COSTS = (
     Mutant(
         "a part gathers as much as it has",
         _SHARES,
-        "gathered = others * has if backward or longest else whole - has",
-        "gathered = others * has",
+        "gathered = peers * has if backward or longest else whole - has",
+        "gathered = peers * has",
         ("step/test_shares",),
     ),
     Mutant(
         "a part receives as much of partial sums backward as forward",
         _SHARES,
-        "return count * whole - own, (count - 1) * whole",
-        "return own, whole",
+        "return count * whole - part, (count - 1) * whole",
+        "return part, whole",
         ("step/test_shares",),
     ),
     Mutant(
@@ -154,8 +154,8 @@ COSTS = (
     Mutant(
         "the optimizer keeps nothing",
         "step/holds",
-        "weights = each + (0 if inference else optimizer_bytes)",
-        "weights = each",
+        "weights = map_bytes + (0 if inference else optimizer_bytes)",
+        "weights = map_bytes",
         ("proofs/test_proof_tables",),
     ),
     Mutant(
@@ -203,15 +203,15 @@ COSTS = (
     Mutant(
         "replicas are sharded from the level below on",
         "step/holds",
-        "levels >= np.array(own)",
-        "levels > np.array(own)",
+        "levels >= np.array(firsts)",
+        "levels > np.array(firsts)",
         ("step/test_holds",),
     ),
     Mutant(
         "what is gathered is held though nothing is sharded",
         "step/holds",
-        "times = sum((own > 1).astype(dtype) for own in shards)",
-        "times = sum((own > 0).astype(dtype) for own in shards)",
+        "times = sum((count > 1).astype(dtype) for count in shards)",
+        "times = sum((count > 0).astype(dtype) for count in shards)",
         ("step/test_holds",),
     ),
     Mutant(

@@ -83,7 +83,9 @@ def test_what_states_hold_is_what_each_part_holds_where_everything_divides(
             asked_of_step = (network, workload, plan.hierarchy, plan.element_bytes)
             each = WeightBytes.of(plan.element_bytes, "adam")
             kept = step_holds(*asked_of_step, each, Fused()).of(*KEPT)
-            for part, one in zip(Share.each(plan.part_shares), array.groups_of_parts, strict=True):
+            for part, one in zip(
+                Share.of_parts(plan.part_shares), array.groups_of_parts, strict=True
+            ):
                 held = PartLoad(kept, workload, plan.hierarchy, part)
                 total = sum(held.of(every, of_rows(nodes, len(every))).tolist())
                 asked_of_part = (problem, network, workload, nodes, one)

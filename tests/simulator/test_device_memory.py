@@ -276,8 +276,8 @@ def test_fused_attention_saves_its_output_and_a_number_for_each_row_of_scores() 
     assert unfused - fused == 5 * rows * TOKENS - 4 * rows
 
 
-@pytest.mark.parametrize(("loss", "each"), [("in-place", 4), ("eager", 12), ("fused", -2)])
-def test_logits_take_two_bytes_and_what_their_loss_works_in(loss: str, each: int) -> None:
+@pytest.mark.parametrize(("loss", "loss_bytes"), [("in-place", 4), ("eager", 12), ("fused", -2)])
+def test_logits_take_two_bytes_and_what_their_loss_works_in(loss: str, loss_bytes: int) -> None:
     """Of Megatron-LM a copy in single precision; of a fused loss nothing at all."""
     plan = megatron(GPT, 1, sequence=False, batch=BATCH)
     assert plan.array is not None
@@ -286,10 +286,10 @@ def test_logits_take_two_bytes_and_what_their_loss_works_in(loss: str, each: int
     described = array.description()
     described["accelerator"]["loss"] = loss
     array = ho.Array.model_validate(described)
-    held = ho.memory(plan.model_copy(update={"array": ArrayRecord.of(array)}))
-    last = held.layers[-1]
-    assert last.saved + last.moment == (2 + each) * BATCH * TOKENS * 512
-    assert (held.moment.layer == "loss") == (loss == "eager")
+    memory = ho.memory(plan.model_copy(update={"array": ArrayRecord.of(array)}))
+    last = memory.layers[-1]
+    assert last.saved + last.moment == (2 + loss_bytes) * BATCH * TOKENS * 512
+    assert (memory.moment.layer == "loss") == (loss == "eager")
 
 
 def test_logits_in_single_precision_take_twelve_bytes_in_all() -> None:

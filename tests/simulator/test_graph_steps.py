@@ -70,9 +70,11 @@ def test_a_run_is_the_very_steps_of_the_program(plan: ho.Plan) -> None:
     expected: defaultdict[tuple[str, str, int], Fraction] = defaultdict(Fraction)
     rows, joined = rows_of_plan(plan, workload), plan.joins_levels
     ran = Program(workload, rows, plan.hierarchy, joined=joined)
-    for own in exchanges_of_step(ran, phases_of(plan)):
-        assert own.kind is not None
-        expected[own.phase, own.kind, own.level] += Fraction(own.elements * plan.element_bytes)
+    for exchange in exchanges_of_step(ran, phases_of(plan)):
+        assert exchange.kind is not None
+        expected[exchange.phase, exchange.kind, exchange.level] += Fraction(
+            exchange.elements * plan.element_bytes
+        )
     moved: defaultdict[tuple[str, str, int], Fraction] = defaultdict(Fraction)
     for task in exchanges_of(plan):
         assert task.step is not None

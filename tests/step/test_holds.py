@@ -40,8 +40,12 @@ def drawn_steps(seed: int) -> Iterator[tuple[ho.Network, Program, HoldArrays]]:
         fused = Fused(attention=rng.random() < 0.5)
         workload = repeated(once, repeats_of(network, once, 1, again, shard, fused=fused))
         trained = replace(program, workload=workload)
-        each = WeightBytes.of(2, "adam")
-        yield network, trained, step_holds(network, workload, program.hierarchy, 2, each, fused)
+        weight_bytes = WeightBytes.of(2, "adam")
+        yield (
+            network,
+            trained,
+            step_holds(network, workload, program.hierarchy, 2, weight_bytes, fused),
+        )
 
 
 def axes_of(program: Program, hold: Hold) -> list[int]:
@@ -49,10 +53,10 @@ def axes_of(program: Program, hold: Hold) -> list[int]:
     node = program.workload.nodes[hold.node]
     if hold.tensor in ("errors", "logits"):
         stored = program.stored[hold.node]
-        return [Extent.axis(own) if is_split(own) else -1 for own in stored]
+        return [Extent.axis(layout) if is_split(layout) else -1 for layout in stored]
     weight = [axis for axis in node.operator.axes.weight if axis in node.sizes]
     choices = program.workload.choices_of_nodes[hold.node]
-    split = [own.axis if (own := choices[row[hold.node]]) else BATCH for row in program.rows]
+    split = [choice.axis if (choice := choices[row[hold.node]]) else BATCH for row in program.rows]
     return [
         weight.index(axis) if axis in weight else -2 if axis in REPLICATING else -1
         for axis in split
@@ -62,31 +66,31 @@ def axes_of(program: Program, hold: Hold) -> list[int]:
 def part(size: int, parts: Sequence[int], digits: Sequence[int]) -> int:
     """The elements of one of the parts into which levels divide so many, one after the other."""
     number, count = 0, prod(parts)
-    for own, digit in zip(parts, digits, strict=True):
-        number = number * own + digit
+    for n_parts, digit in zip(parts, digits, strict=True):
+        number = number * n_parts + digit
     return size // count + (number < size % count)
 
 
 def of_accelerators(program: Program, hold: Hold) -> list[int]:
     """The elements of a tensor on every accelerator, each with its part of every axis."""
     hierarchy, axes = program.hierarchy, axes_of(program, hold)
-    levels, held = range(hierarchy.levels), []
+    levels, amounts = range(hierarchy.levels), []
     for accelerator in range(hierarchy.accelerators):
 
         def of(size: int, those: list[int], accelerator: int = accelerator) -> int:
             digits = [hierarchy.digit(accelerator, level) for level in those]
             return part(size, [hierarchy.sizes[level] for level in those], digits)
 
-        own = prod(
+        elements = prod(
             of(size, [n for n in levels if axes[n] == axis]) for axis, size in enumerate(hold.sizes)
         )
         for first in hold.shards:
             shared = [n for n in levels if axes[n] == -2 and n >= first]
             if not hold.gathered:
-                own = of(own, shared)
+                elements = of(elements, shared)
         several = [any(axes[n] == -2 and n >= first for n in levels) for first in hold.shards]
-        held.append(own * sum(several) if hold.gathered else own)
-    return held
+        amounts.append(elements * sum(several) if hold.gathered else elements)
+    return amounts
 
 
 @pytest.mark.parametrize("seed", slow_after(20, range(200)))
@@ -94,32 +98,34 @@ def test_all_accelerators_hold_what_states_do_and_the_fullest_what_a_plan_does(s
     for _, program, step in drawn_steps(seed):
         nodes = np.arange(len(step.holds))
         rows = np.array(program.rows)[:, step.nodes]
-        every = step.in_states(nodes, of_rows(rows.tolist(), len(nodes)))
+        by_state = step.in_states(nodes, of_rows(rows.tolist(), len(nodes)))
         largest = step.largest(program)
-        for hold, together, most in zip(step.holds, every.tolist(), largest, strict=True):
+        for hold, together, fullest in zip(step.holds, by_state.tolist(), largest, strict=True):
             if hold.tensor in ("weights", "gradients", "state", "gathered", "errors", "logits"):
-                held = of_accelerators(program, hold)
-                assert (sum(held), hold.bytes * max(held)) == (together, most)
+                amounts = of_accelerators(program, hold)
+                assert (sum(amounts), hold.bytes * max(amounts)) == (together, fullest)
             elif not hold.border:
-                assert hold.bytes * together <= most * program.hierarchy.accelerators
+                assert hold.bytes * together <= fullest * program.hierarchy.accelerators
 
 
 @pytest.mark.parametrize("seed", slow_after(20, range(200)))
 def test_states_hold_the_weights_that_the_devices_of_a_run_keep(seed: int) -> None:
     network = drawn_network(seed)
     for program in drawn_programs(network, seed, 2):
-        each, hierarchy = WeightBytes.of(4, "sgd"), program.hierarchy
-        step = step_holds(network, program.workload, hierarchy, 4, each, Fused())
+        weight_bytes, hierarchy = WeightBytes.of(4, "sgd"), program.hierarchy
+        step = step_holds(network, program.workload, hierarchy, 4, weight_bytes, Fused())
         weights = HoldArrays(step.of("weights"), len(program.workload.choices), hierarchy)
         rows = np.array(program.rows)[:, weights.nodes].tolist()
-        every = weights.in_states(np.arange(len(weights.nodes)), of_rows(rows, len(weights.nodes)))
+        amounts = weights.in_states(
+            np.arange(len(weights.nodes)), of_rows(rows, len(weights.nodes))
+        )
         division, devices = Division(network, program), range(hierarchy.accelerators)
         kept = {
             node: sum(prod(map(len, division.stored(n, device))) for device in devices)
             for n in range(len(network.layers))
             if (node := division.weight_node(n)) is not None
         }
-        assert kept == dict(zip(weights.nodes.tolist(), every.tolist(), strict=True))
+        assert kept == dict(zip(weights.nodes.tolist(), amounts.tolist(), strict=True))
 
 
 def test_a_step_may_hold_nothing() -> None:

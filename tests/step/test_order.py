@@ -38,11 +38,11 @@ def programs(seed: int) -> Iterable[Program]:
 
 def moving(steps: Sequence[Step]) -> list[tuple[StepKind, int]]:
     """Return the kind of each step, and each level that it crosses, topmost first."""
-    return [(own.kind, n) for own in steps if own.kind not in UNMOVED for n in own.levels]
+    return [(step.kind, n) for step in steps if step.kind not in UNMOVED for n in step.levels]
 
 
 def places(exchanges: Iterable[Collective], *tensors: str) -> list[tuple[StepKind | None, int]]:
-    return [(own.kind, own.level) for own in exchanges if own.tensor in tensors]
+    return [(exchange.kind, exchange.level) for exchange in exchanges if exchange.tensor in tensors]
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -59,10 +59,12 @@ def test_a_conversion_and_its_error_move_step_by_step(seed: int) -> None:
                 if phase is Phase.BACKWARD and not has_error:
                     expected = ()
                 # Of an axis of one index nothing moves.
-                kept = [own for own in expected if len(own.levels) > 1 or own.moved(extent)]
+                kept = [step for step in expected if len(step.levels) > 1 or step.moved(extent)]
                 assert places(moved, "input") == moving(kept)
                 if not program.joined:
-                    assert [own.elements for own in moved] == [own.moved(extent) for own in kept]
+                    assert [move.elements for move in moved] == [
+                        step.moved(extent) for step in kept
+                    ]
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -70,18 +72,26 @@ def test_partial_sums_are_scattered_before_the_pool_and_their_errors_gathered(se
     """As many elements as the steps from a node's output to how it is stored, in their order."""
     for program in programs(seed):
         workload, exchanges = program.workload, exchanges_of_step(program)
-        for node, (own, output) in enumerate(zip(exchanges.nodes, workload.outputs, strict=True)):
+        for node, (of_node, output) in enumerate(
+            zip(exchanges.nodes, workload.outputs, strict=True)
+        ):
             steps = program.output_steps(node)
             for phase, expected in ((Phase.FORWARD, steps), (Phase.BACKWARD, backward(steps))):
-                moved = [one for one in in_pass(own, phase) if one.tensor == "output"]
+                moved = [
+                    exchange for exchange in in_pass(of_node, phase) if exchange.tensor == "output"
+                ]
                 assert places(moved, "output") == moving(expected)
                 elements = [step.moved(Extent(output)) for step in expected]
-                assert [one.elements for one in moved] == [each for each in elements if each]
-            gradients = [one for one in own if one.tensor == "gradient"]
+                assert [exchange.elements for exchange in moved] == [
+                    count for count in elements if count
+                ]
+            gradients = [exchange for exchange in of_node if exchange.tensor == "gradient"]
             reduced = program.gradient_steps(node) if workload.stored[node] else ()
             assert places(gradients, "gradient") == moving(reduced)
             stored = Extent(workload.stored[node])
-            assert [one.elements for one in gradients] == [step.moved(stored) for step in reduced]
+            assert [exchange.elements for exchange in gradients] == [
+                step.moved(stored) for step in reduced
+            ]
 
 
 @pytest.mark.parametrize(
@@ -94,24 +104,26 @@ def test_halves_of_gradients_are_exchanged_as_often_as_shards_need_them(word: st
     (program,) = drawn_programs(network, 1, 1, ((2, 2),))
     program = replace(program, rows=[[0] * len(program.workload.nodes)] * 2)
     workload, expected = program.workload, Counter[tuple[Phase, str, int, int]]()
-    for one in exchanges_of_step(program):
-        assert (one.phase, one.kind) == (Phase.GRADIENT, StepKind.ALL_REDUCE)
-        split, half = shards.at(one.level), one.elements // 2
+    for exchange in exchanges_of_step(program):
+        assert (exchange.phase, exchange.kind) == (Phase.GRADIENT, StepKind.ALL_REDUCE)
+        split, half = shards.at(exchange.level), exchange.elements // 2
         scattered = micro_batches if split in ("gradients", "weights") else 1
-        expected[one.phase, "gradient", one.node, one.level] += reduced * scattered * half
+        expected[exchange.phase, "gradient", exchange.node, exchange.level] += (
+            reduced * scattered * half
+        )
         if split == "none":
-            expected[one.phase, "gradient", one.node, one.level] *= 2
+            expected[exchange.phase, "gradient", exchange.node, exchange.level] *= 2
         elif split != "weights":
-            expected[one.phase, "weights", one.node, one.level] += half
+            expected[exchange.phase, "weights", exchange.node, exchange.level] += half
         else:
-            for user in workload.weight_users.get(one.node, (one.node,)):
+            for user in workload.weight_users.get(exchange.node, (exchange.node,)):
                 for phase in (Phase.FORWARD, Phase.BACKWARD):
-                    expected[phase, "weights", user, one.level] += micro_batches * half
+                    expected[phase, "weights", user, exchange.level] += micro_batches * half
     sharded = FrozenDict({n: shards for n, stored in enumerate(workload.stored) if stored})
     repeats = Repeats(micro_batches, sharded, reduced=reduced)
     moved = Counter[tuple[Phase, str, int, int]]()
-    for one in exchanges_of_step(replace(program, workload=repeated(workload, repeats))):
-        moved[one.phase, one.tensor, one.node, one.level] += one.elements
+    for exchange in exchanges_of_step(replace(program, workload=repeated(workload, repeats))):
+        moved[exchange.phase, exchange.tensor, exchange.node, exchange.level] += exchange.elements
     assert moved == expected
     assert len(workload.weight_users) == 1
 
@@ -129,5 +141,5 @@ def test_a_plan_exchanges_what_its_rules_yield() -> None:
             rules.node(np.arange(4), [states]),
             rules.boundary(np.arange(3), [states[:, sources]], [states[:, targets]]),
         )
-        yielded = sum(int(np.sum(own.quarters)) for own in operations)
-        assert sum(own.quarters for own in exchanges) == yielded > 0
+        yielded = sum(int(np.sum(operation.quarters)) for operation in operations)
+        assert sum(exchange.quarters for exchange in exchanges) == yielded > 0

@@ -58,13 +58,16 @@ class Case:
         self.count = problem.hierarchy.sizes[0]
         cuts = sorted(rng.sample(range(1, 1000), self.count - 1))
         parts = tuple(b - a for a, b in zip([0, *cuts], [*cuts, 1000], strict=True))
-        self.shares = Share.each(parts)
+        self.shares = Share.of_parts(parts)
         offered = choices_by_level(self.workload, problem.levels)
         if parts_of_axes:
             offered = [len(CHOICES)] * problem.levels
         self.rows: Indices = np.array(
             [
-                [rng.choice(np.flatnonzero(~own[:of]).tolist()) for own in self.workload.forbidden]
+                [
+                    rng.choice(np.flatnonzero(~forbidden[:of]).tolist())
+                    for forbidden in self.workload.forbidden
+                ]
                 for of in offered
             ]
         )
@@ -83,16 +86,16 @@ class Case:
 
     def received(self, shares: tuple[Share, ...], *, longest: bool = False) -> list[Integers]:
         """What each part receives of each operation: ``(parts, nodes or boundaries)``."""
-        every = received(self.operations(), shares, lambda _: 1, longest=longest)
-        return [np.array([part.quarters for part in parts]) for parts in every]
+        by_operation = received(self.operations(), shares, lambda _: 1, longest=longest)
+        return [np.array([part.quarters for part in parts]) for parts in by_operation]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_below_h1_all_parts_together_receive_what_equal_parts_do(seed: int) -> None:
     case = Case(seed)
-    for own, parts in zip(case.operations(), case.received(case.shares), strict=True):
-        if own.level:
-            assert (abs(parts.sum(axis=0) - case.count * own.quarters) <= case.count).all()
+    for operation, parts in zip(case.operations(), case.received(case.shares), strict=True):
+        if operation.level:
+            assert (abs(parts.sum(axis=0) - case.count * operation.quarters) <= case.count).all()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -101,11 +104,11 @@ def test_what_all_parts_receive_forward_they_send_back(seed: int) -> None:
     case = Case(seed)
     of_passes: dict[tuple[str, int], dict[Phase, Integers]] = {}
     has_error = case.workload.has_error
-    for own, parts in zip(case.operations(), case.received(case.shares), strict=True):
-        if own.tensor in ("output", "input") and not own.level:
-            moved = parts.sum(axis=0) * (has_error if own.tensor == "input" else 1)
-            passes = of_passes.setdefault((own.tensor, own.level), {})
-            passes[own.phase] = passes.get(own.phase, 0) + moved
+    for operation, parts in zip(case.operations(), case.received(case.shares), strict=True):
+        if operation.tensor in ("output", "input") and not operation.level:
+            moved = parts.sum(axis=0) * (has_error if operation.tensor == "input" else 1)
+            passes = of_passes.setdefault((operation.tensor, operation.level), {})
+            passes[operation.phase] = passes.get(operation.phase, 0) + moved
     for passes in of_passes.values():
         forward, backward = (passes[phase] for phase in (Phase.FORWARD, Phase.BACKWARD))
         assert (abs(forward - backward) <= 2 * case.count).all()
@@ -115,10 +118,10 @@ def test_what_all_parts_receive_forward_they_send_back(seed: int) -> None:
 def test_between_two_parts_one_receives_back_what_the_other_did(seed: int) -> None:
     case = Case(seed - seed % 2)
     of_passes: dict[str, dict[Phase, Integers]] = {}
-    for own, parts in zip(case.operations(), case.received(case.shares), strict=True):
-        if own.tensor in ("output", "input") and not own.level:
-            passes = of_passes.setdefault(own.tensor, {})
-            passes[own.phase] = passes.get(own.phase, 0) + parts
+    for operation, parts in zip(case.operations(), case.received(case.shares), strict=True):
+        if operation.tensor in ("output", "input") and not operation.level:
+            passes = of_passes.setdefault(operation.tensor, {})
+            passes[operation.phase] = passes.get(operation.phase, 0) + parts
     assert case.count == 2
     for tensor, passes in of_passes.items():
         moves = case.workload.has_error if tensor == "input" else np.ones(1, bool)
@@ -138,14 +141,14 @@ def test_no_part_receives_more_than_the_longest_messages_of_all_rounds(seed: int
 def test_equal_shares_receive_as_much_as_equal_parts(seed: int) -> None:
     """Of axes that the parts divide evenly."""
     case = Case(seed - seed % 2, parts_of_axes=True)
-    equal = case.received(Share.each((1,) * case.count))
+    equal = case.received(Share.of_parts((1,) * case.count))
     moved: dict[tuple[Phase, str, int], Integers] = {}
-    for own, parts in zip(case.operations(), equal, strict=True):
+    for operation, parts in zip(case.operations(), equal, strict=True):
         assert (parts == parts[0]).all()
-        key = own.phase, own.tensor, own.level
+        key = operation.phase, operation.tensor, operation.level
         moved[key] = moved.get(key, 0) + parts[0]
-    for own in case.operations(unequal=False):
-        moved[own.phase, own.tensor, own.level] -= own.quarters
+    for operation in case.operations(unequal=False):
+        moved[operation.phase, operation.tensor, operation.level] -= operation.quarters
     assert moved
     assert not any(left.any() for left in moved.values())
 
@@ -159,11 +162,11 @@ def test_until_h1_gathers_a_tensor_it_is_split_as_it_was_written(seed: int) -> N
     written = layouts.output[case.rows[0, sources], sources]
     is_split = (read == 0) & (written > 0)
     names = [layouts.names[number] for number in written[is_split]]
-    for own, parts in zip(case.operations(), case.received(case.shares), strict=True):
-        if (own.tensor, own.kind) == ("input", StepKind.ALL_TO_ALL) and own.level:
+    for operation, parts in zip(case.operations(), case.received(case.shares), strict=True):
+        if (operation.tensor, operation.kind) == ("input", StepKind.ALL_TO_ALL) and operation.level:
             for share, moved in zip(case.shares, parts[:, is_split], strict=True):
-                has = [share.all_of(name, share.parts)[share.side] for name in names]
-                exact = case.count * own.quarters[is_split] * np.array(has, int)
+                has = [share.in_layout(name, share.parts)[share.side] for name in names]
+                exact = case.count * operation.quarters[is_split] * np.array(has, int)
                 assert (abs(moved * share.whole - exact) <= share.whole).all()
 
 
@@ -173,5 +176,7 @@ def test_halves_of_a_reduction_are_charged_as_much_as_all_of_it(seed: int) -> No
     case = Case(seed)
     cost = replace(GroupBytes.of_groups(case.problem), parts=case.shares[0].parts)
     nodes = np.arange(len(case.workload.nodes))
-    whole, halves = (cost.node(case.sharded(own), nodes, [case.rows]) for own in ("none", "state"))
-    assert all((own == both).all() for own, both in zip(halves, whole, strict=True))
+    whole, halves = (
+        cost.node(case.sharded(shard), nodes, [case.rows]) for shard in ("none", "state")
+    )
+    assert all((charges == of_whole).all() for charges, of_whole in zip(halves, whole, strict=True))

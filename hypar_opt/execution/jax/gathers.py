@@ -26,7 +26,7 @@ def in_jax(program: Program) -> tuple[Program, Sequence[str]]:
     """
     workload = program.workload
     repeats, readers = workload.repeats, readers_of(workload)
-    moving = {own.node for own in exchanges_of_step(program, (Phase.FORWARD,))}
+    moving = {exchange.node for exchange in exchanges_of_step(program, (Phase.FORWARD,))}
     kept, names = set(), []
     for node in sorted(repeats.converted_again):
         own = readers[node]

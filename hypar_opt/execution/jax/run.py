@@ -330,41 +330,41 @@ class _Needed:
         self._together = {node for node, first in again.items() if first is not None}
         self._again = needed_again(workload, again, fused=_WRITTEN, trained=tuple(trained))
 
-    def share(self, one: Collective) -> Fraction:
+    def share(self, exchange: Collective) -> Fraction:
         """Return how much of what a step repeats of an exchange is needed: all, half or none.
 
         Half of what moves forward where its layer runs again, and no backward pass reads what comes
         of it.
         """
-        if one.phase is Phase.FORWARD and one.tensor != "weights" and one.node in self._together:
-            return Fraction(1 + self._is_needed_again(one), 2)
-        return Fraction(one.phase is not Phase.BACKWARD or self._is_needed_back(one))
+        phase, _, tensor, *_ = exchange
+        if phase is Phase.FORWARD and tensor != "weights" and exchange.node in self._together:
+            return Fraction(1 + self._is_needed_again(exchange), 2)
+        return Fraction(phase is not Phase.BACKWARD or self._is_needed_back(exchange))
 
-    def _is_needed_again(self, one: Collective) -> bool:
-        node, workload = one.node, self._workload
+    def _is_needed_again(self, exchange: Collective) -> bool:
+        node, workload = exchange.node, self._workload
         if node in self._again:
             return True
         # For the backward pass of the layer itself, if that reads its inputs.
-        if node >= workload.shared and one.boundary is not None:
-            source = workload.boundaries[one.boundary].source
+        if node >= workload.shared and exchange.boundary is not None:
+            source = workload.boundaries[exchange.boundary].source
             return reads_back(workload, node, source, self._trained)
         operator = workload.nodes[node].operator
         return (
             self._trained[node]
-            and one.kind in _FOR_INPUTS
+            and exchange.kind in _FOR_INPUTS
             and operator.saves(fused=_WRITTEN).inputs
         )
 
-    def _is_needed_back(self, one: Collective) -> bool:
+    def _is_needed_back(self, exchange: Collective) -> bool:
         edges, trained = self._workload.boundaries, self._trained
-        if one.boundary is not None:
-            return trained[edges[one.boundary].source]
-        if one.tensor == "weights" or one.kind in _FOR_INPUTS:  # for the error that it passes on
-            if one.tensor == "weights" and one.node in self._again:
-                return True
-            return any(
+        if exchange.boundary is not None:
+            return trained[edges[exchange.boundary].source]
+        of_weights = exchange.tensor == "weights"
+        if of_weights or exchange.kind in _FOR_INPUTS:  # for the error that it passes on
+            return (of_weights and exchange.node in self._again) or any(
                 trained[edge.source]
                 for edge in edges
-                if edge.target == one.node and not edge.weights
+                if edge.target == exchange.node and not edge.weights
             )
-        return trained[one.node]
+        return trained[exchange.node]

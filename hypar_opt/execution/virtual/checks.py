@@ -99,9 +99,9 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
     exchanges = exchanges_of_step(program, (Phase.FORWARD,))
     for boundary, edge in enumerate(program.workload.boundaries):
         modelled = {
-            own.level: own.elements // own.times
-            for own in exchanges.boundaries[boundary]
-            if own.kind is StepKind.ALL_TO_ALL
+            exchange.level: exchange.elements // exchange.times
+            for exchange in exchanges.boundaries[boundary]
+            if exchange.kind is StepKind.ALL_TO_ALL
         }
         for step in program.input_steps(boundary):
             layouts = {*step.sources, *step.targets}

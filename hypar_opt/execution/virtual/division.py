@@ -164,7 +164,7 @@ class Division:
                 around.append(part.within(whole.shape[len(around)]))
             else:
                 around.append(slice(None))
-        cut = {layout for (layout, _), own in zip(HALO_AXES, around[2:], strict=True) if own.stop}
+        cut = {layout for (layout, _), span in zip(HALO_AXES, around[2:], strict=True) if span.stop}
         if not cut:
             return tensor.part_of(whole, layouts, device)
         own, axes = whole[tuple(around)], {BATCH: self.images, CHANNEL: tensor.channels}
