@@ -44,9 +44,15 @@ def install_page(page: Path, folder: Path) -> None:
 
 
 def install(folder: Path) -> None:
-    """Do what ``pip install .`` does, of one module: say where its entry points are."""
-    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-    groups = project["entry-points"].items()
+    """Do what ``pip install .`` does: say where the entry points of its modules are.
+
+    Of several modules it takes those that are listed.
+    """
+    document = tomllib.loads((folder / "pyproject.toml").read_text())
+    groups = document["project"]["entry-points"].items()
+    modules = {entry.partition(":")[0] for _, at in groups for entry in at.values()}
+    if len(modules) > 1:
+        assert {*document["tool"]["setuptools"]["py-modules"]} == modules
     written(
         folder,
         {},

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hypar_opt.costs import COSTS
-from hypar_opt.costs.base import derived_levels, sampled
+from hypar_opt.costs.base import CostModel, derived_levels, sampled
+from hypar_opt.documents.parsing import shown
 from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from hypar_opt.costs.base import CostModel
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
 
@@ -51,8 +52,9 @@ def check_contract(cost: CostModel, name: str, workload: Workload, levels: int) 
     Raises
     ------
     HyparError
-        Naming the method, and what it should return.
+        Naming the member, and what it should be or return.
     """
+    _check_members(cost, name)
     for operation in sampled(cost, workload, levels):
         try:
             charge = np.asarray(cost.charge(operation))
@@ -76,9 +78,34 @@ def check_contract(cost: CostModel, name: str, workload: Workload, levels: int) 
     first: dict[Hashable, int] = {}
     keys, _ = derived_levels(cost, workload, levels)
     for level in range(levels):
-        peer = first.setdefault(cost.level_key(level), level)
+        key = cost.level_key(level)
+        try:
+            hash(key)
+        except TypeError:
+            raise HyparError(
+                f"cost {name!r}: level_key should return a key that can be hashed, got {key!r};"
+                f" {PAGE}"
+            ) from None
+        peer = first.setdefault(key, level)
         if keys[level] != keys[peer]:
             raise HyparError(
                 f"cost {name!r}: level_key should tell H{peer + 1} and H{level + 1} apart, as"
                 f" charge does; {PAGE}"
             )
+
+
+def _check_members(cost: Any, name: str) -> None:
+    """Check that there is a cost, and what it counts in."""
+    if not isinstance(cost, CostModel):
+        kind = type(cost).__name__
+        raise HyparError(
+            f"cost {name!r}: from_problem should return a CostModel, got {kind}; {PAGE}"
+        )
+    unit, resolution = cost.unit, cost.resolution
+    if not isinstance(unit, str):
+        raise HyparError(f"cost {name!r}: unit should be a string, got {shown(unit)}; {PAGE}")
+    if not isinstance(resolution, Integral) or resolution < 1:
+        raise HyparError(
+            f"cost {name!r}: resolution should be an integer from 1 on, got {shown(resolution)};"
+            f" {PAGE}"
+        )

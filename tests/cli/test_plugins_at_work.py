@@ -70,6 +70,17 @@ class Slow(Plain):
 class Alike(Slow):
     def level_key(self, level):
         return "alike"
+class Keys(Plain):
+    def level_key(self, level):
+        return [level]
+class Five(Plain):
+    unit = 5
+class Zero(Plain):
+    resolution = 0
+class Lost(Plain):
+    @classmethod
+    def from_problem(cls, problem, workload):
+        cls(problem, workload)
 """
 
 
@@ -81,6 +92,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     modules = {"greedy": named["greedy.py"], "solvers_of": SOLVERS, "costs_of": COSTS}
     solvers = ("Guess", "Nothing", "Five", "Leaves", "Prints", "Never")
     costs = ("Plain", "Halves", "Negative", "Three", "Branches", "Slow", "Alike")
+    costs += ("Keys", "Five", "Zero", "Lost")
     lines = ["[hypar_opt.solvers]", "greedy = greedy:Greedy"]
     lines += [f"{name.lower()} = solvers_of:{name}" for name in solvers]
     lines += ["[hypar_opt.costs]", *(f"{name.lower()} = costs_of:{name}" for name in costs)]
@@ -192,6 +204,10 @@ def test_levels_that_a_cost_charges_otherwise_are_told_apart(theirs: Path) -> No
         ("negative", "charge should return integers that are not negative, got -"),
         ("three", "charge should return an integer for each of (4, 10) amounts, got (3,); see"),
         ("alike", "level_key should tell H1 and H2 apart, as charge does; see"),
+        ("keys", "level_key should return a key that can be hashed, got [0]; see"),
+        ("five", "unit should be a string, got 5; see"),
+        ("zero", "resolution should be an integer from 1 on, got 0; see"),
+        ("lost", "from_problem should return a CostModel, got NoneType; see"),
     ],
 )
 def test_a_cost_that_does_not_keep_to_the_contract_is_refused(

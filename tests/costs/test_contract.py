@@ -13,16 +13,20 @@ import pytest
 from hypar_opt.costs.base import CostModel
 from hypar_opt.costs.state_classes import classed
 from hypar_opt.costs.state_tables import choices_by_level, states_of
+from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import load
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.operations import Amount, Collective
+from hypar_opt.step.readings import READINGS
 from hypar_opt.step.states import added_up
+from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.parallelism import CHOICES
 from tests.search.test_classes import drawn
 from tests.slow import slow_after
+from tests.strategies.problems import random_network
 
 Charge = Callable[[Collective], Amount]
 
@@ -138,14 +142,38 @@ def test_levels_are_alike_only_if_no_two_states_tell_them_apart(seed: int) -> No
             assert np.equal(*np.broadcast_arrays(charged, permuted)).all()
 
 
+def charge_in_proportion(rng: Random) -> Charge:
+    """A charge of its own for each pass, kind and tensor, in proportion to what moves."""
+    factors: dict[object, int] = {}
+
+    def charge(operation: Collective) -> Amount:
+        key = operation.phase, operation.kind, operation.tensor
+        return operation.quarters * factors.setdefault(key, rng.randint(0, 9))
+
+    return charge
+
+
+def with_thresholds(seed: int) -> tuple[Stated, ThresholdTable]:
+    """A cost of two choices whose charges separate into thresholds, and these."""
+    rng = Random(seed)
+    while True:
+        network = random_network(rng, 4) if rng.random() < 0.2 else random_graph(rng, most=5)
+        levels, reading = rng.randint(1, 4), rng.choice(["executed", "executed", *READINGS])
+        sizes = [2 if READINGS[reading].halves else rng.choice([2, 2, 3])] * levels
+        problem = problem_of(
+            network, batch=36, reading=reading, hierarchy=tuple(sizes), whole_levels=True
+        )
+        charge = rng.choice([charge_in_proportion(rng), random_charge(rng, levels)])
+        cost = stated(Instance(network, problem), charge)
+        table = cost.thresholds(cost.workload, levels)
+        if table is not None:
+            return cost, table
+
+
 @pytest.mark.parametrize("seed", slow_after(40, range(600)))
 def test_thresholds_that_follow_charge_every_plan_as_its_states_are(seed: int) -> None:
-    instance, rng = in_bytes(seed), Random(seed)
-    workload, levels = instance.workload, instance.problem.levels
-    cost = stated(instance, random_charge(rng, levels))
-    table = cost.thresholds(workload, levels)
-    if table is None:
-        return
+    (cost, table), rng = with_thresholds(seed), Random(seed)
+    workload, levels = cost.workload, cost.problem.levels
     assert len(workload.choices) == 2
     for _ in range(10):
         counts = np.array([rng.randint(0, levels) for _ in workload.nodes])

@@ -156,8 +156,8 @@ def test_a_file_with_a_presets_name_and_without_its_model_is_refused(tmp_path: P
     with pytest.raises(InputError) as raised:
         ho.read_array(file)
     assert str(raised.value) == (
-        f"{file}: model: should be 'hypar-2019', as in the preset 'hmc-htree-4', or the name"
-        " another"
+        f"{file}: model: should be 'hypar-2019', as in the preset 'hmc-htree-4', unless name"
+        " is another"
     )
     file.write_text(text.replace('"hmc-htree-4"', '"mine"'))
     assert ho.read_array(file).model is None

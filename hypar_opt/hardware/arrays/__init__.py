@@ -125,5 +125,5 @@ def find_array(array: str | Path | Array) -> Array:
     if with_model(described) is not described:
         problem = f"should be {load(resolved.name).model!r}, as in the preset {resolved.name!r}"
         file = None if isinstance(array, Array) else file_name(array)
-        raise InputError(f"{problem}, or the name another", where="model", file=file)
+        raise InputError(f"{problem}, unless name is another", where="model", file=file)
     return resolved
