@@ -101,7 +101,8 @@ def _check_members(cost: Any, name: str) -> None:
         raise HyparError(
             f"cost {name!r}: from_problem should return a CostModel, got {kind}; {PAGE}"
         )
-    unit, resolution = cost.unit, cost.resolution
+    unit: Any = cost.unit
+    resolution: Any = cost.resolution
     if not isinstance(unit, str):
         raise HyparError(f"cost {name!r}: unit should be a string, got {shown(unit)}; {PAGE}")
     if not isinstance(resolution, Integral) or resolution < 1:
