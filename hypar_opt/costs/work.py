@@ -85,6 +85,12 @@ class Work:
         passes = self.each_pass(workload, nodes, states, per_second, phases)
         return added_up([times * _longer(linear) for times, linear in passes])
 
+    def charges_of_update(
+        self, workload: Workload, nodes: Indices, states: States, per_second: Fraction | int
+    ) -> Integers:
+        """Return the part of `charges` in which nodes' weights are updated."""
+        return self._update(workload, nodes, states, per_second, workload.repeats)
+
     def each_pass(
         self,
         workload: Workload,
