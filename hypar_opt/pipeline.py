@@ -25,13 +25,14 @@ from hypar_opt.errors import (
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, price, tensors_of
 from hypar_opt.plan.arguments import ProblemArguments
-from hypar_opt.plan.configuration import check, pinned, rows_of, training_of
+from hypar_opt.plan.configuration import check, rows_of, training_of
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.plan import Plan, SolverRecord, SolverSettings, columns_of, words_of
 from hypar_opt.plan.problem import NetworkRecord, ProblemFields
 from hypar_opt.plan.schemas import schema_of
 from hypar_opt.plan.stated import stated_problem
+from hypar_opt.plan.stated_degrees import pinned
 from hypar_opt.plan.trained import trained
 from hypar_opt.search.best_fit import NothingFitsError
 from hypar_opt.search.default_solver import default_solver
