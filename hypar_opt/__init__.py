@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from hypar_opt.studies.calibration import calibrate as calibrate
     from hypar_opt.studies.comparison import compare as compare
     from hypar_opt.studies.comparison import geometric_means as geometric_means
+    from hypar_opt.studies.configurations import configure as configure
     from hypar_opt.studies.exploration import explore as explore
     from hypar_opt.studies.export import export as export
     from hypar_opt.studies.installation import doctor as doctor
@@ -87,6 +88,7 @@ _HOME = {
     "certify": "proofs.certificate",
     "check_certificate": "proofs.certificate",
     "compare": "studies.comparison",
+    "configure": "studies.configurations",
     "doctor": "studies.installation",
     "explore": "studies.exploration",
     "export": "studies.export",
@@ -139,6 +141,7 @@ __all__ = [
     "certify",
     "check_certificate",
     "compare",
+    "configure",
     "doctor",
     "explore",
     "export",

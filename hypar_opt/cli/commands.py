@@ -13,6 +13,8 @@ from typer.core import TyperCommand, TyperGroup
 
 SUMMARIES = {
     "solve": "Find a plan: the parallelism of each layer at each level, and its communication.",
+    "configure": "Find the fastest configurations that training frameworks run: degrees,"
+    " micro-batches, ZeRO, recomputation.",
     "simulate": "Simulate a training step on an array, and break down its time and energy.",
     "memory": "Count what an accelerator holds in a training step: each tensor once, and the peak.",
     "run": "Run a plan on virtual devices and count every byte; exits with status 1 if any"

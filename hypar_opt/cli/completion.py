@@ -78,6 +78,7 @@ def _names_in(module: str, table: str) -> Completion:
 
 arrays = _names_in("hypar_opt.hardware.arrays", "names")
 costs = _names_in("hypar_opt.costs", "COSTS")
+frameworks = _names_in("hypar_opt.execution.settings", "FRAMEWORKS")
 formats = _names_in("hypar_opt.execution.formats", "FORMATS")
 readings = _names_in("hypar_opt.step.readings", "READINGS")
 solvers = _names_in("hypar_opt.solvers", "SOLVERS")

@@ -175,6 +175,48 @@ class ComparedPlans(Document):
     notes: tuple[str, ...]
 
 
+class ConfigurationRow(Document):
+    """A configuration; ``blocks`` is how many recompute, None for all."""
+
+    tp: int
+    sp: bool
+    cp: int
+    ep: int
+    dp_shard: int
+    dp_replicate: int
+    zero: str
+    micro_batches: int
+    recompute: str
+    blocks: int | None
+    seconds: float
+    per_second: float
+    mfu: float
+    memory: int
+    spare: int
+    exposed: float
+    over_first: float
+
+
+class ConfiguredPlans(Document):
+    """The fastest configurations; ``per_second`` is of ``unit`` and of an accelerator."""
+
+    network: str
+    array: str
+    batch: int
+    tokens: int | None
+    optimizer: str | int
+    capacity: int
+    margin: int
+    considered: int
+    fitting: int
+    simulated: int
+    complete: bool
+    bound_seconds: float | None
+    unit: str
+    rows: tuple[ConfigurationRow, ...]
+    unsharded: ConfigurationRow | None
+
+
 class BestOfSubspace(Document):
     value: Number
     ratio: float | None

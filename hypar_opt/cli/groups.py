@@ -43,13 +43,7 @@ class CostOptions:
         ),
     ] = None
     reading: options.READING = None
-    element_bytes: Annotated[
-        int | None,
-        problem_option(
-            help="Bytes per tensor element: 1, 2 (half precision), 4 or 8. Default: the network"
-            " file's, else the array's, else 4."
-        ),
-    ] = None
+    element_bytes: Annotated[int | None, options.ELEMENT_BYTES] = None
     inference: Annotated[
         bool,
         problem_option(
@@ -105,14 +99,7 @@ class CostOptions:
             help="Memory capacity per accelerator, as 8GB or 512MiB; array: that of the array.",
         ),
     ] = None
-    optimizer: Annotated[
-        str,
-        problem_option(
-            help="The optimizer, whose state counts as memory, and whose update takes the time that"
-            " an array has for it: sgd (none), momentum, adam, or the bytes of state per weight,"
-            " each read and written once and else updated as adam.",
-        ),
-    ] = "sgd"
+    optimizer: Annotated[str, options.OPTIMIZER] = "sgd"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -265,11 +252,4 @@ class TrainingOptions:
             autocompletion=completion.one_of("once", "again"),
         ),
     ] = None
-    reduce_bytes: Annotated[
-        int | None,
-        running_option(
-            metavar="BYTES",
-            help="Bytes of an element in which gradients are exchanged and held: 2 or 4. Default:"
-            " exchanged in the elements of the weights, held in 4 or those of a larger element.",
-        ),
-    ] = None
+    reduce_bytes: Annotated[int | None, options.REDUCE_BYTES] = None

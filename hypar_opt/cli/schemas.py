@@ -16,6 +16,7 @@ from hypar_opt.cli.documents import (
     BatchPlans,
     CheckedParts,
     ComparedPlans,
+    ConfiguredPlans,
     ExploredSubspace,
     FittedArray,
     MemoryCount,
@@ -35,6 +36,7 @@ from hypar_opt.errors import HyparError, UnknownNameError
 
 DOCUMENTS: dict[str, tuple[type[BaseModel], ...]] = {
     "solve": (SolvedPlan,),
+    "configure": (ConfiguredPlans,),
     "simulate": (SimulatedStep,),
     "memory": (MemoryCount,),
     "run": (VirtualRun,),

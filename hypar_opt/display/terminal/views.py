@@ -20,6 +20,7 @@ _VIEWS = {
     "Calibration": "validation.calibration_view",
     "Certificate": "tables.certificate_view",
     "Comparison": "tables.comparison_view",
+    "Configurations": "configurations.configurations_view",
     "DeviceMemory": "memory.memory_view",
     "Exploration": "exploration.exploration_view",
     "Installation": "validation.installation_view",

@@ -1,0 +1,120 @@
+"""``hypar-opt configure``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hypar_opt.cli import completion, options, output, request
+from hypar_opt.cli.options import file_option, problem_option, solving_option
+
+EPILOG = (
+    "Examples: [bold]hypar-opt configure llama-3-8b --array h100-8x8 --batch 512[/bold];"
+    " [bold]hypar-opt configure llama-70b --array h100-8x8 --batch 64 --to megatron -o"
+    " args.sh[/bold]"
+)
+
+FIX = problem_option(
+    metavar="KEY=VALUE,...",
+    help="What configurations keep to, as tp=8,zero=weights: tp, sp (yes or no), cp, ep, dp_shard,"
+    " dp_replicate, zero (none, state, gradients, weights, state+weights), micro_batches, recompute"
+    " (none, selective, full).",
+)
+MARGIN = problem_option(
+    metavar="BYTES",
+    help="Memory of an accelerator to leave free beside the array's reserve, as 8GB. Default: 0.",
+)
+FRAMEWORKS = options.several(
+    problem_option(
+        help="Only configurations that a framework can express (list formats).",
+        autocompletion=completion.frameworks,
+    ),
+    "NAME",
+    ": one of them is enough",
+)
+BEST = solving_option(metavar="N", help="How many configurations to list.")
+BOUND = solving_option(
+    help="The bound over all plans, those included that no framework expresses: memory, of those"
+    " that fit; or none, which takes no time.",
+    autocompletion=completion.one_of("none", "memory"),
+)
+TO = typer.Option(
+    metavar="FRAMEWORK",
+    help="Print the fastest configuration as a framework's settings, and nothing else (list"
+    " formats); with -o the file has them.",
+    autocompletion=completion.frameworks,
+)
+OUTPUT = options.result_option(
+    help="Write the fastest configuration: its plan, or with --to the framework's settings."
+)
+CSV = file_option("--csv", help="Write one row per configuration to this CSV file.")
+
+
+def configure(
+    network: options.NETWORK,
+    array: Annotated[str, options.ARRAY],
+    batch: Annotated[int, options.BATCH] = 256,
+    tokens: Annotated[int | None, options.TOKENS] = None,
+    optimizer: Annotated[str, options.OPTIMIZER] = "adam",
+    element_bytes: Annotated[int | None, options.ELEMENT_BYTES] = None,
+    reduce_bytes: Annotated[int | None, options.REDUCE_BYTES] = None,
+    bucket: Annotated[str | None, options.BUCKET] = None,
+    settings: options.SETTINGS = None,
+    margin: Annotated[str, MARGIN] = "0",
+    fix: Annotated[str | None, FIX] = None,
+    frameworks: Annotated[str | None, FRAMEWORKS] = None,
+    best: Annotated[int, BEST] = 10,
+    bound: Annotated[str, BOUND] = "memory",
+    time_limit: options.TIME_LIMIT = None,
+    to: Annotated[str | None, TO] = None,
+    output_file: Annotated[Path | None, OUTPUT] = None,
+    csv_file: Annotated[Path | None, CSV] = None,
+    picture: options.PICTURE = None,
+    as_json: options.JSON = False,
+) -> None:
+    from hypar_opt.documents.files import write_whole
+    from hypar_opt.hardware.arrays import find_array
+    from hypar_opt.models import find_network
+    from hypar_opt.plan.plan import write_plan
+    from hypar_opt.studies import configurations
+
+    if to is not None:
+        from hypar_opt.execution.settings import framework
+
+        framework(to)  # an unknown name is refused before the work
+    with output.outputs_checked(output_file, csv_file, picture=picture):
+        described, place = find_network(network, tokens), find_array(array)
+    with output.progress_bar("configurations") as progress:
+        found = configurations.configure(
+            described,
+            place,
+            batch=batch,
+            optimizer=optimizer,
+            element_bytes=element_bytes,
+            reduce_bytes=reduce_bytes,
+            bucket=bucket,
+            settings=request.key_values(settings),
+            margin=margin,
+            fix=fix,
+            frameworks=() if frameworks is None else frameworks.split(","),
+            best=best,
+            bound=bound,
+            time_limit=time_limit,
+            progress=progress,
+        )
+    text = None if to is None else found.to(to)
+    for lack in () if to is None else found.lacks(to):
+        output.warn(f"{to} has no words for {lack}")
+    if text is not None and output_file is not None:
+        write_whole(output_file, text)
+    elif output_file is not None:
+        write_plan(found.plan(), output_file)
+    if csv_file is not None:
+        output.write_csv(found.rows(), csv_file)
+    output.draw(picture, lambda pictures: pictures.time_and_memory(found))
+    if text is not None and output_file is None:
+        output.print_text(text)
+    else:
+        output.print_result(found, found.document, as_json=as_json)

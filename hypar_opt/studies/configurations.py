@@ -1,0 +1,559 @@
+"""The configurations of training frameworks that take the least time on an array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.checked import checked, several
+from hypar_opt.deadline import TIME_LIMIT, Deadline
+from hypar_opt.documents.sizes import stated_bytes
+from hypar_opt.errors import (
+    HyparError,
+    InfeasibleError,
+    Need,
+    NoAnswerError,
+    UnknownNameError,
+    argument,
+)
+from hypar_opt.hardware.array import Array
+from hypar_opt.pipeline import plan_of_configuration
+from hypar_opt.plan.configuration import (
+    HYBRID,
+    Configuration,
+    family,
+    limits_of,
+)
+from hypar_opt.plan.plan import Plan
+from hypar_opt.plan.problem import ArrayRecord, Problem
+from hypar_opt.plan.stated import stated_problem
+from hypar_opt.results import Results
+from hypar_opt.search.degrees import Evaluated, all_that_fit, search_degrees
+from hypar_opt.search.result import Progress, silent
+from hypar_opt.units import format_bytes, format_si
+from hypar_opt.workload.network import Network, TokenInput
+from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
+
+if TYPE_CHECKING:
+    from hypar_opt.search.degrees import Searched
+
+Allowed = Callable[[Configuration], bool]
+"""Whether a configuration is one to search among."""
+
+BOUNDS = ("none", "memory")
+"""The bounds over all plans that may be asked for."""
+
+PINS = (
+    *("tp", "sp", "cp", "ep", "dp_shard", "dp_replicate"),
+    *("zero", "micro_batches", "recompute"),
+)
+"""The fields of a `Configuration` that ``fix`` pins, in the order of a table."""
+
+_WORDS: dict[str, dict[str, Any]] = {
+    "sp": {"yes": True, "no": False},
+    "zero": {word: word for word in (*SHARDED, HYBRID)},
+    "recompute": {word: word for word in RECOMPUTED},
+}
+"""The values of keys that are not numbers."""
+
+
+@dataclass(frozen=True, repr=False)
+class Configurations(Results[Evaluated]):
+    """The configurations that take the least time, fastest first.
+
+    Parameters
+    ----------
+    problem
+        With the array; its memory is whole, without the margin.
+    margin
+        Bytes of an accelerator's memory, beside the reserve, that all leave free.
+    fix, frameworks
+        What all keep to: pins, and the frameworks of which one can express them.
+    considered, fitting, simulated
+        The numbers of configurations: of the family, of those that fit in memory, and of those
+        whose step was simulated; bounds exclude the others.
+    complete
+        Whether none is faster: a time limit may end the search before.
+    bound
+        Seconds that no plan of any kind that fits in memory goes below, proved; None where it was
+        not asked for, or not found within the time limit.
+    unsharded
+        Of the configurations that shard no weights, the fastest that fits, or if none does the one
+        that needs the least memory; None if the fastest of all is one, or there is none.
+    """
+
+    network: Network
+    problem: Problem
+    margin: int
+    fix: str | None
+    frameworks: tuple[str, ...]
+    considered: int
+    fitting: int
+    simulated: int
+    complete: bool
+    bound: float | None
+    unsharded: Evaluated | None
+
+    @property
+    def best(self) -> Evaluated:
+        """The fastest."""
+        return self[0]
+
+    @property
+    def array(self) -> Array:
+        """The array that all are for."""
+        assert self.problem.array is not None
+        array: Array = self.problem.array.description
+        return array
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of memory of an accelerator."""
+        return int(self.array.accelerator.dram_capacity)
+
+    @property
+    def blocks(self) -> int:
+        """The network's repeated blocks."""
+        return sum(repeat.count for repeat in self.network.repeats)
+
+    @property
+    def unit(self) -> str:
+        """What the network is trained on: ``tokens`` or ``images``."""
+        return "tokens" if self.tokens is not None else "images"
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens of a sequence; None of images."""
+        read = self.network.input
+        return read.tokens if isinstance(read, TokenInput) else None
+
+    def per_second(self, seconds: float) -> float:
+        """Return the tokens, or images, per second and accelerator of a step."""
+        return self.problem.batch * (self.tokens or 1) / seconds / self.problem.accelerators
+
+    def utilisation(self, seconds: float) -> float:
+        """Return the share of the accelerators' peak that the model's operations are (MFU)."""
+        chip = self.array.accelerator
+        peak = float(chip.units * chip.operations) * self.problem.accelerators
+        return self.problem.batch * operations(self.network) / seconds / peak
+
+    def plan(self, number: int = 0) -> Plan:
+        """Return a configuration as a plan, which all that takes plans takes.
+
+        Parameters
+        ----------
+        number
+            Its place in the order, from 0.
+        """
+        return plan_of_configuration(self.network, self.problem, self[number].configuration)
+
+    def to(self, framework: str, number: int = 0) -> str:
+        """Return a configuration as the settings of a framework.
+
+        Parameters
+        ----------
+        framework
+            A name of `hypar_opt.execution.settings.FRAMEWORKS`.
+        number
+            Its place in the order, from 0.
+
+        Raises
+        ------
+        HyparError
+            If the framework is unknown.
+        """
+        from hypar_opt.execution.settings import framework as framework_named
+
+        return framework_named(framework).text(self.plan(number), approximate=False)
+
+    def lacks(self, framework: str, number: int = 0) -> list[str]:
+        """Return what a framework has no words for in a configuration; `to` leaves it out."""
+        from hypar_opt.execution.settings import TrainingRun, lacks
+
+        run = TrainingRun.of(self.plan(number))
+        return lacks(framework, self[number].configuration, run)
+
+    def points(self, progress: Progress = silent) -> Sequence[Evaluated]:
+        """Return every configuration that fits, each simulated."""
+        allowed = _allowed(self.network, self.problem, self.fix, self.frameworks)
+        within = _with_margin(self.problem, self.margin)
+        return all_that_fit(
+            self.network, within, allowed=allowed, early_stop=False, progress=progress
+        )
+
+    def row(self, one: Evaluated) -> dict[str, Any]:
+        """Return a configuration as a row of a table."""
+        own = one.configuration
+        return {
+            **{name: getattr(own, name) for name in PINS},
+            "blocks": own.blocks,
+            "seconds": one.seconds,
+            "per_second": self.per_second(one.seconds),
+            "mfu": self.utilisation(one.seconds),
+            "memory": one.memory,
+            "spare": self.capacity - one.memory,
+            "exposed": one.exposed,
+            "over_first": one.seconds / self.best.seconds - 1,
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a flat dictionary for each configuration: the rows of a data frame."""
+        return [self.row(one) for one in self]
+
+    def document(self) -> dict[str, Any]:
+        """Return the configurations as plain data."""
+        return {
+            "network": self.network.name,
+            "array": self.array.name,
+            "batch": self.problem.batch,
+            "tokens": self.tokens,
+            "optimizer": self.problem.constraints.optimizer,
+            "capacity": self.capacity,
+            "margin": self.margin,
+            "considered": self.considered,
+            "fitting": self.fitting,
+            "simulated": self.simulated,
+            "complete": self.complete,
+            "bound_seconds": self.bound,
+            "unit": self.unit,
+            "rows": self.rows(),
+            "unsharded": None if self.unsharded is None else self.row(self.unsharded),
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"<Configurations of {self.network.name} on {self.array.name}: the fastest of"
+            f" {self.considered:,} takes {format_si(self.best.seconds, 's')}>"
+        )
+
+
+@checked
+def configure(
+    network: str | Path | Network,
+    array: str | Path | Array,
+    *,
+    batch: int = 256,
+    tokens: int | None = None,
+    optimizer: str | int = "adam",
+    element_bytes: int | None = None,
+    reduce_bytes: int | None = None,
+    bucket: int | str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    margin: int | str = 0,
+    fix: str | None = None,
+    frameworks: str | Sequence[str] = (),
+    best: int = 10,
+    bound: str = "memory",
+    time_limit: float | None = None,
+    progress: Progress = silent,
+) -> Configurations:
+    """Find the configurations of training frameworks that take the least time within memory.
+
+    A configuration is the degrees of data, tensor, context and expert parallelism, with or without
+    sequence parallelism, the number of micro-batches, what the backward pass computes again, and
+    what data parallelism shards. The search is exact: of all that fit in memory none is faster.
+
+    Parameters
+    ----------
+    network
+        As `hypar_opt.solve` takes one; it has repeated blocks.
+    array
+        A preset's name, a path or an `Array`.
+    batch, tokens, element_bytes, reduce_bytes, bucket, settings
+        As for `hypar_opt.solve`.
+    optimizer
+        As for `hypar_opt.solve`, where it is ``sgd`` unless it is stated.
+    margin
+        Bytes of an accelerator's memory to leave free beside the array's reserve, as ``"8GB"``.
+    fix
+        What configurations keep to, as ``"tp=8,zero=weights"``: the keys are `PINS`.
+    frameworks
+        Only configurations that one of these frameworks can express: names of
+        `hypar_opt.execution.settings.FRAMEWORKS`.
+    best
+        How many to return at most.
+    bound
+        ``memory``: prove seconds that no plan of any kind that fits goes below; or ``none``.
+    time_limit
+        Seconds for the whole call.
+
+    Raises
+    ------
+    HyparError
+        If the input is wrong, or there is no configuration: the network has no repeated blocks, or
+        no degrees divide the batch.
+    InfeasibleError
+        If no configuration fits in memory: its ``least`` is what needs least.
+    NoAnswerError
+        If the time limit comes before a configuration is known.
+
+    Examples
+    --------
+    >>> import hypar_opt as ho
+    >>> found = ho.configure("gpt2", "h100-8", batch=64, bound="none")
+    >>> found.best.configuration.tp
+    1
+    >>> ho.simulate(found.plan()).seconds == found.best.seconds
+    True
+    """
+    if best < 1:
+        raise HyparError(f"{argument('best')} should be 1 or more, got {best}")
+    if bound not in BOUNDS:
+        raise UnknownNameError("bound", bound, list(BOUNDS))
+    deadline = Deadline.after(time_limit)
+    described, problem = stated_problem(
+        network,
+        {
+            "batch": batch,
+            "tokens": tokens,
+            "array": array,
+            "optimizer": optimizer,
+            "element_bytes": element_bytes,
+            "reduce_bytes": reduce_bytes,
+            "bucket": bucket,
+            "settings": settings,
+            "choices": "all",
+            "cost": "time",
+        },
+    )
+    return configurations_of(
+        described,
+        problem,
+        margin=stated_bytes("margin", margin, least=0),
+        fix=fix,
+        frameworks=tuple(several(frameworks)),
+        best=best,
+        bound=bound,
+        deadline=deadline,
+        progress=progress,
+    )
+
+
+def configurations_of(
+    network: Network,
+    problem: Problem,
+    *,
+    margin: int = 0,
+    fix: str | None = None,
+    frameworks: tuple[str, ...] = (),
+    best: int = 10,
+    bound: str = "none",
+    deadline: Deadline,
+    progress: Progress = silent,
+) -> Configurations:
+    """Return the configurations of a problem; the other parameters are those of `configure`."""
+    allowed = _allowed(network, problem, fix, frameworks)
+    within = _with_margin(problem, margin)
+
+    def search(count: int, rule: Allowed, report: Progress) -> Searched:
+        return search_degrees(
+            network,
+            within,
+            count=count,
+            allowed=rule,
+            early_stop=False,
+            deadline=deadline,
+            progress=report,
+        )
+
+    found = search(best, allowed, progress)
+    if not found.considered:
+        raise _none_allowed(network, problem, fix, frameworks)
+    if not found.best:
+        raise _none_fits(found, network, problem, margin)
+    others, least = (), None
+    if "weights" in found.best[0].configuration.zero and not deadline.passed():
+        whole = search(1, lambda one: "weights" not in one.zero and allowed(one), silent)
+        others = *whole.best, *whole.least
+    if bound != "none":
+        from hypar_opt.search.overlap import bound_of_all_plans
+
+        seconds, proved = bound_of_all_plans(network, problem, deadline)
+        least = seconds if proved else None
+    return Configurations(
+        found.best,
+        network,
+        problem,
+        margin,
+        fix,
+        frameworks,
+        found.considered,
+        found.fitting,
+        found.simulated,
+        found.complete,
+        least,
+        next(iter(others), None),
+    )
+
+
+def _with_margin(problem: Problem, margin: int) -> Problem:
+    """Return a problem on an array whose accelerators have so many bytes less.
+
+    Raises
+    ------
+    HyparError
+        If nothing is left.
+    """
+    if not margin:
+        return problem
+    assert problem.array is not None
+    described = problem.array.description.description()
+    chip = problem.array.description.accelerator
+    left = int(chip.dram_capacity) - margin
+    if left <= (chip.reserve or 0):
+        has = format_bytes(int(chip.dram_capacity) - int(chip.reserve or 0))
+        raise HyparError(f"{argument('margin')} should leave some of {has} that tensors may take")
+    described["accelerator"]["dram_capacity"] = f"{left} B"
+    array = ArrayRecord.of(Array.model_validate(described))
+    return problem.model_copy(update={"array": array})
+
+
+def pins(fix: str | None) -> dict[str, Any]:
+    """Return the fields of a `Configuration` that a text pins, as ``tp=8,zero=weights``.
+
+    Raises
+    ------
+    HyparError
+        Naming the wrong key or value, and what would be right.
+
+    Examples
+    --------
+    >>> pins("tp=8,sp=no,zero=weights")
+    {'tp': 8, 'sp': False, 'zero': 'weights'}
+    """
+    name, pinned = argument("fix"), dict[str, Any]()
+    for pair in fix.split(",") if fix is not None else ():
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not equals:
+            raise HyparError(f"{name} should be as tp=8,zero=weights, got {pair!r}")
+        if key not in PINS:
+            raise UnknownNameError(f"key of {name}", key, list(PINS))
+        if key in pinned:
+            raise HyparError(f"{name}: {key} is stated twice")
+        words = _WORDS.get(key)
+        if words is not None and value not in words:
+            raise UnknownNameError(f"value of {key}", value, list(words))
+        if words is None and (not value.isdecimal() or len(value) > 9 or not int(value)):
+            raise HyparError(f"{name}: {key} should be a whole number from 1, got {value!r}")
+        pinned[key] = int(value) if words is None else words[value]
+    return pinned
+
+
+def _allowed(
+    network: Network, problem: Problem, fix: str | None, frameworks: Sequence[str]
+) -> Allowed:
+    """Return whether a configuration keeps to pins, and one of some frameworks can express it."""
+    pinned = pins(fix)
+
+    def keeps(one: Configuration) -> bool:
+        return all(getattr(one, field) == value for field, value in pinned.items())
+
+    if not frameworks:
+        return keeps
+    from hypar_opt.execution.settings import TrainingRun, framework
+
+    named = [framework(name) for name in frameworks]
+    one = next(iter(family(network, problem)), None)
+    if one is None:
+        return keeps
+    run = TrainingRun.of(plan_of_configuration(network, problem, one))
+    return lambda one: keeps(one) and any(not own.lacks(one, run) for own in named)
+
+
+def _none_allowed(
+    network: Network, problem: Problem, fix: str | None, frameworks: Sequence[str]
+) -> HyparError:
+    """Return the error that says what leaves no configuration, and what would be right."""
+    left, limits = [*family(network, problem)], limits_of(network, problem)
+    case = f"batch {problem.batch:,} of {network.name} {problem.place}"
+    if not left:
+        fault = limits.fault(Configuration(dp_shard=problem.accelerators))
+        return HyparError(f"no configuration is known of {case}: {fault}")
+    beside = ""
+    for key, own in sorted(pins(fix).items(), key=lambda pin: PINS.index(pin[0])):
+        values = sorted({getattr(one, key) for one in left})
+        word = {value: word for word, value in _WORDS.get(key, {}).items()}.get
+        if own not in values:
+            right = ", ".join(str(word(value, value)) for value in values)
+            fault = limits.fault_in_degrees(Configuration(**{key: own}))
+            why = f": {fault}" if fault and key in ("tp", "cp", "ep") else ""
+            return HyparError(
+                f"{argument('fix')}: {key} should be one of {right}{beside} for {case}, got"
+                f" {word(own, own)}{why}"
+            )
+        left = [one for one in left if getattr(one, key) == own]
+        beside += f"{',' if beside else ' with '}{key}={word(own, own)}"
+    return HyparError(
+        f"{argument('frameworks')}: {' and '.join(frameworks)} cannot express any of the"
+        f" {len(left):,} configurations{beside} for {case}"
+    )
+
+
+def _none_fits(found: Searched, network: Network, problem: Problem, margin: int) -> HyparError:
+    """Return the error that says which configurations need the least memory."""
+    assert problem.array is not None
+    capacity = int(problem.array.description.accelerator.dram_capacity)
+    blocks = sum(repeat.count for repeat in network.repeats)
+    needs = [
+        Need(one.memory, capacity - margin, in_words(one.configuration, blocks))
+        for one in found.least
+    ]
+    room = format_bytes(capacity - margin) + (f" of {format_bytes(capacity)}" if margin else "")
+    least = "; ".join(f"{format_bytes(need.bytes)} by {need.plan}" for need in needs)
+    which = f"the {len(needs)} that need" if len(needs) > 1 else "the one that needs"
+    count = f"{found.considered:,} configurations"
+    message = f"{network.name} {problem.place}: none of {count} fits in {room}"
+    if not found.complete:
+        message = f"{network.name} {problem.place}: none was found within the {TIME_LIMIT} that"
+        return NoAnswerError(f"{message} fits in {room}", TIME_LIMIT, *needs[:1])
+    return InfeasibleError(f"{message}; {which} least take {least}", *needs[:1])
+
+
+@lru_cache(maxsize=16)
+def operations(network: Network) -> int:
+    """Return the operations of products in a training step on one image or sequence.
+
+    Three passes of two for each multiply-accumulate, half as many in causal attention. What the
+    backward pass computes again does not count.
+
+    Source: Chowdhery et al., "PaLM", 2022, appendix B, where causal attention counts in full.
+    """
+    return sum(
+        row["macs"] * (3 if getattr(layer, "causal", False) else 6)
+        for row, layer in zip(network.rows(), network.layers, strict=True)
+    )
+
+
+def in_words(configuration: Configuration, blocks: int) -> str:
+    """Return a configuration in words: ``tp 2 with sp, dp_shard 32, ...``.
+
+    Parameters
+    ----------
+    blocks
+        The network's repeated blocks.
+    """
+    own = configuration
+    parts = [
+        f"{name} {getattr(own, name)}{' with sp' if name == 'tp' and own.sp else ''}"
+        for name in ("tp", "cp", "ep", "dp_shard", "dp_replicate")
+        if getattr(own, name) > 1
+    ]
+    if own.micro_batches > 1:
+        parts.append(f"{own.micro_batches:,} micro-batches")
+    if own.recompute != "none":
+        parts.append(f"{recomputation(own, blocks)} recomputed")
+    if own.zero != "none":
+        parts.append(f"{own.zero.replace('+', ' and ')} sharded")
+    return ", ".join(parts) or "one accelerator"
+
+
+def recomputation(configuration: Configuration, blocks: int) -> str:
+    """Return what the backward pass computes again: ``none``, ``full`` or ``20 of 80``."""
+    own = configuration
+    if own.recompute == "none" or own.blocks in (None, blocks):
+        return own.recompute
+    word = "" if own.recompute == "full" else f"{own.recompute} "
+    return f"{word}{own.blocks} of {blocks}"
