@@ -87,6 +87,12 @@ FORMATS: Registry[type[ExportFormat]] = Registry(
         "jax-shardings": "hypar_opt.execution.formats:JaxShardings",
         "json": "hypar_opt.execution.formats:Shardings",
         "torch": "hypar_opt.execution.formats:TorchFile",
+        "torchtitan": "hypar_opt.execution.settings.torchtitan:Torchtitan",
+        "megatron": "hypar_opt.execution.settings.megatron:Megatron",
+        "nemo": "hypar_opt.execution.settings.megatron:Nemo",
+        "deepspeed": "hypar_opt.execution.settings.deepspeed:DeepSpeed",
+        "maxtext": "hypar_opt.execution.settings.maxtext:MaxText",
+        "accelerate": "hypar_opt.execution.settings.accelerate:Accelerate",
     },
     base="hypar_opt.execution.formats:ExportFormat",
 )

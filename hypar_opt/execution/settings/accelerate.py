@@ -1,0 +1,111 @@
+"""Settings of Accelerate: the YAML of ``accelerate launch --config_file``.
+
+Source: huggingface/accelerate v1.15.0: src/accelerate/commands/config/config_args.py
+(``ClusterConfig``), src/accelerate/commands/launch.py (the keys of ``fsdp_config`` and
+``parallelism_config``), and the rules of src/accelerate/parallelism_config.py: sizes multiply to
+the processes, FSDP needs a size to shard over, and replicas of nothing sharded go with no tensor or
+context parallelism.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hypar_opt.execution.settings.framework import (
+    FULL,
+    NONE,
+    WEIGHTS,
+    Framework,
+    commented,
+    micro_batch_of,
+    mirrored,
+    of_blocks,
+    of_fully_shard,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hypar_opt.execution.settings.framework import TrainingRun
+    from hypar_opt.plan.configuration import Configuration
+
+
+class Accelerate(Framework):
+    """The YAML of accelerate launch."""
+
+    summary: ClassVar[str] = "settings for Accelerate 1.15.0, YAML for accelerate launch"
+    sources: ClassVar[tuple[str, ...]] = (
+        "huggingface/accelerate v1.15.0: src/accelerate/commands/config/config_args.py,"
+        " src/accelerate/commands/launch.py, src/accelerate/parallelism_config.py",
+    )
+    elsewhere: ClassVar[str] = "the model, loaded by its tp_plan, optimizer, data and machine_rank"
+
+    def unexpressed(self, own: Configuration, run: TrainingRun) -> Iterator[str]:
+        yield from of_fully_shard(
+            own, "dp_replicate_size", "dp_shard_size", "fsdp_reshard_after_forward: false"
+        )
+        if own.dp_replicate > 1 and own.dp_shard == 1 and (own.tp > 1 or own.cp > 1):
+            yield (
+                f"{own.dp_replicate} replicas with dp_shard_size 1 and tensor or context"
+                " parallelism, which ParallelismConfig refuses"
+            )
+        if own.sp:
+            yield "sequence parallelism: the model's tp_plan says what is split"
+        if own.ep > 1:
+            yield f"expert parallelism {own.ep}"
+        if own.recompute not in (NONE, FULL) or own.blocks is not None:
+            yield f"{of_blocks(own, run)}: fsdp_activation_checkpointing is of every block, whole"
+        elif own.recompute == FULL and not _fsdp(own):
+            yield f"{of_blocks(own, run)} without FSDP: the model's"
+        if own.cp > 1:
+            yield from mirrored(own._replace(sp=False), run, "they")
+
+    def document(self, own: Configuration, run: TrainingRun, remarks: list[str]) -> str:
+        sizes = {
+            "dp_replicate": own.dp_replicate,
+            "dp_shard": own.dp_shard,
+            "tp": own.tp,
+            "cp": own.cp,
+        }
+        settings: dict[str, Any] = {
+            "compute_environment": "LOCAL_MACHINE",
+            "distributed_type": "FSDP" if _fsdp(own) else "MULTI_GPU" if run.devices > 1 else "NO",
+            "num_machines": run.nodes,
+            "num_processes": run.devices,
+            # YAML reads a bare no as false.
+            "mixed_precision": "'no'" if run.element_bytes == 4 else "bf16",
+        }
+        if _fsdp(own):
+            settings["fsdp_config"] = {
+                "fsdp_version": 2,
+                "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+                "fsdp_reshard_after_forward": str(WEIGHTS in own.zero).lower(),
+                "fsdp_activation_checkpointing": str(own.recompute == FULL).lower(),
+            }
+        if _fsdp(own) or own.tp > 1:
+            mesh: dict[str, Any] = {f"{name}_size": size for name, size in sizes.items()}
+            if own.cp > 1:
+                mesh["cp_comm_strategy"] = "allgather"
+            prefixed = {f"parallelism_config_{name}": value for name, value in mesh.items()}
+            settings["parallelism_config"] = prefixed
+        more = [
+            f"In your program: DataLoader(batch_size={micro_batch_of(own, run)}),"
+            f" Accelerator(gradient_accumulation_steps={own.micro_batches})."
+        ]
+        return commented([*remarks, *more]) + _yaml(settings)
+
+
+def _fsdp(own: Configuration) -> bool:
+    """Return whether anything is sharded: over data parallelism, or the parts of sequences."""
+    return own.dp_shard > 1 or own.cp > 1
+
+
+def _yaml(settings: dict[str, Any]) -> str:
+    """Return settings as YAML: scalars, and mappings of scalars."""
+    lines = []
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            lines += [f"{key}:", *(f"  {name}: {inner}" for name, inner in value.items())]
+        else:
+            lines.append(f"{key}: {value}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,88 @@
+"""Settings of DeepSpeed: its JSON.
+
+Source: deepspeedai/DeepSpeed v0.19.8: deepspeed/runtime/config.py (batches: ``train_batch_size`` is
+the micro-batch times the accumulation times data parallelism), deepspeed/runtime/zero/config.py,
+deepspeed/runtime/tensor_parallel/config.py, deepspeed/runtime/precision_config.py, and
+deepspeed/module_inject/auto_ep_folding.py (experts are not split by tensor parallelism).
+deepspeed/runtime/engine.py: AutoTP trains with every stage of ZeRO, and MiCS, the hybrid sharding,
+is gone.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hypar_opt.execution.settings.framework import (
+    NONE,
+    WEIGHTS,
+    Framework,
+    micro_batch_of,
+    of_blocks,
+)
+from hypar_opt.plan.configuration import HYBRID
+from hypar_opt.workload.parallelism import SHARDED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hypar_opt.execution.settings.framework import TrainingRun
+    from hypar_opt.plan.configuration import Configuration
+
+
+class DeepSpeed(Framework):
+    """DeepSpeed's JSON."""
+
+    summary: ClassVar[str] = "settings for DeepSpeed 0.19.8, its JSON"
+    sources: ClassVar[tuple[str, ...]] = (
+        "deepspeedai/DeepSpeed v0.19.8: deepspeed/runtime/config.py,"
+        " deepspeed/runtime/zero/config.py, deepspeed/runtime/tensor_parallel/config.py,"
+        " deepspeed/module_inject/auto_ep_config.py",
+    )
+    elsewhere: ClassVar[str] = "the model, its tokens, optimizer and data"
+
+    def unexpressed(self, own: Configuration, run: TrainingRun) -> Iterator[str]:
+        if own.zero == HYBRID:
+            yield (
+                "weights gathered from a part of data parallelism: with zero_hpz_partition_size"
+                " the forward pass gathers them from all"
+            )
+        elif own.dp_replicate > 1 and own.dp_shard * own.cp > 1:
+            yield f"{own.dp_replicate} replicas of what is sharded: ZeRO shards over all"
+        if own.cp > 1:
+            yield (
+                f"context parallelism {own.cp}: sequence_parallel_size is of Ulysses, which the"
+                " model's attention calls"
+            )
+        if own.sp:
+            yield "sequence parallelism: AutoTP leaves norms whole"
+        if own.tp > 1 and own.ep > 1:
+            yield (
+                f"experts split by tensor parallelism {own.tp}: expert_tensor_parallel_size is 1"
+            )
+        if own.recompute != NONE:
+            yield f"{of_blocks(own, run)}: the model's, as its gradient_checkpointing_enable"
+
+    def document(self, own: Configuration, run: TrainingRun, remarks: list[str]) -> str:
+        stage = SHARDED.index(WEIGHTS if own.zero == HYBRID else own.zero)
+        zero: dict[str, Any] = {"stage": stage}
+        if stage:
+            zero["overlap_comm"] = True
+        if own.zero == HYBRID and own.tp * own.cp * own.ep == 1:
+            zero["zero_hpz_partition_size"] = own.dp_shard
+        settings: dict[str, Any] = {
+            "_comment": remarks,
+            "train_batch_size": run.batch,
+            "train_micro_batch_size_per_gpu": micro_batch_of(own, run),
+            "gradient_accumulation_steps": own.micro_batches,
+            "bf16": {"enabled": run.element_bytes != 4},
+            "zero_optimization": zero,
+        }
+        if own.tp > 1:
+            settings["tensor_parallel"] = {"autotp_size": own.tp}
+        if own.cp > 1:
+            settings["sequence_parallel_size"] = own.cp
+            settings["data_parallel_size"] = own.dp_replicate * own.dp_shard
+        if own.ep > 1:
+            settings["expert_parallel"] = {"enabled": True, "autoep_size": own.ep}
+        return json.dumps(settings, indent=2) + "\n"

@@ -1,0 +1,271 @@
+"""What a framework for training is told of a configuration, and what it has no words for."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+from hypar_opt.errors import HyparError, argument, printable
+from hypar_opt.execution.docstrings import docstring
+from hypar_opt.execution.formats import ExportFormat
+from hypar_opt.plan.configuration import HYBRID, Configuration
+from hypar_opt.version import __version__
+from hypar_opt.workload.operators.attention import HEADS
+from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from hypar_opt.plan.plan import Plan
+
+NOTHING, STATE, GRADIENTS, WEIGHTS = SHARDED
+NONE, SELECTIVE, FULL = RECOMPUTED
+
+ELEMENTS = {2: "bfloat16", 4: "float32"}
+"""The types that frameworks train in, by their bytes."""
+
+
+class TrainingRun(NamedTuple):
+    """What a configuration trains, and on how many devices.
+
+    Parameters
+    ----------
+    batch
+        The sequences, or images, of a step, over all devices.
+    tokens
+        The tokens of a sequence.
+    layers
+        The blocks that the network repeats.
+    per_node
+        The devices of a node.
+    experts
+        The experts of a layer; 1 without.
+    element_bytes
+        The bytes of an element of weights and activations.
+    name
+        The network's, for the reader.
+    """
+
+    batch: int
+    tokens: int
+    devices: int
+    layers: int
+    per_node: int = 8
+    experts: int = 1
+    element_bytes: int = 2
+    name: str = "a network"
+
+    @classmethod
+    def of(cls, plan: Plan) -> Self:
+        """Return what a plan trains."""
+        network, devices = plan.network.description, plan.accelerators
+        attention = [n for n, layer in enumerate(network.layers) if HEADS in layer.splits.values()]
+        maps = [*network.maps()]
+        topology = plan.array.description.topology if plan.array else None
+        return cls(
+            batch=plan.batch,
+            tokens=max((maps[n].output.tokens or 1 for n in attention), default=1),
+            devices=devices,
+            layers=sum(block.count for block in network.repeats),
+            per_node=min(getattr(topology, "per_node", devices), devices),
+            experts=max(getattr(layer, "experts", 1) for layer in network.layers),
+            element_bytes=plan.element_bytes,
+            name=network.name,
+        )
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes."""
+        return -(-self.devices // self.per_node)
+
+
+class Framework(ExportFormat):
+    """A framework that trains configurations, and its settings for one of them.
+
+    Attributes
+    ----------
+    sources
+        Where its keys are defined: repository, file, and commit or release.
+    elsewhere
+        What these settings leave to one's own program.
+    """
+
+    sources: ClassVar[tuple[str, ...]]
+    elsewhere: ClassVar[str]
+
+    @abstractmethod
+    def unexpressed(self, own: Configuration, run: TrainingRun) -> Iterator[str]:
+        """Yield what the framework has no words for in a `plain` configuration."""
+
+    @abstractmethod
+    def document(self, own: Configuration, run: TrainingRun, remarks: list[str]) -> str:
+        """Return the settings that come nearest to a `plain` configuration, as a file.
+
+        Parameters
+        ----------
+        remarks
+            What its reader should know, line by line.
+        """
+
+    def lacks(self, configuration: Configuration, run: TrainingRun) -> list[str]:
+        """Return what the framework has no words for; empty if it trains the configuration."""
+        lacks = [*self.unexpressed(plain(configuration, run), run)]
+        if run.element_bytes not in ELEMENTS:
+            lacks.append(f"elements of {run.element_bytes} bytes: it trains in 2 or 4")
+        return lacks
+
+    def settings(self, configuration: Configuration, run: TrainingRun) -> str:
+        """Return the settings for a configuration, with a comment for each thing left out.
+
+        Raises
+        ------
+        HyparError
+            If the degrees are not those of so many devices, or do not divide the batch.
+        """
+        if configuration.devices != run.devices:
+            raise HyparError(
+                f"{argument('degrees')} should have {run.devices:,} accelerators in all, got"
+                f" {configuration.devices:,}"
+            )
+        parts = configuration.dp_replicate * configuration.dp_shard * configuration.micro_batches
+        if run.batch % parts:
+            raise HyparError(
+                f"{argument('micro_batches')}: dp x micro_batches = {parts:,} should divide the"
+                f" batch of {run.batch:,}"
+            )
+        remarks = [
+            f"{printable(run.name)}, batch {run.batch:,} x {run.tokens:,} tokens, on"
+            f" {run.devices:,} devices: {self.summary}, by hypar-opt {__version__}.",
+            *(f"Keys: {source}." for source in self.sources),
+            f"Left to your own program: {self.elsewhere}.",
+            *(f"Not expressed: {lack}." for lack in self.lacks(configuration, run)),
+        ]
+        return self.document(plain(configuration, run), run, remarks)
+
+    def text(self, plan: Plan, *, approximate: bool) -> str:  # noqa: ARG002
+        # Names no layer, and so is of a model of which the network leaves out parts, too.
+        from hypar_opt.plan.configuration import configuration_of
+
+        return self.settings(configuration_of(plan), TrainingRun.of(plan))
+
+
+def plain(own: Configuration, run: TrainingRun) -> Configuration:
+    """Return the one of equal configurations that says nothing in two ways.
+
+    Nothing is sharded over one part, and unsharded data parallelism is replicas; without tensor
+    parallelism there is no sequence parallelism; all blocks are None, and none recompute nothing.
+    """
+    replicas, shards, cp, tp, ep, sp, micro_batches, recompute, blocks, zero = own
+    if zero == HYBRID and replicas == 1:
+        zero = WEIGHTS
+    if shards * cp == 1:
+        # The state of the only part, over the replicas.
+        replicas, shards, zero = (1, replicas, STATE) if zero == HYBRID else (replicas, 1, NOTHING)
+    if zero == NOTHING:
+        replicas, shards = replicas * shards, 1
+    if recompute == NONE or blocks == 0:
+        recompute, blocks = NONE, None
+    elif blocks is not None and blocks >= run.layers:
+        blocks = None
+    ep = ep if run.experts > 1 else 1
+    return Configuration(
+        replicas, shards, cp, tp, ep, sp and tp > 1, micro_batches, recompute, blocks, zero
+    )
+
+
+def micro_batch_of(own: Configuration, run: TrainingRun) -> int:
+    """Return the sequences of a micro-batch in each part of data parallelism."""
+    return run.batch // (own.dp_replicate * own.dp_shard * own.micro_batches)
+
+
+def commented(lines: list[str]) -> str:
+    """Return lines as comments of YAML or of a shell script."""
+    return "".join(f"# {line}\n" for line in lines)
+
+
+def module_text(
+    remarks: list[str], use: str, imports: list[str], own: str, kind: str, values: Mapping[str, Any]
+) -> str:
+    """Return a Python module with a function that sets attributes of a configuration.
+
+    Parameters
+    ----------
+    use
+        How it is used: a sentence, and a line of Python.
+    own, kind
+        The function's parameter, and its class.
+    values
+        By attribute; those of class `Source` are Python, and others are written as Python.
+    """
+    lines = [
+        f"    {own}.{name} = {value if isinstance(value, Source) else _literal(value)}"
+        for name, value in values.items()
+    ]
+    return "\n".join(
+        [
+            docstring("\n".join(remarks) + f"\n\n{use}\n"),
+            "",
+            *imports,
+            "",
+            "",
+            f"def configured({own}: {kind}) -> {kind}:",
+            *lines,
+            f"    return {own}",
+            "",
+        ]
+    )
+
+
+class Source(str):
+    """A value that is written as Python already."""
+
+    __slots__ = ()
+
+
+def _literal(value: object) -> str:
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def mirrored(own: Configuration, run: TrainingRun, name: str) -> Iterator[str]:
+    """Yield why tokens cannot be split as a framework does, the parts of a causal mask mirrored.
+
+    Parameters
+    ----------
+    name
+        The framework's for a sequence's tokens.
+    """
+    parts = (own.tp if own.sp else 1) * (2 * own.cp if own.cp > 1 else 1)
+    if run.tokens % parts:
+        yield f"{run.tokens:,} tokens: {name} should be a multiple of {parts}"
+
+
+def of_blocks(own: Configuration, run: TrainingRun) -> str:
+    """Return what is computed again and where, as text."""
+    where = "all" if own.blocks is None else f"{own.blocks} of {run.layers}"
+    return f"{own.recompute} recomputation in {where} blocks"
+
+
+def of_fully_shard(own: Configuration, replicas: str, shards: str, reshard: str) -> Iterator[str]:
+    """Yield what PyTorch's `fully_shard` does not shard so, for frameworks that call it.
+
+    Source: pytorch/pytorch torch/distributed/fsdp/_fully_shard/_fully_shard.py, v2.13.0.
+
+    Parameters
+    ----------
+    replicas, shards
+        The framework's names of the degrees.
+    reshard
+        Its setting by which the backward pass gathers nothing.
+    """
+    if own.zero == STATE:
+        yield f"the optimizer's state sharded alone (ZeRO-1): {shards} shards weights, too"
+    elif own.zero == GRADIENTS and own.micro_batches > 1:
+        yield (
+            "weights gathered once a step (ZeRO-2): with"
+            f" {reshard} each of {own.micro_batches} micro-batches gathers them"
+        )
+    elif own.zero == HYBRID:
+        yield f"state over all, weights over a part: {shards} shards both, {replicas} neither"
+    elif own.zero == NOTHING and own.cp > 1:
+        yield "weights whole in context parallelism: they are sharded over its parts"

@@ -1,0 +1,179 @@
+"""Settings of Megatron-LM and of Megatron-Bridge (NeMo), which train with Megatron Core.
+
+Source, for arguments: NVIDIA/Megatron-LM megatron/training/arguments.py@000c4ac2, with its checks:
+``--overlap-param-gather`` with a distributed optimizer or Megatron-FSDP; with tensor or context
+parallelism ``CUDA_DEVICE_MAX_CONNECTIONS=1``, with Megatron-FSDP not 1; ``--ckpt-format
+fsdp_dtensor`` with Megatron-FSDP; ``--seq-length`` a multiple of twice the context parallelism.
+``--outer-dp-sharding-strategy``, and how Megatron-FSDP shards what:
+docs/user-guide/features/megatron_fsdp.md@11ceb1d2.
+For attributes: NVIDIA-NeMo/Megatron-Bridge v0.3.1 src/megatron/bridge/training/config.py, whose
+model and ddp have the fields of Megatron Core's core_v0.16.1
+megatron/core/{model_parallel_config.py, transformer/transformer_config.py,
+distributed/distributed_data_parallel_config.py}. There: ``recompute_method="block"`` is of the
+first blocks, "'selective' always uses all layers", and ``cp_comm_type="all_gather"`` gathers keys
+and values before attention.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hypar_opt.execution.settings.framework import (
+    FULL,
+    GRADIENTS,
+    NONE,
+    NOTHING,
+    SELECTIVE,
+    STATE,
+    Framework,
+    Source,
+    commented,
+    micro_batch_of,
+    mirrored,
+    module_text,
+    of_blocks,
+)
+from hypar_opt.plan.configuration import HYBRID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hypar_opt.execution.settings.framework import TrainingRun
+    from hypar_opt.plan.configuration import Configuration
+
+
+class MegatronCore(Framework):
+    """What frameworks that train with Megatron Core have in common."""
+
+    def unexpressed(self, own: Configuration, run: TrainingRun) -> Iterator[str]:
+        if own.recompute not in (NONE, SELECTIVE, FULL):
+            yield of_blocks(own, run)
+        elif own.recompute == SELECTIVE and own.blocks is not None:
+            yield f"{of_blocks(own, run)}: it always uses all"
+        if run.experts > 1 and own.tp > 1 and not own.sp:
+            yield "experts with tensor parallelism and no sequence parallelism"
+        yield from mirrored(own, run, "seq-length")
+
+    def of_model(self, own: Configuration, run: TrainingRun) -> dict[str, Any]:
+        """Return fields of the model's configuration by name."""
+        full, some = own.recompute == FULL, own.recompute != NONE
+        fields: dict[str, Any] = {
+            "tensor_model_parallel_size": own.tp,
+            "context_parallel_size": own.cp,
+            "pipeline_model_parallel_size": 1,
+            "sequence_parallel": own.sp,
+            "recompute_granularity": (FULL if full else SELECTIVE) if some else None,
+            "recompute_method": ("uniform" if own.blocks is None else "block") if full else None,
+            "recompute_num_layers": (own.blocks or 1) if full else None,
+        }
+        if own.cp > 1:
+            fields["cp_comm_type"] = "all_gather"
+        if run.experts > 1:
+            fields["expert_model_parallel_size"] = own.ep
+            fields["expert_tensor_parallel_size"] = own.tp
+        return fields
+
+    def of_data_parallelism(self, own: Configuration) -> dict[str, Any]:
+        """Return fields of the configuration of data parallelism by name."""
+        sharded = own.zero != NOTHING
+        fsdp = own.zero not in (NOTHING, STATE)
+        fields: dict[str, Any] = {
+            "use_distributed_optimizer": sharded,
+            "num_distributed_optimizer_instances": own.dp_replicate if sharded else 1,
+            "overlap_grad_reduce": own.dp_replicate * own.dp_shard * own.cp > 1,
+            "overlap_param_gather": sharded,
+            "use_megatron_fsdp": fsdp,
+        }
+        if fsdp:
+            whole = own.zero == GRADIENTS
+            fields |= {
+                "data_parallel_sharding_strategy": "optim_grads" if whole else "optim_grads_params",
+                "outer_dp_sharding_strategy": "optim" if own.zero == HYBRID else "no_shard",
+            }
+        return fields
+
+
+class Megatron(MegatronCore):
+    """Arguments of Megatron-LM's pretrain_gpt.py."""
+
+    summary: ClassVar[str] = "settings for Megatron-LM, a shell script with its arguments"
+    sources: ClassVar[tuple[str, ...]] = (
+        "NVIDIA/Megatron-LM megatron/training/arguments.py@000c4ac2,"
+        " docs/user-guide/features/megatron_fsdp.md@11ceb1d2",
+    )
+    elsewhere: ClassVar[str] = (
+        "the model, optimizer and data, which are this script's own arguments, and the rendezvous,"
+        " torchrun's PET_MASTER_ADDR and PET_NODE_RANK"
+    )
+
+    def document(self, own: Configuration, run: TrainingRun, remarks: list[str]) -> str:
+        batch = {
+            "micro_batch_size": micro_batch_of(own, run),
+            "global_batch_size": run.batch,
+            "seq_length": run.tokens,
+            "bf16": run.element_bytes != 4,
+        }
+        fields = self.of_model(own, run) | batch | self.of_data_parallelism(own)
+        if fsdp := fields["use_megatron_fsdp"]:
+            fields |= {"no_gradient_accumulation_fusion": True, "ckpt_format": "fsdp_dtensor"}
+        arguments = [
+            f"  --{name.replace('_', '-')}{'' if value is True else f' {value}'} \\"
+            for name, value in fields.items()
+            if value not in (False, None)
+        ]
+        connections = []
+        if fsdp:
+            connections = ["unset CUDA_DEVICE_MAX_CONNECTIONS"]
+        elif own.tp > 1 or own.cp > 1:
+            connections = ["export CUDA_DEVICE_MAX_CONNECTIONS=1"]
+        lines = [
+            *connections,
+            f"torchrun --nnodes {run.nodes} --nproc-per-node {run.devices // run.nodes}"
+            " pretrain_gpt.py \\",
+            *arguments,
+            '  "$@"',
+        ]
+        return "#!/bin/sh\n" + commented(remarks) + "\n".join(lines) + "\n"
+
+
+class Nemo(MegatronCore):
+    """A Python module whose function sets a configuration of Megatron-Bridge's."""
+
+    summary: ClassVar[str] = "settings for NeMo's Megatron-Bridge 0.3.1, a Python module"
+    sources: ClassVar[tuple[str, ...]] = (
+        "NVIDIA-NeMo/Megatron-Bridge v0.3.1: src/megatron/bridge/training/config.py",
+        "NVIDIA/Megatron-LM core_v0.16.1: megatron/core/model_parallel_config.py,"
+        " megatron/core/transformer/transformer_config.py,"
+        " megatron/core/distributed/distributed_data_parallel_config.py",
+    )
+    elsewhere: ClassVar[str] = "the model, optimizer and data of the recipe"
+
+    def document(self, own: Configuration, run: TrainingRun, remarks: list[str]) -> str:
+        fields: dict[str, Any] = {
+            f"model.{name}": value for name, value in self.of_model(own, run).items()
+        }
+        fields |= {
+            "model.seq_length": run.tokens,
+            "dataset.seq_length": run.tokens,
+            "train.micro_batch_size": micro_batch_of(own, run),
+            "train.global_batch_size": run.batch,
+        }
+        shared = self.of_data_parallelism(own)
+        fields |= {f"ddp.{name}": value for name, value in shared.items()}
+        # Recipes set both, and either one turns the other on.
+        fields["optimizer.use_distributed_optimizer"] = shared["use_distributed_optimizer"]
+        if shared["use_megatron_fsdp"]:
+            fields["model.gradient_accumulation_fusion"] = False
+            fields["checkpoint.ckpt_format"] = "fsdp_dtensor"
+        imports = ["from megatron.bridge.training.config import ConfigContainer"]
+        fields["mixed_precision"] = "bf16_mixed"
+        if run.element_bytes == 4:
+            single = "fp32=True, params_dtype=torch.float32, pipeline_dtype=torch.float32"
+            fields["mixed_precision"] = Source(f"MixedPrecisionConfig({single})")
+            of = "megatron.bridge.training.mixed_precision"
+            imports = ["import torch", *imports, f"from {of} import MixedPrecisionConfig"]
+        use = (
+            "In a script of yours, which Megatron-Bridge's pretrain runs:\n\n"
+            "    pretrain(configured(llama3_8b_pretrain_config()), forward_step)"
+        )
+        return module_text(remarks, use, imports, "cfg", "ConfigContainer", fields)
