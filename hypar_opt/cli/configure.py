@@ -106,7 +106,7 @@ def configure(
         )
     text = None if to is None else found.to(to)
     for lack in () if to is None else found.lacks(to):
-        output.warn(f"{to} has no words for {lack}")
+        output.warn(f"{to} has no words for {lack}; --frameworks {to} leaves such ones out")
     if text is not None and output_file is not None:
         write_whole(output_file, text)
     elif output_file is not None:

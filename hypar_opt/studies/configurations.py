@@ -345,6 +345,12 @@ def configurations_of(
     progress: Progress = silent,
 ) -> Configurations:
     """Return the configurations of a problem; the other parameters are those of `configure`."""
+    if not network.repeats or problem.groups:
+        lacks = "equal accelerators" if network.repeats else "a network of repeated blocks"
+        raise HyparError(
+            f"configurations need {lacks}, unlike {network.name} {problem.place}: solve finds a"
+            " plan layer by layer"
+        )
     allowed = _allowed(network, problem, fix, frameworks)
     within = _with_margin(problem, margin)
 

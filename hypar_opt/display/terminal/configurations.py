@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -23,7 +24,7 @@ _SHARE: Form = partial(format_percent, decimals=1)
 def configurations_view(found: Configurations) -> RenderableType:
     """Show the fastest configurations, between what was searched and what bounds all plans."""
     columns: list[Column] = [
-        ("", COUNT),
+        ("#", COUNT),
         ("tp", COUNT),
         ("sp", str),
         *((degree, COUNT) for degree in ("cp", "ep", "dp_shard", "dp_replicate")),
@@ -31,18 +32,22 @@ def configurations_view(found: Configurations) -> RenderableType:
         ("micro", COUNT),
         ("recompute", str),
         ("step", SECONDS),
-        (f"{found.unit}/s each", "{:,.0f}".format),
+        (f"{found.unit}/s", "{:,.0f}".format),
         ("MFU", _SHARE),
         ("memory", format_bytes),
         ("to spare", format_bytes),
         ("exposed", _SHARE),
-        ("over first", _SHARE),
+        ("over #1", _SHARE),
     ]
     lines = [[number, *_cells(found, one)] for number, one in enumerate(found, start=1)]
+    table = unbroken(new_table(columns, lines))
+    # A pipe has whole rows: rich would ask for a width at which words of a cell are folded.
+    cells = [(column.header, *column.cells) for column in table.columns]
+    table.min_width = sum(max(cell_len(str(text)) for text in own) + 2 for own in cells) - 2
     return Group(
         Text(_title(found)),
         Text(),
-        unbroken(new_table(columns, lines)),
+        table,
         Text(),
         *map(Text, _notes(found)),
     )
