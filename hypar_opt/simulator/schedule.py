@@ -78,16 +78,21 @@ class Schedule:
 
         Source: docs/simulator.md.
         """
-        step = _Step(self)
+        return tuple(task for _, tasks in self.visits() for task in tasks)
+
+    def visits(self) -> Iterator[tuple[int, Sequence[Task]]]:
+        """Yield the tasks of each pass of a layer, and of each update of a node, with its number."""
+        step, done = _Step(self), 0
         layers = range(self.workload.shared, len(self.workload.nodes))
-        for layer in layers:
-            step.forward(layer)
+        orders = [(step.forward, layers)]
         if Phase.BACKWARD in self.seconds:
-            for layer in reversed(layers):
-                step.backward(layer)
-            for node in range(len(self.workload.nodes)):
-                step.update(node)
-        return tuple(step.streams.tasks)
+            orders.append((step.backward, layers[::-1]))
+            orders.append((step.update, range(len(self.workload.nodes))))
+        for schedule, order in orders:
+            for node in order:
+                schedule(node)
+                yield node, step.streams.tasks[done:]
+                done = len(step.streams.tasks)
 
     def exchange_tasks(self, key: ExchangeKey, layer: str, phase: Phase) -> list[ExchangeTask]:
         """Return the exchanges of a tensor, for a layer and the pass that uses it."""

@@ -81,7 +81,7 @@ def simulate_step(
     bounds = _bounds(tasks, array.interconnect, options, in_lockstep=measured.in_lockstep)
     stalls = _stalls(plan, workload, array, options, measured.seconds)
     memory, capacity, device_memory = _memory(plan, workload, array, rows, options)
-    times = _passes(plan, workload, repeats_on(plan, workload, array, options))
+    times = _passes(plan, workload, _repeats(plan, workload, array, options))
     words, between_vaults = _accessed(plan, workload, rows, times)
     macs = zip(
         times, layer_macs(workload, array.accelerator.mac_count, options.input_sizes), strict=True
@@ -149,8 +149,17 @@ def step_times(
     return StepTimes(
         seconds_of(tasks, array.interconnect),
         seconds_of(of_one_micro_batch(tasks), array.interconnect),
-        launching(plan, workload, array, options),
+        _launching(plan, workload, array, options),
     )
+
+
+def _repeats(plan: Plan, workload: Workload, array: Array, options: RunOptions) -> Repeats:
+    return repeats_on(plan.network.description, plan.problem, workload, array, options)
+
+
+def _launching(plan: Plan, workload: Workload, array: Array, options: RunOptions) -> float:
+    again = _repeats(plan, workload, array, options).again
+    return launching(plan.problem, workload, array, again)
 
 
 def _passes(plan: Plan, workload: Workload, repeats: Repeats) -> list[int]:
@@ -207,7 +216,7 @@ def _stalls(
     plan: Plan, workload: Workload, array: Array, options: RunOptions, seconds: float
 ) -> float:
     """Return how long the device waits where it is faster than the host launches its kernels."""
-    launched = options.micro_batches * launching(plan, workload, array, options)
+    launched = options.micro_batches * _launching(plan, workload, array, options)
     return max(0.0, launched - seconds)
 
 
