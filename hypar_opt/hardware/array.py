@@ -105,7 +105,7 @@ class Array(Displayed, Document):
     """Whether a level of the hardware is one of the hierarchy; else its prime factors are."""
     bucket: Bytes | None = None
     """The most bytes of gradients that are all-reduced together; None for each by itself."""
-    overlap: Literal["none", "gradient", "branches"] | None = None
+    overlap: Literal["none", "gradient", "branches", "prefetch"] | None = None
     """What a step's exchanges overlap, as the simulator's option; None for nothing."""
     element_bytes: ElementBytes | None = None
     """Bytes of an element in problems that state none, such as 2 where the peak is of bfloat16."""
