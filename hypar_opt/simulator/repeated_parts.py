@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 
 
 class Part(NamedTuple):
-    """Tasks of a step in their order, and how often they follow one another."""
+    """Tasks of a step that follow one another, by their numbers, and how often they do so."""
 
-    tasks: Sequence[Task]
+    first: int
+    end: int
     times: int = 1
 
 
@@ -43,12 +44,15 @@ class _Round(NamedTuple):
     ----------
     routes, bytes
         Of each message.
+    ends
+        Whether its exchange ends with it.
     """
 
     routes: tuple[int, ...]
     bytes: tuple[float, ...]
     times: int
     seconds: float
+    ends: bool
 
 
 class Messages:
@@ -66,14 +70,15 @@ class Messages:
         key = id(task.rounds), task.bytes, task.sent
         if key not in self._rounds:
             self._kept.append(task.rounds)  # so that no others have its number
-            self._rounds[key] = tuple(self._new_rounds(task))
+            *others, last = self._new_rounds(task)
+            self._rounds[key] = (*others, last._replace(ends=True))
         return self._rounds[key]
 
     def _new_rounds(self, task: ExchangeTask) -> Iterator[_Round]:
         for lanes, times in task.rounds:
             routes = tuple(self._route(lane.pattern) for lane in lanes)
             sent = [message_bytes(task, lane, self._routes.interconnect) for lane in lanes]
-            once = _Round(routes, tuple(map(float, sent)), 1, 0.0)
+            once = _Round(routes, tuple(map(float, sent)), 1, 0.0, ends=False)
             alone = _Pass(self)
             alone.exchange(once)
             yield once._replace(times=times, seconds=alone.now)
@@ -93,18 +98,43 @@ class Messages:
         return float(self._routes.rates(np.array([route], np.intp).tobytes()).latencies[0])
 
 
-def seconds_of_parts(parts: Sequence[Part], messages: Messages) -> float:
-    """Return the seconds of a step's parts, as `hypar_opt.simulator.run.run` measures them.
+def seconds_of_parts(
+    tasks: Sequence[Task], parts: Sequence[Part], messages: Messages, efficiency: float = 1.0
+) -> float:
+    """Return the seconds of a step, as `hypar_opt.simulator.run.run` measures them.
+
+    Parameters
+    ----------
+    tasks
+        Without repetitions, in the order of the program: in two streams, of which the second takes
+        its tasks in this order and the first waits for none behind it.
+    parts
+        All of the tasks, in their order.
+    efficiency
+        Of overlap, as `run` takes it.
 
     Raises
     ------
     NotInLockstepError
         If accelerators would not do the same at the same instants.
     """
-    step = _Pass(messages)
-    for part in parts:
-        step.run(part)
-    return step.end()
+    step, waits = _Pass(messages), _waits(tasks)
+    for first, end, times in parts:
+        step.run([*zip(tasks[first:end], waits[first:end], strict=True)], times)
+    # What runs at the same time is slowed down alike.
+    return step.end() + (1 - efficiency) * step.overlapped
+
+
+def _waits(tasks: Sequence[Task]) -> list[int | None]:
+    """Return how many of the queue's tasks a task lets wait behind those that it waits for."""
+    place: dict[int, int] = {}
+    waits: list[int | None] = []
+    for number, task in enumerate(tasks):
+        places = [place[other] for other in task.after or () if other in place]
+        waits.append(len(place) - 1 - max(places) if places else None)
+        if task.stream != FOREGROUND:
+            place[number] = len(place)
+    return waits
 
 
 class _Flight:
@@ -116,10 +146,13 @@ class _Flight:
         Of those that are being sent, and the bytes that are left of each.
     arrives
         When the last of the others arrives.
+    ends
+        Whether their exchange ends with them.
     """
 
     def __init__(self, own: _Round) -> None:
         self.routes, self.left, self.arrives = [*own.routes], [*own.bytes], 0.0
+        self.ends = own.ends and own.times == 1
 
 
 class _State(NamedTuple):
@@ -142,39 +175,42 @@ class _Pass:
 
     Attributes
     ----------
-    now
-        Seconds from the step's start.
+    now, overlapped
+        Seconds from the step's start; and those of them in which both compute and exchange.
     """
 
     def __init__(self, messages: Messages) -> None:
         self._messages = messages
-        self.now = 0.0
-        self._queue: deque[_Round] = deque()
-        self._sent: _Flight | None = None  # the queue's
+        self.now = self.overlapped = 0.0
+        self._queue: deque[_Round] = deque()  # behind the round that is under way
+        self._sent: _Flight | None = None
+        self._unended = 0
 
-    def run(self, part: Part) -> None:
-        """Run a part, so many times."""
+    def run(self, tasks: Sequence[tuple[Task, int | None]], times: int) -> None:
+        """Run tasks in their order, so many times."""
         steps = [
-            (task, self._messages.rounds(task) if isinstance(task, ExchangeTask) else ())
-            for task in part.tasks
+            (task, wait, self._messages.rounds(task) if isinstance(task, ExchangeTask) else ())
+            for task, wait in tasks
         ]
-        before = self._state()
-        for done in range(1, part.times + 1):
-            for task, rounds in steps:
+        before, overlapped = self._state(), self.overlapped
+        for done in range(1, times + 1):
+            for task, wait, rounds in steps:
+                if task.stream != FOREGROUND:
+                    self._issue(rounds)
+                    continue
+                if wait is not None:
+                    self._wait(wait)
                 if isinstance(task, ComputeTask):
-                    self._until(self.now + task.seconds)
-                elif task.stream != FOREGROUND:
-                    self._queue.extend(rounds)
-                    if self._sent is None:
-                        self._begin()
-                else:
-                    for own in rounds:
-                        self.exchange(own)
+                    self._compute(task.seconds)
+                for own in rounds:
+                    self.exchange(own)
             after = self._state()
             if after.repeats(before):
-                self._skip((part.times - done) * (after.now - before.now))
+                left = times - done
+                self.overlapped += left * (self.overlapped - overlapped)
+                self._skip(left * (after.now - before.now))
                 return
-            before = after
+            before, overlapped = after, self.overlapped
 
     def end(self) -> float:
         """Return the seconds in which the program has ended, and the queue."""
@@ -193,8 +229,28 @@ class _Pass:
                 self._advance(inf, flight)
             self._until(flight.arrives)
 
+    def _compute(self, seconds: float) -> None:
+        start, end = self.now, self.now + seconds
+        while self._sent is not None and self.now < end:
+            self._advance(end)
+        self.overlapped += self.now - start
+        self.now = end
+
+    def _issue(self, rounds: Sequence[_Round]) -> None:
+        """Add an exchange to the queue."""
+        self._queue.extend(rounds)
+        self._unended += 1
+        if self._sent is None:
+            self._begin()
+
+    def _wait(self, behind: int) -> None:
+        """Wait for the queue's exchanges, but for so many of the last ones."""
+        while self._unended > behind:
+            self._advance(inf)
+
     def _begin(self) -> None:
         """Begin the queue's next round, if there is one."""
+        self._unended -= self._sent is not None and self._sent.ends
         self._sent = None
         if self._queue:
             own = self._queue.popleft()
