@@ -17,18 +17,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.plan.megatron import COLUMN, ROW, Role, roles
+from hypar_opt.plan.stored_layouts import stored_layouts
 from hypar_opt.plan.training import Training
 from hypar_opt.sharding.weights import shared_weights
 from hypar_opt.workload.operators.attention import HEADS
 from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, EXPERTS, LAST_RESORT, TOKENS
 from hypar_opt.workload.parallelism import CHOICES, LEFT_WHOLE, SHARDED
-from hypar_opt.workload.patterns import EVERY
-from hypar_opt.workload.recomputation import segments
-from hypar_opt.workload.shards import Shards
+from hypar_opt.workload.patterns import EVERY, words_by_layer
+from hypar_opt.workload.recomputation import recomputed_words, segments
+from hypar_opt.workload.shards import Shards, shards_of
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy
+    from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import ProblemFields
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
@@ -221,11 +223,9 @@ def training_of(
         )
     if count is not None and count < len(blocks):
         recompute = dict.fromkeys(blocks[:count], configuration.recompute) | {EVERY: "none"}
-    first = len(levels_of(configuration, hierarchy.sizes).dimensions)
-    for level, name in enumerate(levels_of(configuration, hierarchy.sizes).dimensions):
-        if name != "dp_replicate":
-            first = min(first, level)
     zero, levels = configuration.zero, hierarchy.levels
+    # From the first level below the replicas.
+    first = levels_of(configuration, hierarchy.sizes).dimensions.count("dp_replicate")
     if zero == HYBRID:
         shards = Shards(0, first, first)
     else:
@@ -328,6 +328,26 @@ class Limits(NamedTuple):
         if own.zero not in zeros_of(own):
             return f"zero should be {' or '.join(zeros_of(own))} of these degrees, got {own.zero}"
         return None
+
+
+def check(configuration: Configuration, network: Network, problem: ProblemFields) -> None:
+    """Check that a network has a configuration on a problem's accelerators.
+
+    Tensor parallelism may cross nodes.
+
+    Raises
+    ------
+    HyparError
+        Naming the degree, and what it should be.
+    """
+    levels_of(configuration, problem.hierarchy.sizes)
+    fault = limits_of(network, problem, tp_across_nodes=True).fault(configuration)
+    if fault is None and problem.inference:
+        once = configuration.micro_batches, configuration.recompute, configuration.zero
+        if once != (1, "none", "none"):
+            fault = "a step of inference has no micro-batches, recomputation or shards"
+    if fault is not None:
+        raise HyparError(f"{argument('degrees')}: {fault}")
 
 
 def zeros_of(own: Configuration) -> tuple[str, ...]:
@@ -453,3 +473,162 @@ def _meshes(sizes: Sequence[int]) -> Iterator[Configuration]:
 def _divisors(number: int) -> tuple[int, ...]:
     below = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
     return tuple(sorted({*below, *(number // n for n in below)}))
+
+
+def configuration_of(plan: Plan) -> Configuration:
+    """Return the configuration that a plan is.
+
+    Raises
+    ------
+    HyparError
+        If it is none, naming the first layer and level, and what a configuration has there; or what
+        of its training no configuration has.
+    """
+    network, sizes = plan.network.description, plan.hierarchy.sizes
+    if plan.unequal_shares is not None:
+        raise HyparError("no configuration: parts of H1 have unequal shares")
+    choices = choices_of_configurations(network)
+    workload = workload_of(network, 1, choices, shared_tensors=True)
+    by_node = roles(network, workload)
+    by_layer = by_node[workload.shared :]
+    degrees, replicas = _degrees_of(plan, by_layer)
+    zero = _zero_of(plan, replicas)
+    if zero == SHARDED[0]:
+        degrees = degrees._replace(dp_replicate=1, dp_shard=degrees.dp_replicate * degrees.dp_shard)
+    recompute, blocks = _recomputed_by(plan)
+    configuration = degrees._replace(
+        micro_batches=plan.training.micro_batches or 1,
+        recompute=recompute,
+        blocks=blocks,
+        zero=zero,
+    )
+    for level, words in enumerate(words_of(configuration, by_node, sizes)):
+        for layer, has, word in zip(
+            plan.layers, plan.parallelism[level], words[workload.shared :], strict=True
+        ):
+            if has != word:
+                raise _unlike(layer, level, has, word, configuration)
+    rows = rows_of(configuration, network, workload, plan.hierarchy)
+    for layer, stored in stored_layouts(workload, rows, plan.hierarchy).items():
+        for level, (has, word) in enumerate(zip((plan.layouts or {})[layer], stored, strict=True)):
+            if has != word:
+                raise _unlike(f"output of {layer}", level, has, word, configuration)
+    check(configuration, network, plan)
+    return configuration
+
+
+def _unlike(name: str, level: int, has: str, word: str, own: Configuration) -> HyparError:
+    degrees = ", ".join(
+        f"{dimension} {degree}"
+        for dimension, degree in zip((*DIMENSIONS, "ep"), own, strict=False)
+        if degree > 1
+    )
+    return HyparError(
+        f"no configuration: {name}, H{level + 1} should be {word}, as {degrees or 'dp 1'} has it,"
+        f" got {has}"
+    )
+
+
+def _degrees_of(plan: Plan, by_layer: Sequence[Role]) -> tuple[Configuration, int]:
+    """Return a plan's degrees, and in how many levels its first layers are replicas.
+
+    They are those of the first layer that tensor parallelism splits by heads or output features,
+    else of the first; expert parallelism those of the first layer of experts.
+    """
+    sizes = plan.hierarchy.sizes
+    main = next((n for n, role in enumerate(by_layer) if role.tp in (HEADS.word, COLUMN)), 0)
+    role, words = by_layer[main], [row[main] for row in plan.parallelism]
+    known = {role.tp: "tp", role.cp: "cp", DATA_CHOICE.word: "dp_shard"}
+    dimensions = [known.get(word) for word in words]
+    order = [name for name in ("dp_shard", "cp", "tp") for own in dimensions if own == name]
+    if order != dimensions:
+        level = next(
+            n
+            for n, (has, word) in enumerate(zip(dimensions, [*order, None], strict=False))
+            if has != word
+        )
+        raise HyparError(
+            f"no configuration: {plan.layers[main]}, H{level + 1} is {words[level]}; levels are"
+            " those of data, of context and of tensor parallelism, in this order"
+        )
+    first = next((n for n, own in enumerate(by_layer) if own.ep), None)
+    ep = prod(
+        size
+        for size, row in zip(sizes, plan.parallelism, strict=True)
+        if first is not None and row[first] == EXPERTS.word
+    )
+    shards = _shards_of(plan)
+    first_shard = min((own for own in (shards.weights, shards.state) if own is not None), default=0)
+    if shards.weights is not None:
+        first_shard = shards.weights
+    if any(own != "dp_shard" for own in dimensions[:first_shard]):
+        raise HyparError(
+            f"no configuration: weights are sharded from H{first_shard + 1} on, and levels above it"
+            " are not all of data parallelism"
+        )
+    degree = {
+        name: prod(
+            size
+            for level, size in enumerate(sizes)
+            if dimensions[level] == name and level >= first_shard
+        )
+        for name in ("dp_shard", "cp", "tp")
+    }
+    tensor = [level for level, own in enumerate(dimensions) if own == "tp"]
+    sp = not tensor or any(
+        own.sp != own.tp and plan.parallelism[tensor[0]][n] == own.sp
+        for n, own in enumerate(by_layer)
+    )
+    configuration = Configuration(
+        prod(sizes[:first_shard]), degree["dp_shard"], degree["cp"], degree["tp"], ep, sp
+    )
+    return configuration, first_shard
+
+
+def _shards_of(plan: Plan) -> Shards:
+    """Return what all layers of a plan shard."""
+    names = plan.layers
+    words = words_by_layer(plan.training.shard, names, "shard")
+    for name, word in zip(names, words, strict=True):
+        if word != words[0]:
+            raise HyparError(
+                f"no configuration: {name} shards {word or SHARDED[0]}, {names[0]}"
+                f" {words[0] or SHARDED[0]}"
+            )
+    return shards_of(words[0] or SHARDED[0])
+
+
+def _zero_of(plan: Plan, first: int) -> str:
+    shards = _shards_of(plan)
+    if shards == Shards(0, first, first) and first:
+        return HYBRID
+    for stage, word in enumerate(SHARDED):
+        if shards == Shards(*(first if number < stage else None for number in range(3))):
+            return word
+    raise HyparError(
+        f"no configuration: {shards.word(plan.levels)} is sharded; it should be one stage from one"
+        f" level on, or the state from H1 and weights from a lower one"
+    )
+
+
+def _recomputed_by(plan: Plan) -> tuple[str, int | None]:
+    """Return what a plan computes again, and in how many blocks; None for all."""
+    network, names = plan.network.description, plan.layers
+    words = [word or "none" for word in words_by_layer(plan.training.recompute, names, "recompute")]
+    if len({*words}) == 1:
+        return words[0], None
+    layers = segments(network)
+    of_blocks = [words[block.start] for block in layers]
+    word = of_blocks[0]
+    count = of_blocks.index("none") if "none" in of_blocks else len(layers)
+    expected = ["none"] * len(words)
+    for block in layers[:count]:
+        expected[block.start : block.stop] = [word] * len(block)
+    has = [own or "none" for own in recomputed_words(network, plan.training.recompute)]
+    for name, own, wanted in zip(names, has, expected, strict=True):
+        if own != wanted:
+            raise HyparError(
+                f"no configuration: {name} is computed again by {own}, not {wanted}; it is the same"
+                " in the first blocks, and none in the others"
+            )
+    return word, count if count < len(layers) else None
