@@ -12,7 +12,7 @@ import pytest
 
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.settings import FRAMEWORKS, TrainingRun, lacks, settings
-from hypar_opt.execution.settings.framework import plain
+from hypar_opt.execution.settings.framework import FULL, plain
 from hypar_opt.plan.configuration import Configuration, zeros_of
 from hypar_opt.workload.parallelism import RECOMPUTED
 from tests import slow
@@ -34,16 +34,17 @@ def drawn(random: random.Random) -> tuple[Configuration, TrainingRun]:
     tokens = random.choice((4096, 4096, 9216, 197)) * random.choice((1, cp * tp))
     configuration = Configuration(
         *(replicas, shards, cp, tp, ep, random.random() < 0.5, micro_batches),
-        *(random.choice(RECOMPUTED), blocks),
+        *(random.choice((*RECOMPUTED, FULL)), blocks),
     )
     some = (*zeros_of(configuration), "state", "gradients")
     configuration = configuration._replace(zero=random.choice(some))
+    devices = configuration.devices
     run = TrainingRun(
         batch=replicas * shards * micro_batches * random.choice((1, 1, 2, 3)),
         tokens=tokens,
-        devices=configuration.devices,
+        devices=devices,
         layers=layers,
-        per_node=random.choice((1, 4, 8, 8, configuration.devices)),
+        per_node=random.choice([n for n in (1, 4, 8, devices) if devices % n == 0]),
         experts=experts,
         element_bytes=random.choice((2, 2, 2, 2, 4, 1)),
         name=random.choice(NAMES),
@@ -65,7 +66,7 @@ class Case(NamedTuple):
 def cases(name: str) -> list[Case]:
     generator = random.Random(43)
     every = []
-    for _ in range(4000 if slow.ALL else 300):
+    for _ in range(4000 if slow.ALL else 400):
         pair = drawn(generator)
         text = settings(name, *pair)
         every.append(Case(*pair, lacks(name, *pair), text, PARSERS[name](text)))
