@@ -72,15 +72,14 @@ class Accelerate(Framework):
             "distributed_type": "FSDP" if _fsdp(own) else "MULTI_GPU" if run.devices > 1 else "NO",
             "num_machines": run.nodes,
             "num_processes": run.devices,
-            # YAML reads a bare no as false.
-            "mixed_precision": "'no'" if run.element_bytes == 4 else "bf16",
+            "mixed_precision": "no" if run.element_bytes == 4 else "bf16",
         }
         if _fsdp(own):
             settings["fsdp_config"] = {
                 "fsdp_version": 2,
                 "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-                "fsdp_reshard_after_forward": str(WEIGHTS in own.zero).lower(),
-                "fsdp_activation_checkpointing": str(own.recompute == FULL).lower(),
+                "fsdp_reshard_after_forward": WEIGHTS in own.zero,
+                "fsdp_activation_checkpointing": own.recompute == FULL,
             }
         if _fsdp(own) or own.tp > 1:
             mesh: dict[str, Any] = {f"{name}_size": size for name, size in sizes.items()}
@@ -105,7 +104,14 @@ def _yaml(settings: dict[str, Any]) -> str:
     lines = []
     for key, value in settings.items():
         if isinstance(value, dict):
-            lines += [f"{key}:", *(f"  {name}: {inner}" for name, inner in value.items())]
+            lines += [f"{key}:", *(f"  {name}: {_scalar(own)}" for name, own in value.items())]
         else:
-            lines.append(f"{key}: {value}")
+            lines.append(f"{key}: {_scalar(value)}")
     return "\n".join(lines) + "\n"
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    # A bare no is false.
+    return f"'{value}'" if str(value).lower() == "no" else str(value)

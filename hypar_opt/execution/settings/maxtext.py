@@ -23,6 +23,7 @@ from hypar_opt.execution.settings.framework import (
     NOTHING,
     SELECTIVE,
     STATE,
+    WEIGHTS,
     Framework,
     commented,
     of_blocks,
@@ -54,6 +55,8 @@ class MaxText(Framework):
             yield "gradients sharded and weights whole (ZeRO-2)"
         elif own.zero in (NOTHING, STATE) and max(own.cp, own.ep) > 1:
             yield "weights whole in context or expert parallelism: both axes shard them"
+        if own.zero == STATE and own.dp_replicate > 1:
+            yield f"{own.dp_replicate} replicas of a sharded state: it is sharded over all"
         if own.recompute == NONE:
             yield (
                 "no recomputation: with minimal_with_context norms and activations are computed"
@@ -61,8 +64,7 @@ class MaxText(Framework):
             )
         elif own.recompute == SELECTIVE:
             yield (
-                "selective recomputation, of attention: with minimal norms and activations are"
-                " computed again, too"
+                f"{of_blocks(own, run)}: with minimal norms and activations are computed again, too"
             )
         elif own.blocks is not None or own.recompute != FULL:
             yield f"{of_blocks(own, run)}: layers are scanned, all alike"
@@ -72,12 +74,12 @@ class MaxText(Framework):
                 " feature, tensor_sequence by token"
             )
         axes = _axes(own)
-        if axes is None:
+        if axes is None and own.zero in (WEIGHTS, HYBRID):
             yield (
                 f"expert parallelism {own.ep} of a part of cp {own.cp} and dp_shard"
                 f" {own.dp_shard}: it is of one of them"
             )
-        elif _inside(axes, run) is None:
+        elif axes and _inside(axes, run) is None:
             yield f"degrees that do not fill nodes of {run.per_node}"
         if own.cp > 1 and run.tokens % (2 * own.cp):
             yield f"{run.tokens:,} tokens: they should be a multiple of {2 * own.cp}"
@@ -95,11 +97,11 @@ class MaxText(Framework):
             "max_target_length": run.tokens,
             "dtype": ELEMENTS.get(run.element_bytes, ELEMENTS[2]),
             "remat_policy": _POLICIES.get(own.recompute, "full"),
-            "shard_optimizer_over_data": own.zero in (STATE, HYBRID),
+            "shard_optimizer_over_data": own.zero in (STATE, GRADIENTS, HYBRID),
         }
         if own.cp > 1:
             settings["context_parallel_strategy"] = "all_gather"
-        if own.ep > 1:
+        if axes["expert"] > 1:
             of_tokens = own.cp > 1
             settings["expert_shard_attention_option"] = "context" if of_tokens else "fsdp"
         for name, degree in axes.items():
@@ -110,19 +112,23 @@ class MaxText(Framework):
 
 def _axes(own: Configuration) -> dict[str, int] | None:
     """Return the degree of each axis, the innermost first; None if experts are of two of them."""
-    context, shards, of_both = own.cp, own.dp_shard, False
-    if own.cp > 1:
-        context, of_both = own.cp // own.ep, own.cp % own.ep > 0
-    else:
-        shards, of_both = own.dp_shard // own.ep, own.dp_shard % own.ep > 0
-    if of_both:
+    context, shards, replicas = own.cp, own.dp_shard, own.dp_replicate
+    if own.zero in (STATE, GRADIENTS):
+        # The axis fsdp shards weights.
+        shards, replicas = 1, replicas * shards
+    of_one = context if own.cp > 1 else shards
+    if of_one % own.ep:
         return None
+    if own.cp > 1:
+        context //= own.ep
+    else:
+        shards //= own.ep
     return {
         "tensor_sequence" if own.sp else "tensor": own.tp,
         "expert": own.ep,
         "context": context,
         "fsdp": shards,
-        "data": own.dp_replicate,
+        "data": replicas,
     }
 
 

@@ -51,8 +51,8 @@ class Torchtitan(Framework):
         yield from of_fully_shard(own, replicas, shards, 'fsdp_reshard_after_forward = "never"')
         if own.recompute == SELECTIVE:
             yield (
-                "selective recomputation, of attention: SelectiveAC keeps attention and"
-                " computes every second matrix product again"
+                f"{of_blocks(own, run)}, of attention: SelectiveAC keeps attention, and computes"
+                " every second matrix product again"
             )
         elif own.blocks is not None:
             yield f"{of_blocks(own, run)}: FullAC wraps every block"

@@ -1,0 +1,330 @@
+"""Settings of frameworks: legal keys, and what a framework reads from them is the configuration."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from functools import cache
+from math import prod
+from typing import NamedTuple
+
+import pytest
+
+from hypar_opt.errors import HyparError
+from hypar_opt.execution.settings import FRAMEWORKS, TrainingRun, lacks, settings
+from hypar_opt.execution.settings.framework import FULL, plain
+from hypar_opt.plan.configuration import Configuration, zeros_of
+from hypar_opt.workload.parallelism import RECOMPUTED
+from tests import slow
+from tests.execution.settings_keys import KEYS
+from tests.execution.settings_readers import PARSERS, READERS, Values, own
+
+NAMES = ("LLaMA 2 70B", 'a "quoted" name', "it's \\ back", "two\nlines # $(x) `y`", '"""', "模型")
+FACTORS = (1, 1, 1, 1, 2, 2, 3, 4, 8)
+
+
+def drawn(random: random.Random) -> tuple[Configuration, TrainingRun]:
+    """Return a configuration of any factors, words and sizes, and what it trains."""
+    replicas, shards, cp, tp = (random.choice(FACTORS) for _ in range(4))
+    experts = random.choice((1, 1, 8, 24))
+    ep = random.choice([n for n in (1, cp, cp * shards, 2, shards) if (shards * cp) % n == 0])
+    layers = random.choice((1, 4, 80))
+    blocks = random.choice((None, None, None, 0, 1, layers // 2, layers))
+    micro_batches = random.choice((1, 1, 2, 6))
+    tokens = random.choice((4096, 4096, 9216, 197)) * random.choice((1, cp * tp))
+    configuration = Configuration(
+        *(replicas, shards, cp, tp, ep, random.random() < 0.5, micro_batches),
+        *(random.choice((*RECOMPUTED, FULL)), blocks),
+    )
+    some = (*zeros_of(configuration), "state", "gradients")
+    configuration = configuration._replace(zero=random.choice(some))
+    devices = configuration.devices
+    run = TrainingRun(
+        batch=replicas * shards * micro_batches * random.choice((1, 1, 2, 3)),
+        tokens=tokens,
+        devices=devices,
+        layers=layers,
+        per_node=random.choice([n for n in (1, 4, 8, devices) if devices % n == 0]),
+        experts=experts,
+        element_bytes=random.choice((2, 2, 2, 2, 4, 1)),
+        name=random.choice(NAMES),
+    )
+    return configuration, run
+
+
+class Case(NamedTuple):
+    """A configuration, and its settings for a framework."""
+
+    configuration: Configuration
+    run: TrainingRun
+    lacks: list[str]
+    text: str
+    values: Values
+
+
+@cache
+def cases(name: str) -> list[Case]:
+    generator = random.Random(43)
+    every = []
+    for _ in range(4000 if slow.ALL else 400):
+        pair = drawn(generator)
+        text = settings(name, *pair)
+        every.append(Case(*pair, lacks(name, *pair), text, PARSERS[name](text)))
+    return every
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_every_key_is_the_frameworks_and_every_value_legal(name: str) -> None:
+    seen: Counter[str] = Counter()
+    for case in cases(name):
+        for key, value in own(case.values).items():
+            legal = KEYS[name][key]
+            if isinstance(legal, tuple):
+                assert value in legal, (key, value)
+            else:
+                number = (int, float) if legal is float else legal
+                assert isinstance(value, number), (key, value)
+                assert legal is not int or (value >= 1 and not isinstance(value, bool)), key
+            seen[key] += 1
+    # So that a key of the table that nothing writes is noticed.
+    assert KEYS[name].keys() - seen.keys() <= {"ici_tensor_parallelism", "dcn_tensor_parallelism"}
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_a_framework_reads_the_configuration_where_it_lacks_nothing(name: str) -> None:
+    """So that nothing is lost or said otherwise: degrees, batch, ZeRO, recomputation, tokens."""
+    read_back = 0
+    for configuration, run, left_out, _, values in cases(name):
+        if left_out:
+            continue
+        expected = plain(configuration, run)
+        trained = READERS[name](values, run)
+        if name == "accelerate":  # whose micro-batches are the program's
+            expected = expected._replace(micro_batches=0)
+        assert trained.configuration == expected
+        data = expected.dp_replicate * expected.dp_shard
+        micro_batch = run.batch // data
+        if name != "accelerate":
+            micro_batch //= expected.micro_batches
+        assert trained[1:] == (micro_batch, run.batch, run.devices, run.tokens)
+        read_back += 1
+    assert read_back >= 10
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_what_is_left_out_stands_in_a_comment_line_by_line(name: str) -> None:
+    for _, _, left_out, text, _ in cases(name):
+        assert text.count("Not expressed: ") == len(left_out)
+        assert len({*left_out}) == len(left_out)
+        for lack in left_out:
+            assert lack.isprintable()
+            quoted = lack.replace('"', '\\"') if name == "deepspeed" else lack
+            assert f"Not expressed: {quoted}." in text
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_equal_configurations_have_equal_settings(name: str) -> None:
+    """As ZeRO over one part, replicas that are unsharded parts, all blocks of n."""
+    run = TrainingRun(batch=64, tokens=4096, devices=16, layers=4, experts=1)
+    pairs = [
+        (Configuration(dp_shard=16), Configuration(dp_replicate=16)),
+        (Configuration(dp_shard=16, ep=4), Configuration(dp_shard=16)),
+        (Configuration(dp_shard=16, sp=False), Configuration(dp_shard=16, sp=True)),
+        (Configuration(dp_shard=16, recompute="full", blocks=0), Configuration(dp_shard=16)),
+        (
+            Configuration(dp_shard=16, recompute="full", blocks=4),
+            Configuration(dp_shard=16, recompute="full"),
+        ),
+        (
+            Configuration(dp_shard=16, zero="state+weights"),
+            Configuration(dp_shard=16, zero="weights"),
+        ),
+        (Configuration(tp=16, zero="weights"), Configuration(tp=16)),
+        (
+            Configuration(dp_replicate=16, zero="state+weights"),
+            Configuration(dp_shard=16, zero="state"),
+        ),
+    ]
+    for one, other in pairs:
+        assert settings(name, one, run) == settings(name, other, run)
+        assert lacks(name, one, run) == lacks(name, other, run)
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_a_framework_refuses_no_settings_that_lack_nothing(name: str) -> None:
+    """By its own rules, as its source states them."""
+    for case in cases(name):
+        if not case.lacks:
+            RULES[name](case.values, case.run)
+
+
+def of_torchtitan(values: Values, run: TrainingRun) -> None:
+    """Check rules of torchtitan/trainer.py and parallel_dims.py, v0.3.0."""
+    degree = {k.removeprefix("parallelism."): v for k, v in values.items()}
+    tp, cp = degree["tensor_parallel_degree"], degree["context_parallel_degree"]
+    shards, ep = degree["data_parallel_shard_degree"], degree["expert_parallel_degree"]
+    sp = tp if degree["enable_sequence_parallel"] else 1
+    assert values["training.seq_len"] % (sp * (2 * cp if cp > 1 else 1)) == 0
+    assert shards * cp * tp % ep == 0
+    assert degree["data_parallel_replicate_degree"] * shards * cp * tp == run.devices
+    # validation.py of the main branch: mixtures of experts need ep >= tp.
+    assert run.experts == 1 or ep >= tp
+    assert (ep > 1) == values.get("training.disable_cuda_graphs", False)
+
+
+def of_megatron(values: Values, run: TrainingRun) -> None:
+    """Check rules of megatron/training/arguments.py@000c4ac2, validate_args."""
+    tp, cp = values["tensor-model-parallel-size"], values["context-parallel-size"]
+    fsdp, connections = values.get("use-megatron-fsdp"), values.get("$CUDA_DEVICE_MAX_CONNECTIONS")
+    if values.get("overlap-param-gather"):
+        assert values.get("use-distributed-optimizer") or fsdp
+        assert values.get("overlap-grad-reduce")
+    if fsdp:
+        assert connections != "1"
+        assert values["ckpt-format"] == "fsdp_dtensor"
+        assert values["no-gradient-accumulation-fusion"]
+        # fully_shard.py, core_v0.16.1: the outer parts shard where the inner ones do fully.
+        assert values["outer-dp-sharding-strategy"] == "no_shard" or (
+            values["data-parallel-sharding-strategy"] == "optim_grads_params"
+        )
+    else:
+        assert connections == ("1" if tp > 1 or cp > 1 else None)
+        assert values.get("ckpt-format") != "fsdp_dtensor"
+    if cp > 1:
+        assert values["seq-length"] % (2 * cp) == 0
+    assert tp > 1 or "sequence-parallel" not in values
+    of_recomputation(values, "-", run)
+    if "expert-model-parallel-size" in values:
+        experts = values["expert-model-parallel-size"] * values["expert-tensor-parallel-size"]
+        parts = run.devices // experts
+        assert run.devices % experts == 0
+        assert parts % values["num-distributed-optimizer-instances"] == 0
+        assert tp == 1 or values["sequence-parallel"]
+
+
+def of_recomputation(values: Values, dash: str, run: TrainingRun) -> None:
+    """Check rules of megatron/core/transformer/transformer_config.py, core_v0.16.1."""
+    granularity, method, layers = (
+        values.get(f"recompute{dash}{name}")
+        for name in ("granularity", "method", f"num{dash}layers")
+    )
+    if granularity == "full":
+        assert method in ("block", "uniform")
+        assert 1 <= layers <= run.layers
+    else:
+        assert method is None
+        assert layers is None
+
+
+def of_nemo(values: Values, run: TrainingRun) -> None:
+    """Check rules of src/megatron/bridge/training/config.py, v0.3.1, ConfigContainer.validate."""
+    model = {k.removeprefix("model."): v for k, v in values.items() if k.startswith("model.")}
+    cp, tp = model["context_parallel_size"], model["tensor_model_parallel_size"]
+    assert cp == 1 or model["seq_length"] % (2 * cp) == 0
+    assert tp > 1 or not model["sequence_parallel"]
+    of_recomputation(model, "_", run)
+    if values["ddp.use_megatron_fsdp"]:
+        assert values["checkpoint.ckpt_format"] == "fsdp_dtensor"
+        assert not model["gradient_accumulation_fusion"]
+    if values["ddp.overlap_param_gather"]:
+        assert values["ddp.use_distributed_optimizer"]
+
+
+def of_deepspeed(values: Values, run: TrainingRun) -> None:
+    """Check rules of deepspeed/runtime/config.py and module_inject/auto_ep_folding.py, v0.19.8."""
+    tp, ep = (
+        values.get("tensor_parallel.autotp_size", 1),
+        values.get("expert_parallel.autoep_size", 1),
+    )
+    data = run.devices // tp
+    micro, steps = values["train_micro_batch_size_per_gpu"], values["gradient_accumulation_steps"]
+    assert values["train_batch_size"] == micro * steps * data
+    assert ep == 1 or (tp == 1 and run.devices % ep == 0)
+    assert "zero_optimization.zero_hpz_partition_size" not in values
+
+
+def of_maxtext(values: Values, run: TrainingRun) -> None:
+    """Check rules of src/maxtext/configs/base.yml@e6b06efc: products are those of the devices."""
+    inside = prod(v for k, v in values.items() if k.startswith("ici_"))
+    nodes = prod(v for k, v in values.items() if k.startswith("dcn_"))
+    assert (inside, inside * nodes) == (min(run.per_node, run.devices), run.devices)
+    batch = int(run.devices * values["per_device_batch_size"])
+    assert batch * values["gradient_accumulation_steps"] == run.batch
+
+
+def of_accelerate(values: Values, run: TrainingRun) -> None:
+    """Check rules of src/accelerate/parallelism_config.py, v1.15.0."""
+    names = ("dp_replicate", "dp_shard", "tp", "cp")
+    sizes = {
+        name: values.get(f"parallelism_config.parallelism_config_{name}_size", 1) for name in names
+    }
+    fsdp = values["distributed_type"] == "FSDP"
+    if any(key.startswith("parallelism_config.") for key in values):
+        assert prod(sizes.values()) == values["num_processes"] == run.devices
+    alone = sizes["dp_replicate"] > 1 and sizes["dp_shard"] == 1
+    assert not (alone and (sizes["tp"] > 1 or sizes["cp"] > 1))
+    assert not fsdp or sizes["dp_shard"] > 1 or sizes["cp"] > 1
+    assert (values["distributed_type"] == "NO") == (run.devices == 1)
+
+
+RULES = {
+    "torchtitan": of_torchtitan,
+    "megatron": of_megatron,
+    "nemo": of_nemo,
+    "deepspeed": of_deepspeed,
+    "maxtext": of_maxtext,
+    "accelerate": of_accelerate,
+}
+
+
+def test_each_framework_has_words_for_what_its_users_run() -> None:
+    """FSDP everywhere; TP with sequence parallelism, k of n blocks and ZeRO's stages where said."""
+    run = TrainingRun(batch=64, tokens=4096, devices=64, layers=80)
+    fsdp = Configuration(dp_shard=64, recompute="full", zero="weights")
+    tp = Configuration(dp_shard=32, tp=2, recompute="full", zero="weights")
+    hybrid = Configuration(dp_replicate=8, dp_shard=8, recompute="full", zero="weights")
+    told = {
+        "fsdp": fsdp,
+        "tp": tp,
+        "cp": tp._replace(dp_shard=16, cp=2),
+        "k of n": tp._replace(blocks=20),
+        "hybrid": hybrid,
+        "state": fsdp._replace(zero="state"),
+        "gradients": fsdp._replace(zero="gradients"),
+        "hybrid state": hybrid._replace(zero="state+weights"),
+    }
+    trains = {
+        name: [which for which, own in told.items() if not lacks(name, own, run)]
+        for name in FRAMEWORKS
+    }
+    assert trains == {
+        "torchtitan": ["fsdp", "tp", "cp", "hybrid", "gradients"],
+        "megatron": [*told],
+        "nemo": [*told],
+        "deepspeed": [],  # recomputation is the model's
+        "maxtext": ["fsdp", "tp", "cp", "hybrid", "state", "hybrid state"],
+        "accelerate": ["fsdp", "hybrid", "gradients"],
+    }
+    again = {which: own._replace(recompute="none", sp=False) for which, own in told.items()}
+    stages = [which for which, own in again.items() if not lacks("deepspeed", own, run)]
+    assert stages == ["fsdp", "tp", "k of n", "state", "gradients"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"devices": 8}, "degrees should have 8 accelerators in all, got 16"),
+        ({"batch": 24}, "micro_batches: dp x micro_batches = 16 should divide the batch of 24"),
+    ],
+)
+def test_degrees_that_are_not_the_runs_are_refused(changed: dict[str, int], message: str) -> None:
+    run = TrainingRun(batch=64, tokens=4096, devices=16, layers=4)._replace(**changed)
+    with pytest.raises(HyparError, match=message):
+        settings("torchtitan", Configuration(dp_shard=16), run)
+
+
+def test_an_unknown_framework_is_refused_by_name() -> None:
+    run = TrainingRun(batch=64, tokens=4096, devices=16, layers=4)
+    for call in (settings, lacks):
+        with pytest.raises(HyparError, match="unknown framework 'megatrom': did you mean megatron"):
+            call("megatrom", Configuration(dp_shard=16), run)
