@@ -31,6 +31,7 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import ArrayRecord, Problem
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.results import Results
+from hypar_opt.search.best_fit import NothingFitsError
 from hypar_opt.search.degrees import Evaluated, all_that_fit, search_degrees
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.units import format_bytes, format_si
@@ -38,7 +39,8 @@ from hypar_opt.workload.network import Network, TokenInput
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 
 if TYPE_CHECKING:
-    from hypar_opt.search.degrees import Searched
+    from hypar_opt.search.best_fit import NothingFitsError
+from hypar_opt.search.degrees import Searched
 
 Allowed = Callable[[Configuration], bool]
 """Whether a configuration is one to search among."""
@@ -180,9 +182,7 @@ class Configurations(Results[Evaluated]):
         """Return every configuration that fits, each simulated."""
         allowed = _allowed(self.network, self.problem, self.fix, self.frameworks)
         within = _with_margin(self.problem, self.margin)
-        return all_that_fit(
-            self.network, within, allowed=allowed, early_stop=False, progress=progress
-        )
+        return all_that_fit(self.network, within, allowed=allowed, progress=progress)
 
     def row(self, one: Evaluated) -> dict[str, Any]:
         """Return a configuration as a row of a table."""
@@ -360,7 +360,6 @@ def configurations_of(
             within,
             count=count,
             allowed=rule,
-            early_stop=False,
             deadline=deadline,
             progress=report,
         )
@@ -375,10 +374,7 @@ def configurations_of(
         whole = search(1, lambda one: "weights" not in one.zero and allowed(one), silent)
         others = *whole.best, *whole.least
     if bound != "none":
-        from hypar_opt.search.overlap import bound_of_all_plans
-
-        seconds, proved = bound_of_all_plans(network, problem, deadline)
-        least = seconds if proved else None
+        least = _bound(network, problem, deadline)
     return Configurations(
         found.best,
         network,
@@ -393,6 +389,16 @@ def configurations_of(
         least,
         next(iter(others), None),
     )
+
+
+def _bound(network: Network, problem: Problem, deadline: Deadline) -> float | None:
+    """Return the seconds that no plan that fits goes below; None if none are proved in time."""
+    from hypar_opt.search.overlap import bound_of_all_plans
+
+    try:
+        return bound_of_all_plans(network, problem, deadline).seconds or None
+    except (NoAnswerError, NothingFitsError):  # some plan fits, but none that its search found
+        return None
 
 
 def _with_margin(problem: Problem, margin: int) -> Problem:

@@ -43,7 +43,7 @@ def configurations_view(found: Configurations) -> RenderableType:
     table = unbroken(new_table(columns, lines))
     # A pipe has whole rows: rich would ask for a width at which words of a cell are folded.
     cells = [(column.header, *column.cells) for column in table.columns]
-    table.min_width = sum(max(cell_len(str(text)) for text in own) + 2 for own in cells) - 2
+    table.min_width = sum(max(cell_len(str(text)) for text in own) + 2 for own in cells)
     return Group(
         Text(_title(found)),
         Text(),
