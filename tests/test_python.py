@@ -48,6 +48,7 @@ OF_A_SHELL = {
     *("certificate", "regret", "best", "simulate"),  # functions of their own
     *(
         "calibrate output_file",
+        *("configure output_file", "configure to"),  # of its result: `plan` and `to`
         "model model_file",  # `write_model`: a model in Python is a live one
         "relative",
         "batches",

@@ -43,7 +43,13 @@ class CostOptions:
         ),
     ] = None
     reading: options.READING = None
-    element_bytes: Annotated[int | None, options.ELEMENT_BYTES] = None
+    element_bytes: Annotated[
+        int | None,
+        problem_option(
+            help="Bytes per tensor element: 1, 2 (half precision), 4 or 8. Default: the network"
+            " file's, else the array's, else 4."
+        ),
+    ] = None
     inference: Annotated[
         bool,
         problem_option(

@@ -68,10 +68,6 @@ BUCKET = problem_option(
     help="The most bytes of gradients that are all-reduced together, as 25MB; 0: each gradient by"
     " itself. Default: the array's.",
 )
-ELEMENT_BYTES = problem_option(
-    help="Bytes per tensor element: 1, 2 (half precision), 4 or 8. Default: the network file's,"
-    " else the array's, else 4."
-)
 OPTIMIZER = problem_option(
     help="The optimizer, whose state counts as memory, and whose update takes the time that an"
     " array has for it: sgd (none), momentum, adam, or the bytes of state per weight, each read and"

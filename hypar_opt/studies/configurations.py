@@ -31,7 +31,6 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import ArrayRecord, Problem
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.results import Results
-from hypar_opt.search.best_fit import NothingFitsError
 from hypar_opt.search.degrees import Evaluated, all_that_fit, search_degrees
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.units import format_bytes, format_si
@@ -39,8 +38,7 @@ from hypar_opt.workload.network import Network, TokenInput
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 
 if TYPE_CHECKING:
-    from hypar_opt.search.best_fit import NothingFitsError
-from hypar_opt.search.degrees import Searched
+    from hypar_opt.search.degrees import Searched
 
 Allowed = Callable[[Configuration], bool]
 """Whether a configuration is one to search among."""
@@ -132,16 +130,19 @@ class Configurations(Results[Evaluated]):
         read = self.network.input
         return read.tokens if isinstance(read, TokenInput) else None
 
+    @checked
     def per_second(self, seconds: float) -> float:
         """Return the tokens, or images, per second and accelerator of a step."""
         return self.problem.batch * (self.tokens or 1) / seconds / self.problem.accelerators
 
+    @checked
     def utilisation(self, seconds: float) -> float:
         """Return the share of the accelerators' peak that the model's operations are (MFU)."""
         chip = self.array.accelerator
         peak = float(chip.units * chip.operations) * self.problem.accelerators
         return self.problem.batch * operations(self.network) / seconds / peak
 
+    @checked
     def plan(self, number: int = 0) -> Plan:
         """Return a configuration as a plan, which all that takes plans takes.
 
@@ -152,6 +153,7 @@ class Configurations(Results[Evaluated]):
         """
         return plan_of_configuration(self.network, self.problem, self[number].configuration)
 
+    @checked
     def to(self, framework: str, number: int = 0) -> str:
         """Return a configuration as the settings of a framework.
 
@@ -171,6 +173,7 @@ class Configurations(Results[Evaluated]):
 
         return framework_named(framework).text(self.plan(number), approximate=False)
 
+    @checked
     def lacks(self, framework: str, number: int = 0) -> list[str]:
         """Return what a framework has no words for in a configuration; `to` leaves it out."""
         from hypar_opt.execution.settings import TrainingRun, lacks
@@ -178,6 +181,7 @@ class Configurations(Results[Evaluated]):
         run = TrainingRun.of(self.plan(number))
         return lacks(framework, self[number].configuration, run)
 
+    @checked
     def points(self, progress: Progress = silent) -> Sequence[Evaluated]:
         """Return every configuration that fits, each simulated."""
         allowed = _allowed(self.network, self.problem, self.fix, self.frameworks)
@@ -238,9 +242,7 @@ def configure(
     batch: int = 256,
     tokens: int | None = None,
     optimizer: str | int = "adam",
-    element_bytes: int | None = None,
     reduce_bytes: int | None = None,
-    bucket: int | str | None = None,
     settings: Mapping[str, Any] | None = None,
     margin: int | str = 0,
     fix: str | None = None,
@@ -262,7 +264,7 @@ def configure(
         As `hypar_opt.solve` takes one; it has repeated blocks.
     array
         A preset's name, a path or an `Array`.
-    batch, tokens, element_bytes, reduce_bytes, bucket, settings
+    batch, tokens, reduce_bytes, settings
         As for `hypar_opt.solve`.
     optimizer
         As for `hypar_opt.solve`, where it is ``sgd`` unless it is stated.
@@ -311,9 +313,7 @@ def configure(
             "tokens": tokens,
             "array": array,
             "optimizer": optimizer,
-            "element_bytes": element_bytes,
             "reduce_bytes": reduce_bytes,
-            "bucket": bucket,
             "settings": settings,
             "choices": "all",
             "cost": "time",
@@ -369,7 +369,8 @@ def configurations_of(
         raise _none_allowed(network, problem, fix, frameworks)
     if not found.best:
         raise _none_fits(found, network, problem, margin)
-    others, least = (), None
+    others: tuple[Evaluated, ...] = ()
+    least = None
     if "weights" in found.best[0].configuration.zero and not deadline.passed():
         whole = search(1, lambda one: "weights" not in one.zero and allowed(one), silent)
         others = *whole.best, *whole.least
@@ -397,7 +398,7 @@ def _bound(network: Network, problem: Problem, deadline: Deadline) -> float | No
 
     try:
         return bound_of_all_plans(network, problem, deadline).seconds or None
-    except (NoAnswerError, NothingFitsError):  # some plan fits, but none that its search found
+    except NoAnswerError:  # some plan fits, but none that its search found
         return None
 
 

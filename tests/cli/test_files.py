@@ -65,6 +65,10 @@ READ = {
     ),
     "explore plan.json --free H1": (("plan.json",), ("-o", "--page", "--picture")),
     "pareto net.toml --array array.toml": (("net.toml", *ARRAY), ("-o", "--picture")),
+    "configure net.toml --array array.toml": (
+        ("net.toml", *ARRAY),
+        ("-o", "--csv", "--picture"),
+    ),
     "compare net.toml lenet-c --array array.toml,hmc-htree-2": (
         ("net.toml", *ARRAY),
         ("--csv", "--picture"),
@@ -429,7 +433,8 @@ def test_what_a_command_makes_is_written_by_one_option() -> None:
     for name, own in options.items():
         assert ("--output" in own) == ("-o" in own), name
     tables = {name for name, own in options.items() if "--csv" in own}
-    assert tables == {"compare", "explore", "pareto", "reproduce", "validate"}
+    # What `configure` makes is a plan or settings, beside its table.
+    assert tables == {"compare", "configure", "explore", "pareto", "reproduce", "validate"}
 
 
 def test_a_step_and_the_papers_rows_are_written_as_they_are_printed(
