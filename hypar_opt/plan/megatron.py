@@ -18,6 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.frozen import FrozenDict
@@ -88,6 +89,7 @@ class Role(NamedTuple):
     ep: str | None = None
 
 
+@lru_cache(maxsize=64)
 def roles(network: Network, workload: Workload) -> tuple[Role, ...]:
     """Return the role of every node: the tensors and weights that layers share, then the layers.
 

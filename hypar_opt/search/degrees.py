@@ -10,10 +10,11 @@ Source: docs/simulator.md; docs/decisions/0029-memory-of-a-device.md for what is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from itertools import groupby, pairwise
+from math import inf
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,7 +36,13 @@ from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.memory import bytes_by_node, reserved_by
 from hypar_opt.simulator.options import RunOptions
-from hypar_opt.simulator.repeated_parts import Messages, Part, seconds_of_parts
+from hypar_opt.simulator.repeated_parts import (
+    Exposed,
+    Messages,
+    Part,
+    exposed_at_least,
+    seconds_of_parts,
+)
 from hypar_opt.simulator.run import seconds_of
 from hypar_opt.simulator.simulation import StepTimes
 from hypar_opt.simulator.step import launching, repeats_on, schedule_of
@@ -167,7 +174,9 @@ class Evaluator:
         self._rows, self._blocks = cache(self._new_rows), cache(self._new_blocks)
         self._map_holds, self._maps = cache(self._new_map_holds), cache(self._new_maps)
         self._weight_holds, self._weights = cache(self._new_weight_holds), cache(self._new_weights)
+        self._shortened = cache(self._new_shortened)
         self._messages = Messages(self.array.interconnect)
+        self._exposed: dict[tuple[Mesh, str], Exposed] = {}
 
     @property
     def blocks(self) -> int:
@@ -201,11 +210,15 @@ class Evaluator:
 
     # A step with few repetitions
 
-    def _shortened(self, configuration: Configuration) -> _Short:
+    def _short(self, configuration: Configuration) -> _Short:
         """Return a configuration's step with a repetition of each that differs from the others."""
-        again = sum(self._counts) if configuration.blocks is None else configuration.blocks
-        left = 0 if configuration.recompute == "none" else again
-        last = self._last_alone(configuration.zero)
+        again = self.blocks if configuration.blocks is None else configuration.blocks
+        return self._shortened(
+            0 if configuration.recompute == "none" else again, configuration.zero
+        )
+
+    def _new_shortened(self, again: int, zero: str) -> _Short:
+        left, last = again, self._last_alone(zero)
         short, begun = _Short((), 0, (), ()), 0
         for count in self._counts:
             own = min(left, count)
@@ -287,7 +300,7 @@ class Evaluator:
 
     def _seconds(self, configuration: Configuration) -> tuple[float, float]:
         """Return the seconds of a step, and those that it computes."""
-        short = self._shortened(configuration)
+        short = self._short(configuration)
         try:
             return self._seconds_of(configuration, short)
         except NotInLockstepError:
@@ -314,6 +327,9 @@ class Evaluator:
                 tasks += own
             parts.append(Part(first, len(tasks), times[block]))
         before = of_one_micro_batch(tasks)
+        self._exposed[configuration[:6], configuration.zero] = exposed_at_least(
+            before, parts, self._messages
+        )
         often = [times[block] for block in blocks]
         seconds = StepTimes(
             *(self._seconds_of_tasks(own, parts) for own in (tasks, before)),
@@ -335,7 +351,7 @@ class Evaluator:
 
     def memory(self, configuration: Configuration) -> int:
         """Return the bytes of the fullest accelerator in a configuration's step."""
-        short, mesh = self._shortened(configuration), configuration[:6]
+        short, mesh = self._short(configuration), configuration[:6]
         micro_batch = self.problem.batch // configuration.micro_batches
         recompute = configuration.recompute if short.again else "none"
         maps = self._maps(mesh, short.lengths, short.again, recompute)
@@ -417,9 +433,19 @@ class Evaluator:
                 bounds[number] = float(seconds) * one.micro_batches * (1 - _ROUNDING)
         return bounds
 
+    def bound(self, configuration: Configuration, program: float) -> float:
+        """Return a lower bound on the seconds of a step, given its program's.
+
+        What its queue does depends on the mesh and on what is sharded alone: it is known of those
+        of which any step has been evaluated.
+        """
+        queue = self._exposed.get((configuration[:6], configuration.zero), Exposed(0.0, 0.0))
+        count = configuration.micro_batches
+        return max(program + count * queue.outside, count * queue.seconds) * (1 - _ROUNDING)
+
     @cached_property
     def _uniform(self) -> _Short:
-        return self._shortened(Configuration(zero="weights"))
+        return self._shortened(0, "weights")
 
     def _times_again(self, configuration: Configuration) -> NDArray[np.int64]:
         """Return how many repetitions that each block stands for are computed again."""
@@ -509,13 +535,17 @@ def search_degrees(
     best: list[Evaluated] = []
     simulated, complete = 0, considered.complete
     for number in order:
-        if len(best) == count and bounds[number] >= best[-1].seconds:
+        slowest = best[-1].seconds if len(best) == count else inf
+        if bounds[number] >= slowest:
             break
+        one = candidates[number].configuration
+        if evaluator.bound(one, bounds[number]) >= slowest:
+            continue
         if deadline.passed():
             complete = False
             break
         progress(simulated, len(order))
-        best.append(evaluator.evaluate(candidates[number].configuration))
+        best.append(evaluator.evaluate(one))
         best = sorted(best, key=lambda own: (own.seconds, own.memory))[:count]
         simulated += 1
     progress(len(order), len(order))
