@@ -38,7 +38,8 @@ class RunOptions(Frozen):
     overlap
         ``none``; ``gradient``: gradients are all-reduced while later tasks run; ``branches``:
         every exchange overlaps whatever does not wait for it, such as another branch's
-        computations. None for the array's own.
+        computations; ``prefetch``: a block's weights are gathered while the block before it runs,
+        and gradients reduced while later tasks do. None for the array's own.
     profile
         Measured seconds, in place of those computed from the accelerator.
     input_sizes
