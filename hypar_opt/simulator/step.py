@@ -25,7 +25,7 @@ from hypar_opt.step.shares import WorkOfPart
 from hypar_opt.step.states import copies, of_rows
 from hypar_opt.workload.early_stop import needed_again
 from hypar_opt.workload.operators.kernels import Fused
-from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.recomputation import repeated, units_of
 from hypar_opt.workload.repeats import Repeats
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def program(
         overlap,
         repeats,
         _updates(plan, workload, array, options, rows, repeats),
+        units_of(plan.network.description, workload),
     )
     return schedule.tasks()
 
@@ -121,14 +122,17 @@ def _exchanges(
 ) -> StepExchanges:
     """Return the exchanges of a micro-batch, and those of the step's end."""
     sharded = Repeats(sharded=repeats.sharded, reduced=repeats.reduced)
+    # Updated weights are gathered where the next step reads them.
+    in_halves = options.on(array)[1] == "prefetch"
     step = repeated(workload, sharded), plan.hierarchy, plan.cost.reading, phases_of(plan)
     if array.groups:
         # The simulator moves unweighted bytes: a level's weight belongs to the search's objective.
         unweighted = plan.problem.model_copy(update={"level_weights": ()})
         cost = CommunicationCost.of_problem(unweighted, unequal=True)
-        return of_groups(rules_of(*step), workload, rows, cost, plan.part_shares)
+        shares = plan.part_shares
+        return of_groups(rules_of(*step), workload, rows, cost, shares, in_halves=in_halves)
     longest = rules_of(*step, longest=True) if _longest(array, options) else None
-    return of_plan(rules_of(*step), rows, plan.element_bytes, longest)
+    return of_plan(rules_of(*step), rows, plan.element_bytes, longest, in_halves=in_halves)
 
 
 def phases_of(plan: Plan) -> tuple[Phase, ...]:
