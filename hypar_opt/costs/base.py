@@ -244,9 +244,8 @@ class CostModel(ABC):
 
     # What the costs of this package say besides
 
-    @property
-    def marks_of_sources(self) -> tuple[Hashable, ...] | None:
-        """What boundaries' charges depend on besides what they move, by source; None if nothing."""
+    def marks_of_ends(self, workload: Workload) -> tuple[Hashable, ...] | None:  # noqa: ARG002
+        """What boundaries' charges depend on besides what they move, by node; None if nothing."""
         return None
 
     @property

@@ -35,14 +35,14 @@ def numbered(keys: Iterable[Hashable]) -> Kinds:
 
 @lru_cache(maxsize=16)
 def kinds_of_boundaries(
-    workload: Workload, marks_of_sources: tuple[Hashable, ...] | None = None
+    workload: Workload, marks_of_ends: tuple[Hashable, ...] | None = None
 ) -> Kinds:
     """Return the kinds of boundaries: those of one move the same, whatever their ends choose.
 
     Parameters
     ----------
-    marks_of_sources
-        Of each node, as `CostModel.marks_of_sources`: what else tells boundaries from it apart.
+    marks_of_ends
+        Of each node, as `CostModel.marks_of_ends`: what else tells apart boundaries that it ends.
     """
     layouts, (sources, targets) = workload.layouts, workload.ends.T
     columns = np.vstack(
@@ -57,7 +57,7 @@ def kinds_of_boundaries(
             # Heads, say, of which a tensor has fewer than channels.
             *sizes_at_ends(workload),
             workload.repeats.forward_exchanges(len(workload.nodes))[targets],
-            numbered(marks_of_sources).numbers[sources] if marks_of_sources else 0 * sources,
+            *(numbered(marks_of_ends).numbers[workload.ends.T] if marks_of_ends else ()),
         ]
     )
     return numbered(column.tobytes() for column in np.ascontiguousarray(columns.T))

@@ -24,15 +24,18 @@ from hypar_opt.costs.time import TimeCost
 from hypar_opt.integers import exact_dtype
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.states import added_up
+from hypar_opt.workload.early_stop import needed_again
+from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import COLLECTIVES, IN_HALVES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from hypar_opt.costs.base import Symmetries
+    from hypar_opt.costs.base import CostModel, Symmetries
     from hypar_opt.integers import Integers
     from hypar_opt.step.operations import Collective
     from hypar_opt.step.states import Indices, States
+    from hypar_opt.workload.operators.kernels import Fused
     from hypar_opt.workload.tensors import Workload
 
 PRICE = 64
@@ -53,17 +56,17 @@ class OverlapTime(TimeCost):
         What the queue costs from each node's gradient on, of `PRICE`: no less than that of any node
         whose backward pass is before. Of shared tensors as of their writers. None where all that
         the queue does is free, and the program alone is charged.
+    again
+        What runs again in place of what the workload says, which need not run all of it.
     """
 
     prices: tuple[int, ...] | None = None
     scale: int = 1
+    again: Mapping[int, int | None] | None = None
 
     @classmethod
     def of(cls, cost: TimeCost, workload: Workload, prices: Sequence[int] | None = None) -> Self:
-        """Return the bound on what another cost charges where nothing overlaps.
-
-        Each node of a bucket has the price of the one that completes it, at which all are released.
-        """
+        """Return the bound on what another cost charges where nothing overlaps."""
         kept = {field.name: getattr(cost, field.name) for field in fields(TimeCost)}
         if prices is None:
             return cls(**kept | {"latencies": None})
@@ -81,6 +84,19 @@ class OverlapTime(TimeCost):
     def is_additive(self) -> bool:
         """Whether charges add up: to the bound, in which latencies of buckets are shared out."""
         return True
+
+    def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
+        return super().node(self._running(workload), nodes, states)
+
+    def edge(
+        self, workload: Workload, boundaries: Indices, sources: States, targets: States
+    ) -> list[Integers]:
+        return super().edge(self._running(workload), boundaries, sources, targets)
+
+    def _running(self, workload: Workload) -> Workload:
+        if self.again is None:
+            return workload
+        return repeated(workload, replace(workload.repeats, again=self.again))
 
     def charges(
         self,
@@ -143,13 +159,32 @@ class OverlapTime(TimeCost):
     def _dtype(self) -> type[np.int64 | np.object_]:
         return exact_dtype(self.largest)
 
-    @property
-    def marks_of_sources(self) -> tuple[int, ...] | None:
-        return self.prices
+    def marks_of_ends(self, workload: Workload) -> tuple[Hashable, ...] | None:
+        if self.prices is None and self.again is None:
+            return None
+        nodes = range(len(workload.nodes))
+        again = [node in (self.again or ()) for node in nodes]
+        return tuple(zip(self.prices or again, again, strict=True))
 
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
-        """Return what is charged alike: nodes by their prices, too."""
-        alike = super().symmetries(workload, levels)
-        if self.prices is None:
-            return alike
-        return alike._replace(marks=[*zip(alike.marks, self.prices, strict=True)])
+        """Return what is charged alike: nodes by their prices and what runs again of them, too."""
+        alike, own = super().symmetries(workload, levels), self.marks_of_ends(workload)
+        return alike if own is None else alike._replace(marks=[*zip(alike.marks, own, strict=True)])
+
+
+def of_program(
+    cost: CostModel, workload: Workload, *, fused: Fused, early_stop: bool = False
+) -> OverlapTime:
+    """Return the bound on a time of which the program alone is charged.
+
+    Parameters
+    ----------
+    fused
+        What kernels do not write.
+    early_stop
+        Whether what runs again stops at the last tensor that a backward pass reads.
+    """
+    bound = OverlapTime.of(cost.time, workload)
+    if not (early_stop and workload.repeats.again):
+        return bound
+    return replace(bound, again=needed_again(workload, workload.repeats.again, fused=fused))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -47,8 +47,8 @@ class Instance:
 
     network: Network
     problem: Problem
-    hides: bool = False
-    """Whether exchanges of gradients and weights are free, as if nothing ever waited for them."""
+    bounded: Callable[[CostModel, Workload], CostModel] | None = None
+    """Returns the bound that is searched in place of the problem's cost; None for that itself."""
 
     @classmethod
     def to_search(cls, network: Network, problem: Problem) -> Instance:
@@ -193,12 +193,7 @@ class Instance:
             If there is no such cost or reading, or it cannot charge the problem.
         """
         cost = cost_of(self.problem, self.workload)
-        if not self.hides:
-            return cost
-        # Imported late: most searches hide nothing.
-        from hypar_opt.costs.overlap import OverlapTime
-
-        return OverlapTime.of(cost.time, self.workload)
+        return cost if self.bounded is None else self.bounded(cost, self.workload)
 
     @cached_property
     def known(self) -> KnownCharges:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from hypar_opt.costs.overlap import of_program
 from hypar_opt.deadline import NEVER
 from hypar_opt.errors import RefusedError, argument
 from hypar_opt.instance.instance import Instance
@@ -14,6 +17,7 @@ from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.within_memory import within_memory
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
+from hypar_opt.workload.operators.kernels import Fused
 
 if TYPE_CHECKING:
     from hypar_opt.deadline import Deadline
@@ -37,13 +41,18 @@ class BoundOfPlans(NamedTuple):
 
 
 def bound_of_all_plans(
-    network: Network, problem: Problem, deadline: Deadline = NEVER
+    network: Network, problem: Problem, deadline: Deadline = NEVER, *, early_stop: bool = False
 ) -> BoundOfPlans:
     """Return a lower bound on the time with overlap of all plans that fit.
 
     No step takes less than its program: what is computed, and the exchanges that are waited for.
     These are a cost that adds up; so its least sum within the memory of a device, however layers
     train, bounds all plans of the problem's choices.
+
+    Parameters
+    ----------
+    early_stop
+        Whether what runs again stops at the last tensor that a backward pass reads.
 
     Raises
     ------
@@ -60,7 +69,10 @@ def bound_of_all_plans(
             " kind of accelerators"
         )
     searched = Instance.to_search(network, problem)
-    instance = Instance(searched.network, searched.problem, hides=True)
+    assert problem.array is not None
+    fused = Fused.on(problem.array.description.accelerator)
+    bounded = partial(of_program, fused=fused, early_stop=early_stop)
+    instance = replace(searched, bounded=bounded)
     solver = SOLVERS[default_solver(instance, "joint")]()
     search, found = within_memory(SearchRequest(instance, solver, deadline=deadline), joint)
     cost = search.instance.cost.physical

@@ -142,7 +142,7 @@ def _table(
     node: Integers = np.broadcast_to(charges, (len(nodes), len(own)))[kinds]
     between = (cost.by_levels(workload) or cost).attributed
     ends = made[:, workload.ends.T].reshape(2 * levels, -1)
-    boundary_kinds = kinds_of_boundaries(workload, cost.marks_of_sources).numbers.tolist()
+    boundary_kinds = kinds_of_boundaries(workload, cost.marks_of_ends(workload)).numbers.tolist()
     kinds, boundaries = numbered(zip(boundary_kinds, *ends.tolist(), strict=True))
     step = max(1, _PAIRS // len(own) ** 2)
     each: list[Integers] = []
