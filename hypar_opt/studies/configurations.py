@@ -82,7 +82,7 @@ class Configurations(Results[Evaluated]):
         not asked for, or not found within the time limit.
     unsharded
         Of the configurations that shard no weights, the fastest that fits, or if none does the one
-        that needs the least memory; None if the fastest of all is one, or there is none.
+        that needs the least memory; None if there is none.
     """
 
     network: Network
@@ -369,11 +369,10 @@ def configurations_of(
         raise _none_allowed(network, problem, fix, frameworks)
     if not found.best:
         raise _none_fits(found, network, problem, margin)
-    others: tuple[Evaluated, ...] = ()
-    least = None
-    if "weights" in found.best[0].configuration.zero and not deadline.passed():
+    unsharded, least = next(filter(_is_unsharded, found.best), None), None
+    if unsharded is None and not deadline.passed():
         whole = search(1, lambda one: "weights" not in one.zero and allowed(one), silent)
-        others = *whole.best, *whole.least
+        unsharded = next(iter((*whole.best, *whole.least)), None)
     if bound != "none":
         least = _bound(network, problem, deadline)
     return Configurations(
@@ -388,8 +387,12 @@ def configurations_of(
         found.simulated,
         found.complete,
         least,
-        next(iter(others), None),
+        unsharded,
     )
+
+
+def _is_unsharded(one: Evaluated) -> bool:
+    return "weights" not in one.configuration.zero
 
 
 def _bound(network: Network, problem: Problem, deadline: Deadline) -> float | None:

@@ -92,7 +92,7 @@ def _notes(found: Configurations) -> Iterator[str]:
             f"No plan of any kind that fits in {capacity} takes less than {least} (proved): the"
             f" first takes {above} more."
         )
-    if found.unsharded is None:
+    if found.unsharded in (None, found.best):
         return
     how = in_words(found.unsharded.configuration, found.blocks)
     held = format_bytes(found.unsharded.memory)
