@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from itertools import groupby, pairwise
-from math import inf
+from math import inf, lcm
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,6 +32,7 @@ from hypar_opt.plan.configuration import (
     training_of,
 )
 from hypar_opt.search.result import Progress, silent
+from hypar_opt.sharding.layouts import BATCH
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.memory import bytes_by_node, reserved_by
@@ -143,10 +144,13 @@ class _Held(NamedTuple):
         All the time, or from a forward to a backward pass: outside all blocks, and of each.
     moments : (nodes,)
         While each layer runs.
+    parts
+        A number that the batch has to divide for these to be in proportion to it.
     """
 
     kept: NDArray[np.int64]
     moments: NDArray[np.int64]
+    parts: int
 
 
 class Evaluator:
@@ -354,20 +358,28 @@ class Evaluator:
         short, mesh = self._short(configuration), configuration[:6]
         micro_batch = self.problem.batch // configuration.micro_batches
         recompute = configuration.recompute if short.again else "none"
-        maps = self._maps(mesh, short.lengths, short.again, recompute)
+        of_maps, batch = (mesh, short.lengths, short.again, recompute), self._base
+        maps = self._maps(*of_maps, batch)
+        if micro_batch % maps.parts:
+            batch = micro_batch
+            maps = self._maps(*of_maps, batch)
         weights, reserve = self._weights(mesh, short.lengths, configuration.zero)
         times = np.array((1, *short.times))
-        moments = weights.moments + maps.moments * micro_batch // self._base
-        kept = weights.kept @ times + maps.kept @ times * micro_batch // self._base
+        moments = weights.moments + maps.moments * micro_batch // batch
+        kept = weights.kept @ times + maps.kept @ times * micro_batch // batch
         return int(kept + moments.max() + reserve)
 
-    def _new_maps(self, mesh: Mesh, lengths: Lengths, again: int, recompute: str) -> _Held:
-        """Return what a mesh holds of maps in a micro-batch of the base."""
-        return self._held(mesh, lengths, self._map_holds(lengths, again, recompute))
+    def _new_maps(
+        self, mesh: Mesh, lengths: Lengths, again: int, recompute: str, batch: int
+    ) -> _Held:
+        """Return what a mesh holds of maps in a micro-batch."""
+        return self._held(mesh, lengths, self._map_holds(lengths, again, recompute, batch))
 
-    def _new_map_holds(self, lengths: Lengths, again: int, recompute: str) -> HoldArrays:
+    def _new_map_holds(
+        self, lengths: Lengths, again: int, recompute: str, batch: int
+    ) -> HoldArrays:
         one = Configuration(dp_shard=self._base, recompute=recompute)
-        holds, _ = self._holds(one, _Short(lengths, again, (), ()))
+        holds, _ = self._holds(one, _Short(lengths, again, (), ()), batch)
         return HoldArrays(tuple(holds.of_maps()), len(self.problem.choices), self._hierarchy)
 
     def _new_weights(self, mesh: Mesh, lengths: Lengths, zero: str) -> tuple[_Held, int]:
@@ -381,7 +393,7 @@ class Evaluator:
         self, lengths: Lengths, dp_replicate: int, zero: str
     ) -> tuple[HoldArrays, Workload]:
         one = Configuration(dp_replicate, self._base // dp_replicate, zero=zero)
-        holds, trained = self._holds(one, _Short(lengths, 0, (), ()))
+        holds, trained = self._holds(one, _Short(lengths, 0, (), ()), self._base)
         problem = self.problem
         bytes_ = WeightBytes.of(
             problem.element_bytes, problem.constraints.optimizer, problem.training.reduce_bytes
@@ -389,10 +401,12 @@ class Evaluator:
         arrays = tuple(holds.of_weights(bytes_)), len(problem.choices), self._hierarchy
         return HoldArrays(*arrays), trained
 
-    def _holds(self, configuration: Configuration, short: _Short) -> tuple[HoldRules, Workload]:
+    def _holds(
+        self, configuration: Configuration, short: _Short, batch: int
+    ) -> tuple[HoldRules, Workload]:
         """Return what the nodes of a shortened step hold, and its tensors as it trains."""
         network = self._network(short.lengths)
-        workload, eb = self._workload(short.lengths, self._base), self.problem.element_bytes
+        workload, eb = self._workload(short.lengths, batch), self.problem.element_bytes
         options = self._options(configuration, short)
         repeats = options.repeats(network, workload, eb, fused=self._fused)
         trained = repeated(workload, repeats)
@@ -408,7 +422,9 @@ class Evaluator:
         kept = sum(bytes_of.pop(tensor) for tensor in KEPT)
         by_block = np.zeros(1 + sum(lengths), np.int64)
         np.add.at(by_block, blocks, kept)
-        return _Held(by_block, sum(bytes_of.values(), np.zeros(len(blocks), np.int64)))
+        # Partial sums whose reader has all of them are stored by batch, whatever their writer splits.
+        parts = lcm(*{program.parts(layouts, BATCH) for layouts in program.stored})
+        return _Held(by_block, sum(bytes_of.values(), np.zeros(len(blocks), np.int64)), parts)
 
     # Bounds
 
