@@ -422,7 +422,7 @@ class Evaluator:
         kept = sum(bytes_of.pop(tensor) for tensor in KEPT)
         by_block = np.zeros(1 + sum(lengths), np.int64)
         np.add.at(by_block, blocks, kept)
-        # Partial sums whose reader has all of them are stored by batch, whatever their writer splits.
+        # Partial sums whose reader has all of them are stored by batch, whatever is split.
         parts = lcm(*{program.parts(layouts, BATCH) for layouts in program.stored})
         return _Held(by_block, sum(bytes_of.values(), np.zeros(len(blocks), np.int64)), parts)
 
