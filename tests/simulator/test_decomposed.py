@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from hypar_opt.simulator.run import run as run_tasks
 from hypar_opt.simulator.run import run_by_events
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.tasks import ComputeTask, ExchangeTask, Task
-from tests.commands import ended
+from tests.commands import command
 
 NETWORK = ho.gpt(layers=2, hidden=1024, heads=8, tokens=2048, vocabulary=1000)
 
@@ -133,8 +134,9 @@ def test_without_context_or_tensor_parallelism_nothing_changes() -> None:
     assert ho.simulate(plan, ring=True, hidden=1.0) == ho.simulate(plan)
 
 
-def test_what_hides_more_than_all_is_refused() -> None:
-    ran = ended("simulate", "gpt2", "--array", "h100-8", "--hidden", "1.5", status=2)
-    assert "--hidden should be from 0 to 1, got 1.5" in ran.stderr
+def test_what_hides_more_than_all_is_refused(tmp_path: Path) -> None:
+    ran = command(["simulate", "gpt2", "--array", "h100-8", "--hidden", "1.5"], tmp_path)
+    assert ran.status == 2
+    assert "--hidden should be from 0 to 1, got 1.5" in ran.errors
     with pytest.raises(HyparError, match="hidden should be from 0 to 1"):
         ho.simulate(plan_of("dp=8"), hidden=-0.5)
