@@ -17,6 +17,7 @@ from hypar_opt.costs.physical import Pairs, Rings
 from hypar_opt.costs.work import Work, launches_of
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
+from hypar_opt.simulator.decomposed import Divided, divided
 from hypar_opt.simulator.exchanges import StepExchanges, of_groups, of_plan
 from hypar_opt.simulator.memory import parts_between_groups
 from hypar_opt.simulator.options import RunOptions
@@ -25,6 +26,8 @@ from hypar_opt.step.rules import rules_of
 from hypar_opt.step.shares import WorkOfPart
 from hypar_opt.step.states import copies, of_rows
 from hypar_opt.workload.early_stop import needed_again
+from hypar_opt.workload.operators.attention import Attention
+from hypar_opt.workload.operators.axes import TOKENS
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.recomputation import repeated, units_of
 from hypar_opt.workload.repeats import Repeats
@@ -63,8 +66,9 @@ def program(
     """
     rows = plan.assignments() if rows is None else rows
     check_groups(plan, array, options)
-    of = plan.network.description, plan.problem, workload, array, options, rows
-    return schedule_of(*of).tasks()
+    step = plan.problem, workload, array, options, rows
+    tasks = schedule_of(plan.network.description, *step).tasks()
+    return tuple(in_parts(tasks, *step))
 
 
 def schedule_of(
@@ -92,6 +96,46 @@ def schedule_of(
         _updates(problem, workload, array, options, rows, repeats),
         units_of(network, workload),
     )
+
+
+def in_parts(
+    tasks: Sequence[Task],
+    problem: Problem,
+    workload: Workload,
+    array: Array,
+    options: RunOptions,
+    rows: Rows,
+) -> Sequence[Task]:
+    """Return a step's tasks with those divided that run beside one another part by part."""
+    into = _divided(problem, workload, array, options, rows)
+    return tasks if into is None or options.on(array)[1] == "branches" else divided(tasks, into)
+
+
+def divides(array: Array, options: RunOptions) -> bool:
+    """Return whether exchanges that the program waits for may run beside computations."""
+    ring = array.ring if options.ring is None else options.ring
+    hidden = array.hidden if options.hidden is None else options.hidden
+    return bool(ring or hidden)
+
+
+def _divided(
+    problem: Problem, workload: Workload, array: Array, options: RunOptions, rows: Rows
+) -> Divided | None:
+    """Return which exchanges run beside the computations next to them; None if none do."""
+    if not divides(array, options):
+        return None
+    ring = array.ring if options.ring is None else options.ring
+    hidden = (array.hidden or 0.0) if options.hidden is None else options.hidden
+    nodes = [*enumerate(workload.nodes)][workload.shared :]
+    rings = {
+        (node.name, level)
+        for number, node in nodes
+        for level, row in enumerate(rows)
+        if isinstance(node.operator, Attention)
+        and workload.words[number][row[number]] == TOKENS.word
+    }
+    products = {node.name for _, node in nodes if node.weight and node.macs}
+    return Divided(hidden, products, rings if ring else (), problem.hierarchy.sizes)
 
 
 def repeats_on(
