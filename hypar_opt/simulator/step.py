@@ -26,7 +26,7 @@ from hypar_opt.step.states import copies, of_rows
 from hypar_opt.workload.early_stop import needed_again
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.recomputation import repeated
-from hypar_opt.workload.repeats import Repeats
+from hypar_opt.workload.repeats import EPILOGUE, PASS, Repeats
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
@@ -74,6 +74,7 @@ def program(
         overlap,
         repeats,
         _updates(plan, workload, array, options, rows, repeats),
+        _epilogues(plan, workload, array, options, rows) if repeats.by_op else (),
     )
     return schedule.tasks()
 
@@ -91,8 +92,14 @@ def launching(plan: Plan, workload: Workload, array: Array, options: RunOptions)
     """Return the seconds in which the host launches all kernels of a micro-batch."""
     fused = Fused.on(array.accelerator)
     passes = [launches_of(workload, phase, fused=fused) for phase in phases_of(plan)]
-    again = repeats_on(plan, workload, array, options).again
+    repeats = repeats_on(plan, workload, array, options)
+    again = [*repeats.again, *(node for node, word in repeats.by_op.items() if word == PASS)]
     kernels = sum(map(sum, passes)) + sum(passes[0][node] for node in again)
+    kernels += sum(
+        workload.nodes[node].operator.kernels(fused=fused)[0].epilogue.launches
+        for node, word in repeats.by_op.items()
+        if word == EPILOGUE
+    )
     hosts = (accelerator.host or 0 for accelerator in array.groups or [array.accelerator])
     return float(kernels * max(hosts))
 
@@ -205,3 +212,13 @@ def _updates(
         return []
     works, states = _works(plan, array, options), of_rows(rows, len(workload.nodes))
     return _of_parts([work.updates(workload, states, repeats) for work in works])
+
+
+def _epilogues(
+    plan: Plan, workload: Workload, array: Array, options: RunOptions, rows: Rows
+) -> Sequence[float | OfParts]:
+    """Return the seconds of what follows each node's products; a profile does not tell them."""
+    if options.profile is not None:
+        return [0.0] * len(workload.nodes)
+    states = of_rows(rows, len(workload.nodes))
+    return _of_parts([work.epilogues(workload, states) for work in _works(plan, array, options)])

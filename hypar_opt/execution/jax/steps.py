@@ -48,8 +48,8 @@ _WORDS = {
 }
 _RESERVED = frozenset(
     (
-        *("again", "inputs", "jax", "jnp", "lax", "loss", "math", "own", "part_of", "partial"),
-        *("targets", "total", "used", "whole"),
+        *("again", "again_by_op", "inputs", "instead", "jax", "jnp", "keep", "kept", "lax"),
+        *("loss", "math", "own", "part_of", "partial", "targets", "total", "used", "whole"),
     )
 )
 
@@ -275,12 +275,17 @@ class Lines(Values):
         if reductions:
             yield f"y = {value}"
             keys = ("bias", "activation", "pool")
-            follows = any(getattr(layer, key, None) for key in keys)
+            follows = any(getattr(layer, key, None) for key in keys) or self.keeps(position)
             yield from reductions if follows else reductions[:-1]
             value = "y"
         elif layer.fused_pool:
             yield f"y = {value}"
             value = "y"
+        if self.keeps(position):
+            value = f"keep(kept, {quoted(layer.name)}, {unwrapped(value)})"
+            if layer.fused_pool:
+                yield f"y = {value}"
+                value = "y"
         if layer.has_bias:
             bias = self.bias(position)
             for level in self.mesh_levels(split_by(self.program.stored[node], PARTIAL)):
