@@ -112,6 +112,11 @@ class Training(Document):
         return isinstance(self.recompute, Mapping) or isinstance(self.shard, Mapping)
 
     @property
+    def by_op(self) -> bool:
+        """Whether blocks compute all but their products again."""
+        return self.recompute is not None and "op" in all_words(self.recompute)
+
+    @property
     def gathers_or_reduces(self) -> bool:
         """Whether it says when tensors are gathered, or in what gradients are reduced."""
         return self.gather is not None or self.reduce_bytes is not None
