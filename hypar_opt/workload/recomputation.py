@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 
-OF_BLOCKS = ("op", "full")
-"""What is computed again of all layers of a block together."""
+OF_BLOCKS = ("full", "op")
+"""What is computed again of all layers of a block together, the most first."""
 
 
 @lru_cache(maxsize=64)
@@ -181,7 +181,7 @@ def recomputed_words(network: Network, recompute: Words | None) -> list[str | No
                     " are computed again together"
                 )
     for block in blocks:
-        for word in OF_BLOCKS:  # the last one most
+        for word in OF_BLOCKS:  # of one that is computed again as a whole no layer says less
             if word in words[block.start : block.stop]:
                 words[block.start : block.stop] = [word] * len(block)
     return ["none" if own in OF_BLOCKS and n not in inside else own for n, own in enumerate(words)]

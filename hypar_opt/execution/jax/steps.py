@@ -272,18 +272,18 @@ class Lines(Values):
             # Windows leave rows, and columns, in one dimension each.
             places = self.local_places(maps.output, self.program.written[node])
             reductions.insert(0, f"y = as_positions(y, {places})")
+        keys, keeps = ("bias", "activation", "pool"), self.keeps(position)
+        follows = any(getattr(layer, key, None) for key in keys)
         if reductions:
             yield f"y = {value}"
-            keys = ("bias", "activation", "pool")
-            follows = any(getattr(layer, key, None) for key in keys) or self.keeps(position)
-            yield from reductions if follows else reductions[:-1]
+            yield from reductions if follows or keeps else reductions[:-1]
             value = "y"
-        elif layer.fused_pool:
-            yield f"y = {value}"
+        elif layer.fused_pool or keeps:
+            yield f"y = {unwrapped(value)}"
             value = "y"
-        if self.keeps(position):
-            value = f"keep(kept, {quoted(layer.name)}, {unwrapped(value)})"
-            if layer.fused_pool:
+        if keeps:
+            value = f"keep(kept, {quoted(layer.name)}, y)"
+            if follows:
                 yield f"y = {value}"
                 value = "y"
         if layer.has_bias:

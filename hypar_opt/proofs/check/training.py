@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
 
 
-OF_BLOCKS = ("op", "full")
-"""What is said of a block as a whole, the least first."""
+OF_BLOCKS = ("full", "op")
+"""What is said of a block as a whole, the most first."""
 
 
 class Pass(StrEnum):
