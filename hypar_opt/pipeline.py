@@ -25,12 +25,14 @@ from hypar_opt.errors import (
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, price, tensors_of
 from hypar_opt.plan.arguments import ProblemArguments
+from hypar_opt.plan.configuration import check, rows_of, training_of
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.plan import Plan, SolverRecord, SolverSettings, columns_of, words_of
 from hypar_opt.plan.problem import NetworkRecord, ProblemFields
 from hypar_opt.plan.schemas import schema_of
 from hypar_opt.plan.stated import stated_problem
+from hypar_opt.plan.stated_degrees import pinned
 from hypar_opt.plan.trained import trained
 from hypar_opt.search.best_fit import NothingFitsError
 from hypar_opt.search.default_solver import default_solver
@@ -61,6 +63,8 @@ from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
+    from hypar_opt.costs.shared_nodes import Tensors
+    from hypar_opt.plan.configuration import Configuration
     from hypar_opt.plan.problem import Problem
     from hypar_opt.search.result import SearchResult
     from hypar_opt.solvers.solution.solver import SolutionFile
@@ -342,13 +346,16 @@ def _priced(
     rows: Sequence[Sequence[int]],
     solver: SolverRecord,
     found: SearchResult | None = None,
+    tensors: Tensors | None = None,
 ) -> Plan:
     """Return the plan priced from its choices, with the gap to the bound that the solver claims.
 
-    The record is of our own search: only here a plan's claims become ours.
+    The record is of our own search: only here a plan's claims become ours. Shared tensors are
+    stored as is stated, or as they were found, or as it then costs least.
     """
     problem = instance.problem
-    tensors = found.priced if found else None
+    if tensors is None and found is not None:
+        tensors = found.priced
     if tensors is None:
         tensors = tensors_of(instance, rows)
     cost = price(instance, rows, tensors, found.charged if found else None)
@@ -369,6 +376,32 @@ def _priced(
         solver=solver.vouched(gap=gap),
         **fields,
     )
+
+
+def plan_of_configuration(network: Network, problem: Problem, configuration: Configuration) -> Plan:
+    """Return the plan of a configuration: its choices, stored layouts, and way of training.
+
+    Parameters
+    ----------
+    problem
+        Its batch, accelerators and objective; its own choices are replaced.
+
+    Raises
+    ------
+    HyparError
+        If the network has no such configuration on these accelerators, naming the degree; or if it
+        does not keep to the problem's constraints.
+    """
+    check(configuration, network, problem)
+    training = training_of(configuration, network, problem.hierarchy, problem.training)
+    problem = problem.model_copy(update={"training": training})
+    instance = Instance(network, pinned(network, problem, configuration))
+    workload = instance.executed_workload
+    nodes = rows_of(configuration, network, workload, problem.hierarchy)
+    rows = [row[workload.shared :] for row in nodes]
+    instance.constraints.check(rows, nodes)
+    tensors = [{node: row[node] for node in workload.tensor_writers} for row in nodes]
+    return _priced(instance, rows, _unproved(), tensors=tensors)
 
 
 def plan_of(

@@ -245,6 +245,11 @@ class CostModel(ABC):
     # What the costs of this package say besides
 
     @property
+    def marks_of_sources(self) -> tuple[Hashable, ...] | None:
+        """What boundaries' charges depend on besides what they move, by source; None if nothing."""
+        return None
+
+    @property
     def attributed(self) -> CostModel:
         """The same cost, each level charged what crosses it: for what is shown of a plan.
 

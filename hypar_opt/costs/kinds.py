@@ -34,8 +34,16 @@ def numbered(keys: Iterable[Hashable]) -> Kinds:
 
 
 @lru_cache(maxsize=16)
-def kinds_of_boundaries(workload: Workload) -> Kinds:
-    """Return the kinds of boundaries: those of one move the same, whatever their ends choose."""
+def kinds_of_boundaries(
+    workload: Workload, marks_of_sources: tuple[Hashable, ...] | None = None
+) -> Kinds:
+    """Return the kinds of boundaries: those of one move the same, whatever their ends choose.
+
+    Parameters
+    ----------
+    marks_of_sources
+        Of each node, as `CostModel.marks_of_sources`: what else tells boundaries from it apart.
+    """
     layouts, (sources, targets) = workload.layouts, workload.ends.T
     columns = np.vstack(
         [
@@ -51,6 +59,7 @@ def kinds_of_boundaries(workload: Workload) -> Kinds:
             # What passes on partial sums reduces them as often as it computes.
             workload.repeats.forward_exchanges(len(workload.nodes), inputs=True)[targets],
             workload.repeats.forward_exchanges(len(workload.nodes), inputs=False)[sources],
+            numbered(marks_of_sources).numbers[sources] if marks_of_sources else 0 * sources,
         ]
     )
     return numbered(column.tobytes() for column in np.ascontiguousarray(columns.T))

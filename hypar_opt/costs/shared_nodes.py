@@ -143,7 +143,7 @@ def _over_all_levels(
     # A tensor neighbours layers alone: each boundary has one at an end, or none.
     boundaries, at = np.nonzero(np.isin(workload.ends, tensors))
     own, other = workload.ends[boundaries, at], workload.ends[boundaries, 1 - at]
-    kinds = kinds_of_boundaries(workload).numbers[boundaries]
+    kinds = kinds_of_boundaries(workload, cost.marks_of_sources).numbers[boundaries]
     # What is alike is charged once: the kind and end of a boundary, and its other end's choices.
     alike = np.ascontiguousarray(np.column_stack([kinds, at, choices[:, other].T]))
     numbers, first = numbered(row.tobytes() for row in alike)

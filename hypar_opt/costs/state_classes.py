@@ -296,7 +296,7 @@ def classed(
         If the deadline passes.
     """
     made = np.array(states, np.intp).reshape(len(states), -1).T
-    boundary_kinds, boundaries = kinds_of_boundaries(workload)
+    boundary_kinds, boundaries = kinds_of_boundaries(workload, cost.marks_of_sources)
     below, above = bounds or (cost, cost)
     alike = below.symmetries(workload, len(made))
     own_kinds = zip(kinds_of_nodes(workload).numbers.tolist(), alike.marks, allowed, strict=True)

@@ -189,7 +189,7 @@ def expanded(
     states = states_of(workload, levels, deadline)
     order = in_mixed_radix(states, choices)
     every_pair = (len(states),) * 2
-    kinds, of_kinds = kinds_of_boundaries(workload)
+    kinds, of_kinds = kinds_of_boundaries(workload, cost.marks_of_sources)
     charged: list[Integers] = []
     for boundary in of_kinds:
         deadline.check()

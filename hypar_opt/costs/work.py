@@ -85,6 +85,12 @@ class Work:
         passes = self.each_pass(workload, nodes, states, per_second, phases)
         return added_up([times * _longer(linear) for times, linear in passes])
 
+    def charges_of_update(
+        self, workload: Workload, nodes: Indices, states: States, per_second: Fraction | int
+    ) -> Integers:
+        """Return the part of `charges` in which nodes' weights are updated."""
+        return self._update(workload, nodes, states, per_second, workload.repeats)
+
     def each_pass(
         self,
         workload: Workload,
@@ -118,21 +124,22 @@ class Work:
 
         Without the update of weights.
         """
-        nodes = np.arange(len(workload.nodes))
+        nodes, alike, states = self._alike(workload, states)
         return {
-            kernel.phase: _exact(_longer(self._times(kernel, workload, nodes, None)), nodes)
+            kernel.phase: _exact(_longer(self._times(kernel, workload, nodes, None)), nodes, alike)
             for kernel in self._rules.kernels(workload, nodes, states, phases)
             if not kernel.epilogue
         }
 
     def epilogues(self, workload: Workload, states: States) -> list[Fraction]:
         """Return the seconds of what follows each layer's products in its forward pass, exactly."""
-        nodes, workload = np.arange(len(workload.nodes)), repeated(workload, ONCE)
         if not self._runs_kernels:
-            return [Fraction()] * len(nodes)
+            return [Fraction()] * len(workload.nodes)
+        workload = repeated(workload, ONCE)
+        nodes, alike, states = self._alike(workload, states)
         (kernel,) = self._rules.kernels(workload, nodes, states, (Phase.FORWARD,))
         times = self._times(kernel._replace(epilogue=True), workload, nodes, None)
-        return _exact(_longer(times), nodes)
+        return _exact(_longer(times), nodes, alike)
 
     def updates(
         self, workload: Workload, states: States, repeats: Repeats = ONCE
@@ -145,7 +152,23 @@ class Work:
             As `WorkRules.update` takes them.
         """
         nodes = np.arange(len(workload.nodes))
-        return _exact(self._update(workload, nodes, states, None, repeats), nodes)
+        return _exact(self._update(workload, nodes, states, None, repeats), nodes, nodes)
+
+    def _alike(self, workload: Workload, states: States) -> tuple[Indices, Indices, States]:
+        """Return one of the nodes that are alike, the place of each node's, and their states.
+
+        Parameters
+        ----------
+        states
+            One of each node.
+        """
+        nodes = np.arange(len(workload.nodes))
+        if self.input_sizes:  # which are by layer
+            return nodes, nodes, states
+        kinds = kinds_of_nodes(workload).numbers
+        columns = np.vstack([kinds, *states])
+        _, first, alike = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+        return first, alike.reshape(-1), [block[:, first] for block in states]
 
     @cached_property
     def _rules(self) -> WorkRules:
@@ -263,8 +286,9 @@ def _timed(amounts: Integers, seconds: Fraction, per_second: Fraction | int | No
     return scale(amounts, seconds * per_second)
 
 
-def _exact(seconds: Integers, nodes: Indices) -> list[Fraction]:
-    return [Fraction(time) for time in np.broadcast_to(seconds, nodes.shape).tolist()]
+def _exact(seconds: Integers, nodes: Indices, alike: Indices) -> list[Fraction]:
+    exact = [Fraction(time) for time in np.broadcast_to(seconds, nodes.shape).tolist()]
+    return [exact[number] for number in alike.tolist()]
 
 
 @lru_cache(maxsize=64)

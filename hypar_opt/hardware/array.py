@@ -38,7 +38,7 @@ from hypar_opt.documents.document import (
 )
 from hypar_opt.documents.parsing import parse_toml
 from hypar_opt.errors import HyparError, InputError
-from hypar_opt.hardware.accelerator import Accelerator, AcceleratorGroup, check_alike
+from hypar_opt.hardware.accelerator import Accelerator, AcceleratorGroup, Part, check_alike
 from hypar_opt.hardware.energy import EnergyConstants
 from hypar_opt.hardware.folded import MAX_LISTED
 from hypar_opt.hardware.interconnect import Interconnect
@@ -105,8 +105,11 @@ class Array(Displayed, Document):
     """Whether a level of the hardware is one of the hierarchy; else its prime factors are."""
     bucket: Bytes | None = None
     """The most bytes of gradients that are all-reduced together; None for each by itself."""
-    overlap: Literal["none", "gradient", "branches"] | None = None
+    overlap: Literal["none", "gradient", "branches", "prefetch"] | None = None
     """What a step's exchanges overlap, as the simulator's option; None for nothing."""
+    overlap_efficiency: Part | None = None
+    """What computations and exchanges keep of their rates while they overlap: both run at
+    1 / (2 - e) of them. At 1, or None, at all; near 0 nothing is gained."""
     element_bytes: ElementBytes | None = None
     """Bytes of an element in problems that state none, such as 2 where the peak is of bfloat16."""
     # Aliased: what depends on no group reads the property.
@@ -167,6 +170,11 @@ class Array(Displayed, Document):
     def step_model(self) -> StepModel:
         """How a step on the array is counted: defaults of problems, uneven shards, and memory."""
         return STEP_MODELS[self.model]
+
+    @property
+    def efficiency_of_overlap(self) -> float:
+        """The efficiency of overlap."""
+        return 1.0 if self.overlap_efficiency is None else self.overlap_efficiency
 
     @property
     def groups(self) -> tuple[AcceleratorGroup, ...]:

@@ -47,6 +47,8 @@ class Instance:
 
     network: Network
     problem: Problem
+    hides: bool = False
+    """Whether exchanges of gradients and weights are free, as if nothing ever waited for them."""
 
     @classmethod
     def to_search(cls, network: Network, problem: Problem) -> Instance:
@@ -64,7 +66,7 @@ class Instance:
 
     def with_cost(self, cost: CostModel) -> Instance:
         """Return the same problem with another cost model, such as a bound on its own."""
-        other = Instance(self.network, self.problem)
+        other = replace(self)
         vars(other).update(vars(self) | {"cost": cost})
         for name in ("thresholds", "baselines", "ways", "_classes"):
             vars(other).pop(name, None)
@@ -95,7 +97,7 @@ class Instance:
         count, known = training.micro_batches, self._choices
         if count not in known:
             known[count] = with_last_resort(self.network, problem).choices
-        return Instance(self.network, problem.model_copy(update={"choices": known[count]}))
+        return replace(self, problem=problem.model_copy(update={"choices": known[count]}))
 
     @cached_property
     def _choices(self) -> dict[int | None, tuple[str, ...]]:
@@ -104,7 +106,7 @@ class Instance:
 
     def _changed(self, update: Mapping[str, object], *kept: str) -> Instance:
         """Return the problem with other fields, on the same tensors, with what else is kept."""
-        other = Instance(self.network, self.problem.model_copy(update=update))
+        other = replace(self, problem=self.problem.model_copy(update=update))
         # What is computed on first use is among the attributes.
         names = {"_plain", "_with_shared", *kept}
         vars(other).update({name: own for name, own in vars(self).items() if name in names})
@@ -190,7 +192,13 @@ class Instance:
         HyparError
             If there is no such cost or reading, or it cannot charge the problem.
         """
-        return cost_of(self.problem, self.workload)
+        cost = cost_of(self.problem, self.workload)
+        if not self.hides:
+            return cost
+        # Imported late: most searches hide nothing.
+        from hypar_opt.costs.overlap import OverlapTime
+
+        return OverlapTime.of(cost.time, self.workload)
 
     @cached_property
     def known(self) -> KnownCharges:

@@ -1,8 +1,42 @@
-"""Configurations that frameworks for training run: degrees, micro-batches, ZeRO, recomputation."""
+"""Configurations that frameworks for training run: degrees, micro-batches, ZeRO, recomputation.
+
+Source: `hypar_opt.plan.megatron` for which layer is split how; Liu et al., "Ring Attention with
+Blockwise Transformers", 2023, for context parallelism; Lepikhin et al., "GShard", ICLR 2021, for
+experts; Rajbhandari et al., "ZeRO", SC 2020, and Zhao et al., "PyTorch FSDP", VLDB 2023, for what
+data parallelism shards.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import glob
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import combinations_with_replacement, product
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hypar_opt.errors import HyparError, argument
+from hypar_opt.plan.megatron import COLUMN, ROW, Role, roles
+from hypar_opt.plan.stored_layouts import stored_layouts
+from hypar_opt.plan.training import Training
+from hypar_opt.sharding.weights import shared_weights
+from hypar_opt.workload.operators.attention import HEADS
+from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, EXPERTS, LAST_RESORT, TOKENS
+from hypar_opt.workload.parallelism import CHOICES, LEFT_WHOLE, SHARDED
+from hypar_opt.workload.patterns import EVERY, words_by_layer
+from hypar_opt.workload.recomputation import recomputed_words, segments
+from hypar_opt.workload.shards import Shards, shards_of
+from hypar_opt.workload.tensors import workload_of
+
+if TYPE_CHECKING:
+    from hypar_opt.hierarchy import Hierarchy
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.plan.problem import ProblemFields
+    from hypar_opt.workload.network import Network
+    from hypar_opt.workload.tensors import Workload
+
+HYBRID = "state+weights"
+"""Weights are sharded over `dp_shard`, the optimizer's state over `dp_replicate`, too (ZeRO++)."""
 
 
 class Configuration(NamedTuple):
@@ -46,3 +80,555 @@ class Configuration(NamedTuple):
     recompute: str = "none"
     blocks: int | None = None
     zero: str = "none"
+
+    @property
+    def devices(self) -> int:
+        """The number of accelerators."""
+        return self.dp_replicate * self.dp_shard * self.cp * self.tp
+
+
+DIMENSIONS = Configuration._fields[:4]
+"""The dimensions of a mesh, the outermost first."""
+
+
+class Levels(NamedTuple):
+    """The dimension of each level, H1 first, and whether expert parallelism borrows it."""
+
+    dimensions: tuple[str, ...]
+    experts: tuple[bool, ...]
+
+
+def levels_of(configuration: Configuration, sizes: Sequence[int]) -> Levels:
+    """Return what a configuration does at levels of some parts.
+
+    Raises
+    ------
+    HyparError
+        If a degree is no product of the parts of consecutive levels, naming it and what would be.
+    """
+    dimensions: list[str] = []
+    for name in reversed(DIMENSIONS):
+        rest = sizes[: len(sizes) - len(dimensions)]
+        count = _innermost(rest, getattr(configuration, name), name)
+        dimensions += [name] * count
+    dimensions.reverse()
+    if len(dimensions) < len(sizes):
+        raise HyparError(
+            f"{argument('degrees')} should have {prod(sizes):,} accelerators in all, got"
+            f" {configuration.devices:,}"
+        )
+    lent = [level for level, name in enumerate(dimensions) if name in ("dp_shard", "cp")]
+    count = _innermost([sizes[level] for level in lent], configuration.ep, "ep")
+    borrowed = lent[len(lent) - count :]
+    return Levels(tuple(dimensions), tuple(n in borrowed for n in range(len(sizes))))
+
+
+def _innermost(sizes: Sequence[int], degree: int, name: str) -> int:
+    """Return how many of some levels, from the innermost, have so many parts together."""
+    suffixes = [prod(sizes[len(sizes) - count :]) for count in range(len(sizes) + 1)]
+    if degree not in suffixes:
+        raise HyparError(
+            f"{argument('degrees')}: {name} should be the parts of inner levels,"
+            f" {', '.join(map(str, suffixes))}, got {degree}"
+        )
+    return suffixes.index(degree)
+
+
+@lru_cache(maxsize=16)
+def choices_of_configurations(network: Network) -> tuple[str, ...]:
+    """Return the choices of a problem that any configuration of a network answers."""
+    splits = [layer.splits.values() for layer in network.layers]
+    more = [TOKENS.word] if any(TOKENS in own for own in splits) else []
+    layers = zip(network.layers, splits, strict=True)
+    more += [EXPERTS.word] if any(EXPERTS in own and x.axes.weight for x, own in layers) else []
+    choices = (*CHOICES, *more, LEFT_WHOLE)
+    workload = workload_of(network, 1, choices, shared_tensors=True)
+    # Of a kind that is whole under no other choice of a problem.
+    whole = any(
+        LAST_RESORT.word in role and known[-1] == LAST_RESORT
+        for role, known in zip(roles(network, workload), workload.choices_of_nodes, strict=True)
+    )
+    return choices if whole else choices[:-1]
+
+
+def words_of(
+    configuration: Configuration, by_node: Sequence[Role], sizes: Sequence[int]
+) -> list[tuple[str, ...]]:
+    """Return the word of every node's choice at each level, ``(levels, nodes)``.
+
+    Parameters
+    ----------
+    by_node
+        As `hypar_opt.plan.megatron.roles` returns them.
+    sizes
+        The parts of each level.
+    """
+    dimensions, experts = levels_of(configuration, sizes)
+    rows = []
+    for dimension, borrowed in zip(dimensions, experts, strict=True):
+        key = "sp" if dimension == "tp" and configuration.sp else dimension
+        words = [getattr(role, key, DATA_CHOICE.word) for role in by_node]
+        if borrowed:
+            words = [role.ep or word for role, word in zip(by_node, words, strict=True)]
+        rows.append(tuple(words))
+    return rows
+
+
+def rows_of(
+    configuration: Configuration, network: Network, workload: Workload, hierarchy: Hierarchy
+) -> list[tuple[int, ...]]:
+    """Return the choices of all nodes as columns, ``(levels, nodes)``, H1 first.
+
+    Parameters
+    ----------
+    workload
+        Of the network, with shared tensors as nodes and `choices_of_configurations`.
+
+    Raises
+    ------
+    HyparError
+        As `levels_of`.
+    """
+    rows = []
+    for words in words_of(configuration, roles(network, workload), hierarchy.sizes):
+        row = [0] * len(words)
+        for node, word in enumerate(words):
+            if node not in workload.weight_users:
+                row[node] = workload.words[node].index(word)
+        for node, column in shared_weights(workload, row).items():
+            row[node] = column
+        rows.append(tuple(row))
+    return rows
+
+
+def training_of(
+    configuration: Configuration,
+    network: Network,
+    hierarchy: Hierarchy,
+    stated: Training = Training(),  # noqa: B008
+) -> Training:
+    """Return how a configuration trains; when tensors are gathered, and in what, as is stated.
+
+    Raises
+    ------
+    HyparError
+        If the network has fewer blocks than are computed again.
+    """
+    recompute: str | dict[str, str] = configuration.recompute
+    blocks = blocks_of(network)
+    count = configuration.blocks
+    if count is not None and not 0 <= count <= len(blocks):
+        raise HyparError(
+            f"{argument('recompute')}: {network.name} has {len(blocks)} blocks, got {count}"
+        )
+    if count is not None and count < len(blocks):
+        recompute = dict.fromkeys(blocks[:count], configuration.recompute) | {EVERY: "none"}
+    zero, levels = configuration.zero, hierarchy.levels
+    # From the first level below the replicas.
+    first = levels_of(configuration, hierarchy.sizes).dimensions.count("dp_replicate")
+    if zero == HYBRID:
+        shards = Shards(0, first, first)
+    else:
+        stage = SHARDED.index(zero)
+        shards = Shards(*(first if number < stage else None for number in range(3)))
+    return Training.model_validate(
+        {
+            **stated.stated,
+            "micro_batches": configuration.micro_batches,
+            "recompute": recompute,
+            "shard": shards.word(levels),
+        }
+    )
+
+
+def blocks_of(network: Network) -> list[str]:
+    """Return the patterns of the network's blocks, in order: what full recomputation repeats."""
+    return [
+        glob.escape(block.name if block.count == 1 else f"{block.name}.{number}")
+        for block in network.repeats
+        for number in range(block.count)
+    ]
+
+
+class Limits(NamedTuple):
+    """What the degrees of a network's configurations have to divide.
+
+    Sizes are by name, ``8 key-value heads of decoder.0.attention``, of those that differ.
+
+    Parameters
+    ----------
+    tensor
+        Heads and features of blocks that tensor parallelism splits; none where it splits nothing.
+    context
+        Tokens that context parallelism splits; twice them where they are mirrored, for a causal
+        mask. None where the network has no attention.
+    sequence
+        Tokens that sequence parallelism splits.
+    experts
+        Experts of layers that have them.
+    batch
+        The sequences, or images, of a step.
+    inside
+        The accelerators of a node; None where tensor parallelism may be of any degree.
+    """
+
+    network: str
+    tensor: Mapping[str, int]
+    context: Mapping[str, tuple[int, int]]
+    sequence: Mapping[str, int]
+    experts: Mapping[str, int]
+    batch: int
+    inside: int | None
+
+    def fault(self, own: Configuration) -> str | None:
+        """Return why a configuration is none of this network's, naming the degree; else None."""
+        return self.fault_in_degrees(own) or self.fault_in_training(own)
+
+    def fault_in_degrees(self, own: Configuration) -> str | None:
+        """Return what is wrong with the degrees and sequence parallelism alone."""
+        if own.tp > 1 and not self.tensor:
+            return (
+                "tp needs attention, or fully-connected layers of which one reads the other,"
+                f" and {self.network} has none"
+            )
+        if own.cp > 1 and not self.context:
+            return f"cp needs attention, and {self.network} has none"
+        if own.ep > 1 and not self.experts:
+            return f"ep needs experts, and {self.network} has none"
+        if self.inside is not None and own.tp > self.inside:
+            return f"tp should be at most the {self.inside} accelerators of a node, got {own.tp}"
+        sp = own.tp if own.sp else 1
+        parts = own.cp * sp
+        dividing = (
+            *(("tp", own.tp, size, name) for name, size in self.tensor.items()),
+            *(
+                ("cp", own.cp * two, size, name)
+                for name, (size, two) in self.context.items()
+                if own.cp > 1
+            ),
+            *(("cp x tp", parts, size, name) for name, size in self.sequence.items()),
+            *(("ep", own.ep, size, name) for name, size in self.experts.items()),
+        )
+        for degree, count, size, name in dividing:
+            if size % count:
+                return f"{degree}: {count} should divide the {name}"
+        if own.ep > own.dp_shard * own.cp:
+            return f"ep should be at most dp_shard x cp = {own.dp_shard * own.cp}, got {own.ep}"
+        if self.experts and own.tp > 1 and not own.sp:
+            return "sp: experts with tensor parallelism need sequence parallelism"
+        if own.tp == 1 and not own.sp:
+            return "sp: without tensor parallelism there is no sequence parallelism to turn off"
+        return None
+
+    def fault_in_training(self, own: Configuration) -> str | None:
+        """Return what is wrong with micro-batches and what is sharded."""
+        parts = own.dp_replicate * own.dp_shard * own.micro_batches
+        if self.batch % parts:
+            return f"dp x micro_batches: {parts} should divide the batch of {self.batch}"
+        if own.zero not in zeros_of(own):
+            return f"zero should be {' or '.join(zeros_of(own))} of these degrees, got {own.zero}"
+        return None
+
+
+def check(configuration: Configuration, network: Network, problem: ProblemFields) -> None:
+    """Check that a network has a configuration on a problem's accelerators.
+
+    Tensor parallelism may cross nodes.
+
+    Raises
+    ------
+    HyparError
+        Naming the degree, and what it should be.
+    """
+    levels_of(configuration, problem.hierarchy.sizes)
+    fault = limits_of(network, problem, tp_across_nodes=True).fault(configuration)
+    if fault is None and problem.inference:
+        once = configuration.micro_batches, configuration.recompute, configuration.zero
+        if once != (1, "none", "none"):
+            fault = "a step of inference has no micro-batches, recomputation or shards"
+    if fault is not None:
+        raise HyparError(f"{argument('degrees')}: {fault}")
+
+
+def zeros_of(own: Configuration) -> tuple[str, ...]:
+    """Return what configurations of some degrees may shard: with replicas, weights at least."""
+    several = own.dp_shard * own.cp > 1
+    if own.dp_replicate == 1:
+        return SHARDED if several else SHARDED[:1]
+    return (SHARDED[-1], HYBRID) if several else ()
+
+
+@lru_cache(maxsize=16)
+def limits_of(network: Network, problem: ProblemFields, *, tp_across_nodes: bool = False) -> Limits:
+    """Return what the degrees of a network's configurations have to divide.
+
+    Parameters
+    ----------
+    problem
+        Its batch, and its array if there is one.
+    tp_across_nodes
+        Let tensor parallelism cross nodes.
+    """
+    choices = choices_of_configurations(network)
+    workload = workload_of(network, 1, choices, shared_tensors=True)
+    inside_blocks = {n for block in segments(network) for n in block} if network.repeats else None
+    tensor: dict[int, str] = {}
+    context: dict[tuple[int, int], str] = {}
+    sequence: dict[int, str] = {}
+    experts: dict[int, str] = {}
+    for node, role in enumerate(roles(network, workload)[workload.shared :], workload.shared):
+        layer, words = workload.nodes[node], workload.words[node]
+        size = dict(zip(words, workload.split_sizes[:, node].tolist(), strict=True))
+        in_block = inside_blocks is None or node - workload.shared in inside_blocks
+        if in_block and role.tp in (COLUMN, ROW, HEADS.word, CHANNELS.word):
+            part = "key-value heads" if role.tp == HEADS.word else "features"
+            tensor.setdefault(size[role.tp], f"{part} of {layer.name}")
+        if role.cp == TOKENS.word and role.tp == HEADS.word:
+            two = 2 if getattr(layer.operator, "causal", False) else 1
+            context.setdefault((size[TOKENS.word], two), f"tokens of {layer.name}")
+        if role.sp == TOKENS.word:
+            sequence.setdefault(size[TOKENS.word], f"tokens of {layer.name}")
+        if role.ep:
+            experts.setdefault(size[role.ep], f"experts of {layer.name}")
+    inside = None
+    if problem.array is not None and not tp_across_nodes:
+        levels = problem.array.description.inside_nodes(problem.placement)
+        inside = problem.hierarchy.parts(level - 1 for level in levels) if levels else None
+    return Limits(
+        network.name,
+        {f"{size:,} {name}": size for size, name in tensor.items()},
+        {f"{size:,} {name}": (size, two) for (size, two), name in context.items()},
+        {f"{size:,} {name}": size for size, name in sequence.items()},
+        {f"{size:,} {name}": size for size, name in experts.items()},
+        problem.batch,
+        inside,
+    )
+
+
+def family(
+    network: Network,
+    problem: ProblemFields,
+    *,
+    fixed: Mapping[str, Any] | None = None,
+    recompute: Sequence[str] = ("none", "full"),
+    tp_across_nodes: bool = False,
+) -> Iterator[Configuration]:
+    """Yield every configuration of a network on a problem's accelerators.
+
+    Degrees are products of the parts of consecutive levels; micro-batches are any that divide the
+    sequences of an accelerator.
+
+    Parameters
+    ----------
+    problem
+        Its batch and hierarchy, its array if there is one, and its micro-batches if they are
+        stated.
+    fixed
+        Fields of `Configuration`, and the only value of each, or its values as a list.
+    recompute
+        What the backward pass may compute again, of all blocks.
+    tp_across_nodes
+        Let tensor parallelism cross nodes.
+    """
+    limits = limits_of(network, problem, tp_across_nodes=tp_across_nodes)
+    kept = {
+        name: set(value) if isinstance(value, list | tuple | set | frozenset) else {value}
+        for name, value in (fixed or {}).items()
+    }
+    if problem.training.micro_batches is not None:
+        kept.setdefault("micro_batches", {problem.training.micro_batches})
+
+    def allowed(name: str, value: object) -> bool:
+        return name not in kept or value in kept[name]
+
+    for mesh in _meshes(problem.hierarchy.sizes):
+        degrees = zip((*DIMENSIONS, "ep", "sp"), mesh[:6], strict=True)
+        if not all(allowed(name, value) for name, value in degrees):
+            continue
+        if limits.fault_in_degrees(mesh) or problem.batch % (mesh.dp_replicate * mesh.dp_shard):
+            continue
+        counts = _divisors(problem.batch // (mesh.dp_replicate * mesh.dp_shard))
+        for zero, again, count in product(zeros_of(mesh), recompute, counts):
+            own = mesh._replace(micro_batches=count, recompute=again, zero=zero)
+            if all(allowed(name, getattr(own, name)) for name in own._fields[6:]):
+                yield own
+
+
+def _meshes(sizes: Sequence[int]) -> Iterator[Configuration]:
+    """Yield all degrees on levels of some parts, with sequence parallelism and without it."""
+    levels = len(sizes)
+    for ends in combinations_with_replacement(range(levels + 1), 3):
+        replicate, shard, context = (
+            prod(sizes[first:last]) for first, last in zip((0, *ends), ends, strict=False)
+        )
+        tensor = prod(sizes[ends[2] :])
+        for sp in (True, False) if tensor > 1 else (True,):
+            for first in range(ends[2], ends[0] - 1, -1):
+                yield Configuration(
+                    replicate, shard, context, tensor, prod(sizes[first : ends[2]]), sp
+                )
+
+
+@lru_cache(maxsize=256)
+def _divisors(number: int) -> tuple[int, ...]:
+    below = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
+    return tuple(sorted({*below, *(number // n for n in below)}))
+
+
+def configuration_of(plan: Plan) -> Configuration:
+    """Return the configuration that a plan is.
+
+    Raises
+    ------
+    HyparError
+        If it is none, naming the first layer and level, and what a configuration has there; or what
+        of its training no configuration has.
+    """
+    network, sizes = plan.network.description, plan.hierarchy.sizes
+    if plan.unequal_shares is not None:
+        raise HyparError("no configuration: parts of H1 have unequal shares")
+    choices = choices_of_configurations(network)
+    workload = workload_of(network, 1, choices, shared_tensors=True)
+    by_node = roles(network, workload)
+    by_layer = by_node[workload.shared :]
+    degrees, replicas = _degrees_of(plan, by_layer)
+    zero = _zero_of(plan, replicas)
+    if zero == SHARDED[0]:
+        degrees = degrees._replace(dp_replicate=1, dp_shard=degrees.dp_replicate * degrees.dp_shard)
+    recompute, blocks = _recomputed_by(plan)
+    configuration = degrees._replace(
+        micro_batches=plan.training.micro_batches or 1,
+        recompute=recompute,
+        blocks=blocks,
+        zero=zero,
+    )
+    for level, words in enumerate(words_of(configuration, by_node, sizes)):
+        for layer, has, word in zip(
+            plan.layers, plan.parallelism[level], words[workload.shared :], strict=True
+        ):
+            if has != word:
+                raise _unlike(layer, level, has, word, configuration)
+    rows = rows_of(configuration, network, workload, plan.hierarchy)
+    for layer, stored in stored_layouts(workload, rows, plan.hierarchy).items():
+        for level, (has, word) in enumerate(zip((plan.layouts or {})[layer], stored, strict=True)):
+            if has != word:
+                raise _unlike(f"output of {layer}", level, has, word, configuration)
+    check(configuration, network, plan)
+    return configuration
+
+
+def _unlike(name: str, level: int, has: str, word: str, own: Configuration) -> HyparError:
+    degrees = ", ".join(
+        f"{dimension} {degree}"
+        for dimension, degree in zip((*DIMENSIONS, "ep"), own, strict=False)
+        if degree > 1
+    )
+    return HyparError(
+        f"no configuration: {name}, H{level + 1} should be {word}, as {degrees or 'dp 1'} has it,"
+        f" got {has}"
+    )
+
+
+def _degrees_of(plan: Plan, by_layer: Sequence[Role]) -> tuple[Configuration, int]:
+    """Return a plan's degrees, and in how many levels its first layers are replicas.
+
+    They are those of the first layer that tensor parallelism splits by heads or output features,
+    else of the first; expert parallelism those of the first layer of experts.
+    """
+    sizes = plan.hierarchy.sizes
+    main = next((n for n, role in enumerate(by_layer) if role.tp in (HEADS.word, COLUMN)), 0)
+    role, words = by_layer[main], [row[main] for row in plan.parallelism]
+    known = {role.tp: "tp", role.cp: "cp", DATA_CHOICE.word: "dp_shard"}
+    dimensions = [known.get(word) for word in words]
+    order = [name for name in ("dp_shard", "cp", "tp") for own in dimensions if own == name]
+    if order != dimensions:
+        level = next(
+            n
+            for n, (has, word) in enumerate(zip(dimensions, [*order, None], strict=False))
+            if has != word
+        )
+        raise HyparError(
+            f"no configuration: {plan.layers[main]}, H{level + 1} is {words[level]}; levels are"
+            " those of data, of context and of tensor parallelism, in this order"
+        )
+    first = next((n for n, own in enumerate(by_layer) if own.ep), None)
+    ep = prod(
+        size
+        for size, row in zip(sizes, plan.parallelism, strict=True)
+        if first is not None and row[first] == EXPERTS.word
+    )
+    shards = _shards_of(plan)
+    first_shard = min((own for own in (shards.weights, shards.state) if own is not None), default=0)
+    if shards.weights is not None:
+        first_shard = shards.weights
+    if any(own != "dp_shard" for own in dimensions[:first_shard]):
+        raise HyparError(
+            f"no configuration: weights are sharded from H{first_shard + 1} on, and levels above it"
+            " are not all of data parallelism"
+        )
+    degree = {
+        name: prod(
+            size
+            for level, size in enumerate(sizes)
+            if dimensions[level] == name and level >= first_shard
+        )
+        for name in ("dp_shard", "cp", "tp")
+    }
+    tensor = [level for level, own in enumerate(dimensions) if own == "tp"]
+    sp = not tensor or any(
+        own.sp != own.tp and plan.parallelism[tensor[0]][n] == own.sp
+        for n, own in enumerate(by_layer)
+    )
+    configuration = Configuration(
+        prod(sizes[:first_shard]), degree["dp_shard"], degree["cp"], degree["tp"], ep, sp
+    )
+    return configuration, first_shard
+
+
+def _shards_of(plan: Plan) -> Shards:
+    """Return what all layers of a plan shard."""
+    names = plan.layers
+    words = words_by_layer(plan.training.shard, names, "shard")
+    for name, word in zip(names, words, strict=True):
+        if word != words[0]:
+            raise HyparError(
+                f"no configuration: {name} shards {word or SHARDED[0]}, {names[0]}"
+                f" {words[0] or SHARDED[0]}"
+            )
+    return shards_of(words[0] or SHARDED[0])
+
+
+def _zero_of(plan: Plan, first: int) -> str:
+    shards = _shards_of(plan)
+    if shards == Shards(0, first, first) and first:
+        return HYBRID
+    for stage, word in enumerate(SHARDED):
+        if shards == Shards(*(first if number < stage else None for number in range(3))):
+            return word
+    raise HyparError(
+        f"no configuration: {shards.word(plan.levels)} is sharded; it should be one stage from one"
+        f" level on, or the state from H1 and weights from a lower one"
+    )
+
+
+def _recomputed_by(plan: Plan) -> tuple[str, int | None]:
+    """Return what a plan computes again, and in how many blocks; None for all."""
+    network, names = plan.network.description, plan.layers
+    words = [word or "none" for word in words_by_layer(plan.training.recompute, names, "recompute")]
+    if len({*words}) == 1:
+        return words[0], None
+    layers = segments(network)
+    of_blocks = [words[block.start] for block in layers]
+    word = of_blocks[0]
+    count = of_blocks.index("none") if "none" in of_blocks else len(layers)
+    expected = ["none"] * len(words)
+    for block in layers[:count]:
+        expected[block.start : block.stop] = [word] * len(block)
+    has = [own or "none" for own in recomputed_words(network, plan.training.recompute)]
+    for name, own, wanted in zip(names, has, expected, strict=True):
+        if own != wanted:
+            raise HyparError(
+                f"no configuration: {name} is computed again by {own}, not {wanted}; it is the same"
+                " in the first blocks, and none in the others"
+            )
+    return word, count if count < len(layers) else None

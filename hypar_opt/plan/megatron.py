@@ -3,8 +3,9 @@
 Which layer is which follows from the graph. The fully-connected layers that attention reads, and
 the first of an MLP, are split by output features; attention by heads; those behind attention, and
 the second of an MLP, by input features; the token embedding and the network's head by words of the
-vocabulary. All else (residuals, norms, stored tensors) is left to the search, which finds
-sequence parallelism there where it moves less.
+vocabulary. `tensor_parallelism` has these, and a strategy leaves all else (residuals, norms, stored
+tensors) to the search, which finds sequence parallelism there where it moves less. `roles` has the
+choice of every node, as a configuration of degrees splits it.
 
 Source: Shoeybi et al., "Megatron-LM", arXiv 2019, section 3; Korthikanti et al., "Reducing
 Activation Recomputation in Large Transformer Models", MLSys 2023, for sequence parallelism.
@@ -17,11 +18,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.attention import HEADS
-from hypar_opt.workload.operators.axes import CHANNELS
+from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, EXPERTS, REPLICAS, TOKENS
 from hypar_opt.workload.patterns import EVERY, matching
 
 if TYPE_CHECKING:
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.base import Operator
+    from hypar_opt.workload.tensors import Workload
+
+COLUMN, ROW = "output", "model"
+"""A layer split by output features, and one behind it by input features."""
 
 
 def tensor_parallelism(network: Network) -> dict[str, str]:
@@ -38,24 +44,125 @@ def tensor_parallelism(network: Network) -> dict[str, str]:
     words: dict[int, str] = {}
     token = _token_embedding(network)
     if token is not None:
-        words[token] = "model"
+        # By words of the vocabulary; with all tables that are the same weights.
+        shared = getattr(layers[token], "tied", None) or layers[token].name
+        words |= {
+            n: ROW
+            for n, layer in enumerate(layers)
+            if layer.reads_ids and shared in (layer.name, getattr(layer, "tied", None))
+        }
     for n, layer in enumerate(layers):
         if HEADS in layer.splits.values():
             words[n] = HEADS.word
-            words |= dict.fromkeys(graph.before(n), "output")
-            words |= dict.fromkeys(graph.behind(n), "model")
+            words |= dict.fromkeys(graph.before(n), COLUMN)
+            words |= dict.fromkeys(graph.behind(n), ROW)
         elif getattr(layer, "loss", None) == "softmax":
             (head,) = network.sources[n]
             if head >= 0 and layers[head].axes.is_matrix_product:
-                words |= {n: "channel", head: "output"}
+                words |= {n: CHANNELS.word, head: COLUMN}
     for n, layer in enumerate(layers):
         if not layer.axes.is_matrix_product or n in words:
             continue
         second = graph.behind(n)
         # An MLP's first layer, or its first two where one gates the other.
-        if len(second) == 1 and words.get(second[0], "model") == "model":
-            words[n], words[second[0]] = "output", "model"
+        if len(second) == 1 and words.get(second[0], ROW) == ROW:
+            words[n], words[second[0]] = COLUMN, ROW
     return {layers[n].name: words[n] for n in sorted(words)}
+
+
+class Role(NamedTuple):
+    """The choice of a node at the levels of each dimension of a configuration; of data, by batch.
+
+    Parameters
+    ----------
+    cp
+        At levels of context parallelism.
+    tp, sp
+        At levels of tensor parallelism, without sequence parallelism and with it.
+    ep
+        At levels of expert parallelism; None for the choice at the levels that it borrows.
+    """
+
+    cp: str
+    tp: str
+    sp: str
+    ep: str | None = None
+
+
+@lru_cache(maxsize=64)
+def roles(network: Network, workload: Workload) -> tuple[Role, ...]:
+    """Return the role of every node: the tensors and weights that layers share, then the layers.
+
+    What tensor parallelism does not split is whole, or by token with sequence parallelism. A tensor
+    that several layers read is stored as column layers read it, gathered once, where one of them is
+    among its readers. Experts are columns and rows like the layers of an MLP.
+
+    Parameters
+    ----------
+    workload
+        Of the network, with shared tensors as nodes, and with `whole` among its choices where a
+        layer has no other word for it.
+    """
+    shared, names = workload.shared, [layer.name for layer in network.layers]
+    split, experts = _with_experts(network)
+    sizes = [
+        size
+        for word, row in zip(workload.choices, workload.split_sizes.tolist(), strict=True)
+        if word == TOKENS.word
+        for size in row
+    ]
+    readers: dict[int, list[str]] = {node: [] for node in range(shared)}
+    for boundary in workload.boundaries:
+        if boundary.source < shared <= boundary.target:
+            readers[boundary.source].append(names[boundary.target - shared])
+
+    def role(node: int, word: str | None, *, gathered: bool = False, by_expert: bool) -> Role:
+        words = workload.words[node]
+        whole = REPLICAS.word if REPLICAS.word in words else DATA_CHOICE.word
+        several = bool(sizes) and sizes[node] > 1 and TOKENS.word in words
+        tokens = TOKENS.word if several else whole
+        ep = EXPERTS.word if by_expert and EXPERTS.word in words else None
+        return Role(tokens, word or whole, word or (whole if gathered else tokens), ep)
+
+    def of_tensor(node: int, writer: str) -> Role:
+        inside = split.get(writer) in (COLUMN, HEADS.word, CHANNELS.word)
+        return role(
+            node,
+            CHANNELS.word if inside else None,
+            gathered=any(split.get(name) == COLUMN for name in readers[node]),
+            by_expert=not experts.isdisjoint(readers[node]),
+        )
+
+    layers = [
+        role(node, split.get(name), by_expert=name in experts)
+        for node, name in enumerate(names, shared)
+    ]
+    tensors = {
+        node: of_tensor(node, names[writer - shared])
+        for node, writer in workload.tensor_writers.items()
+    }
+    # Weights that layers share are split as these split them: none by token.
+    weights = {
+        node: layers[min(users) - shared]._replace(cp=DATA_CHOICE.word)
+        for node, users in workload.weight_users.items()
+    }
+    return (*(own for _, own in sorted((tensors | weights).items())), *layers)
+
+
+def _with_experts(network: Network) -> tuple[dict[str, str], set[str]]:
+    """Return the words of `tensor_parallelism`, of experts and of gates; and experts with gates."""
+    split, experts = tensor_parallelism(network), set[str]()
+    for layer, sources in zip(network.layers, network.sources, strict=True):
+        reads = [network.layers[n].name if n >= 0 else "" for n in sources]
+        inside = bool(reads) and {split.get(name) for name in reads} <= {COLUMN, CHANNELS.word}
+        if EXPERTS in layer.splits.values() and layer.axes.weight:
+            split[layer.name] = ROW if inside else COLUMN
+            experts.add(layer.name)
+        elif inside and CHANNELS in layer.splits.values() and not layer.axes.weight:
+            split.setdefault(layer.name, CHANNELS.word)
+            if experts.issuperset(reads):
+                experts.add(layer.name)
+    return split, experts
 
 
 def gathered_again(network: Network) -> Mapping[str, str] | None:
@@ -69,7 +176,7 @@ def gathered_again(network: Network) -> Mapping[str, str] | None:
         source
         for layer, sources in zip(network.layers, network.sources, strict=True)
         for source in {*sources}
-        if words.get(layer.name) == "output"
+        if words.get(layer.name) == COLUMN
     )
     writers = {source for source, count in readers.items() if source >= 0 and count > 1}
     if not writers:

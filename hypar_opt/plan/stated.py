@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,7 @@ from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
 from hypar_opt.plan.megatron import gathered_again
 from hypar_opt.plan.settings import with_settings
-from hypar_opt.plan.strategies import pins_of_degrees
-from hypar_opt.workload.parallelism import CHOICES
+from hypar_opt.plan.stated_degrees import pinned, stated_degrees
 from hypar_opt.workload.recomputation import with_tied
 
 if TYPE_CHECKING:
@@ -39,10 +39,13 @@ def stated_problem(
     """
     own: Any = dict(arguments)
     tokens, settings, degrees = (own.pop(name, None) for name in OF_NETWORK)
-    if degrees is not None and own.get("choices") is None:
-        own["choices"] = CHOICES  # the paper's, elsewhere the default, have no output parallelism
     described, own = with_settings(find_network(network, tokens), own, settings)
     problem = problem_of(described, **own)
+    if degrees is not None:
+        choices = None if own.get("choices") is None else problem.choices
+        problem = _of_degrees(described, problem, degrees, choices)
+        if own.get("reading") is not None:
+            problem = problem.model_copy(update={"reading": own["reading"]})
     if search == "levelwise" and problem.joins_levels and own.get("reading") is None:
         problem = problem.model_copy(update={"reading": "executed"})
     training = problem.training
@@ -50,16 +53,25 @@ def stated_problem(
     if shard != training.shard:
         training = training.model_copy(update={"shard": shard})
         problem = problem.model_copy(update={"training": training})
-    if degrees is None:
-        return described, problem
-    constraints = problem.constraints
-    pins = pins_of_degrees(described, problem.hierarchy.sizes, degrees, problem.choices)
-    pinned = constraints.model_copy(update={"fix": (*constraints.fix, *pins)})
-    problem = problem.model_copy(update={"constraints": pinned})
-    # Megatron-LM keeps a shard of what tensor parallelism gathers, where memory matters.
-    splits = any("=output" in pin for pin in pins)
-    if splits and problem.training.gather is None and problem.device_memory is not None:
-        again = {"gather": gathered_again(described)}
-        training = problem.training.model_copy(update=again)
-        problem = problem.model_copy(update={"training": training})
     return described, problem
+
+
+def _of_degrees(
+    network: Network, problem: Problem, stated: str, choices: Sequence[str] | None
+) -> Problem:
+    """Return a problem whose layers are pinned to the choices of degrees.
+
+    Parameters
+    ----------
+    choices
+        Those that a caller states; None for those that the degrees need.
+    """
+    configuration = stated_degrees(network, problem, stated, choices)
+    problem = pinned(network, problem, configuration)
+    # Megatron-LM keeps a shard of what tensor parallelism gathers, where memory matters.
+    training = problem.training
+    splits = configuration.tp > 1
+    if splits and training.gather is None and problem.device_memory is not None:
+        training = training.model_copy(update={"gather": gathered_again(network)})
+        problem = problem.model_copy(update={"training": training})
+    return problem

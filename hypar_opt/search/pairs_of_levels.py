@@ -142,8 +142,8 @@ def _table(
     node: Integers = np.broadcast_to(charges, (len(nodes), len(own)))[kinds]
     between = (cost.by_levels(workload) or cost).attributed
     ends = made[:, workload.ends.T].reshape(2 * levels, -1)
-    alike = zip(kinds_of_boundaries(workload).numbers.tolist(), *ends.tolist(), strict=True)
-    kinds, boundaries = numbered(alike)
+    boundary_kinds = kinds_of_boundaries(workload, cost.marks_of_sources).numbers.tolist()
+    kinds, boundaries = numbered(zip(boundary_kinds, *ends.tolist(), strict=True))
     step = max(1, _PAIRS // len(own) ** 2)
     each: list[Integers] = []
     for some in np.split(boundaries, range(step, len(boundaries), step)):

@@ -87,9 +87,16 @@ _TENSORS = {
 }
 """What an exchange of a node's forward or backward pass moves, but for all-gathers of errors."""
 
+_SCATTER = StepKind.REDUCE_SCATTER
+
 
 def of_plan(
-    rules: StepRules, rows: Rows, element_bytes: int, longest: StepRules | None = None
+    rules: StepRules,
+    rows: Rows,
+    element_bytes: int,
+    longest: StepRules | None = None,
+    *,
+    in_halves: bool = False,
 ) -> StepExchanges:
     """Return the exchanges of a micro-batch, and those at the end of a plan's step.
 
@@ -101,6 +108,8 @@ def of_plan(
         The column of every node's choice, H1 first.
     longest
         The same of the longest parts, if these are sent.
+    in_halves
+        Whether an all-reduce whose gathered half is of updated weights (ZeRO-1) is in halves.
     """
     exchanges = PlanExchanges.of(rules, rows)
     longer = exchanges if longest is None else PlanExchanges.of(longest, rows)
@@ -116,24 +125,26 @@ def of_plan(
         if slowest.quarters != exchange.quarters:
             sent = (Fraction(slowest.quarters * element_bytes, 4 * slowest.times),)
         step = LevelBytes(exchange.kind, exchange.level, bytes_, sent, exchange.messages)
-        moved.append((_key(exchange), step))
-    return _together(moved)
+        moved.append((_key(exchange, in_halves=in_halves), step))
+    return _together(moved, in_halves=in_halves)
 
 
-def _key(exchange: Collective) -> ExchangeKey:
+def _key(exchange: Collective, *, in_halves: bool = False) -> ExchangeKey:
     """Return what an exchange is part of."""
     phase, kind, tensor, *_ = exchange
     if exchange.boundary is not None:
         return ExchangeKey(phase, ExchangeKind.BOUNDARY, exchange.boundary)
     if phase is Phase.GRADIENT:
-        gathered = tensor == "weights" and exchange.group != REDUCED_ONCE
+        gathered = tensor == "weights" and (in_halves or exchange.group != REDUCED_ONCE)
         moved = ExchangeKind.WEIGHTS if gathered else ExchangeKind.GRADIENTS
         return ExchangeKey(phase, moved, exchange.node, exchange.group)
     moved = ExchangeKind.ERRORS if kind is StepKind.ALL_GATHER else _TENSORS[tensor]
     return ExchangeKey(phase, moved, exchange.node)
 
 
-def _together(steps: Iterable[tuple[ExchangeKey, LevelBytes]]) -> StepExchanges:
+def _together(
+    steps: Iterable[tuple[ExchangeKey, LevelBytes]], *, in_halves: bool = False
+) -> StepExchanges:
     """Return steps by what they are part of, and those of a reduction at one level as one."""
     exchanges: defaultdict[ExchangeKey, defaultdict[int, list[LevelBytes]]]
     exchanges = defaultdict(lambda: defaultdict(list))
@@ -142,7 +153,12 @@ def _together(steps: Iterable[tuple[ExchangeKey, LevelBytes]]) -> StepExchanges:
     together = {key: [*map(added, at.values())] for key, at in exchanges.items()}
     for key, levels in together.items():
         if key.tensor is ExchangeKind.GRADIENTS and key.group == REDUCED_ONCE:
-            together[key] = [step._replace(step=StepKind.ALL_REDUCE) for step in levels]
+            scattered = [step for step in levels if in_halves and step.step is _SCATTER]
+            reduced = [step for step in levels if step not in scattered]
+            together[key] = [
+                *reversed(scattered),
+                *(step._replace(step=StepKind.ALL_REDUCE) for step in reduced),
+            ]
         elif key.tensor is ExchangeKind.GRADIENTS:
             levels.reverse()  # reduce-scattered from the deepest level up
     return together
@@ -166,7 +182,13 @@ def sent_of(steps: Sequence[LevelBytes]) -> tuple[Fraction, ...]:
 
 
 def of_groups(
-    rules: StepRules, workload: Workload, rows: Rows, cost: CommunicationCost, parts: Parts
+    rules: StepRules,
+    workload: Workload,
+    rows: Rows,
+    cost: CommunicationCost,
+    parts: Parts,
+    *,
+    in_halves: bool = False,
 ) -> StepExchanges:
     """Return the exchanges of groups of accelerators that split H1 by their shares.
 
@@ -182,6 +204,8 @@ def of_groups(
         Of unequal parts.
     parts
         The share of each part of H1.
+    in_halves
+        As of `of_plan`.
     """
     reduced = rules.workload.repeats.reduced
     halves = {
@@ -204,12 +228,12 @@ def of_groups(
                 half = halves[exchange.kind]
                 sent = tuple(half * amount for amount in step.sent)
                 moved = step._replace(step=exchange.kind, bytes=half * step.bytes, sent=sent)
-                steps.append((_key(exchange), moved))
+                steps.append((_key(exchange, in_halves=in_halves), moved))
     ends = ([block[:, end] for block in states] for end in workload.ends.T)
     of_ends = unequal.boundary(np.arange(len(equal.boundaries)), *ends)
     for operation, number, step in _received(of_ends, cost, parts):
         steps.append((_key(operation._replace(boundary=number)), step))
-    return _together(sorted(steps, key=lambda keyed: keyed[1].level))
+    return _together(sorted(steps, key=lambda keyed: keyed[1].level), in_halves=in_halves)
 
 
 def _received(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import ProblemFields
     from hypar_opt.simulator.options import RunOptions
+    from hypar_opt.step.holds import HoldArrays
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
 
@@ -142,11 +143,7 @@ def counted_memory(
     step_of = network, workload, problem.hierarchy, problem.element_bytes, weight_bytes
     step = step_holds(*step_of, Fused.on(accelerator))
     program = Program(workload, rows, problem.hierarchy)
-    amounts = step.largest(program, share, exact=exact_shares)
-    bytes_of = {tensor: [0] * len(workload.nodes) for tensor in (*KEPT, *MOMENTS)}
-    for hold, amount in zip(step.holds, amounts, strict=True):
-        for node in hold.layers:
-            bytes_of[hold.tensor][node] += amount
+    bytes_of = bytes_by_node(step, program, share, exact_shares=exact_shares)
     layers, moments = [], []
     for node, layer in enumerate(workload.layers, workload.shared):
         weights, gradients, state, saved = (bytes_of[tensor][node] for tensor in KEPT)
@@ -156,3 +153,21 @@ def counted_memory(
         layers.append(LayerMemory(layer.name, *kept, moments[-1].total))
     # Among equal layers the last: backward it comes first, when all that is saved is there.
     return tuple(layers), max(reversed(moments), key=lambda own: own.total)
+
+
+def bytes_by_node(
+    holds: HoldArrays, program: Program, share: Share | None = None, *, exact_shares: bool = False
+) -> dict[str, list[int]]:
+    """Return what the fullest accelerator holds of each node of a plan, of `KEPT` and `MOMENTS`.
+
+    Parameters
+    ----------
+    program
+        The layouts of the plan.
+    """
+    amounts = holds.largest(program, share, exact=exact_shares)
+    bytes_of = {tensor: [0] * len(program.workload.nodes) for tensor in (*KEPT, *MOMENTS)}
+    for hold, amount in zip(holds.holds, amounts, strict=True):
+        for node in hold.layers:
+            bytes_of[hold.tensor][node] += amount
+    return bytes_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 
@@ -27,7 +27,7 @@ from hypar_opt.simulator.routes import (
     bytes_by_link,
     seconds_at_capacity,
 )
-from hypar_opt.simulator.task_seconds import task_seconds
+from hypar_opt.simulator.task_seconds import overlapped, task_seconds
 from hypar_opt.simulator.tasks import (
     FOREGROUND,
     ComputeTask,
@@ -71,7 +71,8 @@ class Measurements:
         the topmost level that separates them.
     link_bytes, link_busy, link_seconds_at_capacity
         For every link: the bytes sent over it, both directions added; the seconds in which any
-        byte crossed it; the seconds of its busier direction's bytes at the full bandwidth.
+        byte crossed it, at an efficiency of overlap of 1; the seconds of its busier direction's
+        bytes at the full bandwidth.
     events
         Computations and messages, each of which would be one timeout without a network.
     in_lockstep
@@ -114,7 +115,13 @@ class Measurements:
         )
 
 
-def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = False) -> Measurements:
+def run(
+    tasks: Sequence[Task],
+    interconnect: Interconnect,
+    *,
+    record: bool = False,
+    efficiency: float = 1.0,
+) -> Measurements:
     """Simulate the tasks on every accelerator, with messages over the links.
 
     As long as all accelerators do the same at the same instants, one is simulated and stands for
@@ -127,6 +134,10 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
         Exchanges have bytes to send and bits below ``interconnect.levels``.
     record
         Whether to keep the spans of every accelerator and the segments of every link.
+    efficiency
+        Of overlap: while an accelerator computes and a queue of its exchanges runs beside it, both
+        run at 1 / (2 - efficiency) of the rate that they have at 1. Accelerators that are not in
+        lockstep are slowed down as the one that ends last.
 
     Raises
     ------
@@ -144,9 +155,10 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
     skip = rounds > MAX_ROUNDS // 2 and not record and stream_count(tasks) == 1
     _check(tasks, sum(_rounds(task, _TO_REPEAT) for task in tasks) if skip else rounds)
     if any(task.of_parts for task in tasks):
-        return _by_classes(tasks, ClassRoutes(interconnect), record)
+        return _by_classes(tasks, ClassRoutes(interconnect), record, efficiency)
     try:
-        return _run(tasks, PatternRoutes(interconnect), record=record, skip=skip)
+        routes = PatternRoutes(interconnect)
+        return _run(tasks, routes, record=record, skip=skip, efficiency=efficiency)
     except NotInLockstepError:
         _check(tasks, rounds)
         if isinstance(interconnect, FoldedInterconnect):
@@ -161,19 +173,22 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
                 return _of_phases(tasks, phases, interconnect)
             except RefusedError:
                 pass  # as of the whole step
-        routes = ClassRoutes(interconnect, alike(interconnect, rounds_of(tasks)))
-        return _by_classes(tasks, routes, record)
+        classes = ClassRoutes(interconnect, alike(interconnect, rounds_of(tasks)))
+        return _by_classes(tasks, classes, record, efficiency)
 
 
-def seconds_of(tasks: Sequence[Task], interconnect: Interconnect) -> float:
+def seconds_of(
+    tasks: Sequence[Task], interconnect: Interconnect, *, efficiency: float = 1.0
+) -> float:
     """Return the seconds that `run` measures, and nothing else.
 
     Where one exchange runs at a time, and all accelerators do the same in each, those of each kind
     of exchange are run alone, once, and the step takes its longest chain of tasks.
     """
     streams = {task.stream for task in tasks if isinstance(task, ExchangeTask)}
-    if len(streams) > 1 or any(task.of_parts or task.after is not None for task in tasks):
-        return run(tasks, interconnect).seconds
+    waits = any(task.of_parts or task.after is not None for task in tasks)
+    if len(streams) > 1 or waits or (efficiency < 1 and streams != {FOREGROUND}):
+        return run(tasks, interconnect, efficiency=efficiency).seconds
     # A computation waits for no exchange of another stream, an exchange for all before it.
     computed = overlapped = 0.0
     for task in tasks:
@@ -235,10 +250,12 @@ def run_by_events(
     return _run(tasks, ClassRoutes(interconnect), record=record)
 
 
-def _by_classes(tasks: Sequence[Task], routes: ClassRoutes, record: bool) -> Measurements:
+def _by_classes(
+    tasks: Sequence[Task], routes: ClassRoutes, record: bool, efficiency: float
+) -> Measurements:
     """Simulate an accelerator of each class, and of rounds that repeat themselves one."""
     _check_work(tasks, routes, record=record)
-    return _run(tasks, routes, record=record, skip=not record)
+    return _run(tasks, routes, record=record, skip=not record, efficiency=efficiency)
 
 
 def event_work(tasks: Sequence[Task], routes: ClassRoutes, *, record: bool = False) -> int:
@@ -373,7 +390,12 @@ def _of_ends(
 
 
 def _run(
-    tasks: Sequence[Task], routes: RouteTable, *, record: bool, skip: bool = False
+    tasks: Sequence[Task],
+    routes: RouteTable,
+    *,
+    record: bool,
+    skip: bool = False,
+    efficiency: float = 1.0,
 ) -> Measurements:
     """Run the tasks on the table's accelerators, and measure all of the array's."""
     machine = Machine(tasks, routes, record=record, skip=skip)
@@ -384,9 +406,23 @@ def _run(
     spans = [tuple(machine.spans(number)) for number in range(routes.accelerators)]
     ends = [max((span.end for span in track), default=0.0) for track in spans]
     seconds = max(ends)
+    last = ends.index(seconds)
+    segments = network.segments if record else ()
+    if efficiency < 1:
+        # What runs at the same time is slowed down alike: the same step on a slower clock.
+        slowed = _slowed(tasks, spans[last], efficiency)
+        spans = [
+            tuple(span._replace(start=slowed(span.start), end=slowed(span.end)) for span in track)
+            for track in spans
+        ]
+        segments = tuple(
+            tuple(own._replace(start=slowed(own.start), end=slowed(own.end)) for own in of_link)
+            for of_link in segments
+        )
+        seconds = slowed(seconds)
     return Measurements(
         seconds=seconds,
-        task_seconds=task_seconds(tasks, spans[ends.index(seconds)]),
+        task_seconds=task_seconds(tasks, spans[last]),
         level_bytes=tuple(level_bytes(tasks, interconnect)),
         link_bytes=network.link_bytes,
         link_busy=network.link_busy,
@@ -394,8 +430,27 @@ def _run(
         events=interconnect.accelerators * sum(map(_rounds, tasks)),
         in_lockstep=isinstance(routes, PatternRoutes),
         spans=tuple(spans[number] for number in routes.class_of.tolist()) if record else (),
-        segments=network.segments if record else (),
+        segments=segments,
     )
+
+
+def _slowed(
+    tasks: Sequence[Task], spans: Sequence[TaskSpan], efficiency: float
+) -> Callable[[float], float]:
+    """Return what maps an instant of a run to one of a run at some efficiency of overlap."""
+    both = np.array(overlapped(tasks, spans)).reshape(-1, 2)
+    extra = (1 - efficiency) * np.diff(both, axis=1).ravel()
+    before = np.append(0.0, extra.cumsum())
+
+    def slowed(instant: float) -> float:
+        number = int(both[:, 0].searchsorted(instant))  # of those that have begun
+        if not number:
+            return instant
+        start, end = both[number - 1]
+        inside = min(instant, end) - start
+        return float(instant + before[number - 1] + (1 - efficiency) * inside)
+
+    return slowed
 
 
 def _rounds(task: Task, most: int | None = None) -> int:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
-from hypar_opt.simulator.exchanges import ExchangeKey, added, sent_of
+from hypar_opt.simulator.exchanges import REDUCED_ONCE, ExchangeKey, added, sent_of
 from hypar_opt.simulator.streams import Streams
 from hypar_opt.simulator.tasks import (
     ComputeTask,
@@ -54,6 +55,9 @@ class Schedule:
         What the backward pass computes again.
     updates
         The seconds in which each node's weights are updated; none where that is not counted.
+    units
+        The nodes whose weights are gathered together where they are prefetched: as
+        `hypar_opt.workload.recomputation.units_of`.
     epilogues
         The seconds of what follows each node's products, where that runs again by itself.
     """
@@ -67,6 +71,7 @@ class Schedule:
     overlap: str
     repeats: Repeats = ONCE
     updates: Sequence[float | OfParts] = ()
+    units: Sequence[range] = ()
     epilogues: Sequence[float | OfParts] = ()
 
     def tasks(self) -> tuple[Task, ...]:
@@ -81,21 +86,53 @@ class Schedule:
 
         Source: docs/simulator.md.
         """
-        step = _Step(self)
+        return tuple(task for _, tasks in self.visits() for task in tasks)
+
+    def visits(self) -> Iterator[tuple[int, Sequence[Task]]]:
+        """Yield each layer in its passes and each node in its update, with the tasks scheduled."""
+        step, done = _Prefetched(self) if self.overlap == "prefetch" else _Step(self), 0
         layers = range(self.workload.shared, len(self.workload.nodes))
-        for layer in layers:
-            step.forward(layer)
-        if Phase.BACKWARD in self.seconds:
-            for layer in reversed(layers):
-                step.backward(layer)
-            for node in range(len(self.workload.nodes)):
-                step.update(node)
-        return tuple(step.streams.tasks)
+
+        def begun() -> Iterator[tuple[Callable[[int], None], Sequence[int]]]:
+            step.begin(Phase.FORWARD)
+            yield step.forward, layers
+            if Phase.BACKWARD in self.seconds:
+                step.begin(Phase.BACKWARD)
+                yield step.backward, layers[::-1]
+                step.end()
+                yield step.update, range(len(self.workload.nodes))
+
+        for schedule, order in begun():
+            for node in order:
+                schedule(node)
+                yield node, step.streams.tasks[done:]
+                done = len(step.streams.tasks)
 
     def exchange_tasks(self, key: ExchangeKey, layer: str, phase: Phase) -> list[ExchangeTask]:
         """Return the exchanges of a tensor, for a layer and the pass that uses it."""
         steps = self.exchanges.get(key)
-        return self._tasks(steps, layer, phase, key.tensor) if steps else []
+        return self._tasks(steps, layer, phase, key) if steps else []
+
+    def joined(self, keys: Iterable[ExchangeKey], layer: str, phase: Phase) -> list[ExchangeTask]:
+        """Return the exchanges of the weights or gradients of several nodes: of a stage one.
+
+        It has the bytes of all of them, and its latency once.
+        """
+        joined: defaultdict[tuple[int, int], list[ExchangeTask]] = defaultdict(list)
+        for key in keys:
+            for kind, steps in _by_kind(self.exchanges.get(key, ())):
+                exchanges = self._tasks(steps, layer, phase, key)
+                middle = len(exchanges) // 2
+                for place, exchange in enumerate(exchanges):
+                    level = exchange.levels[0]
+                    if kind is StepKind.REDUCE_SCATTER:  # from the deepest level up
+                        joined[0, -level].append(exchange)
+                    elif kind is StepKind.ALL_REDUCE:
+                        side = (place > middle) - (place < middle)
+                        joined[2 + side, -level if side < 0 else level].append(exchange)
+                    else:
+                        joined[4, level].append(exchange)
+        return [_sum_of(joined[place]) for place in sorted(joined)]
 
     def gradients(self, nodes: Sequence[int], layer: str) -> Iterator[list[list[ExchangeTask]]]:
         """Yield the exchanges of a bucket's gradients: of those reduced alike together.
@@ -111,16 +148,22 @@ class Schedule:
                     # In one of several parts of H1 others send nothing.
                     together[tuple((step.level, step.silent) for step in steps)].append(steps)
             yield [
-                self._tasks([*map(added, zip(*alike, strict=True))], layer, *of_gradients)
+                self._tasks(
+                    [*map(added, zip(*alike, strict=True))],
+                    layer,
+                    Phase.GRADIENT,
+                    ExchangeKey(*of_gradients, nodes[0], group),
+                )
                 for alike in together.values()
             ]
 
     def _tasks(
-        self, steps: Sequence[LevelBytes], layer: str, phase: Phase, tensor: ExchangeKind
+        self, steps: Sequence[LevelBytes], layer: str, phase: Phase, of: ExchangeKey
     ) -> list[ExchangeTask]:
-        key = tuple(steps), phase, tensor
+        """Return the exchanges of some steps, of a tensor or of several together."""
+        key = tuple(steps), phase, of.tensor, of.group
         if key not in self._task_cache:
-            self._task_cache[key] = self._new_tasks(steps, layer, phase, tensor)
+            self._task_cache[key] = [*self._new_tasks(steps, layer, phase, of)]
         return [
             task if task.layer == layer else changed(task, layer=layer)
             for task in self._task_cache[key]
@@ -132,26 +175,27 @@ class Schedule:
         return {}
 
     def _new_tasks(
-        self, steps: Sequence[LevelBytes], layer: str, phase: Phase, tensor: ExchangeKind
-    ) -> list[ExchangeTask]:
-        """Return the exchanges over the levels of some steps, always between pairs at boundaries.
+        self, steps: Sequence[LevelBytes], layer: str, phase: Phase, of: ExchangeKey
+    ) -> Iterator[ExchangeTask]:
+        """Yield the exchanges over the levels of some steps, always between pairs at boundaries.
 
         Those of gradients and weights at the end of a step are once in it.
         """
-        at_level = {step.level: step for step in steps}
+        tensor = of.tensor
         between = self.pairs if tensor in _BETWEEN_PAIRS else self.collective
-        reduces = steps[0].step is StepKind.ALL_REDUCE
-        stages = between.stages(list(at_level))
-        crossings = [Crossing(stage, Fraction(1), 1) for stage in stages]
-        tasks = []
-        for stage, share, times in all_reduced(stages) if reduces else crossings:
-            levels, crossed = tuple(sorted(stage)), [at_level[level] for level in stage]
-            digits = tuple(between.placement[level] for level in levels)
-            rounds = between.rounds(levels, times)
-            if tensor is ExchangeKind.BOUNDARY:
-                rounds = between.interconnect.between(digits[0], crossed[0].messages)
-            tasks.append(
-                ExchangeTask(
+        last = of.group == REDUCED_ONCE or tensor is ExchangeKind.WEIGHTS
+        for kind, own in _by_kind(steps):
+            at_level = {step.level: step for step in own}
+            stages = between.stages(list(at_level))
+            crossings = [Crossing(stage, Fraction(1), 1) for stage in stages]
+            reduces = kind is StepKind.ALL_REDUCE
+            for stage, share, times in all_reduced(stages) if reduces else crossings:
+                levels, crossed = tuple(sorted(stage)), [at_level[level] for level in stage]
+                digits = tuple(between.placement[level] for level in levels)
+                rounds = between.rounds(levels, times)
+                if tensor is ExchangeKind.BOUNDARY:
+                    rounds = between.interconnect.between(digits[0], crossed[0].messages)
+                yield ExchangeTask(
                     layer=layer,
                     phase=phase,
                     kind=tensor,
@@ -161,10 +205,32 @@ class Schedule:
                     rounds=rounds,
                     step=StepKind.ALL_REDUCE if tensor in _OF_WEIGHTS else crossed[0].step,
                     sent=tuple(float(share * amount) for amount in sent_of(crossed)),
-                    once=phase is Phase.GRADIENT and (reduces or tensor is ExchangeKind.WEIGHTS),
+                    once=phase is Phase.GRADIENT and last,
                 )
-            )
-        return tasks
+
+
+def _by_kind(
+    steps: Sequence[LevelBytes],
+) -> Iterator[tuple[StepKind | None, Sequence[LevelBytes]]]:
+    """Yield the steps of a tensor: those of an all-reduce apart, which may follow its scatter."""
+    for _, own in groupby(steps, key=lambda step: step.step is StepKind.ALL_REDUCE):
+        alike = tuple(own)
+        yield alike[0].step, alike
+
+
+def _sum_of(exchanges: Sequence[ExchangeTask]) -> ExchangeTask:
+    """Return exchanges over the same levels as one."""
+    first, *others = exchanges
+    if not others:
+        return first
+    sent = [exchange.sent or (exchange.bytes,) for exchange in exchanges]
+    return changed(
+        first,
+        bytes=sum(exchange.bytes for exchange in exchanges),
+        sent=tuple(map(sum, zip(*sent, strict=True)))
+        if any(exchange.sent for exchange in exchanges)
+        else (),
+    )
 
 
 _OF_WEIGHTS = (ExchangeKind.GRADIENTS, ExchangeKind.WEIGHTS)
@@ -238,6 +304,12 @@ class _Step:
         self._weights_of = {user: node for node, layers in users.items() for user in layers}
         self._bucket_of = {node: bucket for bucket in schedule.buckets for node in bucket}
 
+    def begin(self, phase: Phase) -> None:
+        """Schedule what comes before a pass."""
+
+    def end(self) -> None:
+        """Schedule what comes behind the backward pass."""
+
     def forward(self, layer: int) -> None:
         """Schedule a layer's forward pass."""
         arrived: Dependencies = ()
@@ -278,8 +350,13 @@ class _Step:
         task = _task(name, phase, seconds)
         if task.seconds:
             self.streams.add(changed(task, once=True), self._gradients[node])
-        key = ExchangeKey(phase, ExchangeKind.WEIGHTS, node, _ONCE)
-        self._exchange(key, min(users), phase, self._gradients[node])
+        self._gather_updated(node)
+
+    def _gather_updated(self, node: int) -> None:
+        """All-gather a node's updated weights."""
+        users = self._workload.weight_users.get(node, (node,))
+        key = ExchangeKey(Phase.GRADIENT, ExchangeKind.WEIGHTS, node, _ONCE)
+        self._exchange(key, min(users), Phase.GRADIENT, self._gradients[node])
 
     def _gather_weights(self, layer: int, phase: Phase) -> None:
         """All-gather the weights that a layer uses, where data parallelism splits them."""
@@ -349,7 +426,7 @@ class _Step:
                 complete.append(weights)
         for node in complete:
             bucket = self._bucket_of.get(node, (node,))
-            if node == bucket[-1]:
+            if bucket and node == bucket[-1]:
                 computed = tuple(sorted({n for one in bucket for n in self._gradients[one]}))
                 for alike in self._schedule.gradients(bucket, self._name(layer)):
                     ended = [self._in_order(exchanges, computed) for exchanges in alike]
@@ -384,3 +461,124 @@ class _Step:
 
     def _name(self, layer: int) -> str:
         return self._workload.nodes[layer].name
+
+
+class _Prefetched(_Step):
+    """A step whose weights are gathered, and gradients reduced, a unit at a time, in a queue.
+
+    A unit is a repetition of a block of the network; the root is all outside of them. The queue
+    runs one collective at a time, in the order in which they are issued, beside the program: the
+    computations, and the exchanges that something waits for.
+
+    - Weights that are split are gathered for a block's forward pass, and again for its backward
+      pass; those of the root once. The root's gather is issued as a micro-batch begins, and the
+      program waits for it. That of the first block is issued then, too, in either pass; that of
+      each further block as the block before it begins. Whatever a block does in a pass waits for
+      its gather.
+    - Updated weights that are whole (ZeRO-1 and 2) are gathered once a step: in front of the
+      forward gather of their unit, in the first micro-batch.
+    - Gradients that are scattered in each micro-batch are so as the unit's backward pass ends, the
+      root's as the pass of all ends. Where shards are all-reduced or scattered further, over other
+      levels, in the last micro-batch, this follows at once.
+    - All other gradients are reduced by buckets, each as the gradient that completes it has been
+      computed, in the last micro-batch.
+    - Weights are updated when all gradients are there.
+
+    Source: PyTorch, ``torch.distributed.fsdp``: forward and backward prefetching of one unit.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        super().__init__(schedule)
+        nodes = range(self._workload.shared, len(self._workload.nodes))
+        self._unit_of = {node: unit for unit in schedule.units for node in unit}
+        self._root = [node for node in nodes if node not in self._unit_of]
+        buckets = [[n for n in own if not self._is_scattered(n)] for own in schedule.buckets]
+        self._bucket_of = {
+            node: bucket
+            for whole, bucket in zip(schedule.buckets, buckets, strict=True)
+            for node in whole
+        }
+        # Their gathers in the order of a pass, and those issued so far.
+        self._units: Iterator[Sequence[int]] = iter(())
+        self._gathers: dict[Sequence[int], Dependencies] = {}
+
+    def begin(self, phase: Phase) -> None:
+        units = self._schedule.units
+        self._phase, self._gathers = phase, {}
+        self._units = iter(units if phase is Phase.FORWARD else units[::-1])
+        if phase is Phase.FORWARD:
+            self.streams.wait(self._gathered(self._root))
+        self._prefetch()
+
+    def end(self) -> None:
+        self._scattered(self._root)
+        self.streams.wait_for_queue()
+
+    def forward(self, layer: int) -> None:
+        self._wait_for_weights(layer)
+        super().forward(layer)
+
+    def backward(self, layer: int) -> None:
+        self._wait_for_weights(layer)
+        super().backward(layer)
+        unit = self._unit_of.get(layer)
+        if unit is not None and layer == unit[0]:
+            self._scattered(unit)
+
+    def _prefetch(self) -> None:
+        """Issue the gather of the next unit that has one."""
+        for unit in self._units:
+            if gathered := self._gathered(unit):
+                self._gathers[unit] = gathered
+                return
+
+    def _wait_for_weights(self, layer: int) -> None:
+        """Let a unit wait for its weights as its first layer begins, and prefetch the next ones."""
+        gathered = self._gathers.pop(self._unit_of.get(layer, range(0)), ())
+        if gathered:
+            self.streams.wait(gathered)
+            self._prefetch()
+
+    def _gathered(self, layers: Sequence[int]) -> Dependencies:
+        """Gather a unit's weights for a pass; return what its layers wait for."""
+        if not layers:
+            return ()
+        exchanges: list[ExchangeTask] = []
+        layer = layers[0] if self._phase is Phase.FORWARD else layers[-1]
+        of_weights = Phase.GRADIENT, ExchangeKind.WEIGHTS
+        if self._phase is Phase.FORWARD:
+            for group in (REDUCED_ONCE, _ONCE):
+                keys = [ExchangeKey(*of_weights, node, group) for node in self._owned(layers)]
+                exchanges += self._schedule.joined(keys, self._name(layer), Phase.GRADIENT)
+        used = dict.fromkeys(self._weights_of.get(own, own) for own in layers)
+        keys = [ExchangeKey(*of_weights, node, _BY_USE) for node in used]
+        exchanges += self._schedule.joined(keys, self._name(layer), self._phase)
+        return self._in_order(exchanges, ())
+
+    def _scattered(self, layers: Sequence[int]) -> None:
+        """Reduce those of a unit's gradients that are scattered in each micro-batch."""
+        nodes = [node for node in self._owned(layers) if self._is_scattered(node)]
+        for group in range(len(COLLECTIVES)) if nodes else ():
+            keys = [
+                ExchangeKey(Phase.GRADIENT, ExchangeKind.GRADIENTS, node, group) for node in nodes
+            ]
+            self._in_order(self._schedule.joined(keys, self._name(layers[0]), Phase.GRADIENT), ())
+
+    def _owned(self, layers: Sequence[int]) -> list[int]:
+        """Return the nodes whose gradients are complete with one of some layers."""
+        users = self._workload.weight_users
+        shared = [node for node, layers_of in users.items() if min(layers_of) in layers]
+        return [*shared, *layers]
+
+    def _is_scattered(self, node: int) -> bool:
+        of_gradients = Phase.GRADIENT, ExchangeKind.GRADIENTS
+        return any(
+            ExchangeKey(*of_gradients, node, group) in self._schedule.exchanges
+            for group in (_BY_USE, _ONCE)
+        )
+
+    def _gather_weights(self, layer: int, phase: Phase) -> None:
+        """Gather nothing: it has been, with the unit."""
+
+    def _gather_updated(self, node: int) -> None:
+        """Gather nothing: the next step does, in its forward pass."""

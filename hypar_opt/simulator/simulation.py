@@ -77,11 +77,11 @@ def simulate_step(
     if any(len(row) != len(workload.nodes) for row in rows):
         raise ValueError(f"a row should have a choice for each of {len(workload.nodes)} nodes")
     tasks = program(plan, workload, array, options, rows)
-    measured = _measured(tasks, array.interconnect, options)
+    measured = _measured(tasks, array, options)
     bounds = _bounds(tasks, array.interconnect, options, in_lockstep=measured.in_lockstep)
     stalls = _stalls(plan, workload, array, options, measured.seconds)
     memory, capacity, device_memory = _memory(plan, workload, array, rows, options)
-    times = _passes(plan, workload, repeats_on(plan, workload, array, options))
+    times = _passes(plan, workload, _repeats(plan, workload, array, options))
     words, between_vaults = _accessed(plan, workload, rows, times)
     macs = zip(
         times, layer_macs(workload, array.accelerator.mac_count, options.input_sizes), strict=True
@@ -146,11 +146,21 @@ def step_times(
 ) -> StepTimes:
     """Return the seconds from which those that `simulate_step` says follow, and nothing else."""
     tasks = program(plan, workload, array, options, rows)
+    on = array.interconnect
     return StepTimes(
-        seconds_of(tasks, array.interconnect),
-        seconds_of(of_one_micro_batch(tasks), array.interconnect),
-        launching(plan, workload, array, options),
+        seconds_of(tasks, on, efficiency=array.efficiency_of_overlap),
+        seconds_of(of_one_micro_batch(tasks), on, efficiency=array.efficiency_of_overlap),
+        _launching(plan, workload, array, options),
     )
+
+
+def _repeats(plan: Plan, workload: Workload, array: Array, options: RunOptions) -> Repeats:
+    return repeats_on(plan.network.description, plan.problem, workload, array, options)
+
+
+def _launching(plan: Plan, workload: Workload, array: Array, options: RunOptions) -> float:
+    repeats = _repeats(plan, workload, array, options)
+    return launching(plan.problem, workload, array, repeats)
 
 
 def _passes(plan: Plan, workload: Workload, repeats: Repeats) -> list[int]:
@@ -179,15 +189,15 @@ def _accessed(plan: Plan, workload: Workload, rows: Rows, times: Sequence[int]) 
     return accessed, between
 
 
-def _measured(
-    tasks: Sequence[Task], interconnect: Interconnect, options: RunOptions
-) -> Measurements:
+def _measured(tasks: Sequence[Task], array: Array, options: RunOptions) -> Measurements:
     """Run all micro-batches."""
-    measured = run(tasks, interconnect, record=options.trace)
+    interconnect, efficiency = array.interconnect, array.efficiency_of_overlap
+    measured = run(tasks, interconnect, record=options.trace, efficiency=efficiency)
     before = options.micro_batches - 1
-    return (
-        measured.after(run(of_one_micro_batch(tasks), interconnect), before) if before else measured
-    )
+    if not before:
+        return measured
+    other = run(of_one_micro_batch(tasks), interconnect, efficiency=efficiency)
+    return measured.after(other, before)
 
 
 def _bounds(
@@ -207,7 +217,7 @@ def _stalls(
     plan: Plan, workload: Workload, array: Array, options: RunOptions, seconds: float
 ) -> float:
     """Return how long the device waits where it is faster than the host launches its kernels."""
-    launched = options.micro_batches * launching(plan, workload, array, options)
+    launched = options.micro_batches * _launching(plan, workload, array, options)
     return max(0.0, launched - seconds)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from operator import mul
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +26,7 @@ from hypar_opt.step.shares import WorkOfPart
 from hypar_opt.step.states import copies, of_rows
 from hypar_opt.workload.early_stop import needed_again
 from hypar_opt.workload.operators.kernels import Fused
-from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.recomputation import repeated, units_of
 from hypar_opt.workload.repeats import EPILOGUE, PASS, Repeats
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from hypar_opt.costs.work import Work
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.plan.problem import Problem
     from hypar_opt.simulator.tasks import OfParts, Task
+    from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
 
 _AS_THE_ARRAY = RunOptions()
@@ -59,44 +62,74 @@ def program(
         If the profile is not of this network and batch.
     """
     rows = plan.assignments() if rows is None else rows
-    collective, overlap = options.on(array)
-    placement = _placement(plan, array)
-    pairs = Pairs(array.interconnect, placement)
     check_groups(plan, array, options)
-    repeats = repeats_on(plan, workload, array, options)
-    schedule = Schedule(
+    of = plan.network.description, plan.problem, workload, array, options, rows
+    return schedule_of(*of).tasks()
+
+
+def schedule_of(
+    network: Network,
+    problem: Problem,
+    workload: Workload,
+    array: Array,
+    options: RunOptions,
+    rows: Rows,
+) -> Schedule:
+    """Return what determines the tasks of a step; parameters as for `program`, for its problem."""
+    collective, overlap = options.on(array)
+    placement = _placement(problem, array)
+    pairs = Pairs(array.interconnect, placement)
+    repeats = repeats_on(network, problem, workload, array, options)
+    return Schedule(
         workload,
-        _exchanges(plan, workload, array, options, rows, repeats),
-        _seconds(plan, workload, array, options, rows),
+        _exchanges(problem, workload, array, options, rows, repeats),
+        _seconds(problem, workload, array, options, rows),
         pairs,
         Rings.of(array, placement, collective) or pairs,
-        buckets_of(workload, array.bucket_elements(plan.element_bytes)),
+        buckets_of(workload, array.bucket_elements(problem.element_bytes)),
         overlap,
         repeats,
-        _updates(plan, workload, array, options, rows, repeats),
-        _epilogues(plan, workload, array, options, rows) if repeats.by_op else (),
+        _updates(problem, workload, array, options, rows, repeats),
+        units_of(network, workload),
+        _epilogues(problem, workload, array, options, rows) if repeats.by_op else (),
     )
-    return schedule.tasks()
 
 
-def repeats_on(plan: Plan, workload: Workload, array: Array, options: RunOptions) -> Repeats:
-    """Return how often a plan's step repeats the passes of a micro-batch's tensors."""
+def repeats_on(
+    network: Network, problem: Problem, workload: Workload, array: Array, options: RunOptions
+) -> Repeats:
+    """Return how often a step repeats the passes of a micro-batch's tensors."""
     fused = Fused.on(array.accelerator)
-    repeats = options.repeats(plan.network.description, workload, plan.element_bytes, fused=fused)
+    repeats = options.repeats(network, workload, problem.element_bytes, fused=fused)
     if not options.early_stop:
         return repeats
     return replace(repeats, again=needed_again(workload, repeats.again, fused=fused))
 
 
-def launching(plan: Plan, workload: Workload, array: Array, options: RunOptions) -> float:
-    """Return the seconds in which the host launches all kernels of a micro-batch."""
+def launching(
+    problem: Problem,
+    workload: Workload,
+    array: Array,
+    repeats: Repeats,
+    times: Sequence[int] | None = None,
+) -> float:
+    """Return the seconds in which the host launches all kernels of a micro-batch.
+
+    Parameters
+    ----------
+    repeats
+        What of them runs again.
+    times
+        How often the step has each node; None for once.
+    """
     fused = Fused.on(array.accelerator)
-    passes = [launches_of(workload, phase, fused=fused) for phase in phases_of(plan)]
-    repeats = repeats_on(plan, workload, array, options)
+    passes = [launches_of(workload, phase, fused=fused) for phase in phases_of(problem)]
+    often = times or [1] * len(workload.nodes)
+    kernels = sum(sum(map(mul, own, often)) for own in passes)
     again = [*repeats.again, *(node for node, word in repeats.by_op.items() if word == PASS)]
-    kernels = sum(map(sum, passes)) + sum(passes[0][node] for node in again)
+    kernels += sum(passes[0][node] * often[node] for node in again)
     kernels += sum(
-        workload.nodes[node].operator.kernels(fused=fused)[0].epilogue.launches
+        workload.nodes[node].operator.kernels(fused=fused)[0].epilogue.launches * often[node]
         for node, word in repeats.by_op.items()
         if word == EPILOGUE
     )
@@ -124,40 +157,50 @@ def check_groups(plan: Plan, array: Array, options: RunOptions) -> None:
 
 
 def _exchanges(
-    plan: Plan, workload: Workload, array: Array, options: RunOptions, rows: Rows, repeats: Repeats
+    problem: Problem,
+    workload: Workload,
+    array: Array,
+    options: RunOptions,
+    rows: Rows,
+    repeats: Repeats,
 ) -> StepExchanges:
     """Return the exchanges of a micro-batch, and those of the step's end."""
     sharded = Repeats(sharded=repeats.sharded, reduced=repeats.reduced)
-    step = repeated(workload, sharded), plan.hierarchy, plan.cost.reading, phases_of(plan)
+    # Updated weights are gathered where the next step reads them.
+    in_halves = options.on(array)[1] == "prefetch"
+    step = repeated(workload, sharded), problem.hierarchy, problem.reading, phases_of(problem)
     if array.groups:
         # The simulator moves unweighted bytes: a level's weight belongs to the search's objective.
-        unweighted = plan.problem.model_copy(update={"level_weights": ()})
+        unweighted = problem.model_copy(update={"level_weights": ()})
         cost = CommunicationCost.of_problem(unweighted, unequal=True)
-        return of_groups(rules_of(*step), workload, rows, cost, plan.part_shares)
+        shares = problem.part_shares
+        return of_groups(rules_of(*step), workload, rows, cost, shares, in_halves=in_halves)
     longest = rules_of(*step, longest=True) if _longest(array, options) else None
-    return of_plan(rules_of(*step), rows, plan.element_bytes, longest)
+    return of_plan(rules_of(*step), rows, problem.element_bytes, longest, in_halves=in_halves)
 
 
-def phases_of(plan: Plan) -> tuple[Phase, ...]:
-    """Return the passes of a plan's step, in their order."""
-    return INFERENCE if plan.inference else TRAINING
+def phases_of(problem: Problem) -> tuple[Phase, ...]:
+    """Return the passes of a step, in their order."""
+    return INFERENCE if problem.inference else TRAINING
 
 
-def _placement(plan: Plan, array: Array) -> tuple[int, ...]:
+def _placement(problem: Problem, array: Array) -> tuple[int, ...]:
     """Return the plan's placement if the plan was made for this array, or else the array's."""
     # On another array the plan's order of the digits has no meaning.
-    made_for_array = plan.array is not None and plan.array.digest == array.digest()
-    return plan.placement if made_for_array and plan.placement is not None else array.placement
+    made_for_array = problem.array is not None and problem.array.digest == array.digest()
+    return (
+        problem.placement if made_for_array and problem.placement is not None else array.placement
+    )
 
 
 def _seconds(
-    plan: Plan, workload: Workload, array: Array, options: RunOptions, rows: Rows
+    problem: Problem, workload: Workload, array: Array, options: RunOptions, rows: Rows
 ) -> Mapping[Phase, Sequence[float | OfParts]]:
     """Return the seconds of every node's computation on one accelerator, by pass."""
-    phases = phases_of(plan)
+    phases = phases_of(problem)
     nodes, states = np.arange(len(workload.nodes)), of_rows(rows, len(workload.nodes))
     if options.profile is None:
-        works = _works(plan, array, options)
+        works = _works(problem, array, options)
         computed = [work.passes(workload, states, phases) for work in works]
         return {phase: _of_parts([own[phase] for own in computed]) for phase in phases}
     names = [layer.name for layer in workload.layers]
@@ -166,25 +209,25 @@ def _seconds(
     shared = [0.0] * workload.shared
     # The profile is of one accelerator with the whole batch; every choice splits a layer's work,
     # but where it is whole all parts do all of it.
-    doing = copies(workload.layouts.whole, nodes, states, plan.hierarchy)
+    doing = copies(workload.layouts.whole, nodes, states, problem.hierarchy)
     all_doing = np.broadcast_to(doing, nodes.shape)[workload.shared :].tolist()
-    shares = [parts / plan.accelerators for parts in all_doing]
+    shares = [parts / problem.accelerators for parts in all_doing]
     return {
         phase: shared + [float(s * share) for s, share in zip(measured[phase], shares, strict=True)]
         for phase in phases
     }
 
 
-def _works(plan: Plan, array: Array, options: RunOptions) -> list[Work]:
+def _works(problem: Problem, array: Array, options: RunOptions) -> list[Work]:
     """Return the work of an accelerator, or of one of each part of H1 between groups."""
     return [
         Work(
-            accelerator.updated_by(plan.constraints.optimizer),
-            *(plan.hierarchy, plan.element_bytes, options.input_sizes),
+            accelerator.updated_by(problem.constraints.optimizer),
+            *(problem.hierarchy, problem.element_bytes, options.input_sizes),
             longest=_longest(array, options),
             part=WorkOfPart(share, share.indices) if share else None,
         )
-        for accelerator, share in parts_between_groups(plan, array)
+        for accelerator, share in parts_between_groups(problem, array)
     ]
 
 
@@ -200,7 +243,7 @@ def _longest(array: Array, options: RunOptions) -> bool:
 
 
 def _updates(
-    plan: Plan,
+    problem: Problem,
     workload: Workload,
     array: Array,
     options: RunOptions,
@@ -208,17 +251,17 @@ def _updates(
     repeats: Repeats,
 ) -> Sequence[float | OfParts]:
     """Return the seconds in which each node's weights are updated, where an array counts them."""
-    if plan.inference or options.profile is not None:
+    if problem.inference or options.profile is not None:
         return []
-    works, states = _works(plan, array, options), of_rows(rows, len(workload.nodes))
+    works, states = _works(problem, array, options), of_rows(rows, len(workload.nodes))
     return _of_parts([work.updates(workload, states, repeats) for work in works])
 
 
 def _epilogues(
-    plan: Plan, workload: Workload, array: Array, options: RunOptions, rows: Rows
+    problem: Problem, workload: Workload, array: Array, options: RunOptions, rows: Rows
 ) -> Sequence[float | OfParts]:
     """Return the seconds of what follows each node's products; a profile does not tell them."""
     if options.profile is not None:
         return [0.0] * len(workload.nodes)
     states = of_rows(rows, len(workload.nodes))
-    return _of_parts([work.epilogues(workload, states) for work in _works(plan, array, options)])
+    return _of_parts([work.epilogues(workload, states) for work in _works(problem, array, options)])

@@ -13,7 +13,7 @@ from hypar_opt.simulator.tasks import (
     changed,
 )
 
-OVERLAPS = ("none", "gradient", "branches")
+OVERLAPS = ("none", "gradient", "branches", "prefetch")
 
 
 _OF_WEIGHTS = (ExchangeKind.GRADIENTS, ExchangeKind.WEIGHTS)
@@ -21,6 +21,10 @@ _OF_WEIGHTS = (ExchangeKind.GRADIENTS, ExchangeKind.WEIGHTS)
 
 class Streams:
     """A step's tasks in the order of the program, as they are added.
+
+    With ``gradient`` and ``prefetch`` exchanges of weights and gradients are a queue: one runs at a
+    time, in the order in which they are added, each no sooner than all that the foreground has had
+    so far. What waits for them says so (`wait`).
 
     With ``branches`` a task waits for its operands alone, and an accelerator's computations for
     one another. An exchange then goes to a stream whose last task it waits for anyway, so that
@@ -38,6 +42,8 @@ class Streams:
         # For every task, the tasks that end before it starts, as the bits of a number.
         self._before: list[int] = []
         self._last_of_branch: list[int] = []
+        self._last_of: dict[int, int] = {}
+        self._gates: Dependencies = ()
 
     def add(self, task: Task, operands: Dependencies) -> Dependencies:
         """Add a task, and return what the tasks that read its result wait for: the task itself.
@@ -57,8 +63,20 @@ class Streams:
         if isinstance(task, ExchangeTask):
             stream = self._stream_of(task, number)
             task = task if stream == task.stream else changed(task, stream=stream)
+        if self._gates and task.stream == FOREGROUND:
+            last = (self._last_of[FOREGROUND],) if FOREGROUND in self._last_of else ()
+            task, self._gates = changed(task, after=(*last, *self._gates)), ()
+        self._last_of[task.stream] = number
         self.tasks.append(task)
         return (number,)
+
+    def wait(self, ended: Dependencies) -> None:
+        """Let the next task of the foreground wait for some of the queue, too."""
+        self._gates += ended
+
+    def wait_for_queue(self) -> None:
+        """Let the next task of the foreground wait for all of the queue."""
+        self.wait(tuple(self._last_of[own] for own in (GRADIENT_STREAM,) if own in self._last_of))
 
     def _stream_of(self, task: ExchangeTask, number: int) -> int:
         if self._overlap != "none" and task.kind in _OF_WEIGHTS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hypar_opt.simulator.machine import TaskSpan
-from hypar_opt.simulator.tasks import GRADIENT_STREAM, Task
+from hypar_opt.simulator.tasks import FOREGROUND, GRADIENT_STREAM, ComputeTask, Task
 
 
 def task_seconds(tasks: Sequence[Task], spans: Sequence[TaskSpan]) -> tuple[float, ...]:
@@ -26,6 +26,27 @@ def task_seconds(tasks: Sequence[Task], spans: Sequence[TaskSpan]) -> tuple[floa
             seconds[span.task] = added
         covered = _joined(sorted([*covered, *((span.start, span.end) for span in in_time)]))
     return tuple(seconds)
+
+
+def overlapped(tasks: Sequence[Task], spans: Sequence[TaskSpan]) -> list[tuple[float, float]]:
+    """Return the intervals in which an accelerator computes and exchanges in another stream."""
+    ordered = sorted((span.start, span.end, span.task) for span in spans)
+    computing = _joined(
+        [(start, end) for start, end, task in ordered if isinstance(tasks[task], ComputeTask)]
+    )
+    queued = _joined(
+        [(start, end) for start, end, task in ordered if tasks[task].stream != FOREGROUND]
+    )
+    both = []
+    place = 0
+    for start, end in queued:
+        while place < len(computing) and computing[place][1] <= start:
+            place += 1
+        number = place
+        while number < len(computing) and computing[number][0] < end:
+            both.append((max(start, computing[number][0]), min(end, computing[number][1])))
+            number += 1
+    return both
 
 
 def _uncovered(spans: Sequence[TaskSpan], covered: Sequence[tuple[float, float]]) -> list[float]:

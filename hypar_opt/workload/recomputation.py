@@ -140,18 +140,37 @@ def with_tied(network: Network, shard: Words | None) -> Words | None:
     return FrozenDict({**shard, **more}) if more else shard
 
 
+def repetitions(network: Network) -> tuple[range, ...]:
+    """Return the layers of each repetition of the network's blocks."""
+    return tuple(
+        range(first, first + block.length)
+        for block in network.repeats
+        for first in range(block.first, block.first + block.length * block.count, block.length)
+    )
+
+
+def units_of(network: Network, workload: Workload) -> tuple[range, ...]:
+    """Return the nodes whose weights are gathered, and gradients reduced, together: units.
+
+    They are each repetition of the network's blocks, and what is outside all is one more, the root;
+    or each layer by itself where there are no blocks.
+
+    Source: PyTorch, ``torch.distributed.fsdp.fully_shard``, applied to each block and the model.
+    """
+    layers = [range(layer, layer + 1) for layer in range(len(network.layers))]
+    return tuple(
+        range(unit.start + workload.shared, unit.stop + workload.shared)
+        for unit in repetitions(network) or layers
+    )
+
+
 def segments(network: Network) -> tuple[range, ...]:
     """Return the layers that full recomputation runs again together.
 
     They are each repetition of the network's blocks, or all layers but its end where it has none.
     """
-    blocks = [
-        range(first, first + block.length)
-        for block in network.repeats
-        for first in range(block.first, block.first + block.length * block.count, block.length)
-    ]
-    if blocks:
-        return tuple(blocks)
+    if blocks := repetitions(network):
+        return blocks
     inside = [n for n, layer in enumerate(network.layers) if not layer.ends]
     whole = range(inside[0], inside[-1] + 1) if inside else range(0)
     return (whole,) if whole else ()

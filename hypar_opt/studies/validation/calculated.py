@@ -135,7 +135,7 @@ class Calculator:
         # Sharded gradients and weights are of FSDP, which runs exchanges beside the computation;
         # else all gradients are reduced after the last micro-batch, as one tensor.
         of_fsdp = any(word in shard for word in SHARDED[2:])
-        keys: dict[str, Any] = {"overlap": "gradient"} if of_fsdp else {"bucket": "1 TB"}
+        keys: dict[str, Any] = {"overlap": "prefetch"} if of_fsdp else {"bucket": "1 TB"}
         flash = setting(row, "attention") != "megatron"
         with _not_modelled():
             name, count = row["machine"], row["gpus"]

@@ -1,0 +1,156 @@
+"""Time with overlap, from below: a price of what the program does, and of what its queue hides.
+
+A step has a program, which runs in its order, and a queue of exchanges that nothing in the program
+waits for: of gradients, and of weights. Whatever the program releases into the queue ends after
+it, one after the other. So for each place in the program the step takes no less than the program
+up to there and all that is released from there on; nor than any mean of these. Weighted by how
+often a place comes before, that is a price l of the queue, from 0 to 1, that never falls along the
+program: what the program does where l is the price costs 1 - l of its time, and what it releases
+there l of its own. Each is a sum over nodes and boundaries, as any cost is.
+
+Source: L. R. Ford, D. R. Fulkerson, "Flows in Networks", 1962, chapter II: a longest path is at
+least any unit flow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from hypar_opt.costs.physical import finest
+from hypar_opt.costs.time import TimeCost
+from hypar_opt.integers import exact_dtype
+from hypar_opt.sharding.passes import Phase
+from hypar_opt.step.states import added_up
+from hypar_opt.workload.repeats import COLLECTIVES, IN_HALVES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hypar_opt.costs.base import Symmetries
+    from hypar_opt.integers import Integers
+    from hypar_opt.step.operations import Collective
+    from hypar_opt.step.states import Indices, States
+    from hypar_opt.workload.tensors import Workload
+
+PRICE = 64
+"""The parts of a price of 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverlapTime(TimeCost):
+    """A lower bound on the seconds of a step whose exchanges of gradients and weights overlap.
+
+    It holds of accelerators in lockstep. The charges of a plan add up to ``scale`` times the bound.
+    Weights that are gathered are free, wherever they are: they may be released earlier than what
+    reads them is computed.
+
+    Parameters
+    ----------
+    prices : (nodes,)
+        What the queue costs from each node's gradient on, of `PRICE`: no less than that of any node
+        whose backward pass is before. Of shared tensors as of their writers. None where all that
+        the queue does is free, and the program alone is charged.
+    """
+
+    prices: tuple[int, ...] | None = None
+    scale: int = 1
+
+    @classmethod
+    def of(cls, cost: TimeCost, workload: Workload, prices: Sequence[int] | None = None) -> Self:
+        """Return the bound on what another cost charges where nothing overlaps.
+
+        Each node of a bucket has the price of the one that completes it, at which all are released.
+        """
+        kept = {field.name: getattr(cost, field.name) for field in fields(TimeCost)}
+        if prices is None:
+            return cls(**kept | {"latencies": None})
+        # Before the last micro-batch nothing is hidden for certain.
+        scale = PRICE * workload.repeats.micro_batches
+        bound = cls(**kept, prices=tuple(prices), scale=scale)
+        most = scale * cost.upper_bound(workload)
+        return bound.in_parts(min(cost.per_unit, finest(most)), workload)
+
+    def in_parts(self, per_unit: int | None, workload: Workload) -> Self:
+        cost = super().in_parts(per_unit, workload)
+        return replace(cost, largest=cost.largest * cost.scale)
+
+    @property
+    def is_additive(self) -> bool:
+        """Whether charges add up: to the bound, in which latencies of buckets are shared out."""
+        return True
+
+    def charges(
+        self,
+        operations: Iterable[Collective],
+        workload: Workload,
+        nodes: Indices,
+        shape: tuple[int, ...],
+        levels: int,
+    ) -> list[Integers]:
+        alike: dict[tuple[Phase, bool], list[Collective]] = {}
+        for operation in operations:
+            phase = operation.phase
+            in_queue = phase is Phase.GRADIENT
+            if not in_queue or (self.prices is not None and operation.tensor != "weights"):
+                once = in_queue and COLLECTIVES[operation.group][0] not in IN_HALVES
+                alike.setdefault((phase, once), []).append(operation)
+        rows = self.uncharged(levels)
+        for (phase, once), own in alike.items():
+            if phase is Phase.GRADIENT:
+                often = self._price(nodes) * (workload.repeats.micro_batches if once else 1)
+            else:
+                often = self._rest(phase, workload, nodes)
+            charged = super().charges(own, workload, nodes, shape, levels)
+            rows = [row + more * often for row, more in zip(rows, charged, strict=True)]
+        return rows
+
+    def compute(self, workload: Workload, nodes: Indices, states: States) -> Integers:
+        if self.work is None or self.prices is None:
+            return super().compute(workload, nodes, states)
+        asked = workload, nodes, states, self.per_unit * self.price
+        update = self.work.charges_of_update(*asked).astype(self._dtype)
+        # After all gradients, and once in a step.
+        rest = (PRICE - max(self.prices)) * workload.repeats.micro_batches
+        amounts = [update * rest if Phase.GRADIENT in self.communication.phases else 0 * update]
+        for phase in self.communication.phases:
+            charged = self.work.charges(*asked, (phase,)).astype(self._dtype)
+            own = charged - update if phase is Phase.GRADIENT else charged
+            amounts.append(own * self._rest(phase, workload, nodes))
+        return added_up(amounts)
+
+    def _price(self, nodes: Indices) -> Integers:
+        """Return the price of the queue from nodes' gradients on."""
+        return np.array(self.prices or (0,), self._dtype)[nodes]
+
+    def _rest(self, phase: Phase, workload: Workload, nodes: Indices) -> Integers | int:
+        """Return what the program costs in a pass of all micro-batches, the last of which hides.
+
+        Where it runs forward again that is half of its passes forward, and every second of them may
+        be there. A boundary's is that of its source, which in a backward pass is last.
+        """
+        if self.prices is None:
+            return 1
+        hides = self._price(nodes)
+        if phase is Phase.FORWARD:
+            repeats = workload.repeats
+            hides = -(-hides // 2) if repeats.again or repeats.by_op else 0 * hides
+        rest: Integers = self.scale - hides
+        return rest
+
+    @property
+    def _dtype(self) -> type[np.int64 | np.object_]:
+        return exact_dtype(self.largest)
+
+    @property
+    def marks_of_sources(self) -> tuple[int, ...] | None:
+        return self.prices
+
+    def symmetries(self, workload: Workload, levels: int) -> Symmetries:
+        """Return what is charged alike: nodes by their prices, too."""
+        alike = super().symmetries(workload, levels)
+        if self.prices is None:
+            return alike
+        return alike._replace(marks=[*zip(alike.marks, self.prices, strict=True)])

@@ -1,0 +1,142 @@
+"""Degrees that a caller states, ``tp=8,dp=4``: layers pinned to the choices of a configuration."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.documents.parsing import shown
+from hypar_opt.errors import HyparError, argument
+from hypar_opt.plan.configuration import (
+    DIMENSIONS,
+    Configuration,
+    choices_of_configurations,
+    levels_of,
+    limits_of,
+    words_of,
+)
+from hypar_opt.plan.megatron import roles
+from hypar_opt.workload.expansion import starred
+from hypar_opt.workload.operators.axes import EXPERTS, TOKENS
+from hypar_opt.workload.parallelism import CHOICES
+from hypar_opt.workload.patterns import EVERY, matching
+from hypar_opt.workload.tensors import workload_of
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.workload.network import Network
+
+
+def stated_degrees(
+    network: Network, problem: Problem, stated: str, choices: Sequence[str] | None = None
+) -> Configuration:
+    """Return the configuration of ``tp=8,dp=4``: data, context, tensor and expert parallelism.
+
+    Data parallelism takes all other parts unless it is stated; ``dp_replicate`` and ``dp_shard``
+    are its two. Sequence parallelism goes with tensor parallelism where tokens divide.
+
+    Parameters
+    ----------
+    choices
+        Those that a caller states; None for those that the degrees need.
+
+    Raises
+    ------
+    HyparError
+        If it is not of that form, or the network has no such configuration on these accelerators.
+    """
+    name = argument("degrees")
+    if not isinstance(stated, str):
+        raise HyparError(f"{name} should be text such as tp=8,dp=4, got {shown(stated)}")
+    parts = [part.partition("=")[::2] for part in stated.split(",")]
+    typed = {key.strip(): text.strip() for key, text in parts}
+    if "pp" in typed:
+        raise HyparError(f"{name}: pp, pipeline parallelism, is not modelled, got {stated!r}")
+    known = ("dp", *DIMENSIONS, "ep")
+    numbers = all(text.isdecimal() and len(text) < 10 and int(text) for text in typed.values())
+    if not numbers or not typed.keys() <= {*known} or len(typed) < len(parts):
+        raise HyparError(
+            f"{name} should be some of {', '.join(known)}, each once, as tp=8,dp=4, got {stated!r}"
+        )
+    degree = {key: int(text) for key, text in typed.items()}
+    cp, tp, ep = (degree.get(key, 1) for key in ("cp", "tp", "ep"))
+    rest = max(1, problem.accelerators // (cp * tp))
+    replicate = degree.get("dp_replicate", 1)
+    shard = degree.get("dp_shard", max(1, rest // replicate))
+    own = Configuration(replicate, shard, cp, tp, ep)
+    if own.devices != problem.accelerators or degree.get("dp", rest) != rest:
+        raise HyparError(
+            f"{name}: dp x cp x tp should be the {problem.accelerators:,} accelerators, got"
+            f" {stated!r}"
+        )
+    levels_of(own, problem.hierarchy.sizes)
+    for key, count, word in (("cp", cp, TOKENS.word), ("ep", ep, EXPERTS.word)):
+        if count > 1 and choices is not None and word not in choices:
+            raise HyparError(f"{name}: {key} needs {word} among the choices, got {stated!r}")
+    limits = limits_of(network, problem, tp_across_nodes=True)
+    without = own._replace(sp=tp == 1)
+    by_token = choices is None or TOKENS.word in choices
+    if not by_token or limits.fault_in_degrees(own) is not None:
+        # The reason is that of the degrees, unless experts need sequence parallelism.
+        own = without if limits.fault_in_degrees(without) is None or not limits.experts else own
+    fault = limits.fault_in_degrees(own)
+    if fault is not None:
+        raise HyparError(f"{name}: {fault}, got {stated!r}")
+    return own
+
+
+def pinned(network: Network, problem: Problem, configuration: Configuration) -> Problem:
+    """Return a problem whose layers are all pinned to a configuration's choices.
+
+    It has the choices that these are, counts what a run moves, with one all-to-all over several
+    levels, and leaves open how a step trains.
+
+    Raises
+    ------
+    HyparError
+        As `levels_of`, and if the network has no such configuration, naming the degree.
+    """
+    sizes = problem.hierarchy.sizes
+    limits = limits_of(network, problem, tp_across_nodes=True)
+    if (fault := limits.fault_in_degrees(configuration)) is not None:
+        raise HyparError(f"{argument('degrees')}: {fault}")
+    offered = choices_of_configurations(network)
+    workload = workload_of(network, 1, offered, shared_tensors=True)
+    rows = words_of(configuration, roles(network, workload), sizes)
+    names = [layer.name for layer in network.layers]
+    pins: list[str] = []
+    used = {*CHOICES}
+    for level, row in enumerate(rows, 1):
+        layers = dict(zip(names, row[workload.shared :], strict=True))
+        for node, word in enumerate(row):
+            if node not in workload.weight_users:
+                used.add(offered[workload.words[node].index(word)])
+        for word in dict.fromkeys(layers.values()):
+            chosen = [name for name in names if layers[name] == word]
+            pins += (f"{own}@H{level}={word}" for own in patterns_of(chosen, network))
+    if EXPERTS.word in offered:  # without it `model` splits experts
+        used.add(EXPERTS.word)
+    constraints = problem.constraints
+    update: dict[str, Any] = {
+        "choices": tuple(word for word in offered if word in used),
+        "constraints": constraints.model_copy(update={"fix": (*constraints.fix, *pins)}),
+    }
+    if (configuration.cp, configuration.tp, configuration.ep) != (1, 1, 1):
+        update["reading"] = "executed" if problem.groups else "joined"
+    return problem.model_copy(update=update)
+
+
+def patterns_of(names: Sequence[str], network: Network) -> list[str]:
+    """Return patterns that name some layers and no others, a block's repetitions by one."""
+    every = [layer.name for layer in network.layers]
+    if len(names) == len(every):
+        return [EVERY]
+    wanted = {*names}
+    patterns = []
+    for name in starred(names, network.repeats):
+        pattern = glob.escape(name) if name in wanted else glob.escape(name).replace("[*]", "*")
+        patterns.append(pattern)
+    if {n for own in patterns for n in matching(every, own)} == {*map(every.index, names)}:
+        return patterns
+    return [glob.escape(name) for name in names]

@@ -1,0 +1,671 @@
+"""The best configurations of a network on an array: the seconds and bytes of many, exactly.
+
+A configuration's step is that of a network with few repetitions of its blocks, of which those that
+are alike count several times. What a step holds is counted once for a mesh of accelerators, and is
+linear in the micro-batch. No step takes less than its program, which is charged for all meshes at
+once: only configurations are simulated whose programs take no longer than the best steps known.
+
+Source: docs/simulator.md; docs/decisions/0029-memory-of-a-device.md for what is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache, cached_property
+from itertools import groupby, pairwise
+from math import inf, lcm
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hypar_opt.costs.buckets import buckets_of
+from hypar_opt.costs.overlap import OverlapTime
+from hypar_opt.costs.time import TimeCost
+from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.plan.configuration import (
+    Configuration,
+    choices_of_configurations,
+    family,
+    rows_of,
+    training_of,
+)
+from hypar_opt.search.result import Progress, silent
+from hypar_opt.sharding.layouts import BATCH
+from hypar_opt.sharding.program import Program
+from hypar_opt.simulator.lockstep import NotInLockstepError
+from hypar_opt.simulator.memory import bytes_by_node, reserved_by
+from hypar_opt.simulator.options import RunOptions
+from hypar_opt.simulator.repeated_parts import (
+    Exposed,
+    Messages,
+    Part,
+    exposed_at_least,
+    seconds_of_parts,
+)
+from hypar_opt.simulator.run import seconds_of
+from hypar_opt.simulator.simulation import StepTimes
+from hypar_opt.simulator.step import launching, repeats_on, schedule_of
+from hypar_opt.simulator.tasks import ComputeTask, of_one_micro_batch
+from hypar_opt.step.holds import KEPT, HoldArrays, HoldRules, WeightBytes
+from hypar_opt.workload.operators.kernels import Fused
+from hypar_opt.workload.parallelism import RECOMPUTED
+from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.repeats import Repeats
+from hypar_opt.workload.tensors import workload_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hypar_opt.costs.shared_nodes import Rows
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.simulator.tasks import Task
+    from hypar_opt.workload.network import Network
+    from hypar_opt.workload.tensors import Workload
+
+Allowed = Callable[[Configuration], bool]
+Lengths = tuple[int, ...]
+"""The repetitions of each run of a network's blocks."""
+Mesh = tuple[int, int, int, int, int, bool]
+"""The degrees of a configuration, and whether it has sequence parallelism."""
+
+_ROUNDING = 1e-9
+"""Relative: more than the charges of a bound are rounded."""
+
+
+class Evaluated(NamedTuple):
+    """A configuration, and what a training step of it takes.
+
+    Parameters
+    ----------
+    seconds
+        Of a step of the whole batch, as `hypar_opt.simulate` says them.
+    memory
+        The bytes of the fullest accelerator, with what is reserved.
+    exposed
+        The share of the step in which accelerators wait for exchanges.
+    """
+
+    configuration: Configuration
+    seconds: float
+    memory: int
+    exposed: float
+
+
+class Searched(NamedTuple):
+    """The answer of a search over configurations.
+
+    Parameters
+    ----------
+    best
+        Those that fit and take the least time, the fastest first.
+    considered, fitting, simulated
+        How many configurations there are, fit the memory, and were simulated: the others take
+        longer than the last of ``best``.
+    least
+        The three that need the least memory.
+    complete
+        Whether all were searched: a deadline may come first.
+    """
+
+    best: tuple[Evaluated, ...]
+    considered: int
+    fitting: int
+    simulated: int
+    least: tuple[Evaluated, ...]
+    complete: bool = True
+
+
+class _Short(NamedTuple):
+    """A step with one repetition of a block in place of several that are alike.
+
+    Parameters
+    ----------
+    again
+        How many of the blocks, from the first, are computed again.
+    starts, times
+        The number of each block's first repetition, and how many there are.
+    """
+
+    lengths: Lengths
+    again: int
+    starts: tuple[int, ...]
+    times: tuple[int, ...]
+
+
+class _Held(NamedTuple):
+    """Bytes of the fullest accelerator.
+
+    Parameters
+    ----------
+    kept : (1 + blocks,)
+        All the time, or from a forward to a backward pass: outside all blocks, and of each.
+    moments : (nodes,)
+        While each layer runs.
+    parts
+        A number that the batch has to divide for these to be in proportion to it.
+    """
+
+    kept: NDArray[np.int64]
+    moments: NDArray[np.int64]
+    parts: int
+
+
+class Evaluator:
+    """Seconds and bytes of a network's configurations on an array of equal accelerators.
+
+    Parameters
+    ----------
+    problem
+        With the array; its batch, optimizer and reading are used.
+    early_stop
+        Whether blocks that run again stop at the last tensor that a backward pass reads.
+    """
+
+    def __init__(self, network: Network, problem: Problem, *, early_stop: bool = False) -> None:
+        assert problem.array is not None
+        self.network, self.early_stop = network, early_stop
+        self.problem = problem.model_copy(update={"choices": choices_of_configurations(network)})
+        self.array: Array = problem.array.description
+        self._hierarchy = problem.hierarchy
+        self._fused = Fused.on(self.array.accelerator)
+        # A batch that the degrees of all meshes divide.
+        self._base = self._hierarchy.accelerators
+        self._counts = tuple(block.count for block in network.repeats)
+        self._network, self._workload = cache(self._new_network), cache(self._new_workload)
+        self._rows, self._blocks = cache(self._new_rows), cache(self._new_blocks)
+        self._map_holds, self._maps = cache(self._new_map_holds), cache(self._new_maps)
+        self._weight_holds, self._weights = cache(self._new_weight_holds), cache(self._new_weights)
+        self._shortened = cache(self._new_shortened)
+        self._messages = Messages(self.array.interconnect)
+        self._exposed: dict[tuple[Mesh, str], Exposed] = {}
+
+    @property
+    def blocks(self) -> int:
+        """The blocks of the network."""
+        return sum(self._counts)
+
+    @cached_property
+    def policies(self) -> tuple[str, ...]:
+        """What the backward pass may compute again: of words that say the same, the first."""
+        one, short = Configuration(dp_shard=self._base), self._uniform
+        whole = short._replace(again=len(short.times))
+        network, workload = self._network(short.lengths), self._workload(short.lengths, self._base)
+        again: dict[object, str] = {}
+        for word in RECOMPUTED:
+            options = self._options(one._replace(recompute=word), whole)
+            repeats = repeats_on(network, self.problem, workload, self.array, options)
+            again.setdefault((repeats.again, repeats.by_op), word)
+        return tuple(again.values())
+
+    @property
+    def capacity(self) -> int:
+        """The bytes of an accelerator that a configuration may take."""
+        stated = self.problem.constraints.memory
+        return stated or int(self.array.accelerator.dram_capacity)
+
+    def evaluate(self, configuration: Configuration) -> Evaluated:
+        """Return what a training step of a configuration takes."""
+        seconds, computed = self._seconds(configuration)
+        memory = self.memory(configuration)
+        return Evaluated(configuration, seconds, memory, 1 - computed / seconds)
+
+    # A step with few repetitions
+
+    def _short(self, configuration: Configuration) -> _Short:
+        """Return a configuration's step with a repetition of each that differs from the others."""
+        again = self.blocks if configuration.blocks is None else configuration.blocks
+        return self._shortened(
+            0 if configuration.recompute == "none" else again, configuration.zero
+        )
+
+    def _new_shortened(self, again: int, zero: str) -> _Short:
+        left, last = again, self._last_alone(zero)
+        short, begun = _Short((), 0, (), ()), 0
+        for count in self._counts:
+            own = min(left, count)
+            left -= own
+            ends = sorted({0, 1, own, *range(max(count - last, 0), count + 1)})
+            short = _Short(
+                (*short.lengths, len(ends) - 1),
+                short.again + sum(start < own for start in ends),
+                (*short.starts, *(begun + start for start in ends[:-1])),
+                (*short.times, *(end - start for start, end in pairwise(ends))),
+            )
+            begun += count
+        return short
+
+    def _last_alone(self, zero: str) -> int:
+        """Return how many repetitions at the end of a run differ from those before."""
+        by_unit = RunOptions().on(self.array)[1] == "prefetch" and zero not in ("none", "state")
+        return 1 if by_unit else self._last_in_buckets
+
+    @cached_property
+    def _last_in_buckets(self) -> int:
+        """How many differ in which gradients are reduced together: all, if this never settles."""
+        workload = self._workload(self._counts, self._base)
+        buckets = buckets_of(workload, self.array.bucket_elements(self.problem.element_bytes))
+        firsts, blocks = {bucket[0] for bucket in buckets}, self._blocks(self._counts)
+        begins: list[list[int]] = [[] for _ in range(1 + sum(self._counts))]
+        layers: list[int] = [0] * len(begins)
+        for node in range(workload.shared, len(blocks)):
+            if node in firsts:
+                begins[blocks[node]].append(layers[blocks[node]])
+            layers[blocks[node]] += 1
+        most = first = 1
+        for count in self._counts:
+            # From the last repetition on, each decides how the one before it begins.
+            of_run = begins[first : first + count]
+            alike = next((n for n, own in enumerate(of_run) if own != of_run[0]), count)
+            fresh = layers[first] - 1 in of_run[0]
+            most, first = max(most, count - alike + (1 if fresh else 2)), first + count
+        return most
+
+    def _new_network(self, lengths: Lengths) -> Network:
+        described = self.network.description()
+        names = [block.name for block in self.network.repeats]
+        for block in described["block"]:
+            block["repeat"] = lengths[names.index(block["name"])]
+        return type(self.network).model_validate(described)
+
+    def _new_workload(self, lengths: Lengths, batch: int) -> Workload:
+        choices = self.problem.choices
+        return workload_of(self._network(lengths), batch, choices, shared_tensors=True)
+
+    def _new_rows(self, mesh: Mesh, lengths: Lengths) -> Rows:
+        of = self._network(lengths), self._workload(lengths, self._base), self._hierarchy
+        return rows_of(Configuration(*mesh), *of)
+
+    def _new_blocks(self, lengths: Lengths) -> NDArray[np.intp]:
+        """Return the block that each node belongs to, from 1: ``(nodes,)``; 0 outside all."""
+        workload = self._workload(lengths, self._base)
+        blocks, number = np.zeros(len(workload.nodes), np.intp), 0
+        for run in self._network(lengths).repeats:
+            first = workload.shared + run.first
+            for start in range(first, first + run.length * run.count, run.length):
+                number += 1
+                blocks[start : start + run.length] = number
+        for node, users in workload.weight_users.items():
+            blocks[node] = blocks[min(users)]
+        for node, writer in workload.tensor_writers.items():
+            blocks[node] = blocks[writer]
+        return blocks
+
+    def _options(self, configuration: Configuration, short: _Short) -> RunOptions:
+        """Return the options of a shortened step."""
+        blocks = None if configuration.recompute == "none" else short.again
+        of = self._network(short.lengths), self._hierarchy, self.problem.training
+        training = training_of(configuration._replace(blocks=blocks), *of)
+        return RunOptions(**training.stated, early_stop=self.early_stop)
+
+    # Seconds
+
+    def _seconds(self, configuration: Configuration) -> tuple[float, float]:
+        """Return the seconds of a step, and those that it computes."""
+        short = self._short(configuration)
+        try:
+            return self._seconds_of(configuration, short)
+        except NotInLockstepError:
+            counts = self._counts
+            every = tuple(range(sum(counts))), (1,) * sum(counts)
+            again = 0 if configuration.recompute == "none" else configuration.blocks
+            return self._seconds_of(
+                configuration, _Short(counts, sum(counts) if again is None else again, *every)
+            )
+
+    def _seconds_of(self, configuration: Configuration, short: _Short) -> tuple[float, float]:
+        network, count = self._network(short.lengths), configuration.micro_batches
+        workload = self._workload(short.lengths, self.problem.batch // count)
+        options = self._options(configuration, short)
+        rows = self._rows(configuration[:6], short.lengths)
+        schedule = schedule_of(network, self.problem, workload, self.array, options, rows)
+        blocks, times = self._blocks(short.lengths).tolist(), (1, *short.times)
+        tasks: list[Task] = []
+        parts = []
+        visits = ((blocks[node], own) for node, own in schedule.visits() if own)
+        for block, of_block in groupby(visits, key=itemgetter(0)):
+            first = len(tasks)
+            for _, own in of_block:
+                tasks += own
+            parts.append(Part(first, len(tasks), times[block]))
+        before = of_one_micro_batch(tasks)
+        self._exposed[configuration[:6], configuration.zero] = exposed_at_least(
+            before, parts, self._messages
+        )
+        often = [times[block] for block in blocks]
+        seconds = StepTimes(
+            *(self._seconds_of_tasks(own, parts) for own in (tasks, before)),
+            launching(self.problem, workload, self.array, schedule.repeats, often),
+        ).of(count)
+        computed = _computed(tasks, parts) + (count - 1) * _computed(before, parts)
+        return seconds, computed
+
+    def _seconds_of_tasks(self, tasks: Sequence[Task], parts: Sequence[Part]) -> float:
+        efficiency = self.array.efficiency_of_overlap
+        if any(times > 1 for _, _, times in parts):
+            return seconds_of_parts(tasks, parts, self._messages, efficiency)
+        try:
+            return seconds_of_parts(tasks, parts, self._messages, efficiency)
+        except NotInLockstepError:
+            return seconds_of(tasks, self.array.interconnect, efficiency=efficiency)
+
+    # Memory
+
+    def memory(self, configuration: Configuration) -> int:
+        """Return the bytes of the fullest accelerator in a configuration's step."""
+        short, mesh = self._short(configuration), configuration[:6]
+        micro_batch = self.problem.batch // configuration.micro_batches
+        recompute = configuration.recompute if short.again else "none"
+        of_maps, batch = (mesh, short.lengths, short.again, recompute), self._base
+        maps = self._maps(*of_maps, batch)
+        if micro_batch % maps.parts:
+            batch = micro_batch
+            maps = self._maps(*of_maps, batch)
+        weights, reserve = self._weights(mesh, short.lengths, configuration.zero)
+        times = np.array((1, *short.times))
+        moments = weights.moments + maps.moments * micro_batch // batch
+        kept = weights.kept @ times + maps.kept @ times * micro_batch // batch
+        return int(kept + moments.max() + reserve)
+
+    def _new_maps(
+        self, mesh: Mesh, lengths: Lengths, again: int, recompute: str, batch: int
+    ) -> _Held:
+        """Return what a mesh holds of maps in a micro-batch."""
+        return self._held(mesh, lengths, self._map_holds(lengths, again, recompute, batch))
+
+    def _new_map_holds(
+        self, lengths: Lengths, again: int, recompute: str, batch: int
+    ) -> HoldArrays:
+        one = Configuration(dp_shard=self._base, recompute=recompute)
+        holds, _ = self._holds(one, _Short(lengths, again, (), ()), batch)
+        return HoldArrays(tuple(holds.of_maps()), len(self.problem.choices), self._hierarchy)
+
+    def _new_weights(self, mesh: Mesh, lengths: Lengths, zero: str) -> tuple[_Held, int]:
+        """Return what a mesh holds of weights, and what is reserved."""
+        arrays, trained = self._weight_holds(lengths, mesh[0], zero)
+        rows = self._rows(mesh, lengths)
+        reserve = reserved_by(self.array.accelerator, trained, rows, self._hierarchy)
+        return self._held(mesh, lengths, arrays), reserve
+
+    def _new_weight_holds(
+        self, lengths: Lengths, dp_replicate: int, zero: str
+    ) -> tuple[HoldArrays, Workload]:
+        one = Configuration(dp_replicate, self._base // dp_replicate, zero=zero)
+        holds, trained = self._holds(one, _Short(lengths, 0, (), ()), self._base)
+        problem = self.problem
+        bytes_ = WeightBytes.of(
+            problem.element_bytes, problem.constraints.optimizer, problem.training.reduce_bytes
+        )
+        arrays = tuple(holds.of_weights(bytes_)), len(problem.choices), self._hierarchy
+        return HoldArrays(*arrays), trained
+
+    def _holds(
+        self, configuration: Configuration, short: _Short, batch: int
+    ) -> tuple[HoldRules, Workload]:
+        """Return what the nodes of a shortened step hold, and its tensors as it trains."""
+        network = self._network(short.lengths)
+        workload, eb = self._workload(short.lengths, batch), self.problem.element_bytes
+        options = self._options(configuration, short)
+        repeats = options.repeats(network, workload, eb, fused=self._fused)
+        trained = repeated(workload, repeats)
+        return HoldRules(network, trained, eb, self._fused, inference=False), trained
+
+    def _held(self, mesh: Mesh, lengths: Lengths, holds: HoldArrays) -> _Held:
+        workload, blocks = self._workload(lengths, self._base), self._blocks(lengths)
+        program = Program(workload, self._rows(mesh, lengths), self._hierarchy)
+        bytes_of = {
+            tensor: np.array(amounts, np.int64)
+            for tensor, amounts in bytes_by_node(holds, program).items()
+        }
+        kept = sum(bytes_of.pop(tensor) for tensor in KEPT)
+        by_block = np.zeros(1 + sum(lengths), np.int64)
+        np.add.at(by_block, blocks, kept)
+        # Partial sums whose reader has all of them are stored by batch, whatever is split.
+        parts = lcm(*{program.parts(layouts, BATCH) for layouts in program.stored})
+        return _Held(by_block, sum(bytes_of.values(), np.zeros(len(blocks), np.int64)), parts)
+
+    # Bounds
+
+    def bounds(self, configurations: Sequence[Configuration]) -> list[float]:
+        """Return the seconds of configurations' programs alone, than which no step takes less."""
+        bounds = [0.0] * len(configurations)
+        alike: dict[int, list[int]] = {}
+        for number, one in enumerate(configurations):
+            alike.setdefault(self.problem.batch // one.micro_batches, []).append(number)
+        for batch, numbers in alike.items():
+            meshes = {configurations[number][:6]: 0 for number in numbers}
+            meshes = {mesh: place for place, mesh in enumerate(meshes)}
+            words = {"none", *(configurations[number].recompute for number in numbers)}
+            charged = {word: self._program(batch, word, [*meshes]) for word in words}
+            for number in numbers:
+                one = configurations[number]
+                again = self._times_again(one)
+                times = np.array((1, *self._uniform.times))
+                place = meshes[one[:6]]
+                once = charged["none"][:, place] @ (times - again)
+                seconds = once + charged[one.recompute][:, place] @ again
+                bounds[number] = float(seconds) * one.micro_batches * (1 - _ROUNDING)
+        return bounds
+
+    def bound(self, configuration: Configuration, program: float) -> float:
+        """Return a lower bound on the seconds of a step, given its program's.
+
+        What its queue does depends on the mesh and on what is sharded alone: it is known of those
+        of which any step has been evaluated.
+        """
+        queue = self._exposed.get((configuration[:6], configuration.zero), Exposed(0.0, 0.0))
+        count = configuration.micro_batches
+        return max(program + count * queue.outside, count * queue.seconds) * (1 - _ROUNDING)
+
+    @cached_property
+    def _uniform(self) -> _Short:
+        return self._shortened(0, "weights")
+
+    def _times_again(self, configuration: Configuration) -> NDArray[np.int64]:
+        """Return how many repetitions that each block stands for are computed again."""
+        times, starts = np.array((1, *self._uniform.times)), np.array((0, *self._uniform.starts))
+        if configuration.recompute == "none":
+            return np.zeros_like(times)
+        if configuration.blocks is None:
+            return times
+        again = np.clip(configuration.blocks - starts, 0, times)
+        again[0] = 0
+        return again
+
+    def _program(self, batch: int, recompute: str, meshes: Sequence[Mesh]) -> NDArray[np.float64]:
+        """Return the seconds of a micro-batch's program: outside all blocks, and of each.
+
+        Returns
+        -------
+        (1 + blocks, meshes)
+        """
+        short = self._uniform
+        again = 0 if recompute == "none" else len(short.times)
+        workload = self._workload(short.lengths, batch)
+        one = Configuration(dp_shard=self._base, recompute=recompute)
+        options = self._options(one, short._replace(again=again))
+        network = self._network(short.lengths)
+        repeats = repeats_on(network, self.problem, workload, self.array, options)
+        again_of = Repeats(again=repeats.again, by_op=repeats.by_op)
+        workload = repeated(workload, again_of)
+        cost = TimeCost.from_problem(self.problem, workload)
+        assert cost.work is not None
+        # How much of the update there is depends on what is sharded.
+        chip = cost.work.accelerator.model_copy(update={"update": None})
+        cost = replace(cost, work=replace(cost.work, accelerator=chip))
+        program = OverlapTime.of(cost, workload)
+        rows = np.array([self._rows(mesh, short.lengths) for mesh in meshes], np.intp)
+        states = rows.transpose(1, 2, 0)
+        nodes, ends = np.arange(len(workload.nodes)), workload.ends
+        own = program.node(workload, nodes[:, None], [states])
+        boundaries = np.arange(len(ends))
+        between = program.edge(workload, boundaries[:, None], *([states[:, end]] for end in ends.T))
+        blocks = self._blocks(short.lengths)
+        seconds = np.zeros((1 + len(short.times), len(meshes)))
+        for charges, of in ((own, blocks), (between, blocks[ends[:, 1]])):
+            for row in charges:
+                amounts = np.broadcast_to(row, (len(of), len(meshes))).astype(np.float64)
+                np.add.at(seconds, of, amounts / program.per_unit)
+        return seconds
+
+
+class _Candidate(NamedTuple):
+    """A configuration that fits, and its bytes."""
+
+    configuration: Configuration
+    memory: int
+
+
+def search_degrees(
+    network: Network,
+    problem: Problem,
+    *,
+    count: int = 10,
+    allowed: Allowed | None = None,
+    early_stop: bool = False,
+    deadline: Deadline = NEVER,
+    progress: Progress = silent,
+) -> Searched:
+    """Return the configurations that fit an array's memory and take the least time, exactly.
+
+    Of full recomputation as many blocks are computed again as it takes to fit: the memory of a step
+    falls with each of them, and its time does not.
+
+    Parameters
+    ----------
+    problem
+        With an array; its batch, optimizer, and memory, if stated, are used.
+    count
+        How many.
+    allowed
+        Which configurations are considered; None for all.
+    early_stop
+        Whether blocks that run again stop at the last tensor that a backward pass reads.
+    """
+    evaluator = Evaluator(network, problem, early_stop=early_stop)
+    considered = _considered(evaluator, problem, allowed, deadline)
+    candidates = considered.fitting
+    bounds = evaluator.bounds([own.configuration for own in candidates])
+    order = sorted(range(len(candidates)), key=bounds.__getitem__)
+    best: list[Evaluated] = []
+    simulated, complete = 0, considered.complete
+    for number in order:
+        slowest = best[-1].seconds if len(best) == count else inf
+        if bounds[number] >= slowest:
+            break
+        one = candidates[number].configuration
+        if evaluator.bound(one, bounds[number]) >= slowest:
+            continue
+        if deadline.passed():
+            complete = False
+            break
+        progress(simulated, len(order))
+        best.append(evaluator.evaluate(one))
+        best = sorted(best, key=lambda own: (own.seconds, own.memory))[:count]
+        simulated += 1
+    progress(len(order), len(order))
+    least = tuple(map(evaluator.evaluate, (own.configuration for own in considered.least)))
+    return Searched(tuple(best), considered.count, considered.fits, simulated, least, complete)
+
+
+def all_that_fit(
+    network: Network,
+    problem: Problem,
+    *,
+    allowed: Allowed | None = None,
+    early_stop: bool = False,
+    deadline: Deadline = NEVER,
+    progress: Progress = silent,
+) -> list[Evaluated]:
+    """Return all configurations that fit, or those until a deadline, as `search_degrees` does."""
+    evaluator = Evaluator(network, problem, early_stop=early_stop)
+    candidates = _considered(evaluator, problem, allowed, deadline).fitting
+    evaluated = []
+    for done, own in enumerate(candidates):
+        if deadline.passed():
+            break
+        progress(done, len(candidates))
+        evaluated.append(evaluator.evaluate(own.configuration))
+    progress(len(candidates), len(candidates))
+    return evaluated
+
+
+class _Considered(NamedTuple):
+    """The configurations of a family.
+
+    Parameters
+    ----------
+    count, fits
+        How many there are, and fit.
+    fitting
+        Those among which the fastest is.
+    least
+        The three that need the least memory.
+    complete
+        Whether a deadline left none out.
+    """
+
+    count: int
+    fits: int
+    fitting: list[_Candidate]
+    least: list[_Candidate]
+    complete: bool
+
+
+def _considered(
+    evaluator: Evaluator, problem: Problem, allowed: Allowed | None, deadline: Deadline
+) -> _Considered:
+    """Return the configurations that are considered, and which of them fit."""
+    count = fits = 0
+    fitting: list[_Candidate] = []
+    least: list[_Candidate] = []
+    complete = True
+    saves_all: set[Configuration] = set()  # that fit
+    for one in family(evaluator.network, problem, recompute=evaluator.policies):
+        if allowed is not None and not allowed(one):
+            continue
+        if deadline.passed():
+            complete = False
+            break
+        count += 1
+        memory = evaluator.memory(one)
+        least = sorted([*least, _Candidate(one, memory)], key=lambda own: own.memory)[:3]
+        if memory > evaluator.capacity:
+            continue
+        fits += 1
+        if one.recompute == "none":
+            saves_all.add(one)
+        elif one._replace(recompute="none") in saves_all:
+            continue
+        else:
+            one, memory = _least_again(evaluator, one, memory, allowed)
+        fitting.append(_Candidate(one, memory))
+    return _Considered(count, fits, fitting, least, complete)
+
+
+def _least_again(
+    evaluator: Evaluator, one: Configuration, memory: int, allowed: Allowed | None
+) -> _Candidate:
+    """Return a configuration that fits with as few blocks computed again as it takes to fit."""
+    below, enough = 0, evaluator.blocks
+    best = _Candidate(one, memory)
+    while enough - below > 1:
+        middle = (below + enough) // 2
+        fewer = one._replace(blocks=middle)
+        memory = evaluator.memory(fewer)
+        if memory <= evaluator.capacity:
+            enough, best = middle, _Candidate(fewer, memory)
+        else:
+            below = middle
+    is_allowed = allowed is None or allowed(best.configuration)
+    return best if is_allowed else _Candidate(one, memory)
+
+
+def _computed(tasks: Sequence[Task], parts: Sequence[Part]) -> float:
+    """Return the seconds in which a step's parts compute."""
+    return sum(
+        times * sum(task.seconds for task in tasks[first:end] if isinstance(task, ComputeTask))
+        for first, end, times in parts
+    )

@@ -1,0 +1,357 @@
+"""The seconds of a step whose parts repeat: a program and a queue beside it, in lockstep.
+
+As long as all accelerators do the same at the same instants, a step is one program, of computations
+and of exchanges that something waits for, and a queue of exchanges beside it. A pass over both
+gives the seconds that `hypar_opt.simulator.run` measures, without events. Of a part that a step
+repeats, as a network its blocks, the rest is added once two repetitions in a row begin alike.
+
+Source: docs/simulator.md.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from functools import cache
+from math import inf
+from operator import truediv
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hypar_opt.simulator.fairness import RELATIVE_TOLERANCE
+from hypar_opt.simulator.lockstep import PatternRoutes
+from hypar_opt.simulator.rounds import message_bytes
+from hypar_opt.simulator.tasks import FOREGROUND, ComputeTask, ExchangeTask, Task
+
+if TYPE_CHECKING:
+    from hypar_opt.hardware.interconnect import Interconnect
+    from hypar_opt.hardware.patterns import MessagePattern
+
+
+class Part(NamedTuple):
+    """Tasks of a step that follow one another, by their numbers, and how often they do so."""
+
+    first: int
+    end: int
+    times: int = 1
+
+
+class _Round(NamedTuple):
+    """Messages that an accelerator sends at once, how often in a row, and how long it takes alone.
+
+    Parameters
+    ----------
+    routes, bytes
+        Of each message.
+    ends
+        Whether its exchange ends with it.
+    """
+
+    routes: tuple[int, ...]
+    bytes: tuple[float, ...]
+    times: int
+    seconds: float
+    ends: bool
+
+
+class Messages:
+    """The messages of exchanges on an array, and the rates of those that share its links."""
+
+    def __init__(self, interconnect: Interconnect) -> None:
+        self._routes = PatternRoutes(interconnect)
+        self._rounds: dict[tuple[int, float, tuple[float, ...]], tuple[_Round, ...]] = {}
+        self._kept: list[object] = []
+        self.rates, self.latency = cache(self._rates), cache(self._latency)
+        self._route = cache(self._new_route)
+
+    def rounds(self, task: ExchangeTask) -> tuple[_Round, ...]:
+        """Return the rounds of an exchange."""
+        key = id(task.rounds), task.bytes, task.sent
+        if key not in self._rounds:
+            self._kept.append(task.rounds)  # so that no others have its number
+            *others, last = self._new_rounds(task)
+            self._rounds[key] = (*others, last._replace(ends=True))
+        return self._rounds[key]
+
+    def _new_rounds(self, task: ExchangeTask) -> Iterator[_Round]:
+        for lanes, times in task.rounds:
+            routes = tuple(self._route(lane.pattern) for lane in lanes)
+            sent = [message_bytes(task, lane, self._routes.interconnect) for lane in lanes]
+            once = _Round(routes, tuple(map(float, sent)), 1, 0.0, ends=False)
+            alone = _Pass(self)
+            alone.exchange(once)
+            yield once._replace(times=times, seconds=alone.now)
+
+    def _new_route(self, pattern: MessagePattern) -> int:
+        return self._routes.pattern(pattern)[1][0]
+
+    def _rates(self, routes: tuple[int, ...]) -> list[float]:
+        """Return the rates of messages in flight, in bytes a second."""
+        order = np.argsort(routes, kind="stable")
+        rates = np.empty(len(routes))
+        rates[order] = self._routes.rates(np.array(routes, np.intp)[order].tobytes()).rates
+        found: list[float] = rates.tolist()
+        return found
+
+    def _latency(self, route: int) -> float:
+        return float(self._routes.rates(np.array([route], np.intp).tobytes()).latencies[0])
+
+
+def seconds_of_parts(
+    tasks: Sequence[Task], parts: Sequence[Part], messages: Messages, efficiency: float = 1.0
+) -> float:
+    """Return the seconds of a step, as `hypar_opt.simulator.run.run` measures them.
+
+    Parameters
+    ----------
+    tasks
+        Without repetitions, in the order of the program: in two streams, of which the second takes
+        its tasks in this order and the first waits for none behind it.
+    parts
+        All of the tasks, in their order.
+    efficiency
+        Of overlap, as `run` takes it.
+
+    Raises
+    ------
+    NotInLockstepError
+        If accelerators would not do the same at the same instants.
+    """
+    step, waits = _Pass(messages), _waits(tasks)
+    for first, end, times in parts:
+        step.run([*zip(tasks[first:end], waits[first:end], strict=True)], times)
+    # What runs at the same time is slowed down alike.
+    return step.end() + (1 - efficiency) * step.overlapped
+
+
+class Exposed(NamedTuple):
+    """Seconds of a step's queue.
+
+    Parameters
+    ----------
+    outside
+        Before the program begins, and behind its end: a step takes these beside its program.
+    seconds
+        In all, one exchange after the other.
+    """
+
+    outside: float
+    seconds: float
+
+
+def exposed_at_least(tasks: Sequence[Task], parts: Sequence[Part], messages: Messages) -> Exposed:
+    """Return what a step takes at least of its queue, whatever its program's tasks take.
+
+    Parameters as for `seconds_of_parts`.
+    """
+    waits = _waits(tasks)
+    runs = [
+        number
+        for number, task in enumerate(tasks)
+        if task.stream == FOREGROUND and (isinstance(task, ExchangeTask) or task.seconds)
+    ]
+    seconds = [
+        sum(own.times * own.seconds for own in messages.rounds(task))
+        if isinstance(task, ExchangeTask) and task.stream != FOREGROUND
+        else 0.0
+        for task in tasks
+    ]
+    first, last = (runs[0], runs[-1]) if runs else (0, len(tasks))
+    before = [number for number in range(first) if seconds[number]]
+    awaited = len(before) - (waits[first] or 0) if runs and waits[first] is not None else 0
+    return Exposed(
+        sum(seconds[number] for number in before[:awaited]) + sum(seconds[last:]),
+        sum(times * sum(seconds[start:end]) for start, end, times in parts),
+    )
+
+
+def _waits(tasks: Sequence[Task]) -> list[int | None]:
+    """Return how many of the queue's tasks a task lets wait behind those that it waits for."""
+    place: dict[int, int] = {}
+    waits: list[int | None] = []
+    for number, task in enumerate(tasks):
+        places = [place[other] for other in task.after or () if other in place]
+        waits.append(len(place) - 1 - max(places) if places else None)
+        if task.stream != FOREGROUND:
+            place[number] = len(place)
+    return waits
+
+
+class _Flight:
+    """The messages of a round under way.
+
+    Parameters
+    ----------
+    routes, left
+        Of those that are being sent, and the bytes that are left of each.
+    arrives
+        When the last of the others arrives.
+    ends
+        Whether their exchange ends with them.
+    """
+
+    def __init__(self, own: _Round) -> None:
+        self.routes, self.left, self.arrives = [*own.routes], [*own.bytes], 0.0
+        self.ends = own.ends and own.times == 1
+
+
+class _State(NamedTuple):
+    """What decides how a step goes on: the queue, and the seconds that it still takes."""
+
+    queue: tuple[object, ...]
+    seconds: tuple[float, ...]
+    now: float
+
+    def repeats(self, before: _State) -> bool:
+        """Return whether all is as before, but for rounding."""
+        return self.queue == before.queue and all(
+            abs(own - other) <= RELATIVE_TOLERANCE * self.now
+            for own, other in zip(self.seconds, before.seconds, strict=True)
+        )
+
+
+class _Pass:
+    """A step under way: the program's clock, and the queue.
+
+    Attributes
+    ----------
+    now, overlapped
+        Seconds from the step's start; and those of them in which both compute and exchange.
+    """
+
+    def __init__(self, messages: Messages) -> None:
+        self._messages = messages
+        self.now = self.overlapped = 0.0
+        self._queue: deque[_Round] = deque()  # behind the round that is under way
+        self._sent: _Flight | None = None
+        self._unended = 0
+
+    def run(self, tasks: Sequence[tuple[Task, int | None]], times: int) -> None:
+        """Run tasks in their order, so many times."""
+        steps = [
+            (task, wait, self._messages.rounds(task) if isinstance(task, ExchangeTask) else ())
+            for task, wait in tasks
+        ]
+        before, overlapped = self._state(), self.overlapped
+        for done in range(1, times + 1):
+            for task, wait, rounds in steps:
+                if task.stream != FOREGROUND:
+                    self._issue(rounds)
+                    continue
+                if wait is not None:
+                    self._wait(wait)
+                if isinstance(task, ComputeTask):
+                    self._compute(task.seconds)
+                for own in rounds:
+                    self.exchange(own)
+            after = self._state()
+            if after.repeats(before):
+                left = times - done
+                self.overlapped += left * (self.overlapped - overlapped)
+                self._skip(left * (after.now - before.now))
+                return
+            before, overlapped = after, self.overlapped
+
+    def end(self) -> float:
+        """Return the seconds in which the program has ended, and the queue."""
+        while self._sent is not None:
+            self._advance(inf)
+        return self.now
+
+    def exchange(self, own: _Round) -> None:
+        """Send a round's messages, so many times in a row, and await them."""
+        for done in range(own.times):
+            if self._sent is None and own.seconds:
+                self.now += (own.times - done) * own.seconds
+                return
+            flight = _Flight(own)
+            while flight.routes:
+                self._advance(inf, flight)
+            self._until(flight.arrives)
+
+    def _compute(self, seconds: float) -> None:
+        start, end = self.now, self.now + seconds
+        while self._sent is not None and self.now < end:
+            self._advance(end)
+        self.overlapped += self.now - start
+        self.now = end
+
+    def _issue(self, rounds: Sequence[_Round]) -> None:
+        """Add an exchange to the queue."""
+        self._queue.extend(rounds)
+        self._unended += 1
+        if self._sent is None:
+            self._begin()
+
+    def _wait(self, behind: int) -> None:
+        """Wait for the queue's exchanges, but for so many of the last ones."""
+        while self._unended > behind:
+            self._advance(inf)
+
+    def _begin(self) -> None:
+        """Begin the queue's next round, if there is one."""
+        self._unended -= self._sent is not None and self._sent.ends
+        self._sent = None
+        if self._queue:
+            own = self._queue.popleft()
+            if own.times > 1:
+                self._queue.appendleft(own._replace(times=own.times - 1))
+            self._sent = _Flight(own)
+
+    def _until(self, end: float) -> None:
+        """Let the queue go on alone until a moment."""
+        while self._sent is not None and self.now < end:
+            self._advance(end)
+        self.now = max(self.now, end)
+
+    def _advance(self, end: float, own: _Flight | None = None) -> None:
+        """Go on until some messages have been sent or arrive, but not beyond a moment.
+
+        Parameters
+        ----------
+        own
+            Those of the program that are being sent beside the queue's.
+        """
+        queued, now = self._sent, self.now
+        if queued is not None and not queued.routes:
+            end = min(end, queued.arrives)
+        sending = [flight for flight in (own, queued) if flight is not None and flight.routes]
+        if sending:
+            routes = [route for flight in sending for route in flight.routes]
+            rates = self._messages.rates(tuple(routes))
+            ends = [*map(truediv, [left for flight in sending for left in flight.left], rates)]
+            first = min(ends)
+            until = min(end, now + first)
+            # As the clock rounds.
+            ended = first + RELATIVE_TOLERANCE * until if now + first <= end else 0.0
+            number = 0
+            for flight in sending:
+                kept = []
+                for route, left in zip(flight.routes, flight.left, strict=True):
+                    if ends[number] <= ended:
+                        arrives = until + self._messages.latency(route)
+                        flight.arrives = max(flight.arrives, arrives)
+                    else:
+                        kept.append((route, left - rates[number] * (until - now)))
+                    number += 1
+                flight.routes, flight.left = [r for r, _ in kept], [b for _, b in kept]
+            end = until
+        self.now = end
+        if queued is not None and not queued.routes and queued.arrives <= end:
+            self._begin()
+
+    def _state(self) -> _State:
+        """Return what decides how the step goes on."""
+        if self._sent is None:
+            return _State((), (), self.now)
+        routes = self._sent.routes
+        alone = (self._messages.rates((route,))[0] for route in routes)
+        seconds = (*map(truediv, self._sent.left, alone), max(self._sent.arrives - self.now, 0.0))
+        return _State((tuple(routes), *self._queue), seconds, self.now)
+
+    def _skip(self, seconds: float) -> None:
+        """Set the clock ahead, with all as it is."""
+        self.now += seconds
+        if self._sent is not None:
+            self._sent.arrives += seconds
