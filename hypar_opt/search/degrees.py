@@ -197,7 +197,7 @@ class Evaluator:
         for word in RECOMPUTED:
             options = self._options(one._replace(recompute=word), whole)
             repeats = repeats_on(network, self.problem, workload, self.array, options)
-            again.setdefault(repeats.again, word)
+            again.setdefault((repeats.again, repeats.by_op), word)
         return tuple(again.values())
 
     @property
@@ -337,7 +337,7 @@ class Evaluator:
         often = [times[block] for block in blocks]
         seconds = StepTimes(
             *(self._seconds_of_tasks(own, parts) for own in (tasks, before)),
-            launching(self.problem, workload, self.array, schedule.repeats.again, often),
+            launching(self.problem, workload, self.array, schedule.repeats, often),
         ).of(count)
         computed = _computed(tasks, parts) + (count - 1) * _computed(before, parts)
         return seconds, computed
@@ -488,7 +488,8 @@ class Evaluator:
         options = self._options(one, short._replace(again=again))
         network = self._network(short.lengths)
         repeats = repeats_on(network, self.problem, workload, self.array, options)
-        workload = repeated(workload, Repeats(again=repeats.again))
+        again_of = Repeats(again=repeats.again, by_op=repeats.by_op)
+        workload = repeated(workload, again_of)
         cost = TimeCost.from_problem(self.problem, workload)
         assert cost.work is not None
         # How much of the update there is depends on what is sharded.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from operator import mul
@@ -30,7 +30,7 @@ from hypar_opt.workload.operators.attention import Attention
 from hypar_opt.workload.operators.axes import TOKENS
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.recomputation import repeated, units_of
-from hypar_opt.workload.repeats import Repeats
+from hypar_opt.workload.repeats import EPILOGUE, PASS, Repeats
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
@@ -95,6 +95,7 @@ def schedule_of(
         repeats,
         _updates(problem, workload, array, options, rows, repeats),
         units_of(network, workload),
+        _epilogues(problem, workload, array, options, rows) if repeats.by_op else (),
     )
 
 
@@ -153,15 +154,15 @@ def launching(
     problem: Problem,
     workload: Workload,
     array: Array,
-    again: Iterable[int],
+    repeats: Repeats,
     times: Sequence[int] | None = None,
 ) -> float:
     """Return the seconds in which the host launches all kernels of a micro-batch.
 
     Parameters
     ----------
-    again
-        The nodes that run twice.
+    repeats
+        What of them runs again.
     times
         How often the step has each node; None for once.
     """
@@ -169,7 +170,13 @@ def launching(
     passes = [launches_of(workload, phase, fused=fused) for phase in phases_of(problem)]
     often = times or [1] * len(workload.nodes)
     kernels = sum(sum(map(mul, own, often)) for own in passes)
+    again = [*repeats.again, *(node for node, word in repeats.by_op.items() if word == PASS)]
     kernels += sum(passes[0][node] * often[node] for node in again)
+    kernels += sum(
+        workload.nodes[node].operator.kernels(fused=fused)[0].epilogue.launches * often[node]
+        for node, word in repeats.by_op.items()
+        if word == EPILOGUE
+    )
     hosts = (accelerator.host or 0 for accelerator in array.groups or [array.accelerator])
     return float(kernels * max(hosts))
 
@@ -292,3 +299,13 @@ def _updates(
         return []
     works, states = _works(problem, array, options), of_rows(rows, len(workload.nodes))
     return _of_parts([work.updates(workload, states, repeats) for work in works])
+
+
+def _epilogues(
+    problem: Problem, workload: Workload, array: Array, options: RunOptions, rows: Rows
+) -> Sequence[float | OfParts]:
+    """Return the seconds of what follows each node's products; a profile does not tell them."""
+    if options.profile is not None:
+        return [0.0] * len(workload.nodes)
+    states = of_rows(rows, len(workload.nodes))
+    return _of_parts([work.epilogues(workload, states) for work in _works(problem, array, options)])
