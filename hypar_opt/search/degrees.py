@@ -46,7 +46,7 @@ from hypar_opt.simulator.repeated_parts import (
 )
 from hypar_opt.simulator.run import seconds_of
 from hypar_opt.simulator.simulation import StepTimes
-from hypar_opt.simulator.step import launching, repeats_on, schedule_of
+from hypar_opt.simulator.step import divides, in_parts, launching, repeats_on, schedule_of
 from hypar_opt.simulator.tasks import ComputeTask, of_one_micro_batch
 from hypar_opt.step.holds import KEPT, HoldArrays, HoldRules, WeightBytes
 from hypar_opt.workload.operators.kernels import Fused
@@ -216,10 +216,12 @@ class Evaluator:
 
     def _short(self, configuration: Configuration) -> _Short:
         """Return a configuration's step with a repetition of each that differs from the others."""
+        return self._shortened(self._again(configuration), configuration.zero)
+
+    def _again(self, configuration: Configuration) -> int:
+        """Return how many blocks are computed again."""
         again = self.blocks if configuration.blocks is None else configuration.blocks
-        return self._shortened(
-            0 if configuration.recompute == "none" else again, configuration.zero
-        )
+        return 0 if configuration.recompute == "none" else again
 
     def _new_shortened(self, again: int, zero: str) -> _Short:
         left, last = again, self._last_alone(zero)
@@ -304,23 +306,37 @@ class Evaluator:
 
     def _seconds(self, configuration: Configuration) -> tuple[float, float]:
         """Return the seconds of a step, and those that it computes."""
-        short = self._short(configuration)
-        try:
-            return self._seconds_of(configuration, short)
-        except NotInLockstepError:
-            counts = self._counts
-            every = tuple(range(sum(counts))), (1,) * sum(counts)
-            again = 0 if configuration.recompute == "none" else configuration.blocks
-            return self._seconds_of(
-                configuration, _Short(counts, sum(counts) if again is None else again, *every)
-            )
+        if not self._is_branched:
+            try:
+                return self._measured(configuration, self._short(configuration))
+            except NotInLockstepError:
+                pass  # each accelerator is simulated, and each repetition
+        return self._measured(configuration, None)
 
-    def _seconds_of(self, configuration: Configuration, short: _Short) -> tuple[float, float]:
-        network, count = self._network(short.lengths), configuration.micro_batches
+    @property
+    def _is_branched(self) -> bool:
+        """Whether more runs beside the program than one queue."""
+        options = RunOptions()
+        return options.on(self.array)[1] == "branches" or divides(self.array, options)
+
+    def _measured(self, configuration: Configuration, short: _Short | None) -> tuple[float, float]:
+        """Return the seconds of a step, and those that it computes.
+
+        Parameters
+        ----------
+        short
+            Its repetitions, of accelerators in lockstep; None to simulate all by events.
+        """
+        in_lockstep, count = short is not None, configuration.micro_batches
+        if short is None:
+            every = (1,) * self.blocks
+            short = _Short(self._counts, self._again(configuration), (0,) * len(every), every)
+        network = self._network(short.lengths)
         workload = self._workload(short.lengths, self.problem.batch // count)
         options = self._options(configuration, short)
         rows = self._rows(configuration[:6], short.lengths)
-        schedule = schedule_of(network, self.problem, workload, self.array, options, rows)
+        step = self.problem, workload, self.array, options, rows
+        schedule = schedule_of(network, *step)
         blocks, times = self._blocks(short.lengths).tolist(), (1, *short.times)
         tasks: list[Task] = []
         parts = []
@@ -330,26 +346,25 @@ class Evaluator:
             for _, own in of_block:
                 tasks += own
             parts.append(Part(first, len(tasks), times[block]))
-        before = of_one_micro_batch(tasks)
-        self._exposed[configuration[:6], configuration.zero] = exposed_at_least(
-            before, parts, self._messages
-        )
-        often = [times[block] for block in blocks]
-        seconds = StepTimes(
-            *(self._seconds_of_tasks(own, parts) for own in (tasks, before)),
-            launching(self.problem, workload, self.array, schedule.repeats, often),
-        ).of(count)
-        computed = _computed(tasks, parts) + (count - 1) * _computed(before, parts)
-        return seconds, computed
-
-    def _seconds_of_tasks(self, tasks: Sequence[Task], parts: Sequence[Part]) -> float:
         efficiency = self.array.efficiency_of_overlap
-        if any(times > 1 for _, _, times in parts):
-            return seconds_of_parts(tasks, parts, self._messages, efficiency)
-        try:
-            return seconds_of_parts(tasks, parts, self._messages, efficiency)
-        except NotInLockstepError:
-            return seconds_of(tasks, self.array.interconnect, efficiency=efficiency)
+        if in_lockstep:
+            before = of_one_micro_batch(tasks)
+            queue = exposed_at_least(before, parts, self._messages)
+            self._exposed[configuration[:6], configuration.zero] = queue
+            measured = [
+                seconds_of_parts(own, parts, self._messages, efficiency) for own in (tasks, before)
+            ]
+        else:
+            tasks = [*in_parts(tasks, *step)]
+            parts, before = [Part(0, len(tasks))], of_one_micro_batch(tasks)
+            measured = [
+                seconds_of(own, self.array.interconnect, efficiency=efficiency)
+                for own in (tasks, before)
+            ]
+        often = [times[block] for block in blocks]
+        launched = launching(self.problem, workload, self.array, schedule.repeats, often)
+        seconds = StepTimes(measured[0], measured[1], launched).of(count)
+        return seconds, _computed(tasks, parts) + (count - 1) * _computed(before, parts)
 
     # Memory
 
@@ -499,9 +514,13 @@ class Evaluator:
         rows = np.array([self._rows(mesh, short.lengths) for mesh in meshes], np.intp)
         states = rows.transpose(1, 2, 0)
         nodes, ends = np.arange(len(workload.nodes)), workload.ends
-        own = program.node(workload, nodes[:, None], [states])
         boundaries = np.arange(len(ends))
-        between = program.edge(workload, boundaries[:, None], *([states[:, end]] for end in ends.T))
+        if self._is_branched:  # any exchange may be hidden
+            own, between = [program.compute(workload, nodes[:, None], [states])], []
+        else:
+            at_ends = ([states[:, end]] for end in ends.T)
+            own = program.node(workload, nodes[:, None], [states])
+            between = program.edge(workload, boundaries[:, None], *at_ends)
         blocks = self._blocks(short.lengths)
         seconds = np.zeros((1 + len(short.times), len(meshes)))
         for charges, of in ((own, blocks), (between, blocks[ends[:, 1]])):
