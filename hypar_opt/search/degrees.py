@@ -471,8 +471,8 @@ class Evaluator:
         of which any step has been evaluated.
         """
         queue = self._exposed.get((configuration[:6], configuration.zero), Exposed(0.0, 0.0))
-        count = configuration.micro_batches
-        return max(program + count * queue.outside, count * queue.seconds) * (1 - _ROUNDING)
+        outside, seconds = (configuration.micro_batches * (1 - _ROUNDING) * own for own in queue)
+        return max(program + outside, seconds)
 
     @cached_property
     def _uniform(self) -> _Short:
