@@ -24,6 +24,7 @@ from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.overlap import OverlapTime
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.errors import RefusedError
 from hypar_opt.plan.configuration import (
     Configuration,
     choices_of_configurations,
@@ -162,10 +163,25 @@ class Evaluator:
         With the array; its batch, optimizer and reading are used.
     early_stop
         Whether blocks that run again stop at the last tensor that a backward pass reads.
+
+    Raises
+    ------
+    RefusedError
+        If the network has no repeated blocks, or the array has groups of accelerators.
     """
 
     def __init__(self, network: Network, problem: Problem, *, early_stop: bool = False) -> None:
         assert problem.array is not None
+        if not network.repeats:
+            raise RefusedError(
+                f"configurations are of networks with repeated blocks, and {network.name} has none;"
+                " use hypar-opt solve"
+            )
+        if problem.groups:
+            raise RefusedError(
+                "configurations are of equal accelerators, and the array"
+                f" {problem.array.name} has groups of them; use hypar-opt solve"
+            )
         self.network, self.early_stop = network, early_stop
         self.problem = problem.model_copy(update={"choices": choices_of_configurations(network)})
         self.array: Array = problem.array.description
@@ -485,7 +501,7 @@ class Evaluator:
             return np.zeros_like(times)
         if configuration.blocks is None:
             return times
-        again = np.clip(configuration.blocks - starts, 0, times)
+        again: NDArray[np.int64] = np.clip(configuration.blocks - starts, 0, times)
         again[0] = 0
         return again
 
@@ -586,7 +602,7 @@ def search_degrees(
         simulated += 1
     progress(len(order), len(order))
     least = tuple(map(evaluator.evaluate, (own.configuration for own in considered.least)))
-    return Searched(tuple(best), considered.count, considered.fits, simulated, least, complete)
+    return Searched(tuple(best), considered.considered, considered.fits, simulated, least, complete)
 
 
 def all_that_fit(
@@ -616,7 +632,7 @@ class _Considered(NamedTuple):
 
     Parameters
     ----------
-    count, fits
+    considered, fits
         How many there are, and fit.
     fitting
         Those among which the fastest is.
@@ -626,7 +642,7 @@ class _Considered(NamedTuple):
         Whether a deadline left none out.
     """
 
-    count: int
+    considered: int
     fits: int
     fitting: list[_Candidate]
     least: list[_Candidate]

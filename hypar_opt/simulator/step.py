@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.work import Work
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.plan.problem import Problem
+    from hypar_opt.plan.problem import Problem, ProblemFields
     from hypar_opt.simulator.tasks import OfParts, Task
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
@@ -223,7 +223,7 @@ def _exchanges(
     return of_plan(rules_of(*step), rows, problem.element_bytes, longest, in_halves=in_halves)
 
 
-def phases_of(problem: Problem) -> tuple[Phase, ...]:
+def phases_of(problem: ProblemFields) -> tuple[Phase, ...]:
     """Return the passes of a step, in their order."""
     return INFERENCE if problem.inference else TRAINING
 
