@@ -56,7 +56,9 @@ def kinds_of_boundaries(
             layouts.inputs[workload.operand, :, targets].T,
             # Heads, say, of which a tensor has fewer than channels.
             *sizes_at_ends(workload),
-            workload.repeats.forward_exchanges(len(workload.nodes))[targets],
+            # What passes on partial sums reduces them as often as it computes.
+            workload.repeats.forward_exchanges(len(workload.nodes), inputs=True)[targets],
+            workload.repeats.forward_exchanges(len(workload.nodes), inputs=False)[sources],
             *(numbered(marks_of_ends).numbers[workload.ends.T] if marks_of_ends else ()),
         ]
     )
@@ -77,8 +79,7 @@ def kinds_of_nodes(workload: Workload) -> Kinds:
     columns = np.vstack(
         [
             _kinds_of_tensors(repeated(workload, ONCE)),
-            repeats.forward_exchanges(nodes),
-            *repeats.passes(nodes),
+            *repeats.counts(nodes),
             numbered(_shards(workload)).numbers,
         ]
     )

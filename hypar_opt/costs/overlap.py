@@ -151,7 +151,8 @@ class OverlapTime(TimeCost):
             return 1
         hides = self._price(nodes)
         if phase is Phase.FORWARD:
-            hides = -(-hides // 2) if workload.repeats.again else 0 * hides
+            repeats = workload.repeats
+            hides = -(-hides // 2) if repeats.again or repeats.by_op else 0 * hides
         rest: Integers = self.scale - hides
         return rest
 

@@ -254,8 +254,8 @@ class KnownCharges:
         if self.of_nodes is None:
             return nodes_by_state(cost, workload, nodes, levels, deadline)
         repeats, count = workload.repeats, len(workload.nodes)
-        passes = [*repeats.passes(count), repeats.forward_exchanges(count)]
-        keys = [*zip(nodes.tolist(), *(counts[nodes].tolist() for counts in passes), strict=True)]
+        often = [counts[nodes].tolist() for counts in repeats.counts(count)]
+        keys = [*zip(nodes.tolist(), *often, strict=True)]
         missing = [number for number, key in enumerate(keys) if key not in self.of_nodes]
         rows = dict(self.of_nodes)
         if missing:

@@ -113,7 +113,8 @@ class Work:
             return
         # Passes that are all alike are rounded together where each is taken once.
         together = len(phases) if workload.repeats.computes_once else 1
-        often = 1 if together > 1 else added_up([kernel.times for kernel in kernels])
+        passes = [kernel.times for kernel in kernels if not kernel.epilogue]
+        often = 1 if together > 1 else added_up(passes)
         yield often, self._times(kernels[0], workload, nodes, per_second * together)
 
     def passes(
@@ -127,7 +128,18 @@ class Work:
         return {
             kernel.phase: _exact(_longer(self._times(kernel, workload, nodes, None)), nodes, alike)
             for kernel in self._rules.kernels(workload, nodes, states, phases)
+            if not kernel.epilogue
         }
+
+    def epilogues(self, workload: Workload, states: States) -> list[Fraction]:
+        """Return the seconds of what follows each layer's products in its forward pass, exactly."""
+        if not self._runs_kernels:
+            return [Fraction()] * len(workload.nodes)
+        workload = repeated(workload, ONCE)
+        nodes, alike, states = self._alike(workload, states)
+        (kernel,) = self._rules.kernels(workload, nodes, states, (Phase.FORWARD,))
+        times = self._times(kernel._replace(epilogue=True), workload, nodes, None)
+        return _exact(_longer(times), nodes, alike)
 
     def updates(
         self, workload: Workload, states: States, repeats: Repeats = ONCE
@@ -193,7 +205,8 @@ class Work:
         per_second
             The integers of a second, to which each is rounded; None for exact fractions.
         """
-        kernels = _pass_of(repeated(workload, ONCE), self.accelerator, kernel.phase)
+        once = repeated(workload, ONCE)
+        kernels = _pass_of(once, self.accelerator, kernel.phase, epilogue=kernel.epilogue)
         per_word = self._seconds_of_word
         moved = kernel.operands + kernel.output
         loaded = (
@@ -323,7 +336,9 @@ class _Pass(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _pass_of(workload: Workload, accelerator: Accelerator, phase: Phase) -> _Pass:
+def _pass_of(
+    workload: Workload, accelerator: Accelerator, phase: Phase, *, epilogue: bool = False
+) -> _Pass:
     if accelerator.gemm is None:
         ones = np.ones(len(workload.nodes), np.int64)
         # Row-stationary: rows of processing units hold a kernel's rows, columns an output's. A
@@ -342,6 +357,8 @@ def _pass_of(workload: Workload, accelerator: Accelerator, phase: Phase) -> _Pas
     numbers, first = kinds_of_nodes(workload)
     operators = [workload.nodes[node].operator for node in first]
     kernels = [operator.kernels(fused=fused)[list(Phase).index(phase)] for operator in operators]
+    if epilogue:
+        kernels = [own.epilogue for own in kernels]
     columns = np.array(
         [(bool(k.products), k.scores, k.each, k.output, k.inner, k.launches) for k in kernels],
         np.int64,

@@ -299,6 +299,21 @@ class ConstraintSet:
                         f"constraints: the plan takes {needed:,} bytes, memory is {memory:,}"
                     )
 
+    @cached_property
+    def only_plan(self) -> tuple[tuple[int, ...], ...] | None:
+        """The choices of all nodes, ``(levels, nodes)``, where pins leave one plan; else None."""
+        workload = self._workload
+        free = {*range(len(workload.nodes))} - workload.weight_users.keys()
+        if not self._constraints.fix or not self._levels:
+            return None
+        rows = []
+        for pinned in self._loads.pinned([*free]):
+            if len(pinned) < len(free):
+                return None
+            row = [pinned.get(node, 0) for node in range(len(workload.nodes))]
+            rows.append(with_users(workload, row))
+        return tuple(rows)
+
     @property
     def pinned_tensors(self) -> list[dict[int, int]]:
         """The pinned columns of shared tensors' nodes at each level, H1 first."""

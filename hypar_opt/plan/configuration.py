@@ -11,7 +11,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import combinations_with_replacement, product
+from itertools import combinations_with_replacement, product, zip_longest
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -542,11 +542,9 @@ def _degrees_of(plan: Plan, by_layer: Sequence[Role]) -> tuple[Configuration, in
     dimensions = [known.get(word) for word in words]
     order = [name for name in ("dp_shard", "cp", "tp") for own in dimensions if own == name]
     if order != dimensions:
-        level = next(
-            n
-            for n, (has, word) in enumerate(zip(dimensions, [*order, None], strict=False))
-            if has != word
-        )
+        # A word of no dimension is left out of the order.
+        expected = zip_longest(dimensions, order, fillvalue="")
+        level = next(n for n, (has, word) in enumerate(expected) if has != word)
         raise HyparError(
             f"no configuration: {plan.layers[main]}, H{level + 1} is {words[level]}; levels are"
             " those of data, of context and of tensor parallelism, in this order"

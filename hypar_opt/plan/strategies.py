@@ -21,8 +21,6 @@ from operator import mul
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from hypar_opt.documents.parsing import shown
-from hypar_opt.errors import HyparError, argument
 from hypar_opt.plan.megatron import tensor_parallelism
 from hypar_opt.workload.layer_tensors import tensors_of
 from hypar_opt.workload.operators.attention import HEADS
@@ -126,10 +124,10 @@ def strategy_pins(
     degree
         Accelerators between which it splits layers, one of `degrees`.
     """
-    return tuple(_pins(network, sizes, {strategy: degree}))
+    return tuple(pins_within(network, sizes, {strategy: degree}))
 
 
-def _pins(network: Network, sizes: Sequence[int], inner: Mapping[str, int]) -> Iterator[str]:
+def pins_within(network: Network, sizes: Sequence[int], inner: Mapping[str, int]) -> Iterator[str]:
     """Yield the pins of strategies within each other, the outermost first."""
     below, within = _below(sizes), prod(inner.values())
     first = below.index(within)
@@ -153,69 +151,6 @@ def _even_levels(border: Border, sizes: Sequence[int]) -> int:
     parts = list(accumulate(sizes, mul))
     even = (size <= border.most and border.size % size == 0 for size in parts)
     return len(list(takewhile(bool, even)))
-
-
-_NO_DEGREES = MappingProxyType(
-    {
-        "ep": "expert parallelism, is not modelled as a degree; the choice experts splits them",
-        "pp": "pipeline parallelism, is not modelled",
-    }
-)
-"""Degrees that others have, and why there are none of them here."""
-
-
-def pins_of_degrees(
-    network: Network, sizes: Sequence[int], stated: str, choices: Sequence[str]
-) -> tuple[str, ...]:
-    """Return the pins of ``tp=8,dp=32``: tensor parallelism 8 inside data parallelism 32.
-
-    Without ``dp`` it takes all other parts. Without attention tensor parallelism splits pairs of
-    fully-connected layers, of which one reads the other.
-
-    Parameters
-    ----------
-    sizes
-        The parts of each level, H1 first.
-    choices
-        With ``tokens`` there may be ``cp=2``, too: context parallelism, between the two.
-
-    Raises
-    ------
-    HyparError
-        If it is not of that form, or not of these levels; naming what would be.
-    """
-    splits = bool(tensor_parallelism(network))
-    every = every_degree(sizes)
-    known = [
-        {"tp": str(tp), "cp": str(within // tp), "dp": str(prod(sizes) // within)}
-        for tp in every
-        for within in every
-        if (splits or tp == 1) and within >= tp and (within == tp or TOKENS.word in choices)
-    ]
-    name = argument("degrees")
-    if not isinstance(stated, str):
-        raise HyparError(f"{name} should be text such as tp=8,dp=4, got {shown(stated)}")
-    parts = [part.strip().partition("=")[::2] for part in stated.split(",")]
-    typed = {"tp": "1", "cp": "1"} | dict(parts)
-    for key in typed:
-        if key in _NO_DEGREES:
-            raise HyparError(f"{name}: {key}, {_NO_DEGREES[key]}, got {stated!r}")
-    if not splits and typed["tp"] != "1":
-        raise HyparError(
-            f"{name}: tp needs attention, or fully-connected layers of which one reads the other,"
-            f" and {network.name} has none, got {stated!r}"
-        )
-    meant = [own for own in known if typed.items() <= own.items()]
-    if not meant or len(dict(parts)) < len(parts):
-        if TOKENS.word not in choices and typed["cp"] != "1":
-            raise HyparError(f"{name}: cp needs tokens among the choices, got {stated!r}")
-        every_one = "; ".join(
-            ",".join(f"{key}={own}" for key, own in one.items() if (key, own) != ("cp", "1"))
-            for one in known
-        )
-        raise HyparError(f"{name} should be one of {every_one}, got {stated!r}")
-    named = {"context": int(meant[0]["cp"]), "megatron": int(meant[0]["tp"])}
-    return tuple(_pins(network, sizes, named))
 
 
 def _is_attention(splits: Mapping[str, object]) -> bool:

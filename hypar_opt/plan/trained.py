@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.plan.degrees import data_parallelism_below
 from hypar_opt.workload.parallelism import SHARDED
 from hypar_opt.workload.patterns import words_by_layer
-from hypar_opt.workload.recomputation import recomputed_words, segments
+from hypar_opt.workload.recomputation import OF_BLOCKS, recomputed_words, segments
 from hypar_opt.workload.shards import shards_of
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ _UNIFORM = {
     "gather": "shared tensors gathered {}",
     "reduce_bytes": "gradients of {} bytes",
 }
+_LEVELS = {"op": "op-level"}
 
 
 def trained(options: Mapping[str, int | Words], plan: Plan) -> str:
@@ -36,7 +37,7 @@ def trained(options: Mapping[str, int | Words], plan: Plan) -> str:
         if name == "shard" and not isinstance(value, int):
             parts += _shards(value, plan)
         elif isinstance(value, int | str):
-            parts.append(_UNIFORM[name].format(value))
+            parts.append(_UNIFORM[name].format(_LEVELS.get(str(value), value)))
         elif name == "gather":
             parts.append(f"tensors of {_gathering(value, network)} gathered again")
         else:
@@ -47,10 +48,13 @@ def trained(options: Mapping[str, int | Words], plan: Plan) -> str:
 def _again(words: Words, network: Network) -> list[str]:
     by_layer, blocks = recomputed_words(network, words), segments(network)
     inner = [n for n, layer in enumerate(network.layers) if layer.inner]
-    fully = sum(by_layer[block.start] == "full" for block in blocks)
     selectively = sum(by_layer[n] == "selective" for n in inner)
     parts = [f"selective recomputation in {selectively} of {len(inner)} layers"] * bool(selectively)
-    return parts + [f"full recomputation of {fully} of {len(blocks)} blocks"] * bool(fully)
+    for word in OF_BLOCKS:
+        if count := sum(by_layer[block.start] == word for block in blocks):
+            level = _LEVELS.get(word, word)
+            parts.append(f"{level} recomputation of {count} of {len(blocks)} blocks")
+    return parts
 
 
 def _gathering(words: Words, network: Network) -> str:

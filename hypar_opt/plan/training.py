@@ -69,7 +69,8 @@ class Training(Document):
     """The equal parts of the batch that pass one after the other; their gradients accumulate."""
     recompute: Annotated[Words | None, _words("recompute", _one_of(RECOMPUTED))] = None
     """What the backward pass computes again: ``none``; ``selective``: layers whose inner tensor is
-    large (attention); ``full``: all layers of the network's blocks, exchanges included."""
+    large (attention); ``op``: all of the network's blocks but what their products leave, with
+    weights or of attention; ``full``: all layers of the blocks, exchanges included."""
     shard: Annotated[Words | None, _words("shard", shards_of)] = None
     """What data parallelism splits between its parts: ``none``; the optimizer's ``state`` (ZeRO-1);
     ``gradients``, too (ZeRO-2); or ``weights``, too (ZeRO-3, FSDP). From a level down, as
@@ -109,6 +110,11 @@ class Training(Document):
     def by_layer(self) -> bool:
         """Whether layers train in different ways."""
         return isinstance(self.recompute, Mapping) or isinstance(self.shard, Mapping)
+
+    @property
+    def by_op(self) -> bool:
+        """Whether blocks compute all but their products again."""
+        return self.recompute is not None and "op" in all_words(self.recompute)
 
     @property
     def gathers_or_reduces(self) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from itertools import groupby, pairwise
-from math import inf
+from math import inf, lcm
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,6 +24,7 @@ from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.overlap import OverlapTime
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.errors import RefusedError
 from hypar_opt.plan.configuration import (
     Configuration,
     choices_of_configurations,
@@ -32,6 +33,7 @@ from hypar_opt.plan.configuration import (
     training_of,
 )
 from hypar_opt.search.result import Progress, silent
+from hypar_opt.sharding.layouts import BATCH
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.memory import bytes_by_node, reserved_by
@@ -45,7 +47,7 @@ from hypar_opt.simulator.repeated_parts import (
 )
 from hypar_opt.simulator.run import seconds_of
 from hypar_opt.simulator.simulation import StepTimes
-from hypar_opt.simulator.step import launching, repeats_on, schedule_of
+from hypar_opt.simulator.step import divides, in_parts, launching, repeats_on, schedule_of
 from hypar_opt.simulator.tasks import ComputeTask, of_one_micro_batch
 from hypar_opt.step.holds import KEPT, HoldArrays, HoldRules, WeightBytes
 from hypar_opt.workload.operators.kernels import Fused
@@ -143,10 +145,13 @@ class _Held(NamedTuple):
         All the time, or from a forward to a backward pass: outside all blocks, and of each.
     moments : (nodes,)
         While each layer runs.
+    parts
+        A number that the batch has to divide for these to be in proportion to it.
     """
 
     kept: NDArray[np.int64]
     moments: NDArray[np.int64]
+    parts: int
 
 
 class Evaluator:
@@ -158,10 +163,25 @@ class Evaluator:
         With the array; its batch, optimizer and reading are used.
     early_stop
         Whether blocks that run again stop at the last tensor that a backward pass reads.
+
+    Raises
+    ------
+    RefusedError
+        If the network has no repeated blocks, or the array has groups of accelerators.
     """
 
     def __init__(self, network: Network, problem: Problem, *, early_stop: bool = False) -> None:
         assert problem.array is not None
+        if not network.repeats:
+            raise RefusedError(
+                f"configurations are of networks with repeated blocks, and {network.name} has none;"
+                " use hypar-opt solve"
+            )
+        if problem.groups:
+            raise RefusedError(
+                "configurations are of equal accelerators, and the array"
+                f" {problem.array.name} has groups of them; use hypar-opt solve"
+            )
         self.network, self.early_stop = network, early_stop
         self.problem = problem.model_copy(update={"choices": choices_of_configurations(network)})
         self.array: Array = problem.array.description
@@ -193,7 +213,7 @@ class Evaluator:
         for word in RECOMPUTED:
             options = self._options(one._replace(recompute=word), whole)
             repeats = repeats_on(network, self.problem, workload, self.array, options)
-            again.setdefault(repeats.again, word)
+            again.setdefault((repeats.again, repeats.by_op), word)
         return tuple(again.values())
 
     @property
@@ -212,10 +232,12 @@ class Evaluator:
 
     def _short(self, configuration: Configuration) -> _Short:
         """Return a configuration's step with a repetition of each that differs from the others."""
+        return self._shortened(self._again(configuration), configuration.zero)
+
+    def _again(self, configuration: Configuration) -> int:
+        """Return how many blocks are computed again."""
         again = self.blocks if configuration.blocks is None else configuration.blocks
-        return self._shortened(
-            0 if configuration.recompute == "none" else again, configuration.zero
-        )
+        return 0 if configuration.recompute == "none" else again
 
     def _new_shortened(self, again: int, zero: str) -> _Short:
         left, last = again, self._last_alone(zero)
@@ -300,23 +322,37 @@ class Evaluator:
 
     def _seconds(self, configuration: Configuration) -> tuple[float, float]:
         """Return the seconds of a step, and those that it computes."""
-        short = self._short(configuration)
-        try:
-            return self._seconds_of(configuration, short)
-        except NotInLockstepError:
-            counts = self._counts
-            every = tuple(range(sum(counts))), (1,) * sum(counts)
-            again = 0 if configuration.recompute == "none" else configuration.blocks
-            return self._seconds_of(
-                configuration, _Short(counts, sum(counts) if again is None else again, *every)
-            )
+        if not self._is_branched:
+            try:
+                return self._measured(configuration, self._short(configuration))
+            except NotInLockstepError:
+                pass  # each accelerator is simulated, and each repetition
+        return self._measured(configuration, None)
 
-    def _seconds_of(self, configuration: Configuration, short: _Short) -> tuple[float, float]:
-        network, count = self._network(short.lengths), configuration.micro_batches
+    @property
+    def _is_branched(self) -> bool:
+        """Whether more runs beside the program than one queue."""
+        options = RunOptions()
+        return options.on(self.array)[1] == "branches" or divides(self.array, options)
+
+    def _measured(self, configuration: Configuration, short: _Short | None) -> tuple[float, float]:
+        """Return the seconds of a step, and those that it computes.
+
+        Parameters
+        ----------
+        short
+            Its repetitions, of accelerators in lockstep; None to simulate all by events.
+        """
+        in_lockstep, count = short is not None, configuration.micro_batches
+        if short is None:
+            every = (1,) * self.blocks
+            short = _Short(self._counts, self._again(configuration), (0,) * len(every), every)
+        network = self._network(short.lengths)
         workload = self._workload(short.lengths, self.problem.batch // count)
         options = self._options(configuration, short)
         rows = self._rows(configuration[:6], short.lengths)
-        schedule = schedule_of(network, self.problem, workload, self.array, options, rows)
+        step = self.problem, workload, self.array, options, rows
+        schedule = schedule_of(network, *step)
         blocks, times = self._blocks(short.lengths).tolist(), (1, *short.times)
         tasks: list[Task] = []
         parts = []
@@ -326,26 +362,25 @@ class Evaluator:
             for _, own in of_block:
                 tasks += own
             parts.append(Part(first, len(tasks), times[block]))
-        before = of_one_micro_batch(tasks)
-        self._exposed[configuration[:6], configuration.zero] = exposed_at_least(
-            before, parts, self._messages
-        )
-        often = [times[block] for block in blocks]
-        seconds = StepTimes(
-            *(self._seconds_of_tasks(own, parts) for own in (tasks, before)),
-            launching(self.problem, workload, self.array, schedule.repeats.again, often),
-        ).of(count)
-        computed = _computed(tasks, parts) + (count - 1) * _computed(before, parts)
-        return seconds, computed
-
-    def _seconds_of_tasks(self, tasks: Sequence[Task], parts: Sequence[Part]) -> float:
         efficiency = self.array.efficiency_of_overlap
-        if any(times > 1 for _, _, times in parts):
-            return seconds_of_parts(tasks, parts, self._messages, efficiency)
-        try:
-            return seconds_of_parts(tasks, parts, self._messages, efficiency)
-        except NotInLockstepError:
-            return seconds_of(tasks, self.array.interconnect, efficiency=efficiency)
+        if in_lockstep:
+            before = of_one_micro_batch(tasks)
+            queue = exposed_at_least(before, parts, self._messages)
+            self._exposed[configuration[:6], configuration.zero] = queue
+            measured = [
+                seconds_of_parts(own, parts, self._messages, efficiency) for own in (tasks, before)
+            ]
+        else:
+            tasks = [*in_parts(tasks, *step)]
+            parts, before = [Part(0, len(tasks))], of_one_micro_batch(tasks)
+            measured = [
+                seconds_of(own, self.array.interconnect, efficiency=efficiency)
+                for own in (tasks, before)
+            ]
+        often = [times[block] for block in blocks]
+        launched = launching(self.problem, workload, self.array, schedule.repeats, often)
+        seconds = StepTimes(measured[0], measured[1], launched).of(count)
+        return seconds, _computed(tasks, parts) + (count - 1) * _computed(before, parts)
 
     # Memory
 
@@ -354,20 +389,28 @@ class Evaluator:
         short, mesh = self._short(configuration), configuration[:6]
         micro_batch = self.problem.batch // configuration.micro_batches
         recompute = configuration.recompute if short.again else "none"
-        maps = self._maps(mesh, short.lengths, short.again, recompute)
+        of_maps, batch = (mesh, short.lengths, short.again, recompute), self._base
+        maps = self._maps(*of_maps, batch)
+        if micro_batch % maps.parts:
+            batch = micro_batch
+            maps = self._maps(*of_maps, batch)
         weights, reserve = self._weights(mesh, short.lengths, configuration.zero)
         times = np.array((1, *short.times))
-        moments = weights.moments + maps.moments * micro_batch // self._base
-        kept = weights.kept @ times + maps.kept @ times * micro_batch // self._base
+        moments = weights.moments + maps.moments * micro_batch // batch
+        kept = weights.kept @ times + maps.kept @ times * micro_batch // batch
         return int(kept + moments.max() + reserve)
 
-    def _new_maps(self, mesh: Mesh, lengths: Lengths, again: int, recompute: str) -> _Held:
-        """Return what a mesh holds of maps in a micro-batch of the base."""
-        return self._held(mesh, lengths, self._map_holds(lengths, again, recompute))
+    def _new_maps(
+        self, mesh: Mesh, lengths: Lengths, again: int, recompute: str, batch: int
+    ) -> _Held:
+        """Return what a mesh holds of maps in a micro-batch."""
+        return self._held(mesh, lengths, self._map_holds(lengths, again, recompute, batch))
 
-    def _new_map_holds(self, lengths: Lengths, again: int, recompute: str) -> HoldArrays:
+    def _new_map_holds(
+        self, lengths: Lengths, again: int, recompute: str, batch: int
+    ) -> HoldArrays:
         one = Configuration(dp_shard=self._base, recompute=recompute)
-        holds, _ = self._holds(one, _Short(lengths, again, (), ()))
+        holds, _ = self._holds(one, _Short(lengths, again, (), ()), batch)
         return HoldArrays(tuple(holds.of_maps()), len(self.problem.choices), self._hierarchy)
 
     def _new_weights(self, mesh: Mesh, lengths: Lengths, zero: str) -> tuple[_Held, int]:
@@ -381,7 +424,7 @@ class Evaluator:
         self, lengths: Lengths, dp_replicate: int, zero: str
     ) -> tuple[HoldArrays, Workload]:
         one = Configuration(dp_replicate, self._base // dp_replicate, zero=zero)
-        holds, trained = self._holds(one, _Short(lengths, 0, (), ()))
+        holds, trained = self._holds(one, _Short(lengths, 0, (), ()), self._base)
         problem = self.problem
         bytes_ = WeightBytes.of(
             problem.element_bytes, problem.constraints.optimizer, problem.training.reduce_bytes
@@ -389,10 +432,12 @@ class Evaluator:
         arrays = tuple(holds.of_weights(bytes_)), len(problem.choices), self._hierarchy
         return HoldArrays(*arrays), trained
 
-    def _holds(self, configuration: Configuration, short: _Short) -> tuple[HoldRules, Workload]:
+    def _holds(
+        self, configuration: Configuration, short: _Short, batch: int
+    ) -> tuple[HoldRules, Workload]:
         """Return what the nodes of a shortened step hold, and its tensors as it trains."""
         network = self._network(short.lengths)
-        workload, eb = self._workload(short.lengths, self._base), self.problem.element_bytes
+        workload, eb = self._workload(short.lengths, batch), self.problem.element_bytes
         options = self._options(configuration, short)
         repeats = options.repeats(network, workload, eb, fused=self._fused)
         trained = repeated(workload, repeats)
@@ -408,7 +453,9 @@ class Evaluator:
         kept = sum(bytes_of.pop(tensor) for tensor in KEPT)
         by_block = np.zeros(1 + sum(lengths), np.int64)
         np.add.at(by_block, blocks, kept)
-        return _Held(by_block, sum(bytes_of.values(), np.zeros(len(blocks), np.int64)))
+        # Partial sums whose reader has all of them are stored by batch, whatever is split.
+        parts = lcm(*{program.parts(layouts, BATCH) for layouts in program.stored})
+        return _Held(by_block, sum(bytes_of.values(), np.zeros(len(blocks), np.int64)), parts)
 
     # Bounds
 
@@ -440,8 +487,8 @@ class Evaluator:
         of which any step has been evaluated.
         """
         queue = self._exposed.get((configuration[:6], configuration.zero), Exposed(0.0, 0.0))
-        count = configuration.micro_batches
-        return max(program + count * queue.outside, count * queue.seconds) * (1 - _ROUNDING)
+        outside, seconds = (configuration.micro_batches * (1 - _ROUNDING) * own for own in queue)
+        return max(program + outside, seconds)
 
     @cached_property
     def _uniform(self) -> _Short:
@@ -454,7 +501,7 @@ class Evaluator:
             return np.zeros_like(times)
         if configuration.blocks is None:
             return times
-        again = np.clip(configuration.blocks - starts, 0, times)
+        again: NDArray[np.int64] = np.clip(configuration.blocks - starts, 0, times)
         again[0] = 0
         return again
 
@@ -472,7 +519,8 @@ class Evaluator:
         options = self._options(one, short._replace(again=again))
         network = self._network(short.lengths)
         repeats = repeats_on(network, self.problem, workload, self.array, options)
-        workload = repeated(workload, Repeats(again=repeats.again))
+        again_of = Repeats(again=repeats.again, by_op=repeats.by_op)
+        workload = repeated(workload, again_of)
         cost = TimeCost.from_problem(self.problem, workload)
         assert cost.work is not None
         # How much of the update there is depends on what is sharded.
@@ -482,9 +530,13 @@ class Evaluator:
         rows = np.array([self._rows(mesh, short.lengths) for mesh in meshes], np.intp)
         states = rows.transpose(1, 2, 0)
         nodes, ends = np.arange(len(workload.nodes)), workload.ends
-        own = program.node(workload, nodes[:, None], [states])
         boundaries = np.arange(len(ends))
-        between = program.edge(workload, boundaries[:, None], *([states[:, end]] for end in ends.T))
+        if self._is_branched:  # any exchange may be hidden
+            own, between = [program.compute(workload, nodes[:, None], [states])], []
+        else:
+            at_ends = ([states[:, end]] for end in ends.T)
+            own = program.node(workload, nodes[:, None], [states])
+            between = program.edge(workload, boundaries[:, None], *at_ends)
         blocks = self._blocks(short.lengths)
         seconds = np.zeros((1 + len(short.times), len(meshes)))
         for charges, of in ((own, blocks), (between, blocks[ends[:, 1]])):
@@ -550,7 +602,7 @@ def search_degrees(
         simulated += 1
     progress(len(order), len(order))
     least = tuple(map(evaluator.evaluate, (own.configuration for own in considered.least)))
-    return Searched(tuple(best), considered.count, considered.fits, simulated, least, complete)
+    return Searched(tuple(best), considered.considered, considered.fits, simulated, least, complete)
 
 
 def all_that_fit(
@@ -580,7 +632,7 @@ class _Considered(NamedTuple):
 
     Parameters
     ----------
-    count, fits
+    considered, fits
         How many there are, and fit.
     fitting
         Those among which the fastest is.
@@ -590,7 +642,7 @@ class _Considered(NamedTuple):
         Whether a deadline left none out.
     """
 
-    count: int
+    considered: int
     fits: int
     fitting: list[_Candidate]
     least: list[_Candidate]

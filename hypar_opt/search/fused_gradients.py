@@ -64,7 +64,7 @@ def in_buckets(
         return first
     best = _Priced.of(search, first)
     joint = first.scope == "joint"
-    if joint and search.solver.searches:
+    if joint and search.solver.searches and search.instance.constraints.only_plan is None:
         best = _of_least_time(search, solve, cost.time, best)
     found = best.found
     proved = found.bound == best.total and (joint or found.status is Status.OPTIMAL)

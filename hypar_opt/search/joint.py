@@ -16,6 +16,7 @@ from hypar_opt.search.levelwise import level_by_level, levelwise
 from hypar_opt.search.local_search import improved
 from hypar_opt.search.pairs_of_levels import improved_rows, least_compute
 from hypar_opt.search.reductions import reduction_of
+from hypar_opt.search.result import SearchResult
 from hypar_opt.search.table_solver import TableSolver
 from hypar_opt.search.to_result import to_result
 from hypar_opt.solvers import SOLVERS
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.shared_nodes import Tensors
     from hypar_opt.search.reductions import TableReduction
-    from hypar_opt.search.result import Assignments, Rows, SearchRequest, SearchResult
+    from hypar_opt.search.result import Assignments, Rows, SearchRequest
 
     Known = Callable[[], list[Rows]]
     """Returns the plan found level by level, if there is one; found once."""
@@ -92,6 +93,8 @@ def _joint(search: SearchRequest) -> SearchResult:
     # A baseline assigns each level by rule, and without levels there is nothing to search.
     if search.levels == 0 or not search.solver.searches:
         return replace(levelwise(search), scope="joint")
+    if (only := search.instance.constraints.only_plan) is not None:
+        return _of_only_plan(search, only)
     reduction = reduction_of(search.instance)
     tables = TableSolver(search, 1)
     known = cache(partial(level_by_level, search))
@@ -111,6 +114,14 @@ def _joint(search: SearchRequest) -> SearchResult:
         rows = _of_too_many_states(search, tables, known)
     levelwise_plans = known() if limited or stopped_by == MEMORY else []
     return to_result(search, "joint", rows, tables, stopped_by, levelwise_plans)
+
+
+def _of_only_plan(search: SearchRequest, rows: Assignments) -> SearchResult:
+    """Return the one plan that pins leave, which is optimal."""
+    plan, tensors = tuple(map(search.layers_of, rows)), search.tensors_of(rows)
+    search.instance.constraints.check(plan, rows)
+    bound = search.total(plan, tensors)
+    return SearchResult(plan, Status.OPTIMAL, "joint", bound, tensors=tensors, priced=tensors)
 
 
 def _of_too_many_states(search: SearchRequest, tables: TableSolver, known: Known) -> Rows:

@@ -55,7 +55,7 @@ class WaysByLayer:
     Parameters
     ----------
     layouts : (levels, nodes)
-        The only choices of all nodes; None for any.
+        The only choices of all nodes; None for any that pins leave.
     part
         As in `WayOfTraining`.
     ample
@@ -85,6 +85,8 @@ class WaysByLayer:
         has_state = own.weight_bytes.state > 0 or updates_take_time(problem)
         has_state = has_state or stated.reduced(problem.element_bytes) > 1
         self.open = OpenWays(network, stated, saves, problem.levels, tiers, has_state)
+        if layouts is None:
+            layouts = search.instance.constraints.only_plan
         self.micro_batches, self._layouts, self._ample = micro_batches, layouts, ample
         self._made: dict[Training, WayOfTraining] = {}
         self._tables: dict[tuple[Training, int], ClassTable] = {}

@@ -77,8 +77,12 @@ class Messages:
     def _new_rounds(self, task: ExchangeTask) -> Iterator[_Round]:
         for lanes, times in task.rounds:
             routes = tuple(self._route(lane.pattern) for lane in lanes)
-            sent = [message_bytes(task, lane, self._routes.interconnect) for lane in lanes]
-            once = _Round(routes, tuple(map(float, sent)), 1, 0.0, ends=False)
+            sent = []
+            for lane in lanes:
+                moved = message_bytes(task, lane, self._routes.interconnect)
+                assert isinstance(moved, float), "in lockstep all send as much"
+                sent.append(moved)
+            once = _Round(routes, tuple(sent), 1, 0.0, ends=False)
             alone = _Pass(self)
             alone.exchange(once)
             yield once._replace(times=times, seconds=alone.now)

@@ -23,7 +23,7 @@ from hypar_opt.simulator.tasks import (
     Task,
     changed,
 )
-from hypar_opt.workload.repeats import COLLECTIVES, ONCE
+from hypar_opt.workload.repeats import COLLECTIVES, EPILOGUE, ONCE, PASS
 
 if TYPE_CHECKING:
     from hypar_opt.costs.physical import Pairs
@@ -58,6 +58,8 @@ class Schedule:
     units
         The nodes whose weights are gathered together where they are prefetched: as
         `hypar_opt.workload.recomputation.units_of`.
+    epilogues
+        The seconds of what follows each node's products, where that runs again by itself.
     """
 
     workload: Workload
@@ -70,6 +72,7 @@ class Schedule:
     repeats: Repeats = ONCE
     updates: Sequence[float | OfParts] = ()
     units: Sequence[range] = ()
+    epilogues: Sequence[float | OfParts] = ()
 
     def tasks(self) -> tuple[Task, ...]:
         """Return the tasks, forward and then backward through the layers.
@@ -326,8 +329,7 @@ class _Step:
         phase = Phase.BACKWARD
         error = self._reduction(layer, phase, ExchangeKind.ERRORS, self._error_of(layer))
         self._gather_weights(layer, phase)
-        if layer in self._schedule.repeats.again:
-            error = self._forward_again(layer, error)
+        error = self._forward_again(layer, error)
         error = self._converted_again(layer, error)
         # The gradient comes first, so that its all-reduce can overlap the error's computation.
         computed = self._compute(layer, Phase.GRADIENT, error)
@@ -363,16 +365,24 @@ class _Step:
         self._exchange(key, layer, phase, ())
 
     def _forward_again(self, layer: int, operands: Dependencies) -> Dependencies:
-        """Run a layer's forward pass again; its exchanges, too, if they are."""
-        phase = Phase.FORWARD
-        if self._schedule.repeats.again[layer] is None:
-            return self._compute(layer, phase, operands)
-        for boundary in self._workload.boundaries_read[layer]:
-            operands = self._conversion(boundary, layer, phase, operands)
-        operands = self._reduction(layer, phase, ExchangeKind.HALOS, operands)
-        operands = self._computed(layer, phase, operands)
+        """Run what runs again of a layer's forward pass; with exchanges, unless it is alone."""
+        phase, repeats = Phase.FORWARD, self._schedule.repeats
+        together, word = repeats.again.get(layer) is not None, repeats.by_op.get(layer)
+        if together or word:
+            for boundary in self._workload.boundaries_read[layer]:
+                operands = self._conversion(boundary, layer, phase, operands)
+            operands = self._reduction(layer, phase, ExchangeKind.HALOS, operands)
+        if together or word == PASS:
+            operands = self._computed(layer, phase, operands)
+        elif layer in repeats.again:
+            operands = self._compute(layer, phase, operands)
+        elif word == EPILOGUE:
+            task = _task(self._name(layer), phase, self._schedule.epilogues[layer])
+            operands = self.streams.add(task, operands) if task.seconds else operands
         if layer in self._stored:
-            operands = self._conversion(self._stored[layer], layer, phase, operands)
+            boundary = self._stored[layer]
+            if together or self._ends[boundary].target in repeats.by_op:
+                operands = self._conversion(boundary, layer, phase, operands)
         return operands
 
     def _converted_again(self, layer: int, operands: Dependencies) -> Dependencies:

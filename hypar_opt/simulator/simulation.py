@@ -159,8 +159,8 @@ def _repeats(plan: Plan, workload: Workload, array: Array, options: RunOptions) 
 
 
 def _launching(plan: Plan, workload: Workload, array: Array, options: RunOptions) -> float:
-    again = _repeats(plan, workload, array, options).again
-    return launching(plan.problem, workload, array, again)
+    repeats = _repeats(plan, workload, array, options)
+    return launching(plan.problem, workload, array, repeats)
 
 
 def _passes(plan: Plan, workload: Workload, repeats: Repeats) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from operator import mul
@@ -17,6 +17,7 @@ from hypar_opt.costs.physical import Pairs, Rings
 from hypar_opt.costs.work import Work, launches_of
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
+from hypar_opt.simulator.decomposed import Divided, divided
 from hypar_opt.simulator.exchanges import StepExchanges, of_groups, of_plan
 from hypar_opt.simulator.memory import parts_between_groups
 from hypar_opt.simulator.options import RunOptions
@@ -25,16 +26,18 @@ from hypar_opt.step.rules import rules_of
 from hypar_opt.step.shares import WorkOfPart
 from hypar_opt.step.states import copies, of_rows
 from hypar_opt.workload.early_stop import needed_again
+from hypar_opt.workload.operators.attention import Attention
+from hypar_opt.workload.operators.axes import TOKENS
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.recomputation import repeated, units_of
-from hypar_opt.workload.repeats import Repeats
+from hypar_opt.workload.repeats import EPILOGUE, PASS, Repeats
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.costs.work import Work
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.plan.problem import Problem
+    from hypar_opt.plan.problem import Problem, ProblemFields
     from hypar_opt.simulator.tasks import OfParts, Task
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
@@ -63,8 +66,9 @@ def program(
     """
     rows = plan.assignments() if rows is None else rows
     check_groups(plan, array, options)
-    of = plan.network.description, plan.problem, workload, array, options, rows
-    return schedule_of(*of).tasks()
+    step = plan.problem, workload, array, options, rows
+    tasks = schedule_of(plan.network.description, *step).tasks()
+    return tuple(in_parts(tasks, *step))
 
 
 def schedule_of(
@@ -91,7 +95,48 @@ def schedule_of(
         repeats,
         _updates(problem, workload, array, options, rows, repeats),
         units_of(network, workload),
+        _epilogues(problem, workload, array, options, rows) if repeats.by_op else (),
     )
+
+
+def in_parts(
+    tasks: Sequence[Task],
+    problem: Problem,
+    workload: Workload,
+    array: Array,
+    options: RunOptions,
+    rows: Rows,
+) -> Sequence[Task]:
+    """Return a step's tasks with those divided that run beside one another part by part."""
+    into = _divided(problem, workload, array, options, rows)
+    return tasks if into is None or options.on(array)[1] == "branches" else divided(tasks, into)
+
+
+def divides(array: Array, options: RunOptions) -> bool:
+    """Return whether exchanges that the program waits for may run beside computations."""
+    ring = array.ring if options.ring is None else options.ring
+    hidden = array.hidden if options.hidden is None else options.hidden
+    return bool(ring or hidden)
+
+
+def _divided(
+    problem: Problem, workload: Workload, array: Array, options: RunOptions, rows: Rows
+) -> Divided | None:
+    """Return which exchanges run beside the computations next to them; None if none do."""
+    if not divides(array, options):
+        return None
+    ring = array.ring if options.ring is None else options.ring
+    hidden = (array.hidden or 0.0) if options.hidden is None else options.hidden
+    nodes = [*enumerate(workload.nodes)][workload.shared :]
+    rings = {
+        (node.name, level)
+        for number, node in nodes
+        for level, row in enumerate(rows)
+        if isinstance(node.operator, Attention)
+        and workload.words[number][row[number]] == TOKENS.word
+    }
+    products = {node.name for _, node in nodes if node.weight and node.macs}
+    return Divided(hidden, products, rings if ring else (), problem.hierarchy.sizes)
 
 
 def repeats_on(
@@ -109,15 +154,15 @@ def launching(
     problem: Problem,
     workload: Workload,
     array: Array,
-    again: Iterable[int],
+    repeats: Repeats,
     times: Sequence[int] | None = None,
 ) -> float:
     """Return the seconds in which the host launches all kernels of a micro-batch.
 
     Parameters
     ----------
-    again
-        The nodes that run twice.
+    repeats
+        What of them runs again.
     times
         How often the step has each node; None for once.
     """
@@ -125,7 +170,13 @@ def launching(
     passes = [launches_of(workload, phase, fused=fused) for phase in phases_of(problem)]
     often = times or [1] * len(workload.nodes)
     kernels = sum(sum(map(mul, own, often)) for own in passes)
+    again = [*repeats.again, *(node for node, word in repeats.by_op.items() if word == PASS)]
     kernels += sum(passes[0][node] * often[node] for node in again)
+    kernels += sum(
+        workload.nodes[node].operator.kernels(fused=fused)[0].epilogue.launches * often[node]
+        for node, word in repeats.by_op.items()
+        if word == EPILOGUE
+    )
     hosts = (accelerator.host or 0 for accelerator in array.groups or [array.accelerator])
     return float(kernels * max(hosts))
 
@@ -172,7 +223,7 @@ def _exchanges(
     return of_plan(rules_of(*step), rows, problem.element_bytes, longest, in_halves=in_halves)
 
 
-def phases_of(problem: Problem) -> tuple[Phase, ...]:
+def phases_of(problem: ProblemFields) -> tuple[Phase, ...]:
     """Return the passes of a step, in their order."""
     return INFERENCE if problem.inference else TRAINING
 
@@ -248,3 +299,13 @@ def _updates(
         return []
     works, states = _works(problem, array, options), of_rows(rows, len(workload.nodes))
     return _of_parts([work.updates(workload, states, repeats) for work in works])
+
+
+def _epilogues(
+    problem: Problem, workload: Workload, array: Array, options: RunOptions, rows: Rows
+) -> Sequence[float | OfParts]:
+    """Return the seconds of what follows each node's products; a profile does not tell them."""
+    if options.profile is not None:
+        return [0.0] * len(workload.nodes)
+    states = of_rows(rows, len(workload.nodes))
+    return _of_parts([work.epilogues(workload, states) for work in _works(problem, array, options)])

@@ -27,8 +27,8 @@ from hypar_opt.workload.layer_tensors import Boundary, Extent
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BATCH, REPLICATING, SPATIAL
 from hypar_opt.workload.parallelism import SIDES
-from hypar_opt.workload.recomputation import repeated
-from hypar_opt.workload.repeats import CONVERTED, Repeats
+from hypar_opt.workload.recomputation import blocks_by_op, repeated
+from hypar_opt.workload.repeats import CONVERTED, EPILOGUE, PASS, Repeats
 from hypar_opt.workload.shards import Shards
 
 if TYPE_CHECKING:
@@ -222,11 +222,14 @@ class HoldRules:
             yield hold._replace(tensor="borders", layers=(node,))
         if self.inference or not self._saves[node].inputs:
             return
-        if (first := again.get(node)) is None:
-            yield hold._replace(tensor="saved", layers=(node,))
-        else:
+        if node in self.workload.repeats.by_op:
+            block = self._blocks_by_op[node]
+        elif (first := again.get(node)) is not None:
             block = tuple(n for n in self._layers if again.get(n) == first)
-            yield hold._replace(tensor="recomputed", layers=block)
+        else:
+            yield hold._replace(tensor="saved", layers=(node,))
+            return
+        yield hold._replace(tensor="recomputed", layers=block)
 
     def _errors(self) -> Iterator[Hold]:
         """Yield the error of each tensor, which exists from its last reader's pass to its writer's.
@@ -250,30 +253,47 @@ class HoldRules:
 
         A tensor is kept as its writer stores it, and the network's input as its first reader reads
         it; one that several layers read as it is stored for these, unless it is converted again. A
-        block keeps what it starts from, whatever its layers read of it backward.
+        block keeps what it starts from, whatever its layers read of it backward; or, by operator,
+        what these read to run again, and of products that are followed by an activation or a pool
+        what is before these.
         """
-        again = self.workload.repeats.again
+        again, by_op = self.workload.repeats.again, self.workload.repeats.by_op
         segment = {node: first for node, first in again.items() if first is not None}
+        block_of = segment | {node: block[0] for node, block in self._blocks_by_op.items()}
         readers: dict[int, list[int]] = {}
         kept: dict[Hashable, Hold] = {}
         dropped: dict[int, dict[Hashable, Hold]] = {}
         layers_of: dict[int, list[int]] = {}
         for node in self._layers:
-            inside, saves = segment.get(node), self._saves[node]
-            layers_of.setdefault(segment.get(node, node), []).append(node)
+            inside, saves, word = block_of.get(node), self._saves[node], by_op.get(node)
+            layers_of.setdefault(block_of.get(node, node), []).append(node)
+            whole = node in segment
             for writer, hold in self._inputs(node):
-                starts = inside is not None and segment.get(writer) != inside
+                within = inside is not None and block_of.get(writer) == inside
+                runs_again = within and (whole or by_op.get(writer) in (PASS, EPILOGUE))
+                starts = whole and not within
                 stored = hold
                 if again.get(hold.node) == CONVERTED:
                     if saves.inputs:
                         readers.setdefault(writer, []).append(node)
                     stored = self._map(writer, self.workload.nodes[writer].pooled)
-                if starts or (inside is None and saves.inputs):
-                    kept.setdefault(writer, stored._replace(tensor="saved", layers=(node,)))
-                elif inside is not None and saves.inputs:
+                if not (starts or saves.inputs or word == PASS):
+                    continue
+                if runs_again:
+                    assert inside is not None
                     dropped.setdefault(inside, {}).setdefault(writer, hold)
-            own_block = node if inside is None and node in again else inside
-            written = [(inside, self._written(node)), (own_block, self._own(node))]
+                else:
+                    kept.setdefault(writer, stored._replace(tensor="saved", layers=(node,)))
+            runs_again = whole or word == PASS
+            own_block = node if not whole and node in again else inside if runs_again else None
+            if word == EPILOGUE:
+                product = self._map(node, self.workload.nodes[node].output)
+                kept[node, "before activation"] = product._replace(tensor="saved", layers=(node,))
+                runs_again = True
+            written = [
+                (inside if runs_again else None, self._written(node, epilogue=word == EPILOGUE)),
+                (own_block, self._own(node)),
+            ]
             for block, holds in written:
                 for key, hold in holds:
                     if block is None:
@@ -284,20 +304,29 @@ class HoldRules:
         for block, of_block in dropped.items():
             for key, hold in of_block.items():
                 if key not in kept:
-                    yield hold._replace(tensor="recomputed", layers=tuple(layers_of[block]))
+                    together = tuple(layers_of.get(block, (block,)))
+                    yield hold._replace(tensor="recomputed", layers=together)
         for writer, users in readers.items():
             # From the first backward pass that reads it to the last.
             layers = range(min(users), max(users) + 1)
             yield self._output(writer)._replace(tensor="recomputed", layers=layers)
 
-    def _written(self, node: int) -> Iterator[tuple[Hashable, Hold]]:
-        """Yield a layer's output, before its activation or pool, where it saves it."""
+    def _written(self, node: int, *, epilogue: bool) -> Iterator[tuple[Hashable, Hold]]:
+        """Yield a layer's output, before its activation or pool, where it saves it.
+
+        Parameters
+        ----------
+        epilogue
+            No more than what activations leave.
+        """
         layer, saves = self.workload.nodes[node], self._saves[node]
+        if epilogue and not getattr(layer.operator, "activation", None):
+            return
         if saves.output and layer.operator.fused_pool is None:
             yield node, self._output(node)
         elif saves.output:
             yield (node, "before pool"), self._map(node, layer.output)
-        if saves.before_activation:
+        if saves.before_activation and not epilogue:
             yield (node, "before activation"), self._map(node, layer.output)
 
     def _own(self, node: int) -> Iterator[tuple[Hashable, Hold]]:
@@ -345,6 +374,16 @@ class HoldRules:
             self._splits[key] = tuple([_split(axes, choice, word) for choice, word in pairs])
         shape = tuple([sizes[axis] for axis in axes])
         return Hold(node, element_bytes * bool(axes), shape, self._splits[key])
+
+    @cached_property
+    def _blocks_by_op(self) -> dict[int, tuple[int, ...]]:
+        """The nodes of the block of each node in one that keeps what its products leave."""
+        shared, layers = self.workload.shared, self.network.layers
+        blocks = (
+            tuple(shared + n for n in block if not layers[n].ends)
+            for block in blocks_by_op(self.network, self.workload)
+        )
+        return {node: block for block in blocks for node in block}
 
     @cached_property
     def _saves(self) -> list[Saved]:
@@ -423,7 +462,8 @@ def step_holds(
     """
     inference = not weight_bytes.gradient
     rules = HoldRules(network, workload, element_bytes, fused, inference=inference)
-    unsharded = repeated(workload, Repeats(again=workload.repeats.again))
+    again = Repeats(again=workload.repeats.again, by_op=workload.repeats.by_op)
+    unsharded = repeated(workload, again)
     maps = _maps(network, unsharded, element_bytes, fused, inference=inference)
     return HoldArrays((*rules.of_weights(weight_bytes), *maps), len(workload.choices), hierarchy)
 

@@ -90,6 +90,8 @@ class Kernel(NamedTuple):
         Multiply-accumulates.
     weights, operands, output, inner
         The words of these tensors; the inner one is within a layer, as attention's scores.
+    epilogue
+        Whether no more than what follows products runs: an activation.
     """
 
     phase: Phase
@@ -99,6 +101,7 @@ class Kernel(NamedTuple):
     operands: Amount
     output: Amount
     inner: Amount
+    epilogue: bool = False
 
 
 class Update(NamedTuple):

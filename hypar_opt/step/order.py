@@ -197,7 +197,7 @@ def _unequal_all_to_alls(
         )
         quarters = 4 * step.copies * moved_but(extent, prod(sizes), kept)
         for phase in {*phases} & {Phase.FORWARD, Phase.BACKWARD}:
-            times = int(exchanges_of(workload, phase)[target])
+            times = int(exchanges_of(workload, phase, inputs=True)[target])
             times *= phase is Phase.FORWARD or bool(workload.has_error[boundary])
             if times and quarters:
                 exchange = phase, step.kind, "input", 0, times * quarters, times

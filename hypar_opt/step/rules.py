@@ -296,7 +296,7 @@ class StepRules:
                 amount = amount * np.where(is_split, parts, 1)
                 for phase in (Phase.FORWARD, Phase.BACKWARD):
                     if phase in self.phases:
-                        times = exchanges_of(self.workload, phase)[nodes]
+                        times = exchanges_of(self.workload, phase, inputs=True)[nodes]
                         moved = stretched(quarters * times, uneven)
                         yield Collective(phase, StepKind.HALO, "halo", level, moved, times)
 
@@ -411,7 +411,9 @@ class StepRules:
     def _times(self) -> dict[Phase, Integers]:
         """How often a step moves each boundary's tensor, and its error."""
         targets = self.workload.ends[:, 1]
-        return {phase: exchanges_of(self.workload, phase)[targets] for phase in self._ways}
+        return {
+            phase: exchanges_of(self.workload, phase, inputs=True)[targets] for phase in self._ways
+        }
 
     @cached_property
     def _passes(self) -> Flags | None:
@@ -621,9 +623,15 @@ def rules_of(
 
 
 @lru_cache(maxsize=64)
-def exchanges_of(workload: Workload, phase: Phase) -> NDArray[np.int64]:
-    """Return how often a step repeats each node's exchanges of feature maps or errors."""
-    times = workload.repeats.forward_exchanges(len(workload.nodes))
+def exchanges_of(workload: Workload, phase: Phase, *, inputs: bool = False) -> NDArray[np.int64]:
+    """Return how often a step repeats each node's exchanges of feature maps or errors.
+
+    Parameters
+    ----------
+    inputs
+        Of what it reads; else of what it computes.
+    """
+    times = workload.repeats.forward_exchanges(len(workload.nodes), inputs=inputs)
     return times if phase is Phase.FORWARD else np.full_like(times, workload.repeats.micro_batches)
 
 

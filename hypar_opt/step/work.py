@@ -183,6 +183,9 @@ class WorkRules:
         )
         for phase in phases:
             yield Kernel(phase, passes_of(workload, phase)[nodes], *amounts)
+        epilogues = workload.repeats.epilogues(len(workload.nodes))[nodes]
+        if Phase.FORWARD in phases and epilogues.any():
+            yield Kernel(Phase.FORWARD, epilogues, *amounts, epilogue=True)
 
     def update(
         self, workload: Workload, nodes: Indices, states: States, repeats: Repeats

@@ -56,8 +56,10 @@ def on_all_sides(choices: Sequence[str]) -> tuple[str, ...]:
     return tuple(choice for choice in choices if choice not in SIDES)
 
 
-RECOMPUTED = ("none", "selective", "full")
-"""What a backward pass computes again, the least first."""
+RECOMPUTED = ("none", "selective", "op", "full")
+"""What a backward pass computes again, the least first; ``op``, by operator, is all but products.
+
+Source: docs/memory.md."""
 
 GATHERED = ("once", "again")
 """Whether a tensor that several layers read stays as these read it, or is converted again."""

@@ -14,7 +14,7 @@ EVERY = "*"
 """The key of the word of all layers that no other key names."""
 
 STORED = "output of "
-"""What stands before a layer's name where the tensor that it writes is meant, which several read."""
+"""What stands before a layer's name for the tensor that it writes and that several read."""
 
 Words = str | Mapping[str, str]
 """A word for all layers; or words by layer, block or pattern."""

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.frozen import FrozenDict
+from hypar_opt.workload.early_stop import reads_back
 from hypar_opt.workload.patterns import EVERY, Words, matching, words_by_layer
-from hypar_opt.workload.repeats import CONVERTED, ONCE, Repeats
+from hypar_opt.workload.repeats import CONVERTED, EPILOGUE, INPUTS, ONCE, PASS, Repeats
 from hypar_opt.workload.shards import Shards, shards_of
 
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.kernels import Fused
     from hypar_opt.workload.tensors import Workload
+
+
+OF_BLOCKS = ("full", "op")
+"""What is computed again of all layers of a block together, the most first."""
 
 
 @lru_cache(maxsize=64)
@@ -59,29 +64,45 @@ def repeats_of(
     """
     again: FrozenDict[int, int | None] = FrozenDict()
     sharded: FrozenDict[int, Shards] = FrozenDict()
+    block_of: dict[int, int] = {}
     if recompute is not None:
-        again = recomputed(network, workload, recomputed_words(network, recompute), fused=fused)
+        layers = recomputed_words(network, recompute)
+        again = recomputed(network, workload, layers, fused=fused)
+        block_of = {
+            workload.shared + n: block.start
+            for block in segments(network)
+            for n in block
+            if layers[n] == "op" and not network.layers[n].ends
+        }
+    by_op = recomputed_by_op(workload, block_of, again, fused=fused)
     if gather is not None:
-        again = FrozenDict(again | _converted(network, workload, gather, again, fused=fused))
+        writers = workload.tensor_writers.items()
+        others = {*again, *(node for node, writer in writers if writer in block_of)}
+        again = FrozenDict(again | _converted(network, workload, gather, others, fused=fused))
     if shard is not None:
         names = [layer.name for layer in network.layers]
         words = words_by_layer(with_tied(network, shard), names, "shard")
         sharded = _sharded(workload, words)
-    return Repeats(micro_batches, sharded, again, reduced)
+    return Repeats(micro_batches, sharded, again, reduced, by_op)
 
 
 def _converted(
     network: Network,
     workload: Workload,
     gather: Words,
-    again: Mapping[int, int | None],
+    others: Collection[int],
     *,
     fused: Fused,
 ) -> dict[int, int]:
     """Return the tensors of several readers that are converted again by themselves.
 
     They are those that a backward pass reads and that stay inside a block, or outside all, unless
-    their block runs again as a whole.
+    their block runs again.
+
+    Parameters
+    ----------
+    others
+        The tensors of blocks that do.
     """
     words = words_by_layer(gather, [layer.name for layer in network.layers], "gather")
     block_of = {n: number for number, block in enumerate(segments(network)) for n in block}
@@ -92,7 +113,7 @@ def _converted(
     for node, writer in workload.tensor_writers.items():
         blocks = {block_of.get(n - workload.shared) for n in (writer, *readers[node])}
         saved = (workload.nodes[n].operator.saves(fused=fused).inputs for n in readers[node])
-        stated = words[writer - workload.shared] == "again" and node not in again
+        stated = words[writer - workload.shared] == "again" and node not in others
         if stated and len(blocks) == 1 and any(saved):
             found[node] = CONVERTED
     return found
@@ -156,12 +177,12 @@ def segments(network: Network) -> tuple[range, ...]:
 
 
 def recomputed_words(network: Network, recompute: Words | None) -> list[str | None]:
-    """Return what is computed again of each layer: of a block fully if of any layer of it.
+    """Return what is computed again of each layer: of a block as of the layer with most.
 
     Raises
     ------
     HyparError
-        If a layer that is named does not exist, or is fully computed again and in no block.
+        If a layer that is named does not exist, or its block is computed again and it is in none.
     """
     names = [layer.name for layer in network.layers]
     words = words_by_layer(recompute, names, "recompute")
@@ -169,15 +190,20 @@ def recomputed_words(network: Network, recompute: Words | None) -> list[str | No
     inside = {n for block in blocks for n in block}
     if not isinstance(recompute, str | None):
         for pattern, word in recompute.items():
-            if word == "full" and pattern != EVERY and inside.isdisjoint(matching(names, pattern)):
+            if (
+                word in OF_BLOCKS
+                and pattern != EVERY
+                and inside.isdisjoint(matching(names, pattern))
+            ):
                 raise HyparError(
                     f"{argument('recompute')}: {pattern!r} names no layer of a block, whose layers"
                     " are computed again together"
                 )
     for block in blocks:
-        if any(words[n] == "full" for n in block):
-            words[block.start : block.stop] = ["full"] * len(block)
-    return ["none" if own == "full" and n not in inside else own for n, own in enumerate(words)]
+        for word in OF_BLOCKS:  # of one that is computed again as a whole no layer says less
+            if word in words[block.start : block.stop]:
+                words[block.start : block.stop] = [word] * len(block)
+    return ["none" if own in OF_BLOCKS and n not in inside else own for n, own in enumerate(words)]
 
 
 def recomputed(
@@ -186,8 +212,8 @@ def recomputed(
     """Return the nodes whose forward pass runs twice, as `Repeats.again`.
 
     Fully: those in a block, each repetition by itself; a tensor that several layers read is stored
-    again by its writer. Selectively: those whose inner tensor is large, as attention's scores where
-    they are written.
+    again by its writer. Selectively, and by operator: those whose inner tensor is large, as
+    attention's scores where they are written.
 
     Parameters
     ----------
@@ -206,9 +232,75 @@ def recomputed(
         again |= {node: again[writer] for node, writer in written if writer in again}
     if not fused.attention:
         for n, (layer, word) in enumerate(zip(network.layers, words, strict=True)):
-            if word == "selective" and layer.inner:
+            if word in ("selective", "op") and layer.inner:
                 again[shared + n] = None
     return FrozenDict(sorted(again.items()))
+
+
+def recomputed_by_op(
+    workload: Workload,
+    block_of: Mapping[int, int],
+    again: Mapping[int, int | None],
+    *,
+    fused: Fused,
+    trained: Sequence[bool] | None = None,
+) -> FrozenDict[int, str]:
+    """Return what runs again of nodes whose blocks keep what their products leave.
+
+    As `Repeats.by_op`. A block keeps what it starts from, and sums of products (with weights, of
+    attention, of experts' slots) once their partial sums are reduced; from these its backward pass
+    computes again what it reads of the rest: norms, activations, gates, residual sums. What a
+    layer of another block keeps, or the backward pass of one outside, is not computed again.
+
+    Parameters
+    ----------
+    block_of
+        The first layer of the block of each such node.
+    again
+        What runs again besides, as `Repeats.again`.
+    trained
+        The nodes that have a backward pass; by default all.
+
+    Source: torchtitan, ``distributed/activation_checkpoint.py``, of matrix products, attention and
+    reduce-scatters, each or every second; MaxText, ``remat_policy: minimal_with_context``; JAX,
+    ``jax.checkpoint_policies.dots_saveable``.
+    """
+    writers, readers = workload.tensor_writers, defaultdict[int, list[int]](list)
+    for edge in workload.boundaries:
+        if not edge.weights and edge.target >= workload.shared:
+            readers[writers.get(edge.source, edge.source)].append(edge.target)
+    tensors = {writer: node for node, writer in writers.items()}
+    found: dict[int, str] = {}
+    for node in sorted(block_of, reverse=True):
+        operator = workload.nodes[node].operator
+        saves, passes_back = operator.saves(fused=fused), trained is None or trained[node]
+        kept = dropped = False
+        for reader in readers[node]:
+            saved = workload.nodes[reader].operator.saves(fused=fused).inputs
+            reads = saved and reads_back(workload, reader, node, trained)
+            reads |= found.get(reader) == PASS
+            if block_of.get(reader) == block_of[node]:
+                dropped |= reads
+            else:
+                kept |= reads or again.get(reader) is not None
+        dropped &= not kept
+        if not operator.sums:
+            of_its_own = saves.output or saves.before_activation or bool(saves.own)
+            if dropped or (passes_back and of_its_own):
+                found[node] = PASS
+        elif not operator.keeps_addends and (dropped or (passes_back and saves.output)):
+            found[node] = EPILOGUE
+        elif saves.inputs and passes_back:
+            found[node] = INPUTS
+        if dropped and node in tensors and found.get(node) in (PASS, EPILOGUE):
+            found[tensors[node]] = PASS
+    return FrozenDict(sorted(found.items()))
+
+
+def blocks_by_op(network: Network, workload: Workload) -> list[range]:
+    """Return the blocks of which `Repeats.by_op` says what runs again."""
+    again = {node - workload.shared for node in workload.repeats.by_op}
+    return [block for block in segments(network) if not again.isdisjoint(block)] if again else []
 
 
 def _sharded(workload: Workload, layers: Sequence[str | None]) -> FrozenDict[int, Shards]:

@@ -83,6 +83,11 @@ of each micro-batch first, then the all-reduce of a step."""
 CONVERTED = -1
 """What is run again with a tensor that is converted again by itself: no layer."""
 
+PASS, EPILOGUE, INPUTS = "pass", "epilogue", "inputs"
+"""What runs again of a node whose block keeps what its products leave: its forward pass; what
+follows its products, an activation or a pool; or no more than the exchanges of its inputs, which
+the other two have, too."""
+
 
 @dataclass(frozen=True)
 class Repeats:
@@ -104,6 +109,9 @@ class Repeats:
     reduced
         The elements that one of a gradient takes where it is reduced: 2 of single precision beside
         weights of half of it.
+    by_op
+        What runs again of nodes in blocks that keep what their products leave: `PASS`, `EPILOGUE`
+        or `INPUTS`. The scores of attention may be computed again besides, as `again` says.
 
     Source: docs/decisions/0029-memory-of-a-device.md.
     """
@@ -112,6 +120,7 @@ class Repeats:
     sharded: Mapping[int, Shards] = FrozenDict()
     again: Mapping[int, int | None] = FrozenDict()
     reduced: int = 1
+    by_op: Mapping[int, str] = FrozenDict()
 
     @cached_property
     def converted_again(self) -> frozenset[int]:
@@ -128,20 +137,42 @@ class Repeats:
     @property
     def computes_once(self) -> bool:
         """Whether each pass runs once, whatever is sharded."""
-        return self.micro_batches == 1 and self.again.keys() <= self.converted_again
+        computed = self.again.keys() - self.converted_again
+        return self.micro_batches == 1 and not computed and not self._of_op(PASS)
 
     def passes(self, nodes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return how often each node's forward and backward passes compute."""
         backward = np.full(nodes, self.micro_batches, np.int64)
         forward = backward.copy()
-        forward[[*self.again]] *= 2
+        forward[[*self.again, *self._of_op(PASS)]] *= 2
         return forward, backward
 
-    def forward_exchanges(self, nodes: int) -> NDArray[np.int64]:
-        """Return how often each node's forward exchanges take place."""
-        times = np.full(nodes, self.micro_batches, np.int64)
-        times[[node for node, first in self.again.items() if first is not None]] *= 2
+    def epilogues(self, nodes: int) -> NDArray[np.int64]:
+        """Return how often what follows each node's products runs beside its forward passes."""
+        times = np.zeros(nodes, np.int64)
+        times[self._of_op(EPILOGUE)] = self.micro_batches
         return times
+
+    def forward_exchanges(self, nodes: int, *, inputs: bool) -> NDArray[np.int64]:
+        """Return how often each node's forward exchanges take place.
+
+        Parameters
+        ----------
+        inputs
+            Of what it reads; else of what it computes: statistics, and partial sums.
+        """
+        times = np.full(nodes, self.micro_batches, np.int64)
+        again = [node for node, first in self.again.items() if first is not None]
+        times[[*again, *(self.by_op if inputs else self._of_op(PASS))]] *= 2
+        return times
+
+    def counts(self, nodes: int) -> list[NDArray[np.int64]]:
+        """Return all that is repeated of each node, but what is split of its weights."""
+        exchanges = (self.forward_exchanges(nodes, inputs=inputs) for inputs in (True, False))
+        return [*self.passes(nodes), self.epilogues(nodes), *exchanges]
+
+    def _of_op(self, what: str) -> list[int]:
+        return [node for node, word in self.by_op.items() if word == what]
 
     @cached_property
     def begins(self) -> tuple[int, ...]:

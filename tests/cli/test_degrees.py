@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.plan.strategies import strategy_pins
+from hypar_opt.pipeline import plan_of_configuration
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.plan.configuration import Configuration
 from tests.commands import command
 
 GPT = "gpt:layers=2,hidden=64,heads=8,tokens=32,vocabulary=128"
@@ -17,27 +18,29 @@ ASKED = ["--array", "h100-8", "--batch", "16", "--bucket", "0"]
 
 
 @pytest.mark.parametrize("degree", [1, 2, 8])
-def test_degrees_are_the_pins_of_tensor_inside_data_parallelism(
+def test_degrees_are_the_configuration_of_tensor_inside_data_parallelism(
     degree: int, tmp_path: Path
 ) -> None:
     dp = f"dp={8 // degree}, " if degree < 8 else ""  # all other parts unless stated
     typed = f"{dp}tp={degree}"
     done = command(["simulate", GPT, *ASKED, "--degrees", typed, "--json"], tmp_path)
     network = ho.gpt(layers=2, hidden=64, heads=8, tokens=32, vocabulary=128)
-    pins = strategy_pins(network, (2, 2, 2), "megatron", degree)
-    asked: dict[str, Any] = {"batch": 16, "array": "h100-8", "bucket": 0}
-    plan = ho.solve(network, **asked, constraints={"fix": pins})
+    problem = problem_of(network, batch=16, array="h100-8", bucket=0)
+    plan = plan_of_configuration(network, problem, Configuration(1, 8 // degree, 1, degree))
     assert json.loads(done.output)["seconds"] == ho.simulate(plan).seconds
 
 
 def test_other_degrees_are_refused_with_those_that_would_do(tmp_path: Path) -> None:
-    known = "--degrees should be one of tp=1,dp=8; tp=2,dp=4; tp=4,dp=2; tp=8,dp=1, got "
-    for typed in ("tp=3,dp=4", "tp=3", "dp=4", "tp=2,dp=4,xp=1", "tp=2,tp=4", "", "dp"):
+    form = "should be some of dp, dp_replicate, dp_shard, cp, tp, ep, each once, as tp=8,dp=4, got "
+    for typed in ("tp=2,dp=4,xp=1", "tp=2,tp=4", "", "dp", "tp=0", "tp=-1"):
         done = command(["memory", GPT, *ASKED, "--degrees", typed], tmp_path)
-        assert (done.status, known + repr(typed) in done.errors) == (2, True)
+        assert (done.status, form + repr(typed) in done.errors) == (2, True), typed
     for typed, why in (
         ("tp=2,dp=4,pp=1", "pp, pipeline parallelism, is not modelled"),
-        ("ep=8", "ep, expert parallelism, is not modelled as a degree; the choice experts splits"),
+        ("ep=8", "ep needs experts, and"),
+        ("tp=3,dp=4", "dp x cp x tp should be the 8 accelerators, got 'tp=3,dp=4'"),
+        ("tp=3", "dp x cp x tp should be the 8 accelerators, got 'tp=3'"),
+        ("dp=4", "dp x cp x tp should be the 8 accelerators, got 'dp=4'"),
     ):
         done = command(["memory", GPT, *ASKED, "--degrees", typed], tmp_path)
         assert (done.status, done.errors.count("\n")) == (2, 1)

@@ -304,7 +304,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "--picture": ("out.svg", "out.svg", "net.toml"),
     "--place": (),
     "--points": ("1", "2", "0"),
-    "--recompute": ("none", "full", "selective", "fc1=full", "fc1=x", "*=full"),
+    "--recompute": ("none", "full", "selective", "op", "fc1=full", "fc1=x", "*=full"),
     "--relative": (),
     "--runnable": (),
     "--reading": ("tables", "figures", "executed"),

@@ -411,7 +411,7 @@ def test_how_a_plan_trains_is_said_in_a_sentence(tmp_path: Path) -> None:
     wrong = [
         (["--micro-batches", "7"], "micro_batches: should divide the batch of 64, got 7"),
         (["--shard", "wights"], "shard: should be none, state, gradients or weights"),
-        (["--recompute", "half"], "recompute: should be none, selective or full"),
+        (["--recompute", "half"], "recompute: should be none, selective, op or full"),
     ]
     for options, message in wrong:
         done = command([*asked, *options], tmp_path)

@@ -130,7 +130,7 @@ def test_a_step_is_never_faster_than_the_host_launches_it() -> None:
     [
         ("micro_batches", 3, "micro_batches should divide the batch of 32, got 3"),
         ("micro_batches", 0, "micro_batches should be 1 or more, got 0"),
-        ("recompute", "all", "unknown recompute 'all': known: none, selective, full"),
+        ("recompute", "all", "unknown recompute 'all': known: none, selective, op, full"),
         ("shard", "x", "unknown shard 'x': known: none, state, gradients, weights"),
         ("shard", "weights@2", "shard should be none, state, gradients or weights, or that from"),
         ("shard", "weights@H2-H9", "shard should name levels down to H3, the last, got 'weights@H"),

@@ -105,7 +105,7 @@ def test_a_row_is_one_call_of_simulate() -> None:
         ({"zero": ""}, "zero: is not stated"),
         ({"attention": "?"}, "attention: is not stated"),
         ({"attention": "sdpa"}, "attention: should be megatron or flash, got 'sdpa'"),
-        ({"recompute": "block"}, "recompute: should be none, selective or full, got 'block'"),
+        ({"recompute": "block"}, "recompute: should be none, selective, op or full, got 'block'"),
         ({"dp": 8}, "gpus: should be tp 2 times dp 8, got 8"),
         ({"gbs": 20}, "gbs: should be whole micro-batches of mbs 2 times dp 4, got 20"),
         ({"gpus": 12, "dp": 6, "gbs": 12}, "gpus: should be whole nodes of 8, got 12"),

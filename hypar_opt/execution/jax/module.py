@@ -84,11 +84,12 @@ def module_text(
     repeats = sharded.program.workload.repeats
     if not alone and repeats != ONCE:
         gathers = any(own.over("weights") for own in weights_of(sharded).values())
-        again = any(first is not None for first in repeats.again.values())
-        if gathers or again:
+        all_of = any(first is not None for first in repeats.again.values())
+        by_op = bool(repeats.by_op)
+        if gathers or all_of or by_op:
             # What follows the operations calls one of them.
             called = _called(f"{loss}\n    apart", operations)
-            more = texts.sharded() * gathers, texts.again() * again
+            more = texts.sharded() * gathers, *texts.again(all_of=all_of, by_op=by_op)
             called = "\n\n\n".join((called.rstrip(), *(text.rstrip() for text in more if text), ""))
         parts |= _trained(sharded) | {"# The operations\n": called}
     if "partial(" not in called:

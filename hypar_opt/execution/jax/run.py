@@ -31,6 +31,8 @@ from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.workload.early_stop import needed_again, reads_back
 from hypar_opt.workload.layer_tensors import Extent
 from hypar_opt.workload.operators.kernels import Fused
+from hypar_opt.workload.recomputation import blocks_by_op, recomputed_by_op
+from hypar_opt.workload.repeats import PASS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from hypar_opt.execution.jax.weights import StepInput
     from hypar_opt.sharding.program import Program
     from hypar_opt.step.operations import Collective
+    from hypar_opt.workload.network import Network
 
     Array = NDArray[Any]
 
@@ -163,7 +166,7 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
         raise HyparError(f"the bytes of jax {jax.__version__} cannot be counted: {error}") from None
     return CompiledStep(
         *traffic(sharded, moved),
-        _needed_bytes(sharded.program) - _needed_bytes(sharded.planned),
+        _needed_bytes(sharded, sharded.program) - _needed_bytes(sharded, sharded.planned),
         float(loss),
         found,
         apart,
@@ -273,7 +276,7 @@ def traffic(
     """
     planned: defaultdict[tuple[int, str], Fraction] = defaultdict(Fraction)
     unused = Fraction()
-    for one, moves in _needed_exchanges(sharded.program):
+    for one, moves in _needed_exchanges(sharded, sharded.program):
         planned[one.level, str(one.kind)] += moves
         unused += one.elements * ELEMENT_BYTES - moves
     compiled: Counter[tuple[int, str]] = Counter()
@@ -290,15 +293,17 @@ def traffic(
     return tuple(rows), unused, of_biases
 
 
-def _needed_exchanges(program: Program) -> Iterator[tuple[Collective, Fraction]]:
+def _needed_exchanges(
+    sharded: ShardedNetwork, program: Program
+) -> Iterator[tuple[Collective, Fraction]]:
     """Yield the exchanges of a step, each with its bytes that any weights' gradient depends on."""
-    needed = _Needed(program)
+    needed = _Needed(sharded.network, program)
     for one in exchanges_of_step(program):
         yield one, needed.share(one) * one.elements * ELEMENT_BYTES
 
 
-def _needed_bytes(program: Program) -> Fraction:
-    return sum((moves for _, moves in _needed_exchanges(program)), Fraction())
+def _needed_bytes(sharded: ShardedNetwork, program: Program) -> Fraction:
+    return sum((moves for _, moves in _needed_exchanges(sharded, program)), Fraction())
 
 
 def _bytes_of_biases(sharded: ShardedNetwork) -> Counter[int]:
@@ -315,7 +320,7 @@ def _bytes_of_biases(sharded: ShardedNetwork) -> Counter[int]:
 class _Needed:
     """The exchanges that any weights' gradient depends on."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, network: Network, program: Program) -> None:
         self._workload = workload = program.workload
         trained = [bool(weights) for weights in workload.weights]
         writers = workload.tensor_writers
@@ -329,6 +334,14 @@ class _Needed:
         again = workload.repeats.again
         self._together = {node for node, first in again.items() if first is not None}
         self._again = needed_again(workload, again, fused=_WRITTEN, trained=tuple(trained))
+        block_of = {
+            workload.shared + n: block.start
+            for block in blocks_by_op(network, workload)
+            for n in block
+            if not network.layers[n].ends
+        }
+        asked = workload, block_of, again
+        self._by_op = recomputed_by_op(*asked, fused=_WRITTEN, trained=trained)
 
     def share(self, exchange: Collective) -> Fraction:
         """Return how much of what a step repeats of an exchange is needed: all, half or none.
@@ -337,6 +350,16 @@ class _Needed:
         of it.
         """
         phase, _, tensor, *_ = exchange
+        if phase is Phase.FORWARD and tensor != "weights":
+            edge = (
+                None if exchange.boundary is None else self._workload.boundaries[exchange.boundary]
+            )
+            passed_on = edge is not None and tensor == "output"
+            node = edge.source if edge is not None and passed_on else exchange.node
+            inputs = exchange.kind is StepKind.HALO or (edge is not None and not passed_on)
+            word, needed = (own.get(node) for own in (self._workload.repeats.by_op, self._by_op))
+            if word == PASS or (word and inputs):
+                return Fraction(1 + (needed is not None if inputs else needed == PASS), 2)
         if phase is Phase.FORWARD and tensor != "weights" and exchange.node in self._together:
             return Fraction(1 + self._is_needed_again(exchange), 2)
         return Fraction(phase is not Phase.BACKWARD or self._is_needed_back(exchange))
@@ -362,7 +385,8 @@ class _Needed:
             return trained[edges[exchange.boundary].source]
         of_weights = exchange.tensor == "weights"
         if of_weights or exchange.kind in _FOR_INPUTS:  # for the error that it passes on
-            return (of_weights and exchange.node in self._again) or any(
+            runs_again = exchange.node in self._again or self._by_op.get(exchange.node) == PASS
+            return (of_weights and runs_again) or any(
                 trained[edge.source]
                 for edge in edges
                 if edge.target == exchange.node and not edge.weights

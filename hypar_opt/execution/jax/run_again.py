@@ -19,7 +19,7 @@ def loss_lines(lines: Lines) -> list[str]:
 
     Layers that run again together, or from a tensor that they gather again, are a function of the
     weights, the inputs and the tensors that they read of other layers. It returns what others read,
-    and the step calls it by `again`.
+    and the step calls it by `again`, or by `again_by_op`, which keeps what its products leave.
     """
     layers = range(len(lines.network.layers))
     of_group = _groups(lines)
@@ -101,7 +101,9 @@ class _Layers:
         function = f"from_{lines.names[self.layers[0]]}"
         while function in variables:
             function += "_"
-        yield f"def {function}({', '.join(('w', 'inputs', *given))}):"
+        run = lines.run_of(self.layers[0])
+        by_op = run is not None and run[0] == "op"
+        yield f"def {function}({', '.join((*['kept'] * by_op, 'w', 'inputs', *given))}):"
         returned = ", ".join(results) + "," * (len(results) == 1)
         for line in [*self.lines[1:], f"return {returned}"]:
             yield f"    {line}".rstrip() if "\n" not in line else _indented(line)
@@ -109,7 +111,7 @@ class _Layers:
         names = "".join(f"\n    {quoted(name)}," for name in own.weights)
         yield f"own = [{names}\n]" if names else "own = []"
         arguments = ", ".join((function, lines.number(), "part_of(w, own)", "inputs", *given))
-        yield f"{returned} = again({arguments})"
+        yield f"{returned} = {'again_by_op' if by_op else 'again'}({arguments})"
 
 
 def _indented(lines: str) -> str:

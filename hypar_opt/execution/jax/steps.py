@@ -48,8 +48,8 @@ _WORDS = {
 }
 _RESERVED = frozenset(
     (
-        *("again", "inputs", "jax", "jnp", "lax", "loss", "math", "own", "part_of", "partial"),
-        *("targets", "total", "used", "whole"),
+        *("again", "again_by_op", "inputs", "instead", "jax", "jnp", "keep", "kept", "lax"),
+        *("loss", "math", "own", "part_of", "partial", "targets", "total", "used", "whole"),
     )
 )
 
@@ -272,15 +272,20 @@ class Lines(Values):
             # Windows leave rows, and columns, in one dimension each.
             places = self.local_places(maps.output, self.program.written[node])
             reductions.insert(0, f"y = as_positions(y, {places})")
+        keys, keeps = ("bias", "activation", "pool"), self.keeps(position)
+        follows = any(getattr(layer, key, None) for key in keys)
         if reductions:
             yield f"y = {value}"
-            keys = ("bias", "activation", "pool")
-            follows = any(getattr(layer, key, None) for key in keys)
-            yield from reductions if follows else reductions[:-1]
+            yield from reductions if follows or keeps else reductions[:-1]
             value = "y"
-        elif layer.fused_pool:
-            yield f"y = {value}"
+        elif layer.fused_pool or keeps:
+            yield f"y = {unwrapped(value)}"
             value = "y"
+        if keeps:
+            value = f"keep(kept, {quoted(layer.name)}, y)"
+            if follows:
+                yield f"y = {value}"
+                value = "y"
         if layer.has_bias:
             bias = self.bias(position)
             for level in self.mesh_levels(split_by(self.program.stored[node], PARTIAL)):

@@ -31,9 +31,16 @@ def sharded() -> str:
     return _template("sharded.py.txt")
 
 
-def again() -> str:
-    """Return the text that runs layers again in the backward pass."""
-    return _template("again.py.txt")
+def again(*, all_of: bool, by_op: bool) -> list[str]:
+    """Return the texts that run layers again in the backward pass.
+
+    Parameters
+    ----------
+    all_of, by_op
+        Whether all of some layers runs again, and of some all but products.
+    """
+    files = ["part_of"] * (all_of or by_op) + ["again"] * all_of + ["again_by_op"] * by_op
+    return [_template(f"{name}.py.txt") for name in files]
 
 
 def main(*, biases: bool) -> str:

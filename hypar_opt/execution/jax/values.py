@@ -15,6 +15,7 @@ from hypar_opt.execution.jax.maps import BETWEEN
 from hypar_opt.execution.jax.weights import bias_of, split_ends, weights_of
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, EXPERT, PARTIAL, TOKEN
 from hypar_opt.workload.operators.maps import LogitMap
+from hypar_opt.workload.recomputation import blocks_by_op
 
 if TYPE_CHECKING:
     from hypar_opt.execution.jax.axes import StoredAxis
@@ -59,14 +60,29 @@ class Values:
         return self.run_of(position) is not None
 
     def run_of(self, position: int) -> tuple[str, int] | None:
-        """Return what a layer runs again with: the first layer of a block, or a tensor's node."""
+        """Return what a layer runs again with: a block, of which products may be kept, or a tensor.
+
+        The numbers are those of the block's first layer, and of the tensor's node.
+        """
         if self.alone:
             return None
         first = self.repeats.again.get(position + self.shared)
         if first is not None:
             return "block", first
+        for block in self._by_op:
+            if position in block and not self.network.layers[position].ends:
+                return "op", block.start
         node = self._reads_again.get(position)
         return None if node is None else ("tensor", node)
+
+    def keeps(self, position: int) -> bool:
+        """Return whether what a layer's products leave is kept, as its block runs again."""
+        run = self.run_of(position)
+        return run is not None and run[0] == "op" and self.network.layers[position].sums
+
+    @cached_property
+    def _by_op(self) -> Sequence[range]:
+        return blocks_by_op(self.network, self.program.workload)
 
     @cached_property
     def _reads_again(self) -> Mapping[int, int]:

@@ -17,6 +17,7 @@ from hypar_opt.sharding.conversions import Layouts, backward, dual
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, WHOLE
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.workload.operands import operands_of
+from hypar_opt.workload.repeats import EPILOGUE, PASS
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.arithmetic.base import Arithmetic
@@ -66,6 +67,7 @@ class MicroBatch:
         self._errors: dict[int, Blocks] = {}
         self._used: dict[int, list[Array | None]] = {}
         self._kept: dict[int, _Operands] = {}
+        self._products: dict[int, Blocks] = {}
         self._again = Recomputation(division)
         self._converted: set[int] = set()
         self._shared_gradients: Mapping[int, Blocks] = {
@@ -103,16 +105,8 @@ class MicroBatch:
         phase_of_use
             The pass for which its weights are gathered.
         """
-        program, node = self.program, position + self.division.shared
-        layer, phase = self.network.layers[position], Phase.FORWARD
-        reads = [
-            self._read(position, number)
-            for number in range(len(operands_of(self.network)[position]))
-            if not layer.reads_ids
-        ]
-        if halos := program.halos(node):
-            reads[0] = with_halos(self.fabric, reads[0], halos, Source(phase, node, None))
-        of_device = list(zip(*reads, strict=True)) or [()] * len(self.devices)
+        program, node, phase = self.program, position + self.division.shared, Phase.FORWARD
+        of_device = self._all_read(position)
         layers = self._arithmetic[position] = self._layers(position)
         partial_sums = [one.sums(read) for one, read in zip(layers, of_device, strict=True)]
         sums = self._sums(position, phase, partial_sums)
@@ -121,6 +115,35 @@ class MicroBatch:
         written, tensor = program.written[node], self.division.unpooled(position)
         steps, whose = program.output_steps(node), Source(phase, node, None)
         outputs, layouts = self.fabric.convert(tensor, outputs, written, steps, whose)
+        if self._again.again(position) == EPILOGUE:
+            self._products[position] = outputs
+        if self._again.alone(position):
+            self._kept[position] = _Operands(of_device, sums)
+        again = phase_of_use is Phase.BACKWARD
+        return layouts, self._followed(position, outputs, again=again)
+
+    def _all_read(self, position: int) -> list[tuple[Array, ...]]:
+        """Return what each device reads of all of a layer's operands, borders included."""
+        layer, node = self.network.layers[position], position + self.division.shared
+        reads = [
+            self._read(position, number)
+            for number in range(len(operands_of(self.network)[position]))
+            if not layer.reads_ids
+        ]
+        if halos := self.program.halos(node):
+            reads[0] = with_halos(self.fabric, reads[0], halos, Source(Phase.FORWARD, node, None))
+        return list(zip(*reads, strict=True)) or [()] * len(self.devices)
+
+    def _followed(self, position: int, outputs: Blocks, *, again: bool) -> Blocks:
+        """Return a layer's output behind what follows its products, and store it for its readers.
+
+        Parameters
+        ----------
+        again
+            Whether it runs again.
+        """
+        program, node, phase = self.program, position + self.division.shared, Phase.FORWARD
+        layer = self.network.layers[position]
         biases: Sequence[Array | None] = [None] * len(self.devices)
         if layer.has_bias:
             biases = self._one_of(self.biases.used(node, node, phase), program.stored[node])
@@ -130,15 +153,13 @@ class MicroBatch:
         blocks = [e.forward(b) for e, b in zip(self._epilogues[position], outputs, strict=True)]
         self._stored[node] = blocks
         boundary = program.workload.boundary_into_shared.get(node)
-        if boundary is not None:
+        if boundary is not None and (not again or self._again.stored_again(position)):
             shared = program.workload.boundaries[boundary].target
             tensor = self.division.output_tensor(position)
             self._stored[shared] = self._across(boundary, phase, tensor, blocks)
             if shared in self._again.converted:  # may be dropped: no view of what the writer keeps
                 self._stored[shared] = [block.copy() for block in self._stored[shared]]
-        if self._again.alone(position):
-            self._kept[position] = _Operands(of_device, sums)
-        return layouts, blocks
+        return blocks
 
     def _layers(self, position: int) -> list[Arithmetic]:
         layer = self.network.layers[position]
@@ -155,7 +176,11 @@ class MicroBatch:
         if self._again.alone(position):
             del self._arithmetic[position]
         for layer in self._again.ending_at(position):
-            del self._arithmetic[layer], self._epilogues[layer], self._used[layer]
+            word = self._again.again(layer)
+            if word is not None:
+                del self._arithmetic[layer], self._used[layer]
+            if word in (PASS, EPILOGUE):
+                del self._epilogues[layer]
             for node in self._again.dropped(layer):
                 self._stored.pop(node, None)
 
@@ -184,8 +209,8 @@ class MicroBatch:
         phase = Phase.BACKWARD
         self._convert_again(position)
         for layer in self._again.ending_at(position):
-            self._forward(layer, phase)
-        if self._again.inside(position):
+            self._run_again(layer)
+        if self._again.again(position) is not None:
             return  # its weights were gathered to run it again
         if self._gathers(position):
             fresh = self._weights(position, phase)
@@ -195,6 +220,19 @@ class MicroBatch:
         if self._again.alone(position):
             self._arithmetic[position] = self._layers(position)
             self._computed(position, self._kept.pop(position))
+
+    def _run_again(self, position: int) -> None:
+        """Run what runs again of a layer, of those that do so together."""
+        word, phase = self._again.again(position), Phase.BACKWARD
+        if word == PASS:
+            self._forward(position, phase)
+        elif word is not None:
+            self._arithmetic[position] = self._layers(position)
+            self._used[position] = self._weights(position, phase)
+            reads = self._all_read(position)
+            self._computed(position, _Operands(reads, [None] * len(self.devices)))
+        if word == EPILOGUE:
+            self._followed(position, self._products.pop(position), again=True)
 
     def _weights(self, position: int, phase: Phase) -> list[Array | None]:
         """Return the weights that each device uses: gathered where they are sharded."""

@@ -6,15 +6,18 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hypar_opt.workload.recomputation import blocks_by_op
+from hypar_opt.workload.repeats import EPILOGUE, PASS
+
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.division import Division
 
 
 class Recomputation:
-    """The layers that run forward again, as `Repeats.again` has them.
+    """The layers that run forward again, as `Repeats.again` and `Repeats.by_op` have them.
 
     Layers that run again together do so when the backward pass comes to the last of them, from the
-    tensors that they read of other layers.
+    tensors that they read of other layers; by operator, from what their products leave, too.
     """
 
     def __init__(self, division: Division) -> None:
@@ -28,6 +31,11 @@ class Recomputation:
         for node, first in sorted(self._again.items()):
             if first is not None and node >= self._shared:
                 together[first].append(node - self._shared)
+        self._by_op = workload.repeats.by_op
+        self._block_of: dict[int, int] = {}
+        for block in blocks_by_op(division.network, workload):
+            together[block.start] = [n for n in block if not division.network.layers[n].ends]
+            self._block_of |= dict.fromkeys(together[block.start], block.start)
         self._ending = {layers[-1]: layers for layers in together.values()}
         self._kept = {
             source + self._shared
@@ -61,16 +69,23 @@ class Recomputation:
         return [node for node, last in self._last.items() if last == position]
 
     def _run_of(self, position: int) -> int | None:
-        return self._again.get(position + self._shared)
+        first = self._again.get(position + self._shared)
+        return self._block_of.get(position) if first is None else first
 
     def alone(self, position: int) -> bool:
         """Whether a layer computes again by itself, from what it has read."""
         node = position + self._shared
-        return node in self._again and self._again[node] is None
+        return node in self._again and self._again[node] is None and node not in self._by_op
 
-    def inside(self, position: int) -> bool:
-        """Whether a layer runs again together with others, exchanges included."""
-        return self._run_of(position) is not None
+    def again(self, position: int) -> str | None:
+        """Return what of a layer runs again together with others: `PASS`, or less by operator."""
+        node = position + self._shared
+        return self._by_op.get(node) if self._again.get(node) is None else PASS
+
+    def stored_again(self, position: int) -> bool:
+        """Whether what several layers read of a layer's output is converted for them again."""
+        node = position + self._shared
+        return self._again.get(node) is not None or self._into_shared.get(node) in self._by_op
 
     def ending_at(self, position: int) -> Sequence[int]:
         """Return the layers that run again together, in order, if this is the last of them."""
@@ -79,7 +94,11 @@ class Recomputation:
     def dropped(self, position: int) -> Sequence[int]:
         """Return the nodes of a layer's output as it is stored, unless it is kept."""
         node = position + self._shared
+        if self.again(position) not in (PASS, EPILOGUE):
+            return ()
         stored = self._into_shared.get(node)
+        if stored is not None and not self.stored_again(position):
+            return (node,)
         if node in self._kept:
             # Other layers read it as it is stored for several readers, if there are several.
             return () if stored is None else (node,)

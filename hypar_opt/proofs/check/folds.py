@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.proofs.check.nodes import PlanGraph, PlanNode, State
+    from hypar_opt.proofs.check.nodes import PlanGraph, State
     from hypar_opt.proofs.check.operations import LayerWork, PaddedAxes, Share, Times, Transfer
 
 # Its own table, as the rest of this derivation shares none with the search.
@@ -543,7 +543,7 @@ class Time(ArrayFold):
         """
         layer, passes = self.step.graph.nodes[node], self.step.passes_of(node)
         if accelerator.gemm is not None:
-            return self._by_kernels(accelerator, layer, passes, work)
+            return self._by_kernels(accelerator, node, work)
         rate = accelerator.macs_per_second(layer.kernel_rows, layer.output_rows)
         loading = sum(work.words) * self.plan.element_bytes / accelerator.dram_bandwidth
         # Both are of the whole array's work, so that both divide by its accelerators.
@@ -552,10 +552,9 @@ class Time(ArrayFold):
             return [_half_up(seconds * len(passes) * self.per_unit)]
         return [times * _half_up(seconds * self.per_unit) for times in passes]
 
-    def _by_kernels(
-        self, accelerator: Accelerator, layer: PlanNode, passes: Sequence[int], work: LayerWork
-    ) -> list[int]:
+    def _by_kernels(self, accelerator: Accelerator, node: int, work: LayerWork) -> list[int]:
         """Return the time of each of a layer's passes, one kernel after the other; of an update."""
+        layer, passes = self.step.graph.nodes[node], self.step.passes_of(node)
         launch, achieved = accelerator.launch or Fraction(), accelerator.gemm
         if accelerator.attention != "unfused" and layer.inner > 0 and accelerator.flash:
             achieved = accelerator.flash
@@ -572,6 +571,11 @@ class Time(ArrayFold):
             passing = kernels.each * maps + kernels.output * activations[-1]
             once += _half_up((passing + kernels.inner * work.inner) * per_word / 4)
             once += _half_up(kernels.launches * launch * self.per_unit)
+            charges.append(times * once)
+        if times := self.step.counts.epilogues[node]:  # an activation, and no product before it
+            forward = layer.kernels[0]
+            once = _half_up(forward.output * activations[-1] * per_word / 4)
+            once += _half_up(max(forward.launches - 1, 0) * launch * self.per_unit)
             charges.append(times * once)
         return charges
 

@@ -16,9 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.hardware.accelerator import SINGLE, state_bytes
 from hypar_opt.proofs.check.nodes import fused_of, images_of
-from hypar_opt.proofs.check.training import blocks_of, converted_again, levels_of_word
+from hypar_opt.proofs.check.training import (
+    blocks_of,
+    by_operator,
+    converted_again,
+    levels_of_word,
+)
 from hypar_opt.workload.operators.kernels import Fused
-from hypar_opt.workload.parallelism import SHARDED
+from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -153,12 +158,14 @@ class NodeMemory:
         blocks = blocks_of(network)
         block_of = {layer: number for number, block in enumerate(blocks) for layer in block}
         again = converted_again(self.plan, graph)  # these are kept as they were written
+        by_op, only_op = by_operator(self.plan), tuple(w for w in RECOMPUTED if w != "op")
         tensor = {n: node for n, node in graph.tensors.items() if n not in again}
         for n, (layer, maps) in enumerate(zip(network.layers, network.maps(), strict=True)):
             position, saves = n + graph.shared, layer.saves(fused=self._fused)
             node, sizes = graph.nodes[position], {"b": batch, **layer.sizes(maps)}
             full = ("full",) if n in block_of else ()
-            scores = (*full, "selective") if node.inner else full
+            passing = (*full, "op") if n in by_op.passes | by_op.epilogues else full
+            scores = (*full, "selective", "op") if node.inner else passing
             for axes, elements, extra_bytes in saves.own:
                 count = prod(sizes[axis] for axis in axes if axis in sizes)
                 holds[position].append(
@@ -166,11 +173,17 @@ class NodeMemory:
                 )
             before_pool = saves.output and layer.fused_pool is not None
             before = before_pool + saves.before_activation
-            holds[position].append(HeldTensor(size * node.outputs * before, dropped=full))
+            holds[position].append(HeldTensor(size * node.outputs * before, dropped=passing))
+            if n in by_op.epilogues:  # what is before the activation is kept, and no more
+                holds[position].append(HeldTensor(size * node.outputs, dropped=only_op))
             readers = self._readers.get(n, set())
+            lost = ("full", "op") if n in by_op.lost else full
             if full and all(block_of.get(m) == block_of[n] for m in readers):
-                saved = size * node.pooled * bool(readers)
-                holds[position].append(HeldTensor(saved, dropped=full))
+                # By operator what a pass reads to run again is kept, too.
+                reads = any(n in network.sources[m] for m in by_op.passes)
+                dropped = lost if readers else only_op
+                saved = size * node.pooled * (bool(readers) or (reads and n not in by_op.lost))
+                holds[position].append(HeldTensor(saved, dropped=dropped))
             elif readers:  # what leaves a block is kept, where another begins with it, too
                 keeper = tensor.get(position, position)
                 whole = graph.nodes[keeper].whole

@@ -258,7 +258,8 @@ class PlanStep:
         """Return what decides a node's operations: alike of two nodes, so are these."""
         counts, levels = self.counts, range(len(self.sizes))
         times = [counts.computed[step, n] for step in Pass]
-        times += [counts.exchanged[step, n] for step in Pass]
+        times += [own[step, n] for own in (counts.exchanged, counts.read) for step in Pass]
+        times.append(counts.epilogues[n])
         times += [
             half[n, level] for half in (counts.scattered, counts.gathered) for level in levels
         ]
@@ -302,7 +303,7 @@ class PlanStep:
             for step, often, amount in self._sums(n):
                 yield from self._summed(n, state, step, often, amount, node.partial, node.whole)
         if n in self._fed and node.image is not None:
-            yield from self._halos(n, state, ahead, behind)
+            yield from self._halos(n, state, counts.read[Pass.FORWARD, n], behind)
 
     def _gradient(self, n: int, state: State, copied: frozenset[int]) -> Iterator[Transfer]:
         """Yield the all-reduces of a gradient, or their halves, where weights are shared out."""
@@ -550,7 +551,7 @@ class PlanStep:
         Weights move in none: a layer has them as stored, or slices its part.
         """
         return [
-            (step, self.counts.exchanged[step, edge.target])
+            (step, self.counts.read[step, edge.target])
             for step in self.passes[:2]
             if not edge.weights and (edge.has_error or step is not Pass.BACKWARD)
         ]

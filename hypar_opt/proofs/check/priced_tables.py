@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.proofs.check.nodes import State
     from hypar_opt.proofs.check.tables import ReferenceTable
+    from hypar_opt.workload.patterns import Words
 
 
 _MOST_STATES = 2**9
@@ -52,9 +53,20 @@ class PricedTables:
             ways = [{way: problem} for way in words_of_nodes(plan, problem.graph)]
         else:
             again = [word for word in RECOMPUTED if word != "selective" or memory.writes_scores]
-            trained = {way: _trained(plan, *way) for way in product(again, _words(plan.levels))}
-            unsharded = {way: trained[way] for way in trained if way[1] == SHARDED[0]}
-            ways = [trained if node.stored else unsharded for node in problem.graph.nodes]
+            again.remove("op")  # which is searched of no node, and stated of those that have it
+            words = _words(plan.levels)
+            trained = {way: _trained(plan, *way) for way in product(again, words)}
+            stated = [word for word, _ in words_of_nodes(plan, problem.graph)]
+            by_op = {
+                ("op", word): _trained(plan, plan.training.recompute, word)
+                for word in words
+                if "op" in stated
+            }
+            ways = []
+            for node, word in zip(problem.graph.nodes, stated, strict=True):
+                own = by_op if word == "op" else trained
+                unsharded = {way: own[way] for way in own if way[1] == SHARDED[0]}
+                ways.append(own if node.stored else unsharded)
         self._ways = [
             [_undominated(ways_of_node, memory, n, state) for state in problem.states]
             for n, ways_of_node in enumerate(ways)
@@ -109,7 +121,7 @@ def _priced(way: Charged, price: Fraction) -> int:
     return charge + size * price.numerator // price.denominator
 
 
-def _trained(plan: Plan, recompute: str, shard: str) -> PlanProblem:
+def _trained(plan: Plan, recompute: Words | None, shard: str) -> PlanProblem:
     training = plan.training.model_copy(update={"recompute": recompute, "shard": shard})
     return PlanProblem(plan.model_copy(update={"training": training}))
 

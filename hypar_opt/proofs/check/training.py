@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
 
 
+OF_BLOCKS = ("full", "op")
+"""What is said of a block as a whole, the most first."""
+
+
 class Pass(StrEnum):
     FORWARD = "forward"
     BACKWARD = "backward"
@@ -30,9 +34,11 @@ class StepCounts(NamedTuple):
     ----------
     computed
         By pass and layer.
-    exchanged
-        What a node reads and reduces, by pass and node: a tensor with several readers is converted
-        in its writer's passes.
+    exchanged, read
+        What a node reduces, and what it reads, by pass and node: a tensor with several readers is
+        converted in its writer's passes.
+    epilogues
+        By layer: what follows its products, an activation, where that runs without them.
     scattered, gathered
         The reduce-scatters of each node's gradient, and the all-gathers of its weights, at each
         level, by both; the two halves of an all-reduce.
@@ -44,6 +50,8 @@ class StepCounts(NamedTuple):
 
     computed: Counter[tuple[Pass, int]]
     exchanged: Counter[tuple[Pass, int]]
+    read: Counter[tuple[Pass, int]]
+    epilogues: Counter[int]
     scattered: Counter[tuple[int, int]]
     gathered: Counter[tuple[int, int]]
     sharded: Sequence[Sequence[str]]
@@ -90,14 +98,18 @@ def counts_of(plan: Plan, graph: PlanGraph) -> StepCounts:
     words = [word for _, word in words_of_nodes(plan, graph)]
     sharded = [levels_of_word(words[weights_of.get(n, n)], plan.levels) for n in range(len(words))]
     size = (plan.training.reduce_bytes or plan.element_bytes) // plan.element_bytes
-    steps = StepCounts(Counter(), Counter(), Counter(), Counter(), sharded, size)
+    steps = StepCounts(*(Counter() for _ in range(6)), sharded, size)
+
+    def exchange(step: Pass, node: int) -> None:
+        steps.exchanged[step, node] += micro_batches
+        steps.read[step, node] += micro_batches
 
     def run(step: Pass, layer: int, *, exchanges: bool = True) -> None:
         steps.computed[step, layer] += micro_batches
         if exchanges:
-            steps.exchanged[step, layer] += micro_batches
+            exchange(step, layer)
             if layer in tensor:
-                steps.exchanged[step, tensor[layer]] += micro_batches
+                exchange(step, tensor[layer])
 
     def gather(layer: int) -> None:
         node = weights_of.get(layer, layer)
@@ -107,13 +119,22 @@ def counts_of(plan: Plan, graph: PlanGraph) -> StepCounts:
     for layer in layers:
         gather(layer)
         run(Pass.FORWARD, layer)
-    alone = converted_again(plan, graph)
+    alone, by_op = converted_again(plan, graph), by_operator(plan)
     for layer in reversed(layers):
         gather(layer)
         if layer in again:
             run(Pass.FORWARD, layer, exchanges=layer in with_exchanges)
         if layer in alone:
-            steps.exchanged[Pass.FORWARD, tensor[layer]] += micro_batches
+            exchange(Pass.FORWARD, tensor[layer])
+        n = layer - graph.shared
+        if n in by_op.passes:
+            run(Pass.FORWARD, layer, exchanges=False)
+            exchange(Pass.FORWARD, layer)
+        elif n in by_op.reading:
+            steps.read[Pass.FORWARD, layer] += micro_batches
+        steps.epilogues[layer] += micro_batches * (n in by_op.epilogues)
+        if n in by_op.lost and layer in tensor:
+            exchange(Pass.FORWARD, tensor[layer])
         run(Pass.BACKWARD, layer)
         run(Pass.GRADIENT, layer, exchanges=False)
     for node, by_level in enumerate(sharded):
@@ -124,13 +145,74 @@ def counts_of(plan: Plan, graph: PlanGraph) -> StepCounts:
     return steps
 
 
+class ByOperator(NamedTuple):
+    """The layers of blocks that keep what products leave, of which something runs again.
+
+    Parameters
+    ----------
+    passes
+        Their forward pass does.
+    epilogues
+        What follows their products.
+    reading
+        The exchanges of their inputs.
+    lost
+        Their output is not kept, and is there again once they have run.
+    """
+
+    passes: frozenset[int]
+    epilogues: frozenset[int]
+    reading: frozenset[int]
+    lost: frozenset[int]
+
+
+def by_operator(plan: Plan) -> ByOperator:
+    """Return what runs again where blocks keep what their products leave: the least that does."""
+    network, again = plan.network.description, [word for word, _ in _words_of_layers(plan)]
+    layers, saves = network.layers, [own.saves(fused=fused_of(plan)) for own in network.layers]
+    readers: list[set[int]] = [set() for _ in layers]
+    for m, sources in enumerate(network.sources):
+        for n in sources:
+            if n >= 0:
+                readers[n].add(m)
+    passes: set[int] = set()
+    epilogues: set[int] = set()
+    lost: set[int] = set()
+
+    def wants(m: int) -> bool:
+        return saves[m].inputs or m in passes
+
+    blocks = ({n for n in own if not layers[n].ends} for own in blocks_of(network))
+    own_blocks = [own for own in blocks if own and again[min(own)] == "op"]
+    for block in sorted(own_blocks, key=min, reverse=True):
+        leaving = {
+            n
+            for n in block
+            if any(
+                wants(m) or (again[m] == "full" and not layers[m].ends) for m in readers[n] - block
+            )
+        }
+        of_output = {n for n in block if saves[n].output}
+        count = -1
+        while count < len(passes) + len(lost):
+            count = len(passes) + len(lost)
+            lost |= {n for n in block - leaving if any(wants(m) for m in readers[n] & block)}
+            rest = {n for n in block if saves[n].before_activation or saves[n].own} | of_output
+            passes |= {n for n in (lost & block) | rest if not layers[n].sums}
+        followed = {n for n in block if layers[n].sums and not layers[n].keeps_addends}
+        epilogues |= followed & (lost | of_output)
+    lost &= passes | epilogues
+    reading = {n for own in own_blocks for n in own if layers[n].sums and saves[n].inputs}
+    return ByOperator(*map(frozenset, (passes, epilogues, reading | epilogues, lost)))
+
+
 def converted_again(plan: Plan, graph: PlanGraph) -> set[int]:
     """Return the layers whose output is converted again for the backward passes of several readers.
 
-    None that leaves a block, nor of a block that runs again as a whole.
+    None that leaves a block, nor of a block that runs again.
     """
     network, words = plan.network.description, _words(plan, plan.training.gather)
-    _, fully = _computed_again(plan, graph)
+    again_words = [word for word, _ in _words_of_layers(plan)]
     reads = [layer.saves(fused=fused_of(plan)).inputs for layer in network.layers]
     blocks = blocks_of(network)
     again = set()
@@ -138,7 +220,8 @@ def converted_again(plan: Plan, graph: PlanGraph) -> set[int]:
         readers = {m for m, sources in enumerate(network.sources) if n in sources}
         inside = all({n, *readers} <= block or block.isdisjoint({n, *readers}) for block in blocks)
         node = graph.shared + n
-        kept = node not in graph.tensors or node in fully or not any(reads[m] for m in readers)
+        runs_again = again_words[n] in OF_BLOCKS and not network.layers[n].ends
+        kept = node not in graph.tensors or runs_again or not any(reads[m] for m in readers)
         if word == "again" and inside and not kept:
             again.add(node)
     return again
@@ -172,7 +255,7 @@ def _computed_again(plan: Plan, graph: PlanGraph) -> tuple[set[int], set[int]]:
         graph.shared + n
         for n, word in enumerate(words)
         if not fused_of(plan).attention
-        and word == "selective"
+        and word in ("selective", "op")
         and graph.nodes[graph.shared + n].inner
     }
     return fully | selectively, fully
@@ -193,10 +276,16 @@ def words_of_nodes(plan: Plan, graph: PlanGraph) -> list[tuple[str, str]]:
 def _words_of_layers(plan: Plan) -> list[tuple[str, str]]:
     """Return what each layer computes again, its block as a whole, and what of it is sharded."""
     again, sharded = (_words(plan, word) for word in (plan.training.recompute, plan.training.shard))
-    # A block runs again as a whole, whichever of its layers says so.
-    for block in blocks_of(plan.network.description):
-        if any(again[n] == "full" for n in block):
-            again = ["full" if n in block else word for n, word in enumerate(again)]
+    blocks = blocks_of(plan.network.description)
+    # What is said of a block is so of all its layers, whichever says most; and of no others.
+    for said in OF_BLOCKS:
+        for block in blocks:
+            if any(again[n] == said for n in block):
+                again = [said if n in block else word for n, word in enumerate(again)]
+    inside = {n for block in blocks for n in block}
+    again = [
+        "none" if word in OF_BLOCKS and n not in inside else word for n, word in enumerate(again)
+    ]
     return list(zip(again, sharded, strict=True))
 
 

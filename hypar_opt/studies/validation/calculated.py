@@ -15,7 +15,7 @@ from hypar_opt.models import find_network
 from hypar_opt.models.gpt import gpt
 from hypar_opt.pipeline import solve
 from hypar_opt.plan.megatron import gathered_again
-from hypar_opt.plan.strategies import every_degree, pins_of_degrees, strategy_pins
+from hypar_opt.plan.strategies import every_degree, pins_within
 from hypar_opt.studies.memory import memory
 from hypar_opt.studies.simulation import RunArguments, simulated_times
 from hypar_opt.studies.validation.machines import array_of
@@ -231,10 +231,9 @@ def _plan(
         raise NotModelledError(f"{column}: should be 1 for a network without attention")
     choices = CHOICES if cp == 1 else _WITH_TOKENS
     pins: list[str] = []
-    if cp > 1:
-        pins += pins_of_degrees(network, sizes, f"tp={tp},cp={cp}", choices)
-    elif tp > 1:
-        pins += strategy_pins(network, sizes, "megatron", tp)
+    if tp * cp > 1:
+        inner = {"context": cp, "megatron": tp} if cp > 1 else {"megatron": tp}
+        pins += pins_within(network, sizes, inner)
     if not sequence_parallel:
         # Norms and residuals are whole on each accelerator of a tensor-parallel group.
         whole = {

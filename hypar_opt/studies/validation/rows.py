@@ -21,6 +21,7 @@ from hypar_opt.documents.document import (
 )
 from hypar_opt.documents.document import validate as validated
 from hypar_opt.documents.parsing import parse_toml, shown
+from hypar_opt.workload.parallelism import RECOMPUTED
 
 SCHEMA: Literal["hypar-opt/measured/1"] = "hypar-opt/measured/1"
 
@@ -49,7 +50,7 @@ TRUTHS = ("sp", "early_stop", *OF_GATED)
 """Columns that are true or false."""
 
 WORDS: Mapping[str, tuple[str, ...]] = {
-    "recompute": ("none", "selective", "full"),
+    "recompute": RECOMPUTED,
     "attention": ("megatron", "flash"),
     "positions": ("learned", "rotary"),
     "optimizer": ("sgd", "momentum", "adam"),

@@ -134,6 +134,15 @@ class Operator(Document):
         return self.adds_bias and bool(getattr(self, "bias", None))
 
     @property
+    def sums(self) -> bool:
+        """Whether it adds over an axis of an input, as products with weights and attention do.
+
+        Or reads rows of a table by their ids, which are such a product's.
+        """
+        read = {axis.removesuffix(REORDERED) for axes in self.axes.inputs.values() for axis in axes}
+        return self.reads_ids or not read <= {*self.axes.output}
+
+    @property
     def fused_pool(self) -> PoolWindow | None:
         """The pool that follows its output as part of the layer."""
         return None

@@ -75,6 +75,11 @@ class PassKernels(NamedTuple):
     inner: int = 0
     launches: int = 0
 
+    @property
+    def epilogue(self) -> Self:
+        """Those that follow a product: its activation."""
+        return type(self)(output=self.output, launches=max(self.launches - 1, 0))
+
 
 NO_KERNELS = PassKernels()
 

@@ -61,6 +61,7 @@ def results(programs: list[tuple[Network, Program]], compared: int = 1) -> list[
                 program.workload.repeats.micro_batches,
                 sorted(program.workload.repeats.sharded.items()),
                 sorted(program.workload.repeats.again.items()),
+                sorted(program.workload.repeats.by_op.items()),
             ],
         }
         for number, (network, program) in enumerate(programs)
@@ -221,11 +222,16 @@ def main() -> None:
             network = Network.model_validate(case["network"])
             choices = tuple(case["choices"])
             workload = workload_of(network, case["batch"], choices, shared_tensors=True)
-            count, split, again = case["training"]
+            count, split, again, by_op = case["training"]
             shard = ((node, Shards(*own)) for node, own in split)
             workload = repeated(
                 workload,
-                Repeats(count, FrozenDict(shard), FrozenDict(map(tuple, again))),
+                Repeats(
+                    count,
+                    FrozenDict(shard),
+                    FrozenDict(map(tuple, again)),
+                    by_op=FrozenDict(map(tuple, by_op)),
+                ),
             )
             hierarchy = Hierarchy(tuple(case["sizes"]))
             program = Program(workload, case["rows"], hierarchy, joined=case["joined"])

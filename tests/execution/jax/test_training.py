@@ -29,24 +29,26 @@ CASES = [
     ("chain", 3, "none", "weights"),
     ("chain", 2, "full", "gradients"),
     ("tied GPT", 2, "by layer", "by layer"),
+    ("tied GPT", 2, "op", "weights"),
     ("tied GPT", 2, "full", "weights"),
     ("two blocks", 2, "by layer", "by layer"),
+    ("CNN", 1, "op", "none"),
     ("tied GPT", 2, "selective", "weights"),
     ("chain", 1, "none", "state"),
     *product(NETWORKS, (1, 2), RECOMPUTED, SHARDED),
 ]
 
 
-@pytest.mark.parametrize("part", slow_after(1, range(0, len(CASES), 3)))
+@pytest.mark.parametrize("part", slow_after(1, range(0, len(CASES), 4)))
 def test_steps_that_train_move_what_is_modelled(part: int) -> None:
     rng = random.Random(part)
     programs = []
-    for name, *way in CASES[part : part + 3]:
+    for name, *way in CASES[part : part + 4]:
         network = NETWORKS[name]
         if "by layer" in way:
             shard = by_layer(rng, network)[1]
             again = {"decoder.0": "selective", "*": "none"}
-            again |= {"decoder.1": "full"} if name == "two blocks" else {}
+            again |= {"decoder.1": rng.choice(["op", "full"])} if name == "two blocks" else {}
             way = [way[0], again, shard]
         program = random_program(rng, network, rng.choice([(2,), (2, 2), (2, 2, 2)]))
         programs.append((network, trained(network, program, tuple(way))))  # type: ignore[arg-type]

@@ -1,0 +1,119 @@
+"""Configurations: degrees, micro-batches, ZeRO and recomputation as plans, and plans as these."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.errors import HyparError
+from hypar_opt.instance.pricing import check_plan
+from hypar_opt.models import find_network
+from hypar_opt.pipeline import plan_of_configuration
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.plan.configuration import Configuration, configuration_of, family
+
+GPT_3 = "gpt:layers=96,hidden=12288,heads=96,tokens=2048,vocabulary=51200"
+SMALL = "gpt:layers=2,hidden=32,heads=4,tokens=32,vocabulary=64"
+
+
+@pytest.mark.parametrize(
+    ("network", "array", "batch", "count"),
+    [
+        ("llama-3-8b", "h100-8", 128, 1_036),
+        ("llama-3-8b", "h100-8x8", 512, 4_300),
+        ("llama-70b", "h100-8x8", 64, 2_500),
+        ("llama-70b", "h100-16x8", 512, 5_260),
+        ("mixtral-8x7b", "h100-8x8", 512, 9_608),
+        ("gpt2", "h100-8", 256, 1_152),
+        ("vit-b16", "h100-8", 1024, 316),
+    ],
+)
+def test_families_are_as_large_as_their_constraints_leave(
+    network: str, array: str, batch: int, count: int
+) -> None:
+    described = find_network(network, None)
+    every = [*family(described, problem_of(described, array=array, batch=batch))]
+    assert len(every) == len({*every}) == count
+
+
+def test_micro_batches_are_all_divisors_of_the_sequences_of_an_accelerator() -> None:
+    """Of 1,536 sequences also three times powers of two; those alone are 5,260."""
+    network = find_network(GPT_3, None)
+    every = [*family(network, problem_of(network, array="h100-16x8", batch=1536))]
+    halves = [own for own in every if own.micro_batches & (own.micro_batches - 1) == 0]
+    assert (len(every), len(halves)) == (10_520, 5_260)
+
+
+PROBLEMS: list[tuple[str, dict[str, Any]]] = [
+    (SMALL, {"array": "h100-8", "batch": 8}),
+    (SMALL, {"hierarchy": (3, 4), "batch": 12}),
+    ("t5-base", {"array": "h100-8", "batch": 16}),
+    ("bert-base", {"hierarchy": (12, 8), "batch": 96}),
+    ("vit-b16", {"array": "h100-8", "batch": 16}),
+    ("mixtral-8x7b", {"array": "h100-8", "batch": 16}),
+    ("deepseek-moe-16b", {"array": "h100-8", "batch": 16}),
+]
+
+
+@pytest.mark.parametrize(("network", "asked"), PROBLEMS)
+def test_a_plan_of_a_configuration_is_priced_and_is_that_configuration(
+    network: str, asked: dict[str, Any]
+) -> None:
+    described = find_network(network, None)
+    problem = problem_of(described, optimizer="adam", **asked)
+    every = [*family(described, problem)]
+    for drawn in random.Random(7).sample(every, 4):
+        part = drawn.recompute == "full"
+        for own in (drawn, drawn._replace(blocks=1)) if part else (drawn,):
+            plan = plan_of_configuration(described, problem, own)
+            check_plan(plan, file="plan.json")
+            assert configuration_of(plan) == own
+
+
+def test_a_search_with_its_pins_finds_the_plan_of_a_configuration() -> None:
+    """Pins leave one plan: that is what degrees mean, whatever stored tensors would cost."""
+    network = find_network(SMALL, None)
+    asked: dict[str, Any] = {"array": "h100-8", "batch": 8, "cost": "bytes"}
+    plan = plan_of_configuration(
+        network, problem_of(network, **asked), Configuration(1, 2, 2, 2, micro_batches=2)
+    )
+    found = ho.solve(network, **asked, degrees="tp=2,cp=2", micro_batches=2)
+    assert found.parallelism == plan.parallelism
+    assert found.layouts == plan.layouts
+    assert found.cost == plan.cost
+    assert found.solver.status == "optimal"
+
+
+def test_llama_of_degrees_takes_what_its_configuration_took_by_events() -> None:
+    """E8: 9.382 s with sequence parallelism and 9.611 without, of the presets of that day."""
+    network = find_network("llama-3-8b", None)
+    problem = problem_of(network, array="mosaic-h100-8", batch=64, optimizer="adam")
+    own = Configuration(1, 4, 1, 2, micro_batches=8, zero="weights")
+    for sp, seconds in ((True, 9.382), (False, 9.611)):
+        plan = plan_of_configuration(network, problem, own._replace(sp=sp))
+        assert round(ho.simulate(plan, overlap="gradient").seconds, 3) == seconds
+
+
+def test_what_no_configuration_has_is_named() -> None:
+    network = find_network(SMALL, None)
+    problem = problem_of(network, array="h100-8", batch=8)
+    for own, why in (
+        (Configuration(1, 1, 1, 8), "8 should divide the 4 key-value heads of decoder.0.attention"),
+        (Configuration(1, 8, ep=2), "ep needs experts"),
+        (Configuration(1, 4), "should have 8 accelerators in all, got 4"),
+        (Configuration(1, 8, micro_batches=3), "24 should divide the batch of 8"),
+        (Configuration(2, 4, zero="state"), "zero should be weights or state+weights"),
+    ):
+        with pytest.raises(HyparError, match=why.replace("+", "[+]")):
+            plan_of_configuration(network, problem, own)
+    convolutions = find_network("sconv", None)
+    with pytest.raises(HyparError, match="tp needs attention"):
+        plan_of_configuration(
+            convolutions, problem_of(convolutions, array="h100-8", batch=8), Configuration(tp=8)
+        )
+    plan = ho.solve("lenet-c", batch=256, levels=2)
+    with pytest.raises(HyparError, match="no configuration: fc1, H1 is model"):
+        configuration_of(plan)

@@ -1,0 +1,288 @@
+"""The search over configurations: evaluated as the simulator does, and exact."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.deadline import Deadline
+from hypar_opt.errors import RefusedError
+from hypar_opt.hardware.arrays import find_array
+from hypar_opt.pipeline import plan_of_configuration
+from hypar_opt.plan.configuration import Configuration, family, rows_of
+from hypar_opt.plan.stated import stated_problem
+from hypar_opt.search.degrees import Evaluator, all_that_fit, search_degrees
+from hypar_opt.simulator.options import RunOptions
+from hypar_opt.simulator.run import run_by_events
+from hypar_opt.simulator.step import program
+from hypar_opt.simulator.tasks import of_one_micro_batch
+from hypar_opt.workload.tensors import workload_of
+from tests.slow import slow_after
+
+if TYPE_CHECKING:
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.workload.network import Network
+
+
+def network_of(name: str, blocks: int | None) -> Network:
+    """Return a network, with another number of repetitions of its blocks."""
+    network = ho.load(name)
+    described = network.description()
+    for block in described["block"]:
+        block["repeat"] = blocks or block["repeat"]
+    return type(network).model_validate(described)
+
+
+def array_of(name: str, **keys: Any) -> Array:
+    """Return an array with other keys, None to leave one out: of a table as ``table__key``."""
+    array = find_array(name)
+    described = array.description()
+    for key, value in keys.items():
+        *tables, last = key.split("__")
+        table = described
+        for part in tables:
+            table = table[part]
+        table[last] = value
+        if value is None:
+            del table[last]
+    return type(array).model_validate(described)
+
+
+def problem_on(
+    name: str, array: Array, batch: int, blocks: int | None = None, **more: Any
+) -> tuple[Network, Problem]:
+    stated: Any = {
+        "batch": batch,
+        "array": array,
+        "optimizer": "adam",
+        "choices": "all",
+        "cost": "time",
+    }
+    return stated_problem(network_of(name, blocks), {**stated, **more})
+
+
+def drawn(network: Network, problem: Problem, seed: int, count: int) -> list[Configuration]:
+    """Return configurations of a family, half of those that run blocks again with some of these."""
+    chosen = random.Random(seed)
+    blocks = sum(run.count for run in network.repeats)
+    words = ("none", "op", "full")
+    found = chosen.sample([*family(network, problem, recompute=words)], count)
+    return [
+        own._replace(blocks=chosen.randint(1, blocks - 1))
+        if own.recompute != "none" and chosen.random() < 0.5
+        else own
+        for own in found
+    ]
+
+
+CASES = [
+    ("llama-3-8b", "h100-8x8", {}, 64, 6, 1),
+    ("gpt2", "h100-8", {"overlap": "gradient"}, 64, 7, 2),
+    ("mixtral-8x7b", "h100-8x8", {"overlap": "none"}, 64, 5, 3),
+    ("gpt2", "h100-8", {"hidden": 0.5, "ring": True}, 32, 3, 4),
+    ("gpt2", "h100-8", {"overlap": "branches"}, 32, 3, 5),
+    ("gpt2", "a100-4x8", {"overlap_efficiency": 0.7}, 64, None, 6),
+    ("llama-3-8b", "h100-8x8", {"topology__nodes": 12}, 192, 5, 7),
+    ("bert-base", "h100-8", {}, 64, 7, 8),
+    ("t5-base", "h100-8", {}, 64, 5, 9),
+    ("vit-b16", "h100-8", {}, 64, None, 10),
+    ("deepseek-moe-16b", "h100-8", {}, 64, None, 11),
+    ("gpt2", "v100-16", {"overlap": "gradient"}, 64, 5, 12),
+    ("gpt2", "tpu-v4-4x4x4", {"overlap": "prefetch"}, 256, 5, 13),
+    ("llama-70b", "h100-8x8", {}, 64, None, 14),
+    ("mixtral-8x7b", "mosaic-h100-8x8", {"overlap": "gradient"}, 512, None, 15),
+]
+
+
+@pytest.mark.parametrize(("name", "array", "keys", "batch", "blocks", "seed"), slow_after(5, CASES))
+def test_a_configuration_takes_the_seconds_and_bytes_of_its_simulated_plan(
+    name: str, array: str, keys: dict[str, Any], batch: int, blocks: int | None, seed: int
+) -> None:
+    network, problem = problem_on(name, array_of(array, **keys), batch, blocks)
+    early_stop = bool(seed % 2)
+    evaluator = Evaluator(network, problem, early_stop=early_stop)
+    configurations = drawn(network, problem, seed, 6)
+    bounds = evaluator.bounds(configurations)
+    for configuration, bound in zip(configurations, bounds, strict=True):
+        plan = plan_of_configuration(network, problem, configuration)
+        step = ho.simulate(plan, early_stop=early_stop)
+        evaluated = evaluator.evaluate(configuration)
+        assert evaluated.seconds == pytest.approx(step.seconds, rel=1e-12), configuration
+        assert evaluated.memory == step.memory, configuration
+        assert bound <= step.seconds, configuration
+        # Now that its queue is known.
+        assert bound <= evaluator.bound(configuration, bound) <= step.seconds, configuration
+        assert 0 <= evaluated.exposed < 1
+
+
+def seconds_by_events(
+    network: Network, problem: Problem, configuration: Configuration
+) -> tuple[float, int]:
+    """Return the seconds of a step with all accelerators and messages as events, and its bytes."""
+    assert problem.array is not None
+    plan = plan_of_configuration(network, problem, configuration)
+    array, count = problem.array.description, configuration.micro_batches
+    workload = workload_of(network, problem.batch // count, plan.choices, shared_tensors=True)
+    rows = rows_of(configuration, network, workload, problem.hierarchy)
+    tasks = program(plan, workload, array, RunOptions(**plan.training.stated), rows)
+    last, before = (
+        run_by_events(own, array.interconnect).seconds for own in (tasks, of_one_micro_batch(tasks))
+    )
+    return last + (count - 1) * before, ho.simulate(plan).memory
+
+
+FAMILIES = [
+    (name, overlap, batch, memory)
+    for name in ("gpt2", "mixtral-8x7b", "llama-3-8b", "bert-base", "vit-b16")
+    for overlap, batch, memory in (
+        ("prefetch", 2, 0.3),
+        ("prefetch", 8, 0.7),
+        ("gradient", 8, 0.5),
+        ("none", 4, 1.0),
+    )
+]
+
+
+@pytest.mark.parametrize(("name", "overlap", "batch", "share"), slow_after(1, FAMILIES))
+def test_the_best_configuration_is_the_fastest_of_all_that_fit_by_events(
+    name: str, overlap: str, batch: int, share: float
+) -> None:
+    keys = {"overlap": overlap, "overlap_efficiency": None, "topology__per_node": 2}
+    if find_array("h100-8").overlap_efficiency is None:
+        del keys["overlap_efficiency"]
+    array = array_of("h100-8x8", topology__nodes=2, **keys)
+    network, problem = problem_on(name, array, batch, 3)
+    every = [*family(network, problem)]
+    found = {own: seconds_by_events(network, problem, own) for own in every}
+    bytes_ = sorted(memory for _, memory in found.values())
+    # Some do not fit, and some have to compute blocks again.
+    memory = bytes_[min(int(share * len(bytes_)), len(bytes_) - 1)]
+    problem = problem.model_copy(
+        update={"constraints": problem.constraints.model_copy(update={"memory": memory})}
+    )
+    searched = search_degrees(network, problem, count=3, allowed=lambda own: own.recompute != "op")
+    assert searched.considered == len(every)
+    fitting = [own for own in every if found[own][1] <= memory]
+    assert searched.fitting == len(fitting)
+    some = {one._replace(blocks=k) for one in fitting if one.recompute == "full" for k in (1, 2)}
+    partial = {one: seconds_by_events(network, problem, one) for one in some}
+    least = min(seconds for seconds, held in [*found.values(), *partial.values()] if held <= memory)
+    assert searched.best[0].seconds == pytest.approx(least, rel=1e-9)
+    assert searched.simulated < len(every)
+    assert all(own.memory <= memory for own in searched.best)
+    assert [own.memory for own in searched.least] == bytes_[:3]
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "batch", "seed"),
+    slow_after(
+        1,
+        [
+            ("gpt2", "h100-8", 64, 1),
+            ("llama-3-8b", "h100-8x8", 128, 2),
+            ("mixtral-8x7b", "h100-8", 64, 3),
+        ],
+    ),
+)
+def test_each_block_that_runs_again_takes_memory_off(
+    name: str, array: str, batch: int, seed: int
+) -> None:
+    network, problem = problem_on(name, array_of(array), batch)
+    evaluator = Evaluator(network, problem)
+    for one in drawn(network, problem, seed, 20):
+        every = [
+            evaluator.memory(one._replace(recompute="full", blocks=blocks))
+            for blocks in range(evaluator.blocks + 1)
+        ]
+        assert every[0] == evaluator.memory(one._replace(recompute="none", blocks=None))
+        assert every[-1] == evaluator.memory(one._replace(recompute="full", blocks=None))
+        assert every == sorted(every, reverse=True), one
+
+
+def test_llama_70b_takes_what_it_took_when_its_constants_were_fitted() -> None:
+    """As the simulator did, and as FSDP's blocks that wait for their weights do."""
+    sharded = Configuration(dp_shard=64, recompute="full", zero="weights")
+    beside = Configuration(1, 32, 1, 2, 1, True, 2, "full", 20, "weights")
+    for overlap, expected in (
+        ("gradient", (4.925649, 4.637780, 4.163790)),
+        ("prefetch", (4.955072, 4.667203, 4.179021)),
+    ):
+        array = array_of("mosaic-h100-8x8", overlap=overlap, overlap_efficiency=1)
+        network, problem = problem_on("llama-70b", array, 64)
+        whole, early = (Evaluator(network, problem, early_stop=stops) for stops in (False, True))
+        steps = whole.evaluate(sharded), early.evaluate(sharded), early.evaluate(beside)
+        assert [round(step.seconds, 6) for step in steps] == [*expected]
+        # What tensors take, and what is reserved for one communicator and for two.
+        assert steps[0].memory == 28_001_151_232 + 5 * 10**9
+        assert steps[2].memory == 66_614_438_144 + 57 * 10**8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "array", "nodes", "batch", "known", "expected"),
+    [
+        ("llama-70b", "h100-8x8", 8, 64, 4.164, 4.0773),
+        ("llama-3-8b", "h100-8x8", 8, 512, 8.952, 8.9521),
+        ("mixtral-8x7b", "h100-8x8", 8, 512, 6.220, 6.2200),
+        ("llama-70b", "h100-8x8", 16, 512, 15.784, 15.7790),
+        ("llama-3-8b", "a100-4x8", 8, 512, 18.956, 18.9555),
+    ],
+)
+def test_searches_find_the_best_that_are_known(
+    name: str, array: str, nodes: int, batch: int, known: float, expected: float
+) -> None:
+    """Those of 72 of 80 GB, of constants fitted on runs of 2023; fewer blocks run again."""
+    chip = {"dram_capacity": "72 GB", "reserve": None}
+    chip |= {"reserve_groups": None, "reserve_experts": None}
+    keys = {f"accelerator__{key}": value for key, value in chip.items()}
+    more = {"topology__nodes": nodes, "overlap": "gradient", "overlap_efficiency": 1}
+    network, problem = problem_on(name, array_of(f"mosaic-{array}", **keys, **more), batch)
+    found = search_degrees(
+        network, problem, count=1, early_stop=True, allowed=lambda own: own.recompute != "op"
+    )
+    assert found.best[0].seconds == pytest.approx(expected, rel=1e-4)
+    assert found.best[0].seconds < known * 1.0002
+
+
+def test_groups_and_networks_without_blocks_are_refused() -> None:
+    network, problem = problem_on("gpt2", array_of("h100-8"), 8, 2)
+    with pytest.raises(RefusedError, match="vgg-a has none"):
+        Evaluator(ho.load("vgg-a"), problem)
+    network, problem = problem_on("gpt2", array_of("a100-h100-2x8"), 8, 2)
+    with pytest.raises(RefusedError, match="a100-h100-2x8 has groups"):
+        Evaluator(network, problem)
+
+
+def test_without_room_the_three_are_named_that_need_the_least_memory() -> None:
+    network, problem = problem_on("gpt2", array_of("h100-8"), 8, 2, memory="5.1 GB")
+    found = search_degrees(network, problem)
+    assert found.best == ()
+    assert found.fitting == 0
+    assert found.complete
+    needs = [own.memory for own in found.least]
+    assert len(needs) == 3
+    assert needs == sorted(needs)
+    assert needs[0] > int(5.1e9)
+
+
+def test_a_deadline_leaves_what_is_known_by_then() -> None:
+    network, problem = problem_on("gpt2", array_of("h100-8"), 8, 2)
+    found = search_degrees(network, problem, deadline=Deadline.after(0))
+    assert not found.complete
+    assert found.best == ()
+
+
+def test_all_that_fit_have_the_seconds_of_the_search() -> None:
+    network, problem = problem_on("gpt2", array_of("h100-8"), 8, 2)
+
+    def allowed(own: Configuration) -> bool:
+        return own.tp == 4 and own.recompute == "none"
+
+    every = all_that_fit(network, problem, allowed=allowed)
+    found = search_degrees(network, problem, count=len(every), allowed=allowed)
+    assert sorted(own.seconds for own in every) == [own.seconds for own in found.best]
+    assert len(every) == found.considered
