@@ -73,12 +73,13 @@ _ROUNDS = 12
 _CLOSE = 1.002
 """How much better a mixture may be at most that no further one is sought for."""
 
-_MOVES = 512
-"""The most plans that are simulated to improve others node by node."""
+_MOVED = 2**13
+_LISTED, _FEW = 2**14, 2**8
+"""The most nodes of plans that are simulated to improve others, and in a list of plans; where that
+would be of fewer plans there is none."""
 
-_LISTED = 2**12
-_WORK = 2**26
-"""The most plans that are listed, and the most steps that their costs take."""
+_STEPS = 2**26
+"""The most steps that the costs of a list may take."""
 
 _ROUNDING = 1e-9
 """How much charges, which are rounded, may differ in all from seconds."""
@@ -328,10 +329,9 @@ class _Search:
         """
         found, tried = {start: self._along_paths(start)}, set()
         best, bound = (0,) * _PIECES, 0.0
-        for _ in range(_ROUNDS):
-            most, shares = mixture([*found.values()])
-            prices = tuple(round(PRICE * upto) for upto in accumulate(shares[1:]))
-            if most <= bound * _CLOSE or prices in tried or self._stops():
+        most, prices = float("inf"), (PRICE // 2,) * _PIECES
+        while len(tried) < _ROUNDS and most > bound * _CLOSE and prices not in tried:
+            if self._stops():
                 break
             tried.add(prices)
             cost = self._cost(prices)
@@ -351,6 +351,8 @@ class _Search:
             found[rows] = self._along_paths(rows)
             if self.fits(rows):
                 self.seconds(rows)
+            most, shares = mixture([*found.values()])
+            prices = tuple(round(PRICE * upto) for upto in accumulate(shares[1:]))
         return best, bound
 
     def _stops(self) -> bool:
@@ -368,7 +370,7 @@ class _Search:
         workload = self.workload
         tied = {*workload.ends[workload.is_weight_boundary].ravel().tolist()}
         nodes = [node for node in range(len(workload.nodes)) if node not in tied]
-        most = len(self.known) + _MOVES
+        most = len(self.known) + _MOVED // len(workload.nodes)
         for _, rows in sorted((seconds, rows) for rows, seconds in self.known.items()):
             since = 0
             for node in cycle(nodes):
@@ -431,20 +433,19 @@ class _Search:
     def _by_listing(self, prices: Sequence[int], bound: float) -> float:
         """List plans by their cost at some prices, and simulate them; return a bound on all."""
         cost = self._cost(prices)
-        instance, count = self.instance.with_cost(cost), len(self.workload.nodes)
-        levels, states = (
-            instance.problem.levels,
-            len(self.workload.choices) ** len(self.plan.parallelism),
-        )
-        if instance.constraints.couple_layers or count * states * max(states, levels) > _WORK:
+        instance, nodes = self.instance.with_cost(cost), len(self.workload.nodes)
+        levels, states = instance.problem.levels, self._states.shape[1]
+        most = _LISTED // nodes
+        too_many = most < _FEW or nodes * states * max(states, levels) > _STEPS
+        if too_many or instance.constraints.couple_layers:
             return bound
         try:
             completion = completion_along_chain(instance, self.deadline)
             completion = completion or completion_by_elimination(instance, self.deadline)
-            listed = in_order_of_cost(completion, 0, _LISTED, interchangeable=False)
+            listed = in_order_of_cost(completion, 0, most, interchangeable=False)
             for number, (charges, columns) in enumerate(listed):
                 bound = max(bound, charges / _of_second(cost))
-                if bound >= self._best[0] * (1 - _ROUNDING) or number == _LISTED or self._stops():
+                if bound >= self._best[0] * (1 - _ROUNDING) or number == most or self._stops():
                     return bound
                 rows = tuple(zip(*(completion.states[column] for column in columns), strict=True))
                 if self.fits(rows):
