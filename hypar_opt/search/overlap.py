@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from itertools import accumulate, cycle
+from math import isclose
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -23,10 +24,11 @@ import numpy as np
 from hypar_opt.costs.overlap import PRICE, OverlapTime, of_program
 from hypar_opt.costs.state_tables import states_of
 from hypar_opt.deadline import NEVER, TIME_LIMIT
-from hypar_opt.errors import NoAnswerError, RefusedError, argument
+from hypar_opt.errors import HyparError, InputError, NoAnswerError, RefusedError, argument
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import charges_by_level
 from hypar_opt.plan.micro_batch import micro_batch_of
+from hypar_opt.plan.plan import WithOverlap
 from hypar_opt.plan.stored_layouts import rows_of_plan, rows_with_stored
 from hypar_opt.plan.training import Training
 from hypar_opt.search.default_solver import default_solver
@@ -124,7 +126,7 @@ def bound_of_all_plans(
         If no plan keeps to the constraints, or none is found before a limit.
     """
     searched = Instance.to_search(network, problem)
-    _check(searched)
+    check_overlap(searched)
     assert problem.array is not None
     fused = Fused.on(problem.array.description.accelerator)
     bounded = partial(of_program, fused=fused, early_stop=early_stop)
@@ -136,8 +138,14 @@ def bound_of_all_plans(
     return BoundOfPlans(float(seconds), found.status is Status.OPTIMAL)
 
 
-def _check(instance: Instance) -> None:
-    """Refuse a problem whose step is no program with a queue beside it."""
+def check_overlap(instance: Instance) -> None:
+    """Refuse a problem whose step is no program with a queue beside it.
+
+    Raises
+    ------
+    RefusedError
+        Naming what the time with overlap needs.
+    """
     problem, needs = instance.problem, None
     if problem.cost != "time":
         needs = argument("cost", "time")
@@ -149,22 +157,15 @@ def _check(instance: Instance) -> None:
         raise RefusedError(f"the time with {argument('overlap')} needs {needs}")
 
 
-@dataclass(frozen=True)
-class LeastTime:
+class LeastTime(NamedTuple):
     """The plan of least time with overlap that was found, of those that train as one plan does.
 
     Parameters
     ----------
     rows : (levels, nodes)
         Its choices.
-    seconds
-        Of its simulated step.
-    bound
-        On the seconds of all plans that train alike.
-    prices
-        The prices of the queue in the pieces of the backward pass, of `PRICE`, that prove it.
-    proved
-        Whether no plan that trains alike takes less.
+    found
+        What it takes, and all others at least.
     stopped_by
         The limit that ended the search before a proof.
     simulated
@@ -172,17 +173,9 @@ class LeastTime:
     """
 
     rows: Rows
-    seconds: float
-    bound: float
-    prices: tuple[int, ...]
-    proved: bool
+    found: WithOverlap
     stopped_by: str | None
     simulated: int
-
-    @property
-    def gap(self) -> float:
-        """How much longer the plan takes than the bound, of the bound."""
-        return self.seconds / self.bound - 1 if self.bound else 0.0
 
 
 def least_time(
@@ -190,7 +183,6 @@ def least_time(
     overlap: str,
     deadline: Deadline = NEVER,
     *,
-    solver: str | None = None,
     closes: bool = True,
 ) -> LeastTime:
     """Return the plan of least time with overlap, of those that train as a plan does.
@@ -201,8 +193,6 @@ def least_time(
         From which the search starts; it has the problem.
     overlap
         One of `OVERLAPS`.
-    solver
-        What solves a priced table; by default as for any other.
     closes
         Whether plans are listed until none can take less, where they are few enough.
 
@@ -211,26 +201,21 @@ def least_time(
     RefusedError
         If the problem is not of the time of a training step on accelerators of one kind.
     """
-    if overlap not in OVERLAPS:
-        raise RefusedError(
-            f"{argument('overlap')} should be {' or '.join(OVERLAPS)}, got {overlap}"
-        )
-    return _Search(plan, overlap, deadline, solver).least(closes=closes)
+    return _Search(plan, overlap, deadline).least(closes=closes)
 
 
 @dataclass
 class _Search:
     plan: Plan
     overlap: str
-    deadline: Deadline
-    solver: str | None
+    deadline: Deadline = NEVER
     known: dict[Rows, float] = field(default_factory=dict)
     """The seconds of the plans that were simulated."""
     stopped_by: str | None = None
 
     def __post_init__(self) -> None:
         self.instance = Instance.of_plan(self.plan)
-        _check(self.instance)
+        check_overlap(self.instance)
         self.workload: Workload = self.instance.workload
         self.options = RunOptions(overlap=self.overlap, **self.plan.training.stated)
 
@@ -243,10 +228,10 @@ class _Search:
         if closes and bound < self._best[0] and not self.stopped_by:
             bound = self._by_listing(prices, bound)
         seconds, rows = self._best
-        proved = bound >= seconds * (1 - _ROUNDING)
-        stopped_by = None if proved else self.stopped_by
-        of_all = len(self.known)
-        return LeastTime(rows, seconds, min(bound, seconds), prices, proved, stopped_by, of_all)
+        # Charges are rounded: a bound as large as the time but for that is the time.
+        bound = seconds if bound >= seconds * (1 - _ROUNDING) else bound
+        found = WithOverlap(self.overlap, seconds, bound, self.known[start], prices)
+        return LeastTime(rows, found, None if found.proved else self.stopped_by, len(self.known))
 
     @property
     def _best(self) -> tuple[float, Rows]:
@@ -336,7 +321,7 @@ class _Search:
             tried.add(prices)
             cost = self._cost(prices)
             priced = self.instance.with_cost(cost)
-            solver = SOLVERS[self.solver or default_solver(priced, "joint")]()
+            solver = SOLVERS[default_solver(priced, "joint")]()
             request = SearchRequest(priced, solver, deadline=self.deadline, falls_back=False)
             try:
                 result = joint(request)
@@ -453,6 +438,33 @@ class _Search:
         except (NoAnswerError, RefusedError):  # a limit, or more than memory allows
             return bound
         return self._best[0]  # all were listed
+
+
+def check_with_overlap(plan: Plan, *, file: str) -> None:
+    """Refuse a plan file whose time with overlap is not that of its choices, or below its bound.
+
+    Raises
+    ------
+    InputError
+        Naming what is stated, and what it should be.
+    """
+    stated = plan.solver.with_overlap
+    if stated is None:
+        return
+    try:
+        search = _Search(plan, stated.overlap)
+        seconds = search.seconds(tuple(map(tuple, rows_of_plan(plan, search.workload))))
+    except HyparError as error:
+        raise InputError(error.message, where="solver, statistics", file=file) from None
+    if not isclose(seconds, stated.seconds, rel_tol=_ROUNDING):
+        problem = f"should be {seconds} s with overlap, as the plan is simulated, got"
+        problem += f" {stated.seconds}"
+    elif not stated.bound <= stated.seconds <= stated.without:
+        problem = "should be a bound, a time and one of a plan that is no faster, got"
+        problem += f" {stated.bound}, {stated.seconds} and {stated.without}"
+    else:
+        return
+    raise InputError(problem, where="solver, statistics", file=file)
 
 
 def mixture(values: Sequence[Sequence[float]]) -> tuple[float, list[float]]:
