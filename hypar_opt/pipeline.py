@@ -46,7 +46,13 @@ from hypar_opt.search.model_file import (
 )
 from hypar_opt.search.open_ways import training_left_open
 from hypar_opt.search.placement import best_placement
-from hypar_opt.search.result import Progress, SearchRequest, rows_to_start_from, silent
+from hypar_opt.search.result import (
+    Progress,
+    SearchRequest,
+    SearchResult,
+    rows_to_start_from,
+    silent,
+)
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.search.shares import shared_out, was_searched
 from hypar_opt.search.shares_that_fit import fitting
@@ -59,14 +65,13 @@ from hypar_opt.search.solver_settings import (
 )
 from hypar_opt.search.way_of_training import amount_of_memory
 from hypar_opt.solvers import SOLVERS
-from hypar_opt.solvers.base import SolverOptions
+from hypar_opt.solvers.base import SolverOptions, Status
 from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Tensors
     from hypar_opt.plan.configuration import Configuration
     from hypar_opt.plan.problem import Problem
-    from hypar_opt.search.result import SearchResult
     from hypar_opt.solvers.solution.solver import SolutionFile
     from hypar_opt.workload.network import Network
 
@@ -81,6 +86,7 @@ def solve(
     start: Plan | None = None,
     solution: str | Path | SolutionFile | None = None,
     place: bool = False,
+    overlap: Literal["none", "gradient", "prefetch"] | None = None,
     progress: Progress = silent,
     **arguments: Unpack[SolveArguments],
 ) -> Plan:
@@ -106,6 +112,10 @@ def solve(
         wrote of this problem: its plan is checked and priced like a solver's.
     place
         Also choose the best placement of the levels among those that the topology allows.
+    overlap
+        What exchanges of gradients and weights overlap in the time that is least, as in the
+        simulator; None or ``none`` for nothing. The plan trains as that of least time without
+        overlap; its cost is without, and ``solver.with_overlap`` has the time and a bound.
     **arguments
         `hypar_opt.plan.arguments.ProblemArguments`: ``batch=256``, ``levels=4``, ``cost``,
         ``reading``, ``array``, ``fix``, ``memory``, ``settings``, ..., and fields of ``options``.
@@ -141,9 +151,16 @@ def solve(
     how = SolveRequest(
         solver, _search_for(stated, search), options, recorded, start, deadline, answer
     )
+    overlaps = overlap not in (None, "none")
+    if overlaps:
+        from hypar_opt.search.overlap import check_overlap
+
+        check_overlap(Instance.to_search(described, stated))
     if place:
-        return best_placement(stated, partial(_solve_placed, described, how), progress, deadline)
-    return _solve(Instance.to_search(described, stated), how, progress)
+        plan = best_placement(stated, partial(_solve_placed, described, how), progress, deadline)
+    else:
+        plan = _solve(Instance.to_search(described, stated), how, progress)
+    return with_overlap(plan, overlap, deadline) if overlap and overlaps else plan
 
 
 @checked
@@ -402,6 +419,45 @@ def plan_of_configuration(network: Network, problem: Problem, configuration: Con
     instance.constraints.check(rows, nodes)
     tensors = [{node: row[node] for node in workload.tensor_writers} for row in nodes]
     return _priced(instance, rows, _unproved(), tensors=tensors)
+
+
+def with_overlap(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
+    """Return the plan of least time with overlap, of those that train as a plan does.
+
+    What is claimed of its cost without overlap is what is known of the given plan's.
+
+    Parameters
+    ----------
+    overlap
+        ``gradient`` or ``prefetch``, as in the simulator.
+    """
+    # Imported late: most searches need no simulator.
+    from hypar_opt.search.overlap import least_time
+
+    started = time.perf_counter()
+    best = least_time(plan, overlap, deadline)
+    instance, own = Instance.of_plan(plan), plan.solver
+    shared, writers = instance.workload.shared, instance.workload.tensor_writers
+    rows = tuple(row[shared:] for row in best.rows)
+    tensors = tuple({node: row[node] for node in writers} for row in best.rows)
+    found = SearchResult(rows, Status.FEASIBLE, own.scope, None, tensors=tensors, priced=tensors)
+    record = own.model_copy(
+        update={
+            "status": "feasible",
+            "stopped_by": best.stopped_by or own.stopped_by,
+            "seconds": own.seconds + time.perf_counter() - started,
+            "statistics": (
+                *own.statistics,
+                best.found.statistics,
+                {"simulated plans": best.simulated},
+            ),
+        }
+    )
+    priced = _priced(instance, rows, record, found)
+    if own.status != "optimal" or priced.cost.total > plan.cost.total:
+        return priced
+    # No faster without overlap than the optimum is, and so another.
+    return priced.model_copy(update={"solver": priced.solver.vouched(status="optimal")})
 
 
 def plan_of(

@@ -156,6 +156,7 @@ def solved(
     solution: Path | None = None,
     log: Path | None = None,
     export: Path | None = None,
+    overlap: Any = None,
 ) -> Plan:
     """Solve the problem that was typed, on an array that has been read."""
     from hypar_opt import pipeline
@@ -175,6 +176,7 @@ def solved(
             start=start,
             solution=solution,
             place=solving.place,
+            overlap=overlap,
             progress=progress,
             **arguments,
         )

@@ -6,7 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from hypar_opt.cli import inputs, options, output, request
+from hypar_opt.cli import completion, inputs, options, output, request
 from hypar_opt.cli.groups import ProblemOptions, SolvingOptions, TrainingOptions
 from hypar_opt.cli.options import file_option, solving_option, what_if_option
 from hypar_opt.cli.plan_view import print_plan
@@ -38,6 +38,12 @@ EXPORT_MODEL = solving_option(
     " search writes one per level, FILE-H1 and so on. To write it without solving: hypar-opt"
     " model.",
 )
+OVERLAP = solving_option(
+    help="Find the least time with overlap: gradient (all-reduces of gradients overlap the rest of"
+    " the backward pass); or prefetch (of FSDP: weights are gathered a block ahead, too). Default:"
+    " none.",
+    autocompletion=completion.one_of("none", "gradient", "prefetch"),
+)
 REGRET = what_if_option(
     "--regret",
     help="Show what each other choice would add to the cost, with all others re-optimised.",
@@ -61,6 +67,7 @@ def solve(
     warm_start: Annotated[Path | None, WARM_START] = None,
     solver_log: Annotated[Path | None, SOLVER_LOG] = None,
     export_model: Annotated[Path | None, EXPORT_MODEL] = None,
+    overlap: Annotated[str | None, OVERLAP] = None,
     regret: Annotated[bool, REGRET] = False,
     best: Annotated[int | None, BEST] = None,
     simulate: Annotated[int | None, SIMULATE] = None,
@@ -97,6 +104,7 @@ def solve(
         solution=solution,
         log=solver_log,
         export=export_model,
+        overlap=overlap,
     )
     if simulate is not None:
         # From here on, the fastest plan is the one that is written, drawn and certified.

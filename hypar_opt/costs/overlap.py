@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.physical import finest
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.integers import exact_dtype
@@ -26,7 +27,7 @@ from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.states import added_up
 from hypar_opt.workload.early_stop import needed_again
 from hypar_opt.workload.recomputation import repeated
-from hypar_opt.workload.repeats import COLLECTIVES, IN_HALVES
+from hypar_opt.workload.repeats import COLLECTIVES, IN_HALVES, ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -53,14 +54,17 @@ class OverlapTime(TimeCost):
     Parameters
     ----------
     prices : (nodes,)
-        What the queue costs from each node's gradient on, of `PRICE`: no less than that of any node
-        whose backward pass is before. Of shared tensors as of their writers. None where all that
+        The price of the queue, of `PRICE`, from each node's backward pass on: no less than that of
+        any node whose pass is before. Of shared tensors as of their writers. None where all that
         the queue does is free, and the program alone is charged.
+    released : (nodes,)
+        The price as each node's gradient is released: with the bucket that it is part of.
     again
         What runs again in place of what the workload says, which need not run all of it.
     """
 
     prices: tuple[int, ...] | None = None
+    released: tuple[int, ...] = ()
     scale: int = 1
     again: Mapping[int, int | None] | None = None
 
@@ -70,11 +74,17 @@ class OverlapTime(TimeCost):
         kept = {field.name: getattr(cost, field.name) for field in fields(TimeCost)}
         if prices is None:
             return cls(**kept | {"latencies": None})
+        released = [*prices]
+        # Those that are scattered leave their buckets, which then are complete before.
+        if not _scattered(workload):
+            for bucket in buckets_of(repeated(workload, ONCE), cost.bucket_elements):
+                for node in bucket:
+                    released[node] = prices[bucket[-1]]
         # Before the last micro-batch nothing is hidden for certain.
         scale = PRICE * workload.repeats.micro_batches
-        bound = cls(**kept, prices=tuple(prices), scale=scale)
+        own = {"prices": tuple(prices), "released": tuple(released), "scale": scale}
         most = scale * cost.upper_bound(workload)
-        return bound.in_parts(min(cost.per_unit, finest(most)), workload)
+        return cls(**kept, **own).in_parts(min(cost.per_unit, finest(most)), workload)
 
     def in_parts(self, per_unit: int | None, workload: Workload) -> Self:
         cost = super().in_parts(per_unit, workload)
@@ -109,14 +119,20 @@ class OverlapTime(TimeCost):
         alike: dict[tuple[Phase, bool], list[Collective]] = {}
         for operation in operations:
             phase = operation.phase
-            in_queue = phase is Phase.GRADIENT
-            if not in_queue or (self.prices is not None and operation.tensor != "weights"):
-                once = in_queue and COLLECTIVES[operation.group][0] not in IN_HALVES
-                alike.setdefault((phase, once), []).append(operation)
+            once = False
+            if phase is Phase.GRADIENT:
+                if self.prices is None or operation.tensor == "weights":
+                    continue
+                once = COLLECTIVES[operation.group][0] not in IN_HALVES
+                # What is scattered may be so with the rest of its block, with one latency of all.
+                alone = np.isin(nodes, _scattered(workload), invert=True)
+                operation = operation._replace(times=operation.times * alone)
+            alike.setdefault((phase, once), []).append(operation)
         rows = self.uncharged(levels)
         for (phase, once), own in alike.items():
             if phase is Phase.GRADIENT:
-                often = self._price(nodes) * (workload.repeats.micro_batches if once else 1)
+                often = self._at(self.released, nodes)
+                often = often * workload.repeats.micro_batches if once else often
             else:
                 often = self._rest(phase, workload, nodes)
             charged = super().charges(own, workload, nodes, shape, levels)
@@ -137,9 +153,9 @@ class OverlapTime(TimeCost):
             amounts.append(own * self._rest(phase, workload, nodes))
         return added_up(amounts)
 
-    def _price(self, nodes: Indices) -> Integers:
-        """Return the price of the queue from nodes' gradients on."""
-        return np.array(self.prices or (0,), self._dtype)[nodes]
+    def _at(self, prices: Sequence[int], nodes: Indices) -> Integers:
+        own: Integers = np.array(prices, self._dtype)[nodes]
+        return own
 
     def _rest(self, phase: Phase, workload: Workload, nodes: Indices) -> Integers | int:
         """Return what the program costs in a pass of all micro-batches, the last of which hides.
@@ -149,7 +165,7 @@ class OverlapTime(TimeCost):
         """
         if self.prices is None:
             return 1
-        hides = self._price(nodes)
+        hides = self._at(self.prices, nodes)
         if phase is Phase.FORWARD:
             repeats = workload.repeats
             hides = -(-hides // 2) if repeats.again or repeats.by_op else 0 * hides
@@ -165,12 +181,18 @@ class OverlapTime(TimeCost):
             return None
         nodes = range(len(workload.nodes))
         again = [node in (self.again or ()) for node in nodes]
-        return tuple(zip(self.prices or again, again, strict=True))
+        return tuple(zip(self.prices or again, self.released or again, again, strict=True))
 
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return what is charged alike: nodes by their prices and what runs again of them, too."""
         alike, own = super().symmetries(workload, levels), self.marks_of_ends(workload)
         return alike if own is None else alike._replace(marks=[*zip(alike.marks, own, strict=True)])
+
+
+def _scattered(workload: Workload) -> list[int]:
+    """Return the nodes whose gradients are scattered in each micro-batch, over some levels."""
+    sharded = workload.repeats.sharded.items()
+    return [node for node, own in sharded if (own.gradients, own.weights) != (None, None)]
 
 
 def of_program(

@@ -29,6 +29,12 @@ def cost_name(plan: Plan) -> str:
 
 def optimality(plan: Plan) -> str:
     """Return in what sense a plan is optimal, or its status without a proof, and who claims it."""
+    own = plan.solver.with_overlap
+    if own is not None and own.proved:
+        return f"{plan.solver.says}least time with overlap{plan.constraints.within}"
+    if own is not None:
+        gap = format_percent(own.gap)
+        return f"not proved optimal with overlap, {plan.solver.says}gap {gap}"
     if plan.solver.status == "optimal":
         return plan.solver.says + _OPTIMALITY[plan.solver.scope] + plan.constraints.within
     return _feasible(plan.solver)

@@ -167,16 +167,16 @@ def _charges(
     if not plans[0]:
         return [_Charges([], 1)] * len(plans)
     if cost.is_additive or charged:
-        return [_Charges(own, cost.resolution) for own in _sums(workload, cost, full)]
+        return [_Charges(own, cost.resolution) for own in charges_by_level(workload, cost, full)]
     # Each by its own shares.
     own = [cost.of_plan(workload, nodes) for nodes in full]
     return [
-        _Charges(_sums(workload, one, [nodes])[0], one.resolution)
+        _Charges(charges_by_level(workload, one, [nodes])[0], one.resolution)
         for one, nodes in zip(own, full, strict=True)
     ]
 
 
-def _sums(workload: Workload, cost: CostModel, full: Sequence[Rows]) -> list[list[int]]:
+def charges_by_level(workload: Workload, cost: CostModel, full: Sequence[Rows]) -> list[list[int]]:
     """Return the charges of each level, given the choices of all nodes in each plan."""
     # (levels, plans, nodes).
     states = np.array(full, np.intp).swapaxes(0, 1)

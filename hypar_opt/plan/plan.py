@@ -6,10 +6,10 @@ A plan file is JSON and self-contained; `hypar_opt.plan.schemas` has its version
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr, Strict, model_validator
 
@@ -72,6 +72,57 @@ class SolverSettings(Document):
     """How many of the best plans were simulated; this one is the fastest of them."""
 
 
+class WithOverlap(NamedTuple):
+    """What a plan's file says of its time with overlap, where that was searched.
+
+    Parameters
+    ----------
+    overlap
+        What overlaps, as the simulator's option.
+    seconds
+        Of its simulated step.
+    bound
+        On the seconds of all plans that train alike.
+    without
+        The seconds, with overlap, of the plan that is fastest without.
+    prices
+        Of the queue in the pieces of the backward pass, which prove a bound.
+    """
+
+    overlap: str
+    seconds: float
+    bound: float
+    without: float
+    prices: tuple[float, ...]
+
+    @property
+    def proved(self) -> bool:
+        """Whether no plan that trains alike takes less."""
+        return self.bound == self.seconds
+
+    @property
+    def gap(self) -> float:
+        """How much longer the plan takes than the bound, of the bound."""
+        return self.seconds / self.bound - 1 if self.bound else float("inf")
+
+    @property
+    def statistics(self) -> dict[str, float]:
+        """As it is among the statistics of a solver."""
+        named = {"seconds": self.seconds, "bound": self.bound, "without": self.without}
+        named |= {f"price {number}": price for number, price in enumerate(self.prices, 1)}
+        return {f"{self.overlap} overlapped, {name}": value for name, value in named.items()}
+
+    @classmethod
+    def among(cls, statistics: Sequence[Mapping[str, float]]) -> Self | None:
+        """Return what is said among statistics; None if nothing is."""
+        for row in statistics:
+            overlap, _, name = next(iter(row), "").partition(" overlapped, ")
+            if name == "seconds":
+                seconds, bound, without, *prices = row.values()
+                return cls(overlap, seconds, bound, without, tuple(prices))
+        return None
+
+
 class SolverRecord(Document):
     """The solver and search that chose a plan, and the solver's claims about it.
 
@@ -101,6 +152,11 @@ class SolverRecord(Document):
 
     # Private, so that no file can state it and none is written with it.
     _vouched: bool = PrivateAttr(default=False)
+
+    @property
+    def with_overlap(self) -> WithOverlap | None:
+        """What the search of the time with overlap found; None where there was none."""
+        return WithOverlap.among(self.statistics)
 
     @property
     def says(self) -> str:

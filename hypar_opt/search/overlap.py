@@ -1,28 +1,90 @@
-"""The time of a step whose exchanges overlap: bounds on all plans, and the plan of least time."""
+"""The time of a step whose exchanges overlap: a bound on all plans, and the plan of least time.
+
+A plan takes no less than any of a few paths: the program up to a place in the backward pass, and
+then the queue. A mixture of paths is a cost that adds up (`hypar_opt.costs.overlap`), whose least
+sum is found and proved by the search of any cost. The best mixture is that of a game: paths against
+plans, of which each that is found is one more. Whatever is found is simulated, and improved node by
+node. Where plans are few enough they are listed by that cost until it exceeds the best one's time.
+
+Source: J. E. Kelley, "The cutting-plane method for solving convex programs", SIAM Journal 8(4),
+1960; docs/simulator.md.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
+from itertools import accumulate, cycle
+from math import isclose
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.costs.overlap import of_program
-from hypar_opt.deadline import NEVER
-from hypar_opt.errors import RefusedError, argument
+import numpy as np
+
+from hypar_opt.costs.overlap import PRICE, OverlapTime, of_program
+from hypar_opt.costs.state_tables import states_of
+from hypar_opt.deadline import NEVER, TIME_LIMIT
+from hypar_opt.errors import HyparError, InputError, NoAnswerError, RefusedError, argument
 from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import charges_by_level
+from hypar_opt.plan.micro_batch import micro_batch_of
+from hypar_opt.plan.plan import WithOverlap
+from hypar_opt.plan.stored_layouts import rows_of_plan, rows_with_stored
+from hypar_opt.plan.training import Training
 from hypar_opt.search.default_solver import default_solver
 from hypar_opt.search.joint import joint
+from hypar_opt.search.k_best import in_order_of_cost
+from hypar_opt.search.prefix_costs import completion_along_chain, completion_by_elimination
 from hypar_opt.search.result import SearchRequest
+from hypar_opt.search.way_of_training import bytes_held
 from hypar_opt.search.within_memory import within_memory
+from hypar_opt.simulator.options import RunOptions
+from hypar_opt.simulator.simulation import step_times
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
+from hypar_opt.step.states import added_up
+from hypar_opt.workload.contiguous import first_gap
 from hypar_opt.workload.operators.kernels import Fused
+from hypar_opt.workload.splitting import spatial_columns
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
     from hypar_opt.deadline import Deadline
+    from hypar_opt.integers import Integers
+    from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.step.states import Indices
     from hypar_opt.workload.network import Network
+    from hypar_opt.workload.tensors import Workload
+
+    Rows = tuple[tuple[int, ...], ...]
+    """The choices of all nodes, ``(levels, nodes)``."""
+
+OVERLAPS = ("gradient", "prefetch")
+"""What may overlap in the time that is searched: what is a program with a queue."""
+
+_PIECES = 4
+"""The most pieces of the backward pass of which each has a price."""
+
+_ROUNDS = 12
+"""The most mixtures of paths whose least plan is found."""
+
+_CLOSE = 1.002
+"""How much better a mixture may be at most that no further one is sought for."""
+
+_MOVED = 2**13
+_LISTED, _FEW = 2**14, 2**8
+"""The most nodes of plans that are simulated to improve others, and in a list of plans; where that
+would be of fewer plans there is none."""
+
+_STEPS = 2**26
+"""The most steps that the costs of a list may take."""
+
+_ROUNDING = 1e-9
+"""How much charges, which are rounded, may differ in all from seconds."""
 
 
 class BoundOfPlans(NamedTuple):
@@ -63,12 +125,8 @@ def bound_of_all_plans(
     InfeasibleError, NoAnswerError
         If no plan keeps to the constraints, or none is found before a limit.
     """
-    if problem.cost != "time" or problem.groups:
-        raise RefusedError(
-            f"a bound on the time with overlap needs {argument('cost', 'time')} on an array of one"
-            " kind of accelerators"
-        )
     searched = Instance.to_search(network, problem)
+    check_overlap(searched)
     assert problem.array is not None
     fused = Fused.on(problem.array.description.accelerator)
     bounded = partial(of_program, fused=fused, early_stop=early_stop)
@@ -78,3 +136,362 @@ def bound_of_all_plans(
     cost = search.instance.cost.physical
     seconds = Fraction(found.bound or 0) * cost.resolution / cost.per_unit
     return BoundOfPlans(float(seconds), found.status is Status.OPTIMAL)
+
+
+def check_overlap(instance: Instance) -> None:
+    """Refuse a problem whose step is no program with a queue beside it.
+
+    Raises
+    ------
+    RefusedError
+        Naming what the time with overlap needs.
+    """
+    problem, needs = instance.problem, None
+    if problem.cost != "time":
+        needs = argument("cost", "time")
+    elif problem.groups:
+        needs = "an array of one kind of accelerators"
+    elif instance.workload is not instance.executed_workload:
+        needs = argument("reading", "executed")
+    if needs:
+        raise RefusedError(f"the time with {argument('overlap')} needs {needs}")
+
+
+class LeastTime(NamedTuple):
+    """The plan of least time with overlap that was found, of those that train as one plan does.
+
+    Parameters
+    ----------
+    rows : (levels, nodes)
+        Its choices.
+    found
+        What it takes, and all others at least.
+    stopped_by
+        The limit that ended the search before a proof.
+    simulated
+        How many plans were.
+    """
+
+    rows: Rows
+    found: WithOverlap
+    stopped_by: str | None
+    simulated: int
+
+
+def least_time(
+    plan: Plan,
+    overlap: str,
+    deadline: Deadline = NEVER,
+    *,
+    closes: bool = True,
+) -> LeastTime:
+    """Return the plan of least time with overlap, of those that train as a plan does.
+
+    Parameters
+    ----------
+    plan
+        From which the search starts; it has the problem.
+    overlap
+        One of `OVERLAPS`.
+    closes
+        Whether plans are listed until none can take less, where they are few enough.
+
+    Raises
+    ------
+    RefusedError
+        If the problem is not of the time of a training step on accelerators of one kind.
+    """
+    return _Search(plan, overlap, deadline).least(closes=closes)
+
+
+@dataclass
+class _Search:
+    plan: Plan
+    overlap: str
+    deadline: Deadline = NEVER
+    known: dict[Rows, float] = field(default_factory=dict)
+    """The seconds of the plans that were simulated."""
+    stopped_by: str | None = None
+
+    def __post_init__(self) -> None:
+        self.instance = Instance.of_plan(self.plan)
+        check_overlap(self.instance)
+        self.workload: Workload = self.instance.workload
+        self.options = RunOptions(overlap=self.overlap, **self.plan.training.stated)
+
+    def least(self, *, closes: bool) -> LeastTime:
+        """Search, and return the best plan with the best bound."""
+        start = tuple(map(tuple, rows_of_plan(self.plan, self.workload)))
+        self.seconds(start)
+        prices, bound = self._by_prices(start)
+        self._improve()
+        if closes and bound < self._best[0] and not self.stopped_by:
+            bound = self._by_listing(prices, bound)
+        seconds, rows = self._best
+        # Charges are rounded: a bound as large as the time but for that is the time.
+        bound = seconds if bound >= seconds * (1 - _ROUNDING) else bound
+        found = WithOverlap(self.overlap, seconds, bound, self.known[start], prices)
+        return LeastTime(rows, found, None if found.proved else self.stopped_by, len(self.known))
+
+    @property
+    def _best(self) -> tuple[float, Rows]:
+        return min((seconds, rows) for rows, seconds in self.known.items())
+
+    def seconds(self, rows: Rows) -> float:
+        """Return the simulated time of a plan, which is known from then on."""
+        if rows not in self.known:
+            array = self.plan.array
+            assert array is not None
+            own = self.plan, self._once, array.description, self.options
+            self.known[rows] = step_times(*own, rows=rows).of(self.options.micro_batches)
+        return self.known[rows]
+
+    @cached_property
+    def _once(self) -> Workload:
+        """The tensors of a micro-batch; the simulator's options say what is repeated."""
+        training = Training(micro_batches=self.plan.training.micro_batches)
+        problem = self.plan.problem.model_copy(update={"training": training})
+        workload = micro_batch_of(problem, self.plan.network.description, shared_tensors=True)
+        return workload.once or workload
+
+    def fits(self, rows: Rows) -> bool:
+        """Return whether a plan keeps to the constraints, and to the memory of a device."""
+        instance, shared = self.instance, self.workload.shared
+        layers = [row[shared:] for row in rows]
+        if not instance.constraints.allow(layers):
+            return False
+        if spatial_columns(self.workload) and first_gap(self.workload, rows) is not None:
+            return False
+        if instance.problem.device_memory is None:
+            return True
+        tensors = tuple({node: row[node] for node in self.workload.tensor_writers} for row in rows)
+        return all(held <= most for held, most, _ in bytes_held(instance, layers, tensors))
+
+    # Paths and their mixtures
+
+    @cached_property
+    def _piece(self) -> list[int]:
+        """The piece of the backward pass in which each node's is; they halve towards its end.
+
+        There gradients are exposed.
+        """
+        workload = self.workload
+        order = [*reversed(range(workload.shared, len(workload.nodes)))]
+        work = [max(workload.nodes[node].macs, 1) for node in order]
+        pieces = [0] * len(workload.nodes)
+        for node, upto in zip(order, accumulate(work), strict=True):
+            before = Fraction(upto - max(workload.nodes[node].macs, 1), sum(work))
+            edges = (1 - Fraction(1, 2**piece) for piece in range(1, _PIECES))
+            pieces[node] = sum(before >= edge for edge in edges)
+        for node, users in workload.weight_users.items():
+            pieces[node] = pieces[min(users)]
+        for node, writer in workload.tensor_writers.items():
+            pieces[node] = pieces[writer]
+        return pieces
+
+    def _cost(self, prices: Sequence[int]) -> OverlapTime:
+        """Return the cost with prices of the pieces."""
+        own = [prices[piece] for piece in self._piece]
+        return OverlapTime.of(self.instance.cost.time, self.workload, own)
+
+    @cached_property
+    def _paths(self) -> list[OverlapTime]:
+        """The program alone; and up to each piece, with the queue from there on."""
+        begins = [(0,) * _PIECES, *((0,) * n + (PRICE,) * (_PIECES - n) for n in range(_PIECES))]
+        return [self._cost(prices) for prices in begins]
+
+    def _along_paths(self, rows: Rows) -> list[float]:
+        """Return what a plan takes along each path."""
+        return [
+            sum(*charges_by_level(self.workload, cost, [rows])) / _of_second(cost)
+            for cost in self._paths
+        ]
+
+    def _by_prices(self, start: Rows) -> tuple[tuple[int, ...], float]:
+        """Find the plans of least cost at better and better prices; return the best, and its bound.
+
+        The prices are those of the best mixture of paths against all plans found so far.
+        """
+        found, tried = {start: self._along_paths(start)}, set()
+        best, bound = (0,) * _PIECES, 0.0
+        most, prices = float("inf"), (PRICE // 2,) * _PIECES
+        while len(tried) < _ROUNDS and most > bound * _CLOSE and prices not in tried:
+            if self._stops():
+                break
+            tried.add(prices)
+            cost = self._cost(prices)
+            priced = self.instance.with_cost(cost)
+            solver = SOLVERS[default_solver(priced, "joint")]()
+            request = SearchRequest(priced, solver, deadline=self.deadline, falls_back=False)
+            try:
+                result = joint(request)
+            except (NoAnswerError, RefusedError) as error:
+                self.stopped_by = getattr(error, "stopped_by", None) or "memory"
+                break
+            least = float((result.bound or Fraction()) * cost.resolution / _of_second(cost))
+            if least > bound:
+                best, bound = prices, least
+            tensors = result.priced or ({},) * len(start)
+            rows = tuple(rows_with_stored(self.workload, result.assignments, tensors))
+            found[rows] = self._along_paths(rows)
+            if self.fits(rows):
+                self.seconds(rows)
+            most, shares = mixture([*found.values()])
+            prices = tuple(round(PRICE * upto) for upto in accumulate(shares[1:]))
+        return best, bound
+
+    def _stops(self) -> bool:
+        if self.deadline.passed():
+            self.stopped_by = TIME_LIMIT
+        return self.stopped_by is not None
+
+    # Node by node
+
+    def _improve(self) -> None:
+        """Improve each plan that is known node by node, the fastest first, until none gets better.
+
+        All else stays as it is. Nodes that share their weights are kept.
+        """
+        workload = self.workload
+        tied = {*workload.ends[workload.is_weight_boundary].ravel().tolist()}
+        nodes = [node for node in range(len(workload.nodes)) if node not in tied]
+        most = len(self.known) + _MOVED // len(workload.nodes)
+        for _, rows in sorted((seconds, rows) for rows, seconds in self.known.items()):
+            since = 0
+            for node in cycle(nodes):
+                if since == len(nodes) or len(self.known) >= most or self._stops():
+                    break
+                better = self._moved(rows, node)
+                rows, since = (rows, since + 1) if better is None else (better, 1)
+
+    def _moved(self, rows: Rows, node: int) -> Rows | None:
+        """Return a plan of less time that differs in one node, if there is one."""
+        now, columns = self.seconds(rows), np.flatnonzero(self._allowed[node])
+        least = self._along_paths_with(rows, node, self._states[:, columns])
+        for column in columns[least.argsort(kind="stable")][: int((least < now).sum())].tolist():
+            state = self._states[:, column].tolist()
+            other = tuple(
+                (*row[:node], choice, *row[node + 1 :])
+                for row, choice in zip(rows, state, strict=True)
+            )
+            if other not in self.known and self.fits(other) and self.seconds(other) < now:
+                return other
+        return None
+
+    def _along_paths_with(self, rows: Rows, node: int, states: Indices) -> NDArray[np.float64]:
+        """Return what a plan takes at least, a node being in each of some states."""
+        workload, made = self.workload, np.array(rows, np.intp)
+        around = np.flatnonzero((workload.ends == node).any(axis=1)).tolist()
+        own, longest = made[:, node, None], np.zeros(states.shape[1])
+        for cost, seconds in zip(self._paths, self._along_paths(rows), strict=True):
+
+            def charged(there: Indices, cost: OverlapTime = cost) -> Integers:
+                rows = [*cost.attributed.node(workload, np.array([node]), [there])]
+                for boundary in around:
+                    ends = (
+                        [there if end == node else made[:, end, None]]
+                        for end in workload.ends[boundary].tolist()
+                    )
+                    rows += cost.attributed.edge(workload, np.array([boundary]), *ends)
+                return added_up(rows)
+
+            more = (charged(states) - charged(own)).astype(np.float64) / _of_second(cost)
+            longest = np.maximum(longest, seconds + more)
+        return longest
+
+    @cached_property
+    def _states(self) -> Indices:
+        """All states: ``(levels, states)``."""
+        states = states_of(self.workload, self.instance.problem.levels, self.deadline)
+        return np.array(states, np.intp).reshape(len(states), -1).T
+
+    @cached_property
+    def _allowed(self) -> NDArray[np.bool_]:
+        """The states that nodes may have: ``(nodes, states)``."""
+        allowed: NDArray[np.bool_] = self.instance.constraints.allowed(
+            [*map(tuple, self._states.T.tolist())], self.deadline
+        )
+        return allowed
+
+    # All that may be better
+
+    def _by_listing(self, prices: Sequence[int], bound: float) -> float:
+        """List plans by their cost at some prices, and simulate them; return a bound on all."""
+        cost = self._cost(prices)
+        instance, nodes = self.instance.with_cost(cost), len(self.workload.nodes)
+        levels, states = instance.problem.levels, self._states.shape[1]
+        most = _LISTED // nodes
+        too_many = most < _FEW or nodes * states * max(states, levels) > _STEPS
+        if too_many or instance.constraints.couple_layers:
+            return bound
+        try:
+            completion = completion_along_chain(instance, self.deadline)
+            completion = completion or completion_by_elimination(instance, self.deadline)
+            listed = in_order_of_cost(completion, 0, most, interchangeable=False)
+            for number, (charges, columns) in enumerate(listed):
+                bound = max(bound, charges / _of_second(cost))
+                if bound >= self._best[0] * (1 - _ROUNDING) or number == most or self._stops():
+                    return bound
+                rows = tuple(zip(*(completion.states[column] for column in columns), strict=True))
+                if self.fits(rows):
+                    self.seconds(rows)
+        except (NoAnswerError, RefusedError):  # a limit, or more than memory allows
+            return bound
+        return self._best[0]  # all were listed
+
+
+def check_with_overlap(plan: Plan, *, file: str) -> None:
+    """Refuse a plan file whose time with overlap is not that of its choices, or below its bound.
+
+    Raises
+    ------
+    InputError
+        Naming what is stated, and what it should be.
+    """
+    stated = plan.solver.with_overlap
+    if stated is None:
+        return
+    try:
+        search = _Search(plan, stated.overlap)
+        seconds = search.seconds(tuple(map(tuple, rows_of_plan(plan, search.workload))))
+    except HyparError as error:
+        raise InputError(error.message, where="solver, statistics", file=file) from None
+    if not isclose(seconds, stated.seconds, rel_tol=_ROUNDING):
+        problem = f"should be {seconds} s with overlap, as the plan is simulated, got"
+        problem += f" {stated.seconds}"
+    elif not stated.bound <= stated.seconds <= stated.without:
+        problem = "should be a bound, a time and one of a plan that is no faster, got"
+        problem += f" {stated.bound}, {stated.seconds} and {stated.without}"
+    else:
+        return
+    raise InputError(problem, where="solver, statistics", file=file)
+
+
+def mixture(values: Sequence[Sequence[float]]) -> tuple[float, list[float]]:
+    """Return the shares of paths by which the plan that takes least takes most, and what it takes.
+
+    Parameters
+    ----------
+    values : (plans, paths)
+        What each plan takes along each path.
+    """
+    # Imported late: it takes longer than most searches.
+    from ortools.linear_solver import pywraplp
+
+    unit = max(map(max, values)) or 1.0
+    solver = pywraplp.Solver.CreateSolver("GLOP")
+    least = solver.NumVar(0, solver.infinity(), "least")
+    shares = [solver.NumVar(0, 1, f"share{path}") for path in range(len(values[0]))]
+    solver.Add(sum(shares) == 1)
+    for own in values:
+        solver.Add(
+            least <= sum(share * (one / unit) for share, one in zip(shares, own, strict=True))
+        )
+    solver.Maximize(least)
+    solver.Solve()
+    return least.solution_value() * unit, [share.solution_value() for share in shares]
+
+
+def _of_second(cost: OverlapTime) -> int:
+    """Return how many charges are a second."""
+    return cost.per_unit * cost.scale

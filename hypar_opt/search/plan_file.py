@@ -51,8 +51,8 @@ def read_plan(path: str | Path) -> Plan:
     Raises
     ------
     InputError
-        If it is not a plan, has a newer schema, a cost that its choices do not have, choices that
-        violate its own constraints, or a bound that a baseline disproves.
+        If it is not a plan, has a newer schema, a cost or a time with overlap that its choices do
+        not have, choices that violate its own constraints, or a bound that a baseline disproves.
     """
     file = file_name(path)
     plan = _with_layouts(parse_plan(read_document(path, "plan"), file=file), file=file)
@@ -65,6 +65,11 @@ def read_plan(path: str | Path) -> Plan:
         except HyparError as error:
             raise InputError(error.message, file=file) from None
     check_record(plan, file=file)
+    if plan.solver.with_overlap is not None:
+        # Imported late: other plans need no simulator.
+        from hypar_opt.search.overlap import check_with_overlap
+
+        check_with_overlap(plan, file=file)
     return plan
 
 

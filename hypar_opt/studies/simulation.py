@@ -13,7 +13,7 @@ from hypar_opt.errors import ARRAY, HyparError, RefusedError, UnknownNameError, 
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.hardware.profile import Profile
-from hypar_opt.pipeline import plan_of, search_again, solve_problem
+from hypar_opt.pipeline import plan_of, search_again, solve_problem, with_overlap
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.constraints import Constraints
 from hypar_opt.plan.node_levels import shards_of_plan
@@ -294,9 +294,10 @@ def fastest(candidates: list[Contender]) -> Contender:
 
 def solve_again(plan: Plan, progress: Progress = silent, *, parameters: bool = False) -> Plan:
     """Solve a plan's problem again, as it was solved, and simulate again if it was simulated."""
-    considered = plan.solver.options.simulate
+    considered, overlapped = plan.solver.options.simulate, plan.solver.with_overlap
     if considered is None:
-        return search_again(plan, progress, parameters=parameters)
+        again = search_again(plan, progress, parameters=parameters)
+        return with_overlap(again, overlapped.overlap) if overlapped else again
     return fastest(contenders(plan, considered, progress=progress)).plan
 
 

@@ -21,7 +21,7 @@ from hypar_opt.plan.share_of_group import SHARES
 from hypar_opt.search.shares import LEAST
 from hypar_opt.studies.advice import as_executed, refused_baselines
 from hypar_opt.studies.memory import memory
-from hypar_opt.units import format_cost, format_ratio
+from hypar_opt.units import format_cost, format_percent, format_ratio, format_si
 from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.display.glyphs import Symbol
     from hypar_opt.display.plan_grid import PlanGrid
-    from hypar_opt.plan.plan import Plan
+    from hypar_opt.plan.plan import Plan, WithOverlap
     from hypar_opt.studies.alternatives import BestPlans, Regrets
 
 _MAX_RUNS = 8
@@ -80,6 +80,8 @@ def plan_view(
         parts.append(Text(executed))
     if plan.share is not None:
         parts.append(Text(_shares(plan)))
+    if plan.solver.with_overlap is not None:
+        parts.append(Text(_overlapped(plan, plan.solver.with_overlap)))
     if joint is not None:
         parts.append(Text(_saving(plan, joint)))
     # Each has a separate view.
@@ -138,6 +140,22 @@ def _shares(plan: Plan) -> str:
     if plan.cost.kind == "time":
         sentence += ". Each pass is charged as the slowest group's; simulated, a step may take less"
     return f"{sentence}."
+
+
+def _overlapped(plan: Plan, found: WithOverlap) -> str:
+    """Return what is known of the time with overlap."""
+    says = f"A step takes {format_si(found.seconds, 's')} with overlap ({found.overlap})"
+    known = plan.solver.says
+    if found.proved:
+        says += f", {known}the least of plans that train alike"
+    else:
+        least = format_si(found.bound, "s")
+        says += f"; {known}none that trains alike takes less than {least},"
+        says += f" {format_percent(found.gap)} above which it is"
+    if found.without > found.seconds:
+        excess = format_percent(found.without / found.seconds - 1)
+        says += f"; the plan that is fastest without overlap takes {excess} more"
+    return f"{says}."
 
 
 def _glyphs(symbols: Iterable[Symbol]) -> Text:
