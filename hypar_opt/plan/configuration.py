@@ -544,7 +544,7 @@ def _degrees_of(plan: Plan, by_layer: Sequence[Role]) -> tuple[Configuration, in
     if order != dimensions:
         level = next(
             n
-            for n, (has, word) in enumerate(zip(dimensions, [*order, None], strict=False))
+            for n, (has, word) in enumerate(zip(dimensions, [*order, ""], strict=False))
             if has != word
         )
         raise HyparError(

@@ -47,6 +47,7 @@ def drawn(random: random.Random) -> tuple[Configuration, TrainingRun]:
         per_node=random.choice([n for n in (1, 4, 8, devices) if devices % n == 0]),
         experts=experts,
         element_bytes=random.choice((2, 2, 2, 2, 4, 1)),
+        images=random.random() < 0.1,
         name=random.choice(NAMES),
     )
     return configuration, run

@@ -40,6 +40,7 @@ class DeepSpeed(Framework):
         " deepspeed/module_inject/auto_ep_config.py",
     )
     elsewhere: ClassVar[str] = "the model, its tokens, optimizer and data"
+    has_models: ClassVar[bool] = False
 
     def unexpressed(self, own: Configuration, run: TrainingRun) -> Iterator[str]:
         if own.zero == HYBRID:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from hypar_opt.errors import HyparError, argument, printable
 from hypar_opt.execution.docstrings import docstring
+from hypar_opt.execution.export import check_trains
 from hypar_opt.execution.formats import ExportFormat
-from hypar_opt.plan.configuration import HYBRID, Configuration
+from hypar_opt.plan.configuration import HYBRID, Configuration, configuration_of
 from hypar_opt.version import __version__
+from hypar_opt.workload.network import TokenInput
 from hypar_opt.workload.operators.attention import HEADS
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 
@@ -43,6 +45,8 @@ class TrainingRun(NamedTuple):
         The experts of a layer; 1 without.
     element_bytes
         The bytes of an element of weights and activations.
+    images
+        Whether the network reads images.
     name
         The network's, for the reader.
     """
@@ -54,6 +58,7 @@ class TrainingRun(NamedTuple):
     per_node: int = 8
     experts: int = 1
     element_bytes: int = 2
+    images: bool = False
     name: str = "a network"
 
     @classmethod
@@ -71,6 +76,7 @@ class TrainingRun(NamedTuple):
             per_node=min(getattr(topology, "per_node", devices), devices),
             experts=max(getattr(layer, "experts", 1) for layer in network.layers),
             element_bytes=plan.element_bytes,
+            images=not isinstance(network.input, TokenInput),
             name=network.name,
         )
 
@@ -89,10 +95,13 @@ class Framework(ExportFormat):
         Where its keys are defined: repository, file, and commit or release.
     elsewhere
         What these settings leave to one's own program.
+    has_models
+        Whether the models that it trains are its own, which read tokens, and not any.
     """
 
     sources: ClassVar[tuple[str, ...]]
     elsewhere: ClassVar[str]
+    has_models: ClassVar[bool] = True
 
     @abstractmethod
     def unexpressed(self, own: Configuration, run: TrainingRun) -> Iterator[str]:
@@ -113,6 +122,8 @@ class Framework(ExportFormat):
         lacks = [*self.unexpressed(plain(configuration, run), run)]
         if run.element_bytes not in ELEMENTS:
             lacks.append(f"elements of {run.element_bytes} bytes: it trains in 2 or 4")
+        if run.images and self.has_models:
+            lacks.append("a network that reads images: its models read tokens")
         return lacks
 
     def settings(self, configuration: Configuration, run: TrainingRun) -> str:
@@ -134,9 +145,10 @@ class Framework(ExportFormat):
                 f"{argument('micro_batches')}: dp x micro_batches = {parts:,} should divide the"
                 f" batch of {run.batch:,}"
             )
+        tokens = f" x {run.tokens:,} tokens" if run.tokens > 1 else ""
         remarks = [
-            f"{printable(run.name)}, batch {run.batch:,} x {run.tokens:,} tokens, on"
-            f" {run.devices:,} devices: {self.summary}, by hypar-opt {__version__}.",
+            f"{printable(run.name)}, batch {run.batch:,}{tokens}, on {run.devices:,} devices:"
+            f" {self.summary}, by hypar-opt {__version__}.",
             *(f"Keys: {source}." for source in self.sources),
             f"Left to your own program: {self.elsewhere}.",
             *(f"Not expressed: {lack}." for lack in self.lacks(configuration, run)),
@@ -145,8 +157,7 @@ class Framework(ExportFormat):
 
     def text(self, plan: Plan, *, approximate: bool) -> str:  # noqa: ARG002
         # Names no layer, and so is of a model of which the network leaves out parts, too.
-        from hypar_opt.plan.configuration import configuration_of
-
+        check_trains(plan)
         return self.settings(configuration_of(plan), TrainingRun.of(plan))
 
 
