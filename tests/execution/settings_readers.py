@@ -183,8 +183,8 @@ def deepspeed(values: Values, run: TrainingRun) -> Trained:
         values["train_micro_batch_size_per_gpu"],
         values["gradient_accumulation_steps"],
     )
-    batch = values["train_batch_size"]
-    assert batch == local * accumulated * data
+    batch = local * accumulated * data
+    assert values.get("train_batch_size", batch) == batch
     configuration = Configuration(*parts, cp, tp, ep, False, accumulated, "none", None, zero)
     return Trained(configuration, local, batch, run.devices, run.tokens)
 

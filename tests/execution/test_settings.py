@@ -237,9 +237,12 @@ def of_deepspeed(values: Values, run: TrainingRun) -> None:
         values.get("tensor_parallel.autotp_size", 1),
         values.get("expert_parallel.autoep_size", 1),
     )
-    data = run.devices // tp
     micro, steps = values["train_micro_batch_size_per_gpu"], values["gradient_accumulation_steps"]
-    assert values["train_batch_size"] == micro * steps * data
+    # Of all ranks: where they are not all of data parallelism, it should not be stated.
+    assert (
+        values.get("train_batch_size", micro * steps * run.devices) == micro * steps * run.devices
+    )
+    assert ("train_batch_size" in values) == (tp == 1)
     assert ep == 1 or (tp == 1 and run.devices % ep == 0)
     assert "zero_optimization.zero_hpz_partition_size" not in values
 
