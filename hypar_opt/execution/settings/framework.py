@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
+from textwrap import TextWrapper
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from hypar_opt.errors import HyparError, argument, printable
@@ -192,7 +193,12 @@ def micro_batch_of(own: Configuration, run: TrainingRun) -> int:
 
 def commented(lines: list[str]) -> str:
     """Return lines as comments of YAML or of a shell script."""
-    return "".join(f"# {line}\n" for line in lines)
+    return "".join(f"# {line}\n" for line in _wrapped(lines))
+
+
+def _wrapped(lines: list[str]) -> list[str]:
+    wrap = TextWrapper(98, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return [part for line in lines for part in wrap.wrap(line)]
 
 
 def module_text(
@@ -215,7 +221,7 @@ def module_text(
     ]
     return "\n".join(
         [
-            docstring("\n".join(remarks) + f"\n\n{use}\n"),
+            docstring("\n".join(_wrapped(remarks)) + f"\n\n{use}\n"),
             "",
             *imports,
             "",
