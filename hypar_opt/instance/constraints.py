@@ -299,9 +299,22 @@ class ConstraintSet:
                         f"constraints: the plan takes {needed:,} bytes, memory is {memory:,}"
                     )
 
+    @property
+    def pinned_tensors(self) -> list[dict[int, int]]:
+        """The pinned columns of shared tensors' nodes at each level, H1 first."""
+        return self._loads.pinned([*self._workload.tensor_writers])
+
     def _check_tensors(self, nodes: Sequence[Sequence[int]]) -> None:
         if not nodes:
             return
+        for level, (pinned, row) in enumerate(zip(self.pinned_tensors, nodes, strict=True), 1):
+            for node, column in pinned.items():
+                if row[node] != column:
+                    tensor, words = self._workload.nodes[node], self._workload.words[node]
+                    raise HyparError(
+                        f"constraints: {tensor.name} should be {words[column]} at H{level}, got"
+                        f" {words[row[node]]}"
+                    )
         parts = parts_of(nodes, len(self._workload.nodes), len(self._choices), self._hierarchy)
         for position, split in enumerate(parts.T[: self._workload.shared].tolist()):
             if not self._allowed_tensors(tuple(split))[position]:

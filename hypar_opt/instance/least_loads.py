@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.device_load import papers_load
-from hypar_opt.instance.pins import Pin, pinned_choices
+from hypar_opt.instance.pins import pinned_choices
 from hypar_opt.sharding.weights import replicated
 from hypar_opt.workload.operators.axes import BATCH, EXPERTS, LAST_RESORT, REPLICATING, SPATIAL
 from hypar_opt.workload.operators.words import WHOLE_AS, choices_of
@@ -67,9 +67,7 @@ class LeastLoads:
         self._rule = rule
         self._sizes, self._choices = parts.sizes, len(problem.choices)
         self._levels = len(self._sizes)
-        # Shared tensors and weights are not pinned: they follow from the layers' choices.
-        free: list[dict[int, Pin]] = [{}] * workload.shared
-        self._pinned = [free + pins for pins in pinned_choices(problem, workload)]
+        self._pinned = pinned_choices(problem, workload)
         # The first level with the same parts and pins as each.
         self._one_sided = [choice in SIDES for choice in problem.choices]
         alike: list[tuple[object, ...]] = [
@@ -95,6 +93,12 @@ class LeastLoads:
         papers = problem.constraints.memory is not None and not problem.device_memory
         self._limited = papers and not (problem.part_memory and problem.is_shared_out)
         self.impossible = 1 + (sum(self.load(self.start).tolist()) if self._limited else 0)
+
+    def pinned(self, nodes: Sequence[int]) -> list[dict[int, int]]:
+        """Return the pinned columns of some nodes that have one, at each level."""
+        return [
+            {node: next(iter(row[node])) for node in nodes if row[node]} for row in self._pinned
+        ]
 
     def may(
         self, level: int, above: int, choice: int, stored: tuple[int, ...] = ()

@@ -11,7 +11,7 @@ from hypar_opt.errors import HyparError, InfeasibleError, argument, nearest
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.workload.operators.words import choice_of
 from hypar_opt.workload.parallelism import ALL_CHOICES, LEFT_WHOLE, SIDES
-from hypar_opt.workload.patterns import matching
+from hypar_opt.workload.patterns import STORED, matching
 from hypar_opt.workload.splitting import spatial_columns
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 Pinned = list[list[dict[int, "Pin"]]]
-"""For each level and layer: the column of the pinned choice, and the pin that sets it."""
+"""For each level and node: the column of the pinned choice, and the pin that sets it."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,8 @@ class Pin:
     """One ``LAYER[@LEVEL]=CHOICE``: a pattern of names, a level from 1 or all, a choice.
 
     A name without a layer stands for all layers of the block of that name: ``decoder`` and
-    ``decoder.3``. The choice is a word of the layer's kind, or of the problem.
+    ``decoder.3``. The choice is a word of the layer's kind, or of the problem. ``output of LAYER``
+    stands for the tensor that a layer writes and several read, in the layout that it is stored in.
     """
 
     layer: str
@@ -69,7 +70,9 @@ class Pin:
 
 
 def pinned_choices(problem: Problem, workload: Workload) -> Pinned:
-    """Return the pinned choice, if any, of each layer at each level.
+    """Return the pinned choice, if any, of each node at each level: ``(levels, nodes)``.
+
+    Shared weights have none: they follow from the choices of their users.
 
     Raises
     ------
@@ -78,11 +81,16 @@ def pinned_choices(problem: Problem, workload: Workload) -> Pinned:
     InfeasibleError
         If two pins conflict.
     """
+    shared = workload.shared
     names = [layer.name for layer in workload.layers]
+    tensors = {workload.nodes[node].name: node for node in workload.tensor_writers}
     none: dict[int, Pin] = {}
-    pinned: Pinned = [[none] * len(names) for _ in range(problem.levels)]
+    pinned: Pinned = [[none] * len(workload.nodes) for _ in range(problem.levels)]
     for pin in map(Pin.parse, problem.constraints.fix):
-        matched = matching(names, pin.layer)
+        matched = [shared + n for n in matching(names, pin.layer)]
+        if not matched and pin.layer.startswith(STORED):
+            named = matching([*tensors], pin.layer)
+            matched = [node for n, node in enumerate(tensors.values()) if n in named]
         if not matched:
             near = nearest(pin.layer, names)
             hint = f"; did you mean {near}?" if near else ""
@@ -94,15 +102,14 @@ def pinned_choices(problem: Problem, workload: Workload) -> Pinned:
             if pin.level not in (None, 1):
                 raise HyparError(f"{pin.said}: all of a layer on one group is a choice at H1 alone")
             levels = [0]
-        for level, position in itertools.product(levels, matched):
+        for level, node in itertools.product(levels, matched):
             # Two pins to the same choice agree; a second column is a conflict.
-            here = pinned[level][position] = {**pinned[level][position]}
-            here.setdefault(_column(pin, workload, position, problem), pin)
+            here = pinned[level][node] = {**pinned[level][node]}
+            here.setdefault(_column(pin, workload, node, problem), pin)
             if len(here) > 1:
                 one, other = (conflicting.said for conflicting in here.values())
-                raise InfeasibleError(
-                    f"{one} and {other} conflict at {names[position]}, H{level + 1}"
-                )
+                where = f"{workload.nodes[node].name}, H{level + 1}"
+                raise InfeasibleError(f"{one} and {other} conflict at {where}")
     _check_contiguous(pinned, workload)
     return pinned
 
@@ -112,7 +119,7 @@ def _check_contiguous(pinned: Pinned, workload: Workload) -> None:
     for column in spatial_columns(workload):
         used = [row for row in pinned if any(list(own) == [column] for own in row)]
         for above, row in itertools.combinations(used, 2):
-            for name, upper, lower in zip(workload.layers, above, row, strict=True):
+            for name, upper, lower in zip(workload.nodes, above, row, strict=True):
                 if list(lower) == [column] and upper and column not in upper:
                     one, other = (next(iter(own.values())).said for own in (upper, lower))
                     raise InfeasibleError(
@@ -121,9 +128,9 @@ def _check_contiguous(pinned: Pinned, workload: Workload) -> None:
                     )
 
 
-def _column(pin: Pin, workload: Workload, position: int, problem: Problem) -> int:
-    """Return the column of a pin's choice among those of the layer's kind."""
-    layer, own = workload.layers[position], workload.choices_of_nodes[workload.shared + position]
+def _column(pin: Pin, workload: Workload, node: int, problem: Problem) -> int:
+    """Return the column of a pin's choice among those of the node's kind."""
+    layer, own = workload.nodes[node], workload.choices_of_nodes[node]
     words = [choice.word for choice in own if choice]
     # `*=model` applies to every layer of a network, under each kind's word for that choice of the
     # problem; but no kind uses `whole` for another choice.

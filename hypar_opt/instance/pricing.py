@@ -228,7 +228,7 @@ def nodes_of(
 
 
 def tensors_of(instance: Instance, rows: Rows) -> Tensors:
-    """Return the cheapest layouts of a run's shared tensors, given the layers' choices.
+    """Return the cheapest layouts of a run's shared tensors, given the layers' choices and pins.
 
     They are cheapest for the problem's objective if it charges them, else in bytes under
     ``executed``.
@@ -240,7 +240,11 @@ def tensors_of(instance: Instance, rows: Rows) -> Tensors:
     workload = instance.executed_workload
     cost = instance.cost if instance.workload is workload else instance.executed
     nodes = rows_with_shared(workload, cost, rows, rule=instance.rule)
-    return tuple({node: row[node] for node in workload.tensor_writers} for row in nodes)
+    pinned = instance.constraints.pinned_tensors if instance.problem.constraints.fix else None
+    return tuple(
+        {node: row[node] for node in workload.tensor_writers} | (pinned[level] if pinned else {})
+        for level, row in enumerate(nodes)
+    )
 
 
 def layouts_of(

@@ -13,8 +13,6 @@ Activation Recomputation in Large Transformer Models", MLSys 2023, for sequence 
 
 from __future__ import annotations
 
-import glob
-import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.attention import HEADS
 from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, EXPERTS, REPLICAS, TOKENS
-from hypar_opt.workload.patterns import EVERY, matching
+from hypar_opt.workload.patterns import EVERY, patterns_naming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -180,10 +178,7 @@ def gathered_again(network: Network) -> Mapping[str, str] | None:
     if not writers:
         return None
     names = [layer.name for layer in network.layers]
-    # Of all repetitions of a block at once, where that names no others.
-    patterns = {re.sub(r"[.]\d+[.]", ".*.", glob.escape(names[n])) for n in writers}
-    if {n for pattern in patterns for n in matching(names, pattern)} != writers:
-        patterns = {names[n] for n in writers}
+    patterns = patterns_naming([names[n] for n in sorted(writers)], names)
     return FrozenDict({EVERY: "once", **dict.fromkeys(sorted(patterns), "again")})
 
 

@@ -1,8 +1,7 @@
-"""Degrees that a caller states, ``tp=8,dp=4``: layers pinned to the choices of a configuration."""
+"""Degrees that a caller states, ``tp=8,dp=4``: all nodes pinned as a configuration has them."""
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +16,9 @@ from hypar_opt.plan.configuration import (
     words_of,
 )
 from hypar_opt.plan.megatron import roles
-from hypar_opt.workload.expansion import starred
 from hypar_opt.workload.operators.axes import EXPERTS, TOKENS
 from hypar_opt.workload.parallelism import CHOICES
-from hypar_opt.workload.patterns import EVERY, matching
+from hypar_opt.workload.patterns import EVERY, STORED, patterns_naming
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
@@ -87,7 +85,7 @@ def stated_degrees(
 
 
 def pinned(network: Network, problem: Problem, configuration: Configuration) -> Problem:
-    """Return a problem whose layers are all pinned to a configuration's choices.
+    """Return a problem whose layers and stored tensors are pinned to a configuration's choices.
 
     It has the choices that these are, counts what a run moves, with one all-to-all over several
     levels, and leaves open how a step trains.
@@ -104,17 +102,23 @@ def pinned(network: Network, problem: Problem, configuration: Configuration) -> 
     offered = choices_of_configurations(network)
     workload = workload_of(network, 1, offered, shared_tensors=True)
     rows = words_of(configuration, roles(network, workload), sizes)
-    names = [layer.name for layer in network.layers]
+    names = [node.name for node in workload.nodes]
+    tensors, layers = [*workload.tensor_writers], range(workload.shared, len(names))
     pins: list[str] = []
     used = {*CHOICES}
     for level, row in enumerate(rows, 1):
-        layers = dict(zip(names, row[workload.shared :], strict=True))
-        for node, word in enumerate(row):
-            if node not in workload.weight_users:
-                used.add(offered[workload.words[node].index(word)])
-        for word in dict.fromkeys(layers.values()):
-            chosen = [name for name in names if layers[name] == word]
-            pins += (f"{own}@H{level}={word}" for own in patterns_of(chosen, network))
+        for nodes in (layers, tensors):
+            for word in dict.fromkeys(row[node] for node in nodes):
+                chosen = [node for node in nodes if row[node] == word]
+                used |= {offered[workload.words[node].index(word)] for node in chosen}
+                patterns = (
+                    [EVERY if nodes is layers else f"{STORED}{EVERY}"]
+                    if len(chosen) == len(nodes)
+                    else patterns_naming(
+                        [names[node] for node in chosen], [names[node] for node in nodes]
+                    )
+                )
+                pins += (f"{pattern}@H{level}={word}" for pattern in patterns)
     if EXPERTS.word in offered:  # without it `model` splits experts
         used.add(EXPERTS.word)
     constraints = problem.constraints
@@ -125,18 +129,3 @@ def pinned(network: Network, problem: Problem, configuration: Configuration) -> 
     if (configuration.cp, configuration.tp, configuration.ep) != (1, 1, 1):
         update["reading"] = "executed" if problem.groups else "joined"
     return problem.model_copy(update=update)
-
-
-def patterns_of(names: Sequence[str], network: Network) -> list[str]:
-    """Return patterns that name some layers and no others, a block's repetitions by one."""
-    every = [layer.name for layer in network.layers]
-    if len(names) == len(every):
-        return [EVERY]
-    wanted = {*names}
-    patterns = []
-    for name in starred(names, network.repeats):
-        pattern = glob.escape(name) if name in wanted else glob.escape(name).replace("[*]", "*")
-        patterns.append(pattern)
-    if {n for own in patterns for n in matching(every, own)} == {*map(every.index, names)}:
-        return patterns
-    return [glob.escape(name) for name in names]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
@@ -10,6 +12,9 @@ from hypar_opt.frozen import FrozenDict
 
 EVERY = "*"
 """The key of the word of all layers that no other key names."""
+
+STORED = "output of "
+"""What stands before a layer's name where the tensor that it writes is meant, which several read."""
 
 Words = str | Mapping[str, str]
 """A word for all layers; or words by layer, block or pattern."""
@@ -55,6 +60,23 @@ def matching(names: Sequence[str], pattern: str) -> list[int]:
         return [names.index(pattern)]
     matched = [n for n, name in enumerate(names) if fnmatchcase(name, pattern)]
     return matched or [n for n, name in enumerate(names) if fnmatchcase(name, f"{pattern}.*")]
+
+
+def patterns_naming(chosen: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return patterns that match some of the names and no others, one for all of a block's.
+
+    >>> patterns_naming(["h.0.up", "h.1.up", "h.0.down"], ["h.0.up", "h.1.up", "h.0.down"])
+    ['h.*.up', 'h.*.down']
+    """
+    wanted = {*chosen}
+    patterns: dict[str, None] = {}
+    known: dict[str, bool] = {}
+    for name in chosen:
+        pattern = re.sub(r"[.]\d+[.]", ".*.", glob.escape(name))
+        if pattern not in known:
+            known[pattern] = wanted.issuperset(n for n in names if fnmatchcase(n, pattern))
+        patterns[pattern if known[pattern] else glob.escape(name)] = None
+    return [*patterns]
 
 
 def words_by_layer(words: Words | None, names: Sequence[str], what: str) -> list[str | None]:

@@ -233,6 +233,11 @@ class Restrictions:
             positions = [n for n, name in named.items() if fnmatchcase(name, pattern)]
             if not positions:  # a block's name stands for its layers
                 positions = [n for n, name in named.items() if fnmatchcase(name, pattern + ".*")]
+            if not positions and pattern.startswith("output of "):
+                tensors = enumerate(self._nodes[: self._shared])
+                positions = [
+                    n for n, node in tensors if not node.stored and fnmatchcase(node.name, pattern)
+                ]
             levels = [int(number) - 1] if number.isdecimal() else [*range(self._plan.levels)]
             columns = {n: self._pinned_column(n, choice) for n in positions}
             in_range = all(0 <= level < self._plan.levels for level in levels)
@@ -247,7 +252,11 @@ class Restrictions:
 
     def _pinned_column(self, position: int, choice: str) -> int | None:
         """Return the column of a word: of the layer's own, else of the problem's choices."""
-        for words in (self._plan.words[position - self._shared], self._plan.choices):
+        words_of_tensor = {"model": "channel", "output": "whole"}
+        tensor = tuple(words_of_tensor.get(word, word) for word in self._plan.choices)
+        is_tensor = position < self._shared
+        own = tensor if is_tensor else self._plan.words[position - self._shared]
+        for words in (own, self._plan.choices):
             columns = {words[column]: column for column in self._nodes[position].choices}
             if choice in columns:
                 return columns[choice]
