@@ -6,16 +6,22 @@ import random
 from collections import Counter
 from functools import cache
 from math import prod
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+import hypar_opt as ho
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.settings import FRAMEWORKS, TrainingRun, lacks, settings
 from hypar_opt.execution.settings.framework import FULL, plain
+from hypar_opt.models import find_network
+from hypar_opt.pipeline import plan_of_configuration
+from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.configuration import Configuration, zeros_of
 from hypar_opt.workload.parallelism import RECOMPUTED
 from tests import slow
+from tests.commands import command
 from tests.execution.settings_keys import KEYS
 from tests.execution.settings_readers import PARSERS, READERS, Values, own
 
@@ -337,3 +343,43 @@ def test_an_unknown_framework_is_refused_by_name() -> None:
     for call in (settings, lacks):
         with pytest.raises(HyparError, match="unknown framework 'megatrom': did you mean megatron"):
             call("megatrom", Configuration(dp_shard=16), run)
+
+
+GPT = "gpt:layers=4,hidden=64,heads=8,tokens=64,vocabulary=256"
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [
+        Configuration(1, 4, 1, 2, zero="weights", recompute="full", blocks=3),
+        Configuration(2, 2, 1, 2, micro_batches=2, zero="state+weights"),
+        Configuration(1, 2, 2, 2, sp=False, zero="state"),
+    ],
+)
+def test_a_plan_of_a_configuration_is_exported_as_its_settings(
+    configuration: Configuration, tmp_path: Path
+) -> None:
+    described = find_network(GPT)
+    problem = problem_of(described, array="h100-8", batch=32)
+    plan = plan_of_configuration(described, problem, configuration)
+    run = TrainingRun(32, 64, 8, 4, 8, 1, plan.element_bytes, name=described.name)
+    assert TrainingRun.of(plan) == run
+    ho.write_plan(plan, tmp_path / "plan.json")
+    for name in FRAMEWORKS:
+        done = command(["export", "plan.json", "--to", name], tmp_path)
+        assert (done.status, done.output) == (0, settings(name, configuration, run))
+
+
+def test_a_plan_that_is_no_configuration_is_refused_by_name(tmp_path: Path) -> None:
+    of_model = ho.solve("lenet-c", levels=2, constraints={"fix": ("fc1=model",)})
+    inference = ho.solve(GPT, levels=1, inference=True, reading="executed")
+    for plan, message in (
+        (of_model, "no configuration: fc1, H1 is model"),
+        (inference, "cannot export an inference plan"),
+    ):
+        ho.write_plan(plan, tmp_path / "plan.json")
+        for name in FRAMEWORKS:
+            done = command(["export", "plan.json", "--to", name, "-o", "settings"], tmp_path)
+            assert (done.status, done.errors.count("\n")) == (2, 1)
+            assert message in done.errors
+            assert not (tmp_path / "settings").exists()

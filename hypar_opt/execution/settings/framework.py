@@ -213,10 +213,10 @@ def module_text(
     own, kind
         The function's parameter, and its class.
     values
-        By attribute; those of class `Source` are Python, and others are written as Python.
+        By attribute; those of class `PythonCode` are so, and others are written as Python.
     """
     lines = [
-        f"    {own}.{name} = {value if isinstance(value, Source) else _literal(value)}"
+        f"    {own}.{name} = {value if isinstance(value, PythonCode) else _literal(value)}"
         for name, value in values.items()
     ]
     return "\n".join(
@@ -234,7 +234,7 @@ def module_text(
     )
 
 
-class Source(str):
+class PythonCode(str):
     """A value that is written as Python already."""
 
     __slots__ = ()
