@@ -6,7 +6,8 @@
 # make slow   the other random cases, and tests that take long: before a release
 # make lock   writes the newest versions to requirements/, which the others use: a file per Python
 # make test-browser   whether the HTML page opens without errors in a real browser
-# make torch   whether exported files for PyTorch compute and move what their plans say
+# make torch   whether exported files for PyTorch compute and move what their plans say, and
+#              whether frameworks take the settings that are exported for them
 # make release   the sdist and the wheel, in dist, tried on each Python here with the lowest and newest versions
 # make fuzz N=100000   wrong input of every kind; SEED=... starts at another seed
 # make golden   records what 150 calls write, in tests/golden/recorded, after an intended change of it

@@ -12,7 +12,8 @@ from hypar_opt.errors import HyparError
 
 EPILOG = (
     "Examples: [bold]hypar-opt export plan.json --to jax -o model_sharded.py[/bold];"
-    " [bold]hypar-opt export plan.json --to torch -o plan.py[/bold]"
+    " [bold]hypar-opt export plan.json --to torch -o plan.py[/bold];"
+    " [bold]hypar-opt export plan.json --to megatron -o train.sh[/bold]"
 )
 
 PLAN = typer.Argument(metavar="PLAN", help="A plan file, as solve --output writes it.")
@@ -20,13 +21,16 @@ TO = typer.Option(
     metavar="FORMAT",
     help="The format (list formats): jax, a Python module with the training step, which needs only"
     " jax; jax-shardings and torch, Python files that split one's own JAX program or PyTorch"
-    " model; json, the dimension of each weight and tensor that each level shards, by name.",
+    " model; json, the dimension of each weight and tensor that each level shards, by name;"
+    " torchtitan, megatron, nemo, deepspeed, maxtext and accelerate, the framework's settings for a"
+    " plan that is a configuration, with what it has no words for as comments.",
     autocompletion=completion.formats,
 )
 APPROXIMATE = typer.Option(
     "--approximate",
     help="Export a network that leaves out parts of its model, such as a mask. Every format takes"
-    " it; all but json, which says nothing of what is computed, need it for such a network.",
+    " it; all but json and settings of frameworks, which say nothing of what is computed, need it"
+    " for such a network.",
 )
 OUTPUT = options.result_option(help="The file to write (default: print it).")
 
@@ -50,7 +54,7 @@ def export(
         described = read_plan(plan)
     text = written.text(described, approximate=approximate)
     if not approximate:
-        # Of a format that says nothing of what is computed; the others are refused then.
+        # Of formats that say nothing of what is computed; the others are refused then.
         for sentence in sentences(left_out(described.network.description), ()):
             output.note(sentence)
     if output_file is None:

@@ -110,10 +110,11 @@ def _check_exports(plan: Plan) -> None:
             "the plan divides H1 into unequal parts, and the framework splits into equal ones:"
             f"{'' if shuffles else in_json} plans of {argument('cost', 'bytes')} have equal parts"
         )
-    _check_trains(plan)
+    check_trains(plan)
 
 
-def _check_trains(plan: Plan) -> None:
+def check_trains(plan: Plan) -> None:
+    """Refuse a plan for inference."""
     if plan.inference:
         raise HyparError("cannot export an inference plan: export writes a training step")
 
@@ -147,7 +148,7 @@ def divided_plan(plan: Plan) -> Division:
     """
     from hypar_opt.execution.virtual.division import Division
 
-    _check_trains(plan)
+    check_trains(plan)
     network = plan.network.description
     for layer in network.layers:
         if layer.shuffles:

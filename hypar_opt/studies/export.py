@@ -37,7 +37,8 @@ def export(
         Also write this file.
     approximate
         Export a network that leaves out parts of its model, such as a mask; without it all
-        formats but ``json``, which says nothing of what is computed, refuse such a network.
+        formats but ``json`` and the settings of frameworks, which say nothing of what is computed,
+        refuse such a network.
     **arguments
         The arguments of `hypar_opt.solve`, for a network.
 

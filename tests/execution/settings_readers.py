@@ -66,10 +66,10 @@ def arguments(text: str) -> Values:
                 for n, word in enumerate(part):
                     if word.startswith("--"):
                         has = n + 1 < len(part) and not part[n + 1].startswith("--")
-                        value = part[n + 1] if has else True
+                        said: str | bool = part[n + 1] if has else True
                         name = prefix + word.removeprefix("--")
                         assert name not in values, f"{name} is said twice"
-                        values[name] = int(value) if str(value).isdigit() else value
+                        values[name] = int(said) if str(said).isdigit() else said
     return values
 
 
@@ -177,15 +177,17 @@ def deepspeed(values: Values, run: TrainingRun) -> Trained:
     data, rest = divmod(run.devices, tp * cp)
     assert rest == 0
     zero = ("none", "state", "gradients", "weights")[values["zero_optimization.stage"]]
-    parts = (data, 1) if zero == "none" else (1, data)
+    replicas, shards = (data, 1) if zero == "none" else (1, data)
     ep = values.get("expert_parallel.autoep_size", 1)
     local, accumulated = (
         values["train_micro_batch_size_per_gpu"],
         values["gradient_accumulation_steps"],
     )
-    batch = values["train_batch_size"]
-    assert batch == local * accumulated * data
-    configuration = Configuration(*parts, cp, tp, ep, False, accumulated, "none", None, zero)
+    batch = local * accumulated * data
+    assert values.get("train_batch_size", batch) == batch
+    configuration = Configuration(
+        replicas, shards, cp, tp, ep, False, accumulated, "none", None, zero
+    )
     return Trained(configuration, local, batch, run.devices, run.tokens)
 
 

@@ -6,16 +6,22 @@ import random
 from collections import Counter
 from functools import cache
 from math import prod
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
+import hypar_opt as ho
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.settings import FRAMEWORKS, TrainingRun, lacks, settings
 from hypar_opt.execution.settings.framework import FULL, plain
+from hypar_opt.models import find_network
+from hypar_opt.pipeline import plan_of_configuration
+from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.configuration import Configuration, zeros_of
 from hypar_opt.workload.parallelism import RECOMPUTED
 from tests import slow
+from tests.commands import command
 from tests.execution.settings_keys import KEYS
 from tests.execution.settings_readers import PARSERS, READERS, Values, own
 
@@ -47,6 +53,7 @@ def drawn(random: random.Random) -> tuple[Configuration, TrainingRun]:
         per_node=random.choice([n for n in (1, 4, 8, devices) if devices % n == 0]),
         experts=experts,
         element_bytes=random.choice((2, 2, 2, 2, 4, 1)),
+        images=random.random() < 0.1,
         name=random.choice(NAMES),
     )
     return configuration, run
@@ -82,9 +89,10 @@ def test_every_key_is_the_frameworks_and_every_value_legal(name: str) -> None:
             if isinstance(legal, tuple):
                 assert value in legal, (key, value)
             else:
-                number = (int, float) if legal is float else legal
-                assert isinstance(value, number), (key, value)
-                assert legal is not int or (value >= 1 and not isinstance(value, bool)), key
+                assert isinstance(value, (int, float) if legal is float else legal), (key, value)
+                if legal is int:
+                    assert int(str(value)) >= 1, key
+                    assert not isinstance(value, bool), key
             seen[key] += 1
     # So that a key of the table that nothing writes is noticed.
     assert KEYS[name].keys() - seen.keys() <= {"ici_tensor_parallelism", "dcn_tensor_parallelism"}
@@ -114,12 +122,17 @@ def test_a_framework_reads_the_configuration_where_it_lacks_nothing(name: str) -
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_what_is_left_out_stands_in_a_comment_line_by_line(name: str) -> None:
     for _, _, left_out, text, _ in cases(name):
+        text = in_a_line(text)
         assert text.count("Not expressed: ") == len(left_out)
         assert len({*left_out}) == len(left_out)
         for lack in left_out:
             assert lack.isprintable()
             quoted = lack.replace('"', '\\"') if name == "deepspeed" else lack
-            assert f"Not expressed: {quoted}." in text
+            assert in_a_line(f"Not expressed: {quoted}.") in text
+
+
+def in_a_line(text: str) -> str:
+    return " ".join(text.replace("#", " ").split())
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
@@ -210,7 +223,7 @@ def of_recomputation(values: Values, dash: str, run: TrainingRun) -> None:
     )
     if granularity == "full":
         assert method in ("block", "uniform")
-        assert 1 <= layers <= run.layers
+        assert 1 <= (layers or 0) <= run.layers
     else:
         assert method is None
         assert layers is None
@@ -236,9 +249,12 @@ def of_deepspeed(values: Values, run: TrainingRun) -> None:
         values.get("tensor_parallel.autotp_size", 1),
         values.get("expert_parallel.autoep_size", 1),
     )
-    data = run.devices // tp
     micro, steps = values["train_micro_batch_size_per_gpu"], values["gradient_accumulation_steps"]
-    assert values["train_batch_size"] == micro * steps * data
+    # Of all ranks: where they are not all of data parallelism, it should not be stated.
+    assert (
+        values.get("train_batch_size", micro * steps * run.devices) == micro * steps * run.devices
+    )
+    assert ("train_batch_size" in values) == (tp == 1)
     assert ep == 1 or (tp == 1 and run.devices % ep == 0)
     assert "zero_optimization.zero_hpz_partition_size" not in values
 
@@ -317,7 +333,7 @@ def test_each_framework_has_words_for_what_its_users_run() -> None:
         ({"batch": 24}, "micro_batches: dp x micro_batches = 16 should divide the batch of 24"),
     ],
 )
-def test_degrees_that_are_not_the_runs_are_refused(changed: dict[str, int], message: str) -> None:
+def test_degrees_that_are_not_the_runs_are_refused(changed: dict[str, Any], message: str) -> None:
     run = TrainingRun(batch=64, tokens=4096, devices=16, layers=4)._replace(**changed)
     with pytest.raises(HyparError, match=message):
         settings("torchtitan", Configuration(dp_shard=16), run)
@@ -328,3 +344,43 @@ def test_an_unknown_framework_is_refused_by_name() -> None:
     for call in (settings, lacks):
         with pytest.raises(HyparError, match="unknown framework 'megatrom': did you mean megatron"):
             call("megatrom", Configuration(dp_shard=16), run)
+
+
+GPT = "gpt:layers=4,hidden=64,heads=8,tokens=64,vocabulary=256"
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [
+        Configuration(1, 4, 1, 2, zero="weights", recompute="full", blocks=3),
+        Configuration(2, 2, 1, 2, micro_batches=2, zero="state+weights"),
+        Configuration(1, 2, 2, 2, sp=False, zero="state"),
+    ],
+)
+def test_a_plan_of_a_configuration_is_exported_as_its_settings(
+    configuration: Configuration, tmp_path: Path
+) -> None:
+    described = find_network(GPT)
+    problem = problem_of(described, array="h100-8", batch=32)
+    plan = plan_of_configuration(described, problem, configuration)
+    run = TrainingRun(32, 64, 8, 4, 8, 1, plan.element_bytes, name=described.name)
+    assert TrainingRun.of(plan) == run
+    ho.write_plan(plan, tmp_path / "plan.json")
+    for name in FRAMEWORKS:
+        done = command(["export", "plan.json", "--to", name], tmp_path)
+        assert (done.status, done.output) == (0, settings(name, configuration, run))
+
+
+def test_a_plan_that_is_no_configuration_is_refused_by_name(tmp_path: Path) -> None:
+    of_model = ho.solve("lenet-c", levels=2, constraints={"fix": ("fc1=model",)})
+    inference = ho.solve(GPT, levels=1, inference=True, reading="executed")
+    for plan, message in (
+        (of_model, "no configuration: fc1, H1 is model"),
+        (inference, "cannot export an inference plan"),
+    ):
+        ho.write_plan(plan, tmp_path / "plan.json")
+        for name in FRAMEWORKS:
+            done = command(["export", "plan.json", "--to", name, "-o", "settings"], tmp_path)
+            assert (done.status, done.errors.count("\n")) == (2, 1)
+            assert message in done.errors
+            assert not (tmp_path / "settings").exists()

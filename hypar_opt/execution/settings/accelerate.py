@@ -39,6 +39,7 @@ class Accelerate(Framework):
         " src/accelerate/commands/launch.py, src/accelerate/parallelism_config.py",
     )
     elsewhere: ClassVar[str] = "the model, loaded by its tp_plan, optimizer, data and machine_rank"
+    has_models: ClassVar[bool] = False
 
     def unexpressed(self, own: Configuration, run: TrainingRun) -> Iterator[str]:
         yield from of_fully_shard(

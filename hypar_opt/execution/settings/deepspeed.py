@@ -1,11 +1,11 @@
 """Settings of DeepSpeed: its JSON.
 
-Source: deepspeedai/DeepSpeed v0.19.8: deepspeed/runtime/config.py (batches: ``train_batch_size`` is
-the micro-batch times the accumulation times data parallelism), deepspeed/runtime/zero/config.py,
-deepspeed/runtime/tensor_parallel/config.py, deepspeed/runtime/precision_config.py, and
-deepspeed/module_inject/auto_ep_folding.py (experts are not split by tensor parallelism).
-deepspeed/runtime/engine.py: AutoTP trains with every stage of ZeRO, and MiCS, the hybrid sharding,
-is gone.
+Source: deepspeedai/DeepSpeed v0.19.8: deepspeed/runtime/config.py (``train_batch_size`` should be
+the micro-batch times the accumulation times the ranks, those of AutoTP included),
+deepspeed/runtime/zero/config.py, deepspeed/runtime/tensor_parallel/config.py,
+deepspeed/runtime/precision_config.py, deepspeed/module_inject/auto_ep_folding.py (experts are not
+split by tensor parallelism), and deepspeed/runtime/engine.py: AutoTP trains with every stage of
+ZeRO, and MiCS, the hybrid sharding, is gone.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class DeepSpeed(Framework):
         " deepspeed/module_inject/auto_ep_config.py",
     )
     elsewhere: ClassVar[str] = "the model, its tokens, optimizer and data"
+    has_models: ClassVar[bool] = False
 
     def unexpressed(self, own: Configuration, run: TrainingRun) -> Iterator[str]:
         if own.zero == HYBRID:
@@ -70,9 +71,16 @@ class DeepSpeed(Framework):
             zero["overlap_comm"] = True
         if own.zero == HYBRID and own.tp * own.cp * own.ep == 1:
             zero["zero_hpz_partition_size"] = own.dp_shard
+        batch = {"train_batch_size": run.batch}
+        if own.tp > 1:
+            batch = {}
+            said = (
+                "train_batch_size is DeepSpeed's own: it counts ranks of tensor parallelism, too."
+            )
+            remarks = [*remarks, said]
         settings: dict[str, Any] = {
             "_comment": remarks,
-            "train_batch_size": run.batch,
+            **batch,
             "train_micro_batch_size_per_gpu": micro_batch_of(own, run),
             "gradient_accumulation_steps": own.micro_batches,
             "bf16": {"enabled": run.element_bytes != 4},

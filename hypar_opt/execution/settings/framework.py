@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
+from textwrap import TextWrapper
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from hypar_opt.errors import HyparError, argument, printable
 from hypar_opt.execution.docstrings import docstring
+from hypar_opt.execution.export import check_trains
 from hypar_opt.execution.formats import ExportFormat
-from hypar_opt.plan.configuration import HYBRID, Configuration
+from hypar_opt.plan.configuration import HYBRID, Configuration, configuration_of
 from hypar_opt.version import __version__
+from hypar_opt.workload.network import TokenInput
 from hypar_opt.workload.operators.attention import HEADS
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 
@@ -43,6 +46,8 @@ class TrainingRun(NamedTuple):
         The experts of a layer; 1 without.
     element_bytes
         The bytes of an element of weights and activations.
+    images
+        Whether the network reads images.
     name
         The network's, for the reader.
     """
@@ -54,6 +59,7 @@ class TrainingRun(NamedTuple):
     per_node: int = 8
     experts: int = 1
     element_bytes: int = 2
+    images: bool = False
     name: str = "a network"
 
     @classmethod
@@ -71,6 +77,7 @@ class TrainingRun(NamedTuple):
             per_node=min(getattr(topology, "per_node", devices), devices),
             experts=max(getattr(layer, "experts", 1) for layer in network.layers),
             element_bytes=plan.element_bytes,
+            images=not isinstance(network.input, TokenInput),
             name=network.name,
         )
 
@@ -89,10 +96,13 @@ class Framework(ExportFormat):
         Where its keys are defined: repository, file, and commit or release.
     elsewhere
         What these settings leave to one's own program.
+    has_models
+        Whether the models that it trains are its own, which read tokens, and not any.
     """
 
     sources: ClassVar[tuple[str, ...]]
     elsewhere: ClassVar[str]
+    has_models: ClassVar[bool] = True
 
     @abstractmethod
     def unexpressed(self, own: Configuration, run: TrainingRun) -> Iterator[str]:
@@ -113,6 +123,8 @@ class Framework(ExportFormat):
         lacks = [*self.unexpressed(plain(configuration, run), run)]
         if run.element_bytes not in ELEMENTS:
             lacks.append(f"elements of {run.element_bytes} bytes: it trains in 2 or 4")
+        if run.images and self.has_models:
+            lacks.append("a network that reads images: its models read tokens")
         return lacks
 
     def settings(self, configuration: Configuration, run: TrainingRun) -> str:
@@ -134,9 +146,10 @@ class Framework(ExportFormat):
                 f"{argument('micro_batches')}: dp x micro_batches = {parts:,} should divide the"
                 f" batch of {run.batch:,}"
             )
+        tokens = f" x {run.tokens:,} tokens" if run.tokens > 1 else ""
         remarks = [
-            f"{printable(run.name)}, batch {run.batch:,} x {run.tokens:,} tokens, on"
-            f" {run.devices:,} devices: {self.summary}, by hypar-opt {__version__}.",
+            f"{printable(run.name)}, batch {run.batch:,}{tokens}, on {run.devices:,} devices:"
+            f" {self.summary}, by hypar-opt {__version__}.",
             *(f"Keys: {source}." for source in self.sources),
             f"Left to your own program: {self.elsewhere}.",
             *(f"Not expressed: {lack}." for lack in self.lacks(configuration, run)),
@@ -145,8 +158,7 @@ class Framework(ExportFormat):
 
     def text(self, plan: Plan, *, approximate: bool) -> str:  # noqa: ARG002
         # Names no layer, and so is of a model of which the network leaves out parts, too.
-        from hypar_opt.plan.configuration import configuration_of
-
+        check_trains(plan)
         return self.settings(configuration_of(plan), TrainingRun.of(plan))
 
 
@@ -181,7 +193,12 @@ def micro_batch_of(own: Configuration, run: TrainingRun) -> int:
 
 def commented(lines: list[str]) -> str:
     """Return lines as comments of YAML or of a shell script."""
-    return "".join(f"# {line}\n" for line in lines)
+    return "".join(f"# {line}\n" for line in _wrapped(lines))
+
+
+def _wrapped(lines: list[str]) -> list[str]:
+    wrap = TextWrapper(98, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return [part for line in lines for part in wrap.wrap(line)]
 
 
 def module_text(
@@ -196,15 +213,15 @@ def module_text(
     own, kind
         The function's parameter, and its class.
     values
-        By attribute; those of class `Source` are Python, and others are written as Python.
+        By attribute; those of class `PythonCode` are so, and others are written as Python.
     """
     lines = [
-        f"    {own}.{name} = {value if isinstance(value, Source) else _literal(value)}"
+        f"    {own}.{name} = {value if isinstance(value, PythonCode) else _literal(value)}"
         for name, value in values.items()
     ]
     return "\n".join(
         [
-            docstring("\n".join(remarks) + f"\n\n{use}\n"),
+            docstring("\n".join(_wrapped(remarks)) + f"\n\n{use}\n"),
             "",
             *imports,
             "",
@@ -217,7 +234,7 @@ def module_text(
     )
 
 
-class Source(str):
+class PythonCode(str):
     """A value that is written as Python already."""
 
     __slots__ = ()

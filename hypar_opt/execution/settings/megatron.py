@@ -26,7 +26,7 @@ from hypar_opt.execution.settings.framework import (
     SELECTIVE,
     STATE,
     Framework,
-    Source,
+    PythonCode,
     commented,
     micro_batch_of,
     mirrored,
@@ -169,7 +169,7 @@ class Nemo(MegatronCore):
         fields["mixed_precision"] = "bf16_mixed"
         if run.element_bytes == 4:
             single = "fp32=True, params_dtype=torch.float32, pipeline_dtype=torch.float32"
-            fields["mixed_precision"] = Source(f"MixedPrecisionConfig({single})")
+            fields["mixed_precision"] = PythonCode(f"MixedPrecisionConfig({single})")
             of = "megatron.bridge.training.mixed_precision"
             imports = ["import torch", *imports, f"from {of} import MixedPrecisionConfig"]
         use = (

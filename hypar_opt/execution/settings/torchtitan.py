@@ -21,7 +21,7 @@ from hypar_opt.execution.settings.framework import (
     SELECTIVE,
     WEIGHTS,
     Framework,
-    Source,
+    PythonCode,
     micro_batch_of,
     mirrored,
     module_text,
@@ -90,7 +90,7 @@ class Torchtitan(Framework):
         if experts > 1:
             # Its dispatch of tokens waits for the host.
             settings["training.disable_cuda_graphs"] = True
-        settings["activation_checkpoint"] = Source("FullAC.Config()" if full else "None")
+        settings["activation_checkpoint"] = PythonCode("FullAC.Config()" if full else "None")
         imports = ["from torchtitan.trainer import Trainer"]
         if full:
             imports.insert(0, "from torchtitan.distributed.activation_checkpoint import FullAC")
