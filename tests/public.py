@@ -84,6 +84,7 @@ def results(folder: Path) -> list[Any]:
         ho.explore(placed, "H1"),
         ho.explore(placed, "H1", objective="time", array="hmc-htree-2").grid("conv*", "fc*"),
         ho.pareto("lenet-c", array="hmc-htree-2", points=2),
+        ho.configure("gpt:layers=1,hidden=32,heads=2,tokens=16,vocabulary=50", "a100-8", batch=8),
         ho.solve_all_batches("lenet-c", levels=2),
         ho.solve_many("lenet-c", batch=[1, 16], element_bytes=[1, 4]),
         ho.run(ho.solve("lenet-c", levels=1, reading="executed"), scale_down=True),

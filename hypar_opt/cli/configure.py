@@ -20,7 +20,7 @@ FIX = problem_option(
     metavar="KEY=VALUE,...",
     help="What configurations keep to, as tp=8,zero=weights: tp, sp (yes or no), cp, ep, dp_shard,"
     " dp_replicate, zero (none, state, gradients, weights, state+weights), micro_batches, recompute"
-    " (none, selective, full).",
+    " (none, selective, op, full).",
 )
 MARGIN = problem_option(
     metavar="BYTES",

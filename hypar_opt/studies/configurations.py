@@ -46,6 +46,9 @@ Allowed = Callable[[Configuration], bool]
 BOUNDS = ("none", "memory")
 """The bounds over all plans that may be asked for."""
 
+BOUND_SECONDS = 5.0
+"""What a bound takes at most where no time limit is stated; it is mostly the same after minutes."""
+
 PINS = (
     *("tp", "sp", "cp", "ep", "dp_shard", "dp_replicate"),
     *("zero", "micro_batches", "recompute"),
@@ -280,7 +283,7 @@ def configure(
     bound
         ``memory``: prove seconds that no plan of any kind that fits goes below; or ``none``.
     time_limit
-        Seconds for the whole call.
+        Seconds for the whole call. Without it only the bound has a limit, of `BOUND_SECONDS`.
 
     Raises
     ------
@@ -365,7 +368,7 @@ def configurations_of(
         )
 
     found = search(best, allowed, progress)
-    if not found.considered:
+    if not found.considered and found.complete:
         raise _none_allowed(network, problem, fix, frameworks)
     if not found.best:
         raise _none_fits(found, network, problem, margin)
@@ -399,6 +402,8 @@ def _bound(network: Network, problem: Problem, deadline: Deadline) -> float | No
     """Return the seconds that no plan that fits goes below; None if none are proved in time."""
     from hypar_opt.search.overlap import bound_of_all_plans
 
+    if deadline.left() is None:
+        deadline = Deadline.after(BOUND_SECONDS)
     try:
         return bound_of_all_plans(network, problem, deadline).seconds or None
     except NoAnswerError:  # some plan fits, but none that its search found

@@ -39,6 +39,7 @@ CALLS = [
     "explore lenet-c --free H1",
     "explore sfc --free H1,H2 --array hmc-htree-16",
     "pareto lenet-c --array hmc-htree-4",
+    "configure gpt:layers=1,hidden=32,heads=2,tokens=16,vocabulary=50 --array a100-8 --batch 8",
     "model lenet-c --levels 2 -o model.lp",
     "run lenet-c --levels 2 --batch 16",
     "verify plan.json",

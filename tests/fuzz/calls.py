@@ -246,6 +246,7 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("explore", "plan.json", "--free", "H1"),
     ("explore", "net.toml", "--free", "fc1", "--levels", "2"),
     ("explore", "net.toml", "--free", "H1", "--array", "array.toml", "--objective", "time"),
+    ("configure", "net.toml", "--array", "array.toml", "--bound", "none"),
     ("pareto", "net.toml", "--levels", "2"),
     ("pareto", "deep.toml", "--array", "array.toml", "--cost", "time", "--points", "2"),
     ("report", "net.toml", "--array", "array.toml", "-o", "out.html"),

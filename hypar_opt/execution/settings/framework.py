@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
 
 NOTHING, STATE, GRADIENTS, WEIGHTS = SHARDED
-NONE, SELECTIVE, FULL = RECOMPUTED
+NONE, SELECTIVE, *_, FULL = RECOMPUTED
 
 ELEMENTS = {2: "bfloat16", 4: "float32"}
 """The types that frameworks train in, by their bytes."""

@@ -1,0 +1,329 @@
+"""The fastest configurations: as their plans are simulated, and refused in one line."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.cli.output import print_view
+from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError
+from hypar_opt.plan.configuration import Configuration, configuration_of, family
+from hypar_opt.plan.problem import Problem
+from hypar_opt.plan.stated import stated_problem
+from hypar_opt.studies.configurations import Configurations, in_words, operations, pins
+from tests.cli.shell import Shell, hypar
+from tests.slow import slow_after
+
+TINY = "gpt:layers=2,hidden=64,heads=4,tokens=32,vocabulary=100"
+NEARLY = 1 + 1e-9
+"""Relative: the seconds of an event simulation are summed in another order."""
+
+
+@cache
+def found(network: str = TINY, array: str = "h100-8", **asked: Any) -> Configurations:
+    return ho.configure(network, array, **{"batch": 8, "bound": "none", **asked})
+
+
+def problem(network: str = TINY, array: str = "h100-8", batch: int = 8) -> tuple[Any, Problem]:
+    return stated_problem(network, {"array": array, "batch": batch, "optimizer": "adam"})
+
+
+@pytest.mark.parametrize(
+    ("network", "array", "batch"),
+    slow_after(
+        3,
+        [
+            (TINY, "h100-8", 8),
+            ("gpt2", "h100-8x8", 256),
+            ("vit-b16", "a100-8", 64),
+            ("mixtral-8x7b", "h100-8x8", 512),
+            ("llama-3-8b", "a100-4x8", 64),
+            ("t5-base", "h100-8", 64),
+        ],
+    ),
+)
+def test_rows_say_what_the_simulator_says_of_their_plans(
+    network: str, array: str, batch: int
+) -> None:
+    configured = found(network, array, batch=batch)
+    for number, row in list(enumerate(configured.rows()))[::4]:
+        plan = configured.plan(number)
+        step = ho.simulate(plan)
+        assert row["seconds"] == pytest.approx(step.seconds, rel=1e-12)
+        assert row["memory"] == step.memory == ho.memory(plan).total
+        assert row["spare"] == step.capacity - step.memory >= 0
+        assert 0 <= row["exposed"] < 1
+
+
+def test_rows_are_in_order_and_distinct() -> None:
+    configured = found()
+    seconds = [one.seconds for one in configured]
+    assert seconds == sorted(seconds)
+    assert len({one.configuration for one in configured}) == len(configured) == 10
+    assert configured.simulated <= configured.fitting <= configured.considered
+    assert found(best=3).entries == configured[:3]
+
+
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "data parallelism": {"degrees": "dp_shard=8", "shard": "none"},
+    "ZeRO-1": {"degrees": "dp_shard=8", "shard": "state"},
+    "FSDP": {"degrees": "dp_shard=8", "shard": "weights"},
+    "HSDP": {"degrees": "dp_shard=8", "shard": "weights@H2-H3"},
+    "tp 2": {"degrees": "tp=2", "shard": "state"},
+    "tp 4": {"degrees": "tp=4", "shard": "state"},
+    "cp 2": {"degrees": "cp=2", "shard": "state"},
+}
+
+
+@pytest.mark.parametrize(
+    ("network", "array", "batch"),
+    slow_after(
+        1,
+        [
+            (network, array, batch)
+            for network, array, batch in product(
+                ("gpt2", "bert-base", "vit-b16", "llama-7b", "t5-base", "mixtral-8x7b"),
+                ("h100-8", "a100-8", "rtx4090x4", "v100-16", "h100-8x8"),
+                (8, 64, 512),
+            )
+        ],
+    ),
+)
+def test_none_is_slower_than_a_named_strategy(network: str, array: str, batch: int) -> None:
+    """By the simulator, at the same batch, of what fits: all its micro-batches and recomputation.
+
+    Plans come from `solve`, which reads degrees by itself.
+    """
+    try:
+        best = found(network, array, batch=batch).best.seconds
+    except InfeasibleError:
+        best = float("inf")
+    described, stated = problem(network, array, batch)
+    levels, compared = stated.levels, 0
+    for own, count, again in product(STRATEGIES.values(), (1, 4), ("none", "full")):
+        shard = own["shard"].replace("H2-H3", f"H2-H{levels}")
+        degrees = own["degrees"].replace("=8", f"={stated.accelerators}")
+        try:
+            plan = ho.solve(
+                described,
+                array=array,
+                batch=batch,
+                optimizer="adam",
+                degrees=degrees,
+                shard=shard,
+                micro_batches=count,
+                recompute=again,
+            )
+            configuration_of(plan)  # one of unequal parts is none
+        except HyparError:
+            continue
+        step = ho.simulate(plan)
+        if step.memory <= step.capacity:
+            compared += 1
+            assert best <= step.seconds * NEARLY, (own, count, again)
+    assert compared or batch % stated.accelerators or best == float("inf")
+
+
+def test_every_configuration_is_no_faster() -> None:
+    """Brute force: the plan of each, by events."""
+    configured = found(fix="micro_batches=1,recompute=none")
+    described, stated = problem()
+    steps = [
+        ho.simulate(ho.pipeline.plan_of_configuration(described, stated, one))
+        for one in family(described, stated)
+        if (one.micro_batches, one.recompute) == (1, "none")
+    ]
+    assert len(steps) == configured.considered
+    fastest = sorted(step.seconds for step in steps)[: len(configured)]
+    assert [one.seconds for one in configured] == pytest.approx(fastest, rel=1e-12)
+    assert len(configured.points()) == len(steps)
+
+
+def test_no_bound_is_above_the_fastest() -> None:
+    configured = found(bound="memory")
+    assert configured.bound is not None
+    assert 0 < configured.bound <= configured.best.seconds * NEARLY
+    assert found().bound is None
+
+
+def test_pins_hold_and_what_keeps_to_them_is_not_faster() -> None:
+    fixed = found(fix="tp=2,sp=no,zero=state,micro_batches=2")
+    assert fixed.best.seconds >= found().best.seconds
+    for one in fixed:
+        own = one.configuration
+        assert (own.tp, own.sp, own.zero, own.micro_batches) == (2, False, "state", 2)
+    assert pins(None) == {}
+
+
+@pytest.mark.parametrize("framework", ["torchtitan", "megatron", "deepspeed", "accelerate"])
+def test_frameworks_have_words_for_all_that_is_left(framework: str) -> None:
+    configured = found(frameworks=framework)
+    for number in range(0, len(configured), 3):
+        assert configured.lacks(framework, number) == []
+        assert "Not expressed" not in configured.to(framework, number)
+    assert configured.considered <= found().considered
+
+
+def test_a_margin_is_left_free() -> None:
+    whole = found()
+    capacity = whole.capacity - whole.best.memory
+    within = found(margin=capacity + 1)
+    assert within.capacity == whole.capacity
+    assert within.fitting < whole.fitting
+    assert all(one.memory < whole.best.memory for one in within)
+    assert within.plan().array == whole.plan().array
+
+
+def test_a_plan_of_a_configuration_is_it_again() -> None:
+    configured = found()
+    for number, one in enumerate(configured[:3]):
+        own, again = one.configuration, configuration_of(configured.plan(number))
+        assert again[2:8] == own[2:8]
+        assert again.dp_replicate * again.dp_shard == own.dp_replicate * own.dp_shard
+
+
+def test_without_sharded_weights_is_the_fastest_of_those_or_needs_least() -> None:
+    own = found().unsharded
+    assert own == found(fix="zero=none").best or own is not None
+    assert own is not None
+    assert own.seconds <= found(fix="zero=state").best.seconds
+    # Of 70 billion weights none fits whole beside the optimizer.
+    large = found("llama-70b", "h100-8x8", batch=64, fix="tp=1", best=1)
+    assert large.unsharded is not None
+    assert large.unsharded.memory > large.capacity
+    assert large.best.configuration.zero in ("weights", "state+weights")
+
+
+def test_operations_are_six_a_weight_and_token_and_those_of_attention() -> None:
+    """PaLM's count, appendix B, of a causal mask by half."""
+    layers, hidden, tokens, vocabulary = 2, 64, 32, 100
+    weights = layers * 12 * hidden**2 + vocabulary * hidden
+    attention = layers * 12 * hidden * tokens // 2
+    assert operations(found().network) == tokens * (6 * weights + attention)
+    row, configured = found().rows()[0], found()
+    peak = 989.4e12 * 8
+    assert row["mfu"] * row["seconds"] * peak == pytest.approx(8 * operations(configured.network))
+    assert row["per_second"] == pytest.approx(8 * tokens / row["seconds"] / 8)
+
+
+def test_images_are_counted_where_there_are_no_tokens() -> None:
+    configured = found("vit-b16", "a100-8", batch=64)
+    assert (configured.unit, configured.tokens) == ("images", None)
+    row = configured.rows()[0]
+    assert row["per_second"] == pytest.approx(64 / row["seconds"] / 8)
+
+
+def test_words_name_what_is_not_one() -> None:
+    own = Configuration(2, 4, 1, 8, 1, sp=True, micro_batches=2, recompute="full", blocks=3)
+    said = "tp 8 with sp, dp_shard 4, dp_replicate 2, 2 micro-batches, 3 of 12 recomputed"
+    assert in_words(own, 12) == said
+    assert in_words(Configuration(), 12) == "one accelerator"
+    hybrid = Configuration(2, zero="state+weights", recompute="full")
+    assert in_words(hybrid, 12) == "dp_replicate 2, full recomputed, state and weights sharded"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"fix": "tp=3"}, "fix: tp should be one of 1, 2, 4 for batch 8"),
+        ({"fix": "tp=8"}, "8 should divide the 4 key-value heads"),
+        ({"fix": "sp=no,tp=1"}, "fix: sp should be one of yes with tp=1"),
+        ({"fix": "tp"}, "fix should be as tp=8,zero=weights, got 'tp'"),
+        ({"fix": "pp=2"}, "unknown key of fix 'pp': did you mean"),
+        ({"fix": "tp=2,tp=4"}, "fix: tp is stated twice"),
+        ({"fix": "tp=0"}, "fix: tp should be a whole number from 1, got '0'"),
+        ({"fix": "zero=all"}, "unknown value of zero 'all'"),
+        ({"best": 0}, "best should be 1 or more, got 0"),
+        ({"bound": "tight"}, "unknown bound 'tight': known: none, memory"),
+        ({"margin": "much"}, "margin: should be bytes"),
+        ({"margin": "80GB"}, "margin should leave some of 80 GB"),
+        ({"frameworks": "torchtian"}, "unknown framework 'torchtian': did you mean torchtitan?"),
+        ({"optimizer": "adan"}, "optimizer"),
+        ({"tokens": 31, "fix": "cp=2"}, "fix: cp should be one of 1"),
+        ({"network": "vgg-a"}, "configurations need a network of repeated blocks, unlike VGG-A"),
+        ({"array": "a100-h100-2x8"}, "configurations need equal accelerators"),
+        (
+            {"network": "vit-b16", "array": "h100-8x8", "batch": 1},
+            "no configuration is known of batch 1 of ViT-B/16 on h100-8x8",
+        ),
+    ],
+)
+def test_what_is_refused_is_named(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(HyparError) as error:
+        found(**asked)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+    assert error.value.exit_status == 2
+
+
+def test_where_nothing_fits_the_three_that_need_least_are_named(shell: Shell) -> None:
+    call = ("configure", "gpt2", "--array", "h100-8", "--batch", "8", "--margin", "79.9GB")
+    status, out, err = shell(*call)
+    assert (status, out) == (4, "")
+    assert len(err.splitlines()) == 1
+    assert "the 3 that need least take " in err
+    with pytest.raises(InfeasibleError) as error:
+        found("gpt2", margin="79.9GB")
+    least = error.value.least
+    assert least is not None
+    assert least.bytes > least.capacity == 85 * 10**9 - 79_900_000_000
+
+
+def test_a_time_limit_of_nothing_leaves_no_answer() -> None:
+    with pytest.raises(NoAnswerError):
+        found(time_limit=0.0)
+
+
+def test_the_shell_has_the_same_rows(tmp_path: Path, shell: Shell) -> None:
+    table, plan = tmp_path / "rows.csv", tmp_path / "plan.json"
+    call = ("configure", TINY, "--array", "h100-8", "--batch", "8", "--bound", "none")
+    document = shell.document(*call, "--csv", table, "-o", plan)
+    assert document == json.loads(json.dumps(found().document()))
+    head, *lines = csv.reader(table.read_text().splitlines())
+    assert head == [*document["rows"][0]]
+    assert len(lines) == len(document["rows"])
+    step = shell.document("simulate", plan)
+    assert step["seconds"] == pytest.approx(document["rows"][0]["seconds"], rel=1e-12)
+    assert shell.document("memory", plan)["bytes"] == document["rows"][0]["memory"]
+    assert "agrees" in shell.output("verify", plan)
+
+
+def test_settings_are_a_file_or_all_that_is_printed(tmp_path: Path, shell: Shell) -> None:
+    arguments = tmp_path / "args.sh"
+    call = ("configure", TINY, "--array", "h100-8", "--batch", "8", "--bound", "none")
+    framework = ("--to", "megatron", "--frameworks", "megatron")
+    printed = shell.output(*call, *framework)
+    table = shell.output(*call, *framework, "-o", arguments)
+    assert arguments.read_text() == printed == found(frameworks="megatron").to("megatron")
+    assert table.startswith(TINY)
+    # What a framework has no words for is said.
+    status, out, err = shell(*call, "--to", "accelerate", "--fix", "zero=state")
+    assert (status, "Not expressed" in out) == (0, True)
+    assert err.startswith("hypar-opt: warning: accelerate has no words for ")
+
+
+def test_the_command_is_a_process(tmp_path: Path) -> None:
+    call = ("configure", TINY, "--array", "h100-8", "--batch", "8")
+    done = hypar(*call, "--picture", "dots.svg", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "No plan of any kind that fits in 85 GB takes less than " in done.stdout
+    rows = [line for line in done.stdout.splitlines() if line.strip()[:1].isdigit()]
+    assert len(rows) == 10
+    text = (tmp_path / "dots.svg").read_text()
+    assert "configurations that fit" in text
+    missing = hypar("configure", "gpt2")
+    assert missing.returncode == 2
+    assert "Missing option '--array'" in missing.stderr
+
+
+@pytest.mark.parametrize("show", [repr, lambda own: print_view(own) or "", lambda own: own.plot()])
+def test_a_result_is_shown(show: Callable[[Configurations], object]) -> None:
+    assert show(found()) is not None
