@@ -77,6 +77,9 @@ def needed(name: str, folder: Path) -> dict[str, Any]:
     }
 
 
+SMALL_GPT = "gpt:layers=1,hidden=32,heads=2,tokens=16,vocabulary=50"
+
+
 def arguments_of(function: Callable[..., Any]) -> list[str]:
     parameters = inspect.signature(function).parameters.values()
     unpacked = next((p.annotation for p in parameters if p.kind == p.VAR_KEYWORD), "")
@@ -112,6 +115,7 @@ def test_a_value_of_an_odd_type_is_refused_in_a_line(
     given = {p.name: right[p.name] for p in own if p.default is p.empty}
     # Those of the package take seconds.
     quick: dict[str, Any] = {
+        "configure": {"network": SMALL_GPT, "array": "a100-8", "batch": 8, "bound": "none"},
         "validate": {"file": right["steps"]},
         "doctor": {"parts": ["numpy"]},
         "import_": {"model": EXPORTED / "gpt2.onnx"},

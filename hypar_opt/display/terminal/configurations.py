@@ -89,8 +89,8 @@ def _notes(found: Configurations) -> Iterator[str]:
         least, capacity = format_si(found.bound, "s"), format_bytes(found.capacity)
         above = format_percent(found.best.seconds / found.bound - 1, decimals=1)
         yield (
-            f"No plan of any kind that fits in {capacity} takes less than {least} (proved): the"
-            f" first takes {above} more."
+            f"No plan of any kind that fits in {capacity} takes less than {least} (proved, but for"
+            f" recomputation by op): the first takes {above} more."
         )
     if found.unsharded in (None, found.best):
         return
