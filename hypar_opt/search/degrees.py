@@ -50,6 +50,7 @@ from hypar_opt.simulator.simulation import StepTimes
 from hypar_opt.simulator.step import divides, in_parts, launching, repeats_on, schedule_of
 from hypar_opt.simulator.tasks import ComputeTask, of_one_micro_batch
 from hypar_opt.step.holds import KEPT, HoldArrays, HoldRules, WeightBytes
+from hypar_opt.units import format_bytes, format_si
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import RECOMPUTED
 from hypar_opt.workload.recomputation import repeated
@@ -93,6 +94,12 @@ class Evaluated(NamedTuple):
     seconds: float
     memory: int
     exposed: float
+
+    def __repr__(self) -> str:
+        own = self.configuration
+        unlike = [f"{k}={v}" for k, v in own._asdict().items() if v != own._field_defaults[k]]
+        amounts = f"{format_si(self.seconds, 's')}, {format_bytes(self.memory)}"
+        return f"<Evaluated: {', '.join([*unlike, amounts])}>"
 
 
 class Searched(NamedTuple):

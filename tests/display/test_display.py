@@ -156,6 +156,7 @@ def results() -> list[Any]:
         ho.regrets(own),
         ho.best_plans(own, 3),
         ho.compare([hostile], ["hmc-htree-4"], batches=[8]),
+        ho.configure(hostile, "a100-8", batch=8),
         ho.solve_many(hostile, batch=[4, 8], levels=[1, 2]),
         ho.solve_all_batches(hostile, hi=9, levels=2),
         fronts,

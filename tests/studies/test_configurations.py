@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -324,6 +323,11 @@ def test_the_command_is_a_process(tmp_path: Path) -> None:
     assert "Missing option '--array'" in missing.stderr
 
 
-@pytest.mark.parametrize("show", [repr, lambda own: print_view(own) or "", lambda own: own.plot()])
-def test_a_result_is_shown(show: Callable[[Configurations], object]) -> None:
-    assert show(found()) is not None
+def test_a_result_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    configured = found()
+    print_view(configured)
+    lines = capsys.readouterr().out.splitlines()
+    # One row each, however wide: a pipe is read by lines.
+    assert sum(line.split()[:1] == [str(n)] for n in range(1, 11) for line in lines) == 10
+    assert repr(configured).startswith("<Configurations of gpt:layers=2")
+    assert configured.plot() is not None
