@@ -24,7 +24,6 @@ from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.overlap import OverlapTime
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.deadline import NEVER, Deadline
-from hypar_opt.errors import RefusedError
 from hypar_opt.plan.configuration import (
     Configuration,
     choices_of_configurations,
@@ -155,7 +154,7 @@ class _Held(NamedTuple):
 
 
 class Evaluator:
-    """Seconds and bytes of a network's configurations on an array of equal accelerators.
+    """Seconds and bytes of configurations of a network with blocks on equal accelerators.
 
     Parameters
     ----------
@@ -163,25 +162,10 @@ class Evaluator:
         With the array; its batch, optimizer and reading are used.
     early_stop
         Whether blocks that run again stop at the last tensor that a backward pass reads.
-
-    Raises
-    ------
-    RefusedError
-        If the network has no repeated blocks, or the array has groups of accelerators.
     """
 
     def __init__(self, network: Network, problem: Problem, *, early_stop: bool = False) -> None:
         assert problem.array is not None
-        if not network.repeats:
-            raise RefusedError(
-                f"configurations are of networks with repeated blocks, and {network.name} has none;"
-                " use hypar-opt solve"
-            )
-        if problem.groups:
-            raise RefusedError(
-                "configurations are of equal accelerators, and the array"
-                f" {problem.array.name} has groups of them; use hypar-opt solve"
-            )
         self.network, self.early_stop = network, early_stop
         self.problem = problem.model_copy(update={"choices": choices_of_configurations(network)})
         self.array: Array = problem.array.description
