@@ -31,8 +31,8 @@ def network_of(name: str, blocks: int | None) -> Network:
     """Return a network, with another number of repetitions of its blocks."""
     network = ho.load(name)
     described = network.description()
-    for block in described["block"]:
-        block["repeat"] = blocks or block["repeat"]
+    for block in described["block"] if blocks else ():
+        block["repeat"] = blocks
     return type(network).model_validate(described)
 
 
