@@ -40,7 +40,7 @@ from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.repeated_parts import (
     Exposed,
     Messages,
-    Part,
+    RepeatedPart,
     exposed_at_least,
     seconds_of_parts,
 )
@@ -345,7 +345,7 @@ class Evaluator:
             first = len(tasks)
             for _, own in of_block:
                 tasks += own
-            parts.append(Part(first, len(tasks), times[block]))
+            parts.append(RepeatedPart(first, len(tasks), times[block]))
         efficiency = self.array.efficiency_of_overlap
         if in_lockstep:
             before = of_one_micro_batch(tasks)
@@ -356,7 +356,7 @@ class Evaluator:
             ]
         else:
             tasks = [*in_parts(tasks, *step)]
-            parts, before = [Part(0, len(tasks))], of_one_micro_batch(tasks)
+            parts, before = [RepeatedPart(0, len(tasks))], of_one_micro_batch(tasks)
             measured = [
                 seconds_of(own, self.array.interconnect, efficiency=efficiency)
                 for own in (tasks, before)
@@ -682,7 +682,7 @@ def _least_again(
     return best if is_allowed else _Candidate(one, memory)
 
 
-def _computed(tasks: Sequence[Task], parts: Sequence[Part]) -> float:
+def _computed(tasks: Sequence[Task], parts: Sequence[RepeatedPart]) -> float:
     """Return the seconds in which a step's parts compute."""
     return sum(
         times * sum(task.seconds for task in tasks[first:end] if isinstance(task, ComputeTask))
