@@ -178,7 +178,7 @@ class Evaluator:
         self._rows, self._blocks = cache(self._new_rows), cache(self._new_blocks)
         self._map_holds, self._maps = cache(self._new_map_holds), cache(self._new_maps)
         self._weight_holds, self._weights = cache(self._new_weight_holds), cache(self._new_weights)
-        self._shortened = cache(self._new_shortened)
+        self._shortened, self._program = cache(self._new_shortened), cache(self._new_program)
         self._messages = Messages(self.array.interconnect)
         self._exposed: dict[tuple[Mesh, str], Exposed] = {}
 
@@ -214,18 +214,22 @@ class Evaluator:
 
     # A step with few repetitions
 
-    def _short(self, configuration: Configuration) -> _Short:
-        """Return a configuration's step with a repetition of each that differs from the others."""
-        return self._shortened(self._again(configuration), configuration.zero)
-
     def _again(self, configuration: Configuration) -> int:
         """Return how many blocks are computed again."""
         again = self.blocks if configuration.blocks is None else configuration.blocks
         return 0 if configuration.recompute == "none" else again
 
-    def _new_shortened(self, again: int, zero: str) -> _Short:
-        left, last = again, self._last_alone(zero)
-        short, begun = _Short((), 0, (), ()), 0
+    def _new_shortened(self, again: int, last: int = 1) -> _Short:
+        """Return a step with a repetition of each that differs from the others.
+
+        Parameters
+        ----------
+        again
+            How many blocks are computed again.
+        last
+            How many repetitions at the end of each run differ.
+        """
+        left, short, begun = again, _Short((), 0, (), ()), 0
         for count in self._counts:
             own = min(left, count)
             left -= own
@@ -240,7 +244,7 @@ class Evaluator:
         return short
 
     def _last_alone(self, zero: str) -> int:
-        """Return how many repetitions at the end of a run differ from those before."""
+        """Return how many repetitions at the end of a run differ in their exchanges."""
         by_unit = RunOptions().on(self.array)[1] == "prefetch" and zero not in ("none", "state")
         return 1 if by_unit else self._last_in_buckets
 
@@ -280,6 +284,10 @@ class Evaluator:
         of = self._network(lengths), self._workload(lengths, self._base), self._hierarchy
         return rows_of(Configuration(*mesh), *of)
 
+    def _new_program(self, mesh: Mesh, lengths: Lengths) -> Program:
+        workload = self._workload(lengths, self._base)
+        return Program(workload, self._rows(mesh, lengths), self._hierarchy)
+
     def _new_blocks(self, lengths: Lengths) -> NDArray[np.intp]:
         """Return the block that each node belongs to, from 1: ``(nodes,)``; 0 outside all."""
         workload = self._workload(lengths, self._base)
@@ -308,7 +316,9 @@ class Evaluator:
         """Return the seconds of a step, and those that it computes."""
         if not self._is_branched:
             try:
-                return self._measured(configuration, self._short(configuration))
+                last = self._last_alone(configuration.zero)
+                short = self._shortened(self._again(configuration), last)
+                return self._measured(configuration, short)
             except NotInLockstepError:
                 pass  # each accelerator is simulated, and each repetition
         return self._measured(configuration, None)
@@ -370,7 +380,7 @@ class Evaluator:
 
     def memory(self, configuration: Configuration) -> int:
         """Return the bytes of the fullest accelerator in a configuration's step."""
-        short, mesh = self._short(configuration), configuration[:6]
+        short, mesh = self._shortened(self._again(configuration)), configuration[:6]
         micro_batch = self.problem.batch // configuration.micro_batches
         recompute = configuration.recompute if short.again else "none"
         of_maps, batch = (mesh, short.lengths, short.again, recompute), self._base
@@ -428,8 +438,7 @@ class Evaluator:
         return HoldRules(network, trained, eb, self._fused, inference=False), trained
 
     def _held(self, mesh: Mesh, lengths: Lengths, holds: HoldArrays) -> _Held:
-        workload, blocks = self._workload(lengths, self._base), self._blocks(lengths)
-        program = Program(workload, self._rows(mesh, lengths), self._hierarchy)
+        program, blocks = self._program(mesh, lengths), self._blocks(lengths)
         bytes_of = {
             tensor: np.array(amounts, np.int64)
             for tensor, amounts in bytes_by_node(holds, program).items()
@@ -438,7 +447,7 @@ class Evaluator:
         by_block = np.zeros(1 + sum(lengths), np.int64)
         np.add.at(by_block, blocks, kept)
         # Partial sums whose reader has all of them are stored by batch, whatever is split.
-        parts = lcm(*{program.parts(layouts, BATCH) for layouts in program.stored})
+        parts = lcm(*(program.parts(layouts, BATCH) for layouts in {*program.stored}))
         return _Held(by_block, sum(bytes_of.values(), np.zeros(len(blocks), np.int64)), parts)
 
     # Bounds
@@ -453,7 +462,7 @@ class Evaluator:
             meshes = {configurations[number][:6]: 0 for number in numbers}
             meshes = {mesh: place for place, mesh in enumerate(meshes)}
             words = {"none", *(configurations[number].recompute for number in numbers)}
-            charged = {word: self._program(batch, word, [*meshes]) for word in words}
+            charged = {word: self._of_program(batch, word, [*meshes]) for word in words}
             for number in numbers:
                 one = configurations[number]
                 again = self._times_again(one)
@@ -476,7 +485,7 @@ class Evaluator:
 
     @cached_property
     def _uniform(self) -> _Short:
-        return self._shortened(0, "weights")
+        return self._shortened(0)
 
     def _times_again(self, configuration: Configuration) -> NDArray[np.int64]:
         """Return how many repetitions that each block stands for are computed again."""
@@ -489,7 +498,9 @@ class Evaluator:
         again[0] = 0
         return again
 
-    def _program(self, batch: int, recompute: str, meshes: Sequence[Mesh]) -> NDArray[np.float64]:
+    def _of_program(
+        self, batch: int, recompute: str, meshes: Sequence[Mesh]
+    ) -> NDArray[np.float64]:
         """Return the seconds of a micro-batch's program: outside all blocks, and of each.
 
         Returns
