@@ -141,6 +141,7 @@ bench: $(VENV)/.installed-dev
 	-$(BIN)/python -m benchmarks.simulator
 	-$(BIN)/python -m benchmarks.scale
 	-$(BIN)/python -m benchmarks.closed_form
+	-$(BIN)/python -m benchmarks.configurations
 	-$(BIN)/python -m benchmarks.many
 	-$(BIN)/python -m benchmarks.alternatives
 	-$(BIN)/python -m benchmarks.startup

@@ -24,7 +24,6 @@ from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.overlap import OverlapTime
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.deadline import NEVER, Deadline
-from hypar_opt.errors import RefusedError
 from hypar_opt.plan.configuration import (
     Configuration,
     choices_of_configurations,
@@ -41,7 +40,7 @@ from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.repeated_parts import (
     Exposed,
     Messages,
-    Part,
+    RepeatedPart,
     exposed_at_least,
     seconds_of_parts,
 )
@@ -162,7 +161,7 @@ class _Held(NamedTuple):
 
 
 class Evaluator:
-    """Seconds and bytes of a network's configurations on an array of equal accelerators.
+    """Seconds and bytes of configurations of a network with blocks on equal accelerators.
 
     Parameters
     ----------
@@ -170,25 +169,10 @@ class Evaluator:
         With the array; its batch, optimizer and reading are used.
     early_stop
         Whether blocks that run again stop at the last tensor that a backward pass reads.
-
-    Raises
-    ------
-    RefusedError
-        If the network has no repeated blocks, or the array has groups of accelerators.
     """
 
     def __init__(self, network: Network, problem: Problem, *, early_stop: bool = False) -> None:
         assert problem.array is not None
-        if not network.repeats:
-            raise RefusedError(
-                f"configurations are of networks with repeated blocks, and {network.name} has none;"
-                " use hypar-opt solve"
-            )
-        if problem.groups:
-            raise RefusedError(
-                "configurations are of equal accelerators, and the array"
-                f" {problem.array.name} has groups of them; use hypar-opt solve"
-            )
         self.network, self.early_stop = network, early_stop
         self.problem = problem.model_copy(update={"choices": choices_of_configurations(network)})
         self.array: Array = problem.array.description
@@ -201,7 +185,7 @@ class Evaluator:
         self._rows, self._blocks = cache(self._new_rows), cache(self._new_blocks)
         self._map_holds, self._maps = cache(self._new_map_holds), cache(self._new_maps)
         self._weight_holds, self._weights = cache(self._new_weight_holds), cache(self._new_weights)
-        self._shortened = cache(self._new_shortened)
+        self._shortened, self._program = cache(self._new_shortened), cache(self._new_program)
         self._messages = Messages(self.array.interconnect)
         self._exposed: dict[tuple[Mesh, str], Exposed] = {}
 
@@ -237,18 +221,22 @@ class Evaluator:
 
     # A step with few repetitions
 
-    def _short(self, configuration: Configuration) -> _Short:
-        """Return a configuration's step with a repetition of each that differs from the others."""
-        return self._shortened(self._again(configuration), configuration.zero)
-
     def _again(self, configuration: Configuration) -> int:
         """Return how many blocks are computed again."""
         again = self.blocks if configuration.blocks is None else configuration.blocks
         return 0 if configuration.recompute == "none" else again
 
-    def _new_shortened(self, again: int, zero: str) -> _Short:
-        left, last = again, self._last_alone(zero)
-        short, begun = _Short((), 0, (), ()), 0
+    def _new_shortened(self, again: int, last: int = 1) -> _Short:
+        """Return a step with a repetition of each that differs from the others.
+
+        Parameters
+        ----------
+        again
+            How many blocks are computed again.
+        last
+            How many repetitions at the end of each run differ.
+        """
+        left, short, begun = again, _Short((), 0, (), ()), 0
         for count in self._counts:
             own = min(left, count)
             left -= own
@@ -263,7 +251,7 @@ class Evaluator:
         return short
 
     def _last_alone(self, zero: str) -> int:
-        """Return how many repetitions at the end of a run differ from those before."""
+        """Return how many repetitions at the end of a run differ in their exchanges."""
         by_unit = RunOptions().on(self.array)[1] == "prefetch" and zero not in ("none", "state")
         return 1 if by_unit else self._last_in_buckets
 
@@ -303,6 +291,10 @@ class Evaluator:
         of = self._network(lengths), self._workload(lengths, self._base), self._hierarchy
         return rows_of(Configuration(*mesh), *of)
 
+    def _new_program(self, mesh: Mesh, lengths: Lengths) -> Program:
+        workload = self._workload(lengths, self._base)
+        return Program(workload, self._rows(mesh, lengths), self._hierarchy)
+
     def _new_blocks(self, lengths: Lengths) -> NDArray[np.intp]:
         """Return the block that each node belongs to, from 1: ``(nodes,)``; 0 outside all."""
         workload = self._workload(lengths, self._base)
@@ -331,7 +323,9 @@ class Evaluator:
         """Return the seconds of a step, and those that it computes."""
         if not self._is_branched:
             try:
-                return self._measured(configuration, self._short(configuration))
+                last = self._last_alone(configuration.zero)
+                short = self._shortened(self._again(configuration), last)
+                return self._measured(configuration, short)
             except NotInLockstepError:
                 pass  # each accelerator is simulated, and each repetition
         return self._measured(configuration, None)
@@ -368,7 +362,7 @@ class Evaluator:
             first = len(tasks)
             for _, own in of_block:
                 tasks += own
-            parts.append(Part(first, len(tasks), times[block]))
+            parts.append(RepeatedPart(first, len(tasks), times[block]))
         efficiency = self.array.efficiency_of_overlap
         if in_lockstep:
             before = of_one_micro_batch(tasks)
@@ -379,7 +373,7 @@ class Evaluator:
             ]
         else:
             tasks = [*in_parts(tasks, *step)]
-            parts, before = [Part(0, len(tasks))], of_one_micro_batch(tasks)
+            parts, before = [RepeatedPart(0, len(tasks))], of_one_micro_batch(tasks)
             measured = [
                 seconds_of(own, self.array.interconnect, efficiency=efficiency)
                 for own in (tasks, before)
@@ -393,7 +387,7 @@ class Evaluator:
 
     def memory(self, configuration: Configuration) -> int:
         """Return the bytes of the fullest accelerator in a configuration's step."""
-        short, mesh = self._short(configuration), configuration[:6]
+        short, mesh = self._shortened(self._again(configuration)), configuration[:6]
         micro_batch = self.problem.batch // configuration.micro_batches
         recompute = configuration.recompute if short.again else "none"
         of_maps, batch = (mesh, short.lengths, short.again, recompute), self._base
@@ -451,8 +445,7 @@ class Evaluator:
         return HoldRules(network, trained, eb, self._fused, inference=False), trained
 
     def _held(self, mesh: Mesh, lengths: Lengths, holds: HoldArrays) -> _Held:
-        workload, blocks = self._workload(lengths, self._base), self._blocks(lengths)
-        program = Program(workload, self._rows(mesh, lengths), self._hierarchy)
+        program, blocks = self._program(mesh, lengths), self._blocks(lengths)
         bytes_of = {
             tensor: np.array(amounts, np.int64)
             for tensor, amounts in bytes_by_node(holds, program).items()
@@ -461,7 +454,7 @@ class Evaluator:
         by_block = np.zeros(1 + sum(lengths), np.int64)
         np.add.at(by_block, blocks, kept)
         # Partial sums whose reader has all of them are stored by batch, whatever is split.
-        parts = lcm(*{program.parts(layouts, BATCH) for layouts in program.stored})
+        parts = lcm(*(program.parts(layouts, BATCH) for layouts in {*program.stored}))
         return _Held(by_block, sum(bytes_of.values(), np.zeros(len(blocks), np.int64)), parts)
 
     # Bounds
@@ -476,7 +469,7 @@ class Evaluator:
             meshes = {configurations[number][:6]: 0 for number in numbers}
             meshes = {mesh: place for place, mesh in enumerate(meshes)}
             words = {"none", *(configurations[number].recompute for number in numbers)}
-            charged = {word: self._program(batch, word, [*meshes]) for word in words}
+            charged = {word: self._of_program(batch, word, [*meshes]) for word in words}
             for number in numbers:
                 one = configurations[number]
                 again = self._times_again(one)
@@ -499,7 +492,7 @@ class Evaluator:
 
     @cached_property
     def _uniform(self) -> _Short:
-        return self._shortened(0, "weights")
+        return self._shortened(0)
 
     def _times_again(self, configuration: Configuration) -> NDArray[np.int64]:
         """Return how many repetitions that each block stands for are computed again."""
@@ -512,7 +505,9 @@ class Evaluator:
         again[0] = 0
         return again
 
-    def _program(self, batch: int, recompute: str, meshes: Sequence[Mesh]) -> NDArray[np.float64]:
+    def _of_program(
+        self, batch: int, recompute: str, meshes: Sequence[Mesh]
+    ) -> NDArray[np.float64]:
         """Return the seconds of a micro-batch's program: outside all blocks, and of each.
 
         Returns
@@ -705,7 +700,7 @@ def _least_again(
     return best if is_allowed else _Candidate(one, memory)
 
 
-def _computed(tasks: Sequence[Task], parts: Sequence[Part]) -> float:
+def _computed(tasks: Sequence[Task], parts: Sequence[RepeatedPart]) -> float:
     """Return the seconds in which a step's parts compute."""
     return sum(
         times * sum(task.seconds for task in tasks[first:end] if isinstance(task, ComputeTask))

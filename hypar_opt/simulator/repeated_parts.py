@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.patterns import MessagePattern
 
 
-class Part(NamedTuple):
+class RepeatedPart(NamedTuple):
     """Tasks of a step that follow one another, by their numbers, and how often they do so."""
 
     first: int
@@ -83,7 +83,7 @@ class Messages:
                 assert isinstance(moved, float), "in lockstep all send as much"
                 sent.append(moved)
             once = _Round(routes, tuple(sent), 1, 0.0, ends=False)
-            alone = _Pass(self)
+            alone = _RunningStep(self)
             alone.exchange(once)
             yield once._replace(times=times, seconds=alone.now)
 
@@ -103,7 +103,10 @@ class Messages:
 
 
 def seconds_of_parts(
-    tasks: Sequence[Task], parts: Sequence[Part], messages: Messages, efficiency: float = 1.0
+    tasks: Sequence[Task],
+    parts: Sequence[RepeatedPart],
+    messages: Messages,
+    efficiency: float = 1.0,
 ) -> float:
     """Return the seconds of a step, as `hypar_opt.simulator.run.run` measures them.
 
@@ -122,7 +125,7 @@ def seconds_of_parts(
     NotInLockstepError
         If accelerators would not do the same at the same instants.
     """
-    step, waits = _Pass(messages), _waits(tasks)
+    step, waits = _RunningStep(messages), _waits(tasks)
     for first, end, times in parts:
         step.run([*zip(tasks[first:end], waits[first:end], strict=True)], times)
     # What runs at the same time is slowed down alike.
@@ -144,7 +147,9 @@ class Exposed(NamedTuple):
     seconds: float
 
 
-def exposed_at_least(tasks: Sequence[Task], parts: Sequence[Part], messages: Messages) -> Exposed:
+def exposed_at_least(
+    tasks: Sequence[Task], parts: Sequence[RepeatedPart], messages: Messages
+) -> Exposed:
     """Return what a step takes at least of its queue, whatever its program's tasks take.
 
     Parameters as for `seconds_of_parts`.
@@ -185,7 +190,7 @@ def _waits(tasks: Sequence[Task]) -> list[int | None]:
 class _Flight:
     """The messages of a round under way.
 
-    Parameters
+    Attributes
     ----------
     routes, left
         Of those that are being sent, and the bytes that are left of each.
@@ -200,14 +205,14 @@ class _Flight:
         self.ends = own.ends and own.times == 1
 
 
-class _State(NamedTuple):
+class _QueueState(NamedTuple):
     """What decides how a step goes on: the queue, and the seconds that it still takes."""
 
     queue: tuple[object, ...]
     seconds: tuple[float, ...]
     now: float
 
-    def repeats(self, before: _State) -> bool:
+    def repeats(self, before: _QueueState) -> bool:
         """Return whether all is as before, but for rounding."""
         return self.queue == before.queue and all(
             abs(own - other) <= RELATIVE_TOLERANCE * self.now
@@ -215,7 +220,7 @@ class _State(NamedTuple):
         )
 
 
-class _Pass:
+class _RunningStep:
     """A step under way: the program's clock, and the queue.
 
     Attributes
@@ -345,14 +350,14 @@ class _Pass:
         if queued is not None and not queued.routes and queued.arrives <= end:
             self._begin()
 
-    def _state(self) -> _State:
+    def _state(self) -> _QueueState:
         """Return what decides how the step goes on."""
         if self._sent is None:
-            return _State((), (), self.now)
+            return _QueueState((), (), self.now)
         routes = self._sent.routes
         alone = (self._messages.rates((route,))[0] for route in routes)
         seconds = (*map(truediv, self._sent.left, alone), max(self._sent.arrives - self.now, 0.0))
-        return _State((tuple(routes), *self._queue), seconds, self.now)
+        return _QueueState((tuple(routes), *self._queue), seconds, self.now)
 
     def _skip(self, seconds: float) -> None:
         """Set the clock ahead, with all as it is."""

@@ -9,7 +9,6 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.deadline import Deadline
-from hypar_opt.errors import RefusedError
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.configuration import Configuration, family, rows_of
@@ -32,8 +31,8 @@ def network_of(name: str, blocks: int | None) -> Network:
     """Return a network, with another number of repetitions of its blocks."""
     network = ho.load(name)
     described = network.description()
-    for block in described["block"]:
-        block["repeat"] = blocks or block["repeat"]
+    for block in described["block"] if blocks else ():
+        block["repeat"] = blocks
     return type(network).model_validate(described)
 
 
@@ -55,14 +54,9 @@ def array_of(name: str, **keys: Any) -> Array:
 def problem_on(
     name: str, array: Array, batch: int, blocks: int | None = None, **more: Any
 ) -> tuple[Network, Problem]:
-    stated: Any = {
-        "batch": batch,
-        "array": array,
-        "optimizer": "adam",
-        "choices": "all",
-        "cost": "time",
-    }
-    return stated_problem(network_of(name, blocks), {**stated, **more})
+    arguments: Any = {"batch": batch, "array": array, "optimizer": "adam", "choices": "all"}
+    arguments |= {"cost": "time", **more}
+    return stated_problem(network_of(name, blocks), arguments)
 
 
 def drawn(network: Network, problem: Problem, seed: int, count: int) -> list[Configuration]:
@@ -246,15 +240,6 @@ def test_searches_find_the_best_that_are_known(
     )
     assert found.best[0].seconds == pytest.approx(expected, rel=1e-4)
     assert found.best[0].seconds < known * 1.0002
-
-
-def test_groups_and_networks_without_blocks_are_refused() -> None:
-    network, problem = problem_on("gpt2", array_of("h100-8"), 8, 2)
-    with pytest.raises(RefusedError, match="vgg-a has none"):
-        Evaluator(ho.load("vgg-a"), problem)
-    network, problem = problem_on("gpt2", array_of("a100-h100-2x8"), 8, 2)
-    with pytest.raises(RefusedError, match="a100-h100-2x8 has groups"):
-        Evaluator(network, problem)
 
 
 def test_without_room_the_three_are_named_that_need_the_least_memory() -> None:
