@@ -179,7 +179,7 @@ class ConfigurationRow(Document):
     """A configuration; ``blocks`` is how many recompute, None for all."""
 
     tp: int
-    sp: bool
+    sp: str | None
     cp: int
     ep: int
     dp_shard: int

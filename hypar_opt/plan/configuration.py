@@ -20,6 +20,7 @@ from hypar_opt.plan.megatron import COLUMN, ROW, Role, roles
 from hypar_opt.plan.stored_layouts import stored_layouts
 from hypar_opt.plan.training import Training
 from hypar_opt.sharding.weights import shared_weights
+from hypar_opt.workload.layer_tensors import tensors_of
 from hypar_opt.workload.operators.attention import HEADS
 from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, EXPERTS, LAST_RESORT, TOKENS
 from hypar_opt.workload.parallelism import CHOICES, LEFT_WHOLE, SHARDED
@@ -138,7 +139,13 @@ def _innermost(sizes: Sequence[int], degree: int, name: str) -> int:
 def choices_of_configurations(network: Network) -> tuple[str, ...]:
     """Return the choices of a problem that any configuration of a network answers."""
     splits = [layer.splits.values() for layer in network.layers]
-    more = [TOKENS.word] if any(TOKENS in own for own in splits) else []
+    # Layers that split tokens may read images or vectors.
+    of = zip(network.layers, network.maps(), strict=True)
+    by_token = any(
+        TOKENS in layer.splits.values() and tensors_of(layer, maps, 1).has(TOKENS)
+        for layer, maps in of
+    )
+    more = [TOKENS.word] if by_token else []
     layers = zip(network.layers, splits, strict=True)
     more += [EXPERTS.word] if any(EXPERTS in own and x.axes.weight for x, own in layers) else []
     choices = (*CHOICES, *more, LEFT_WHOLE)

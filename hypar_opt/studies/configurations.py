@@ -197,6 +197,7 @@ class Configurations(Results[Evaluated]):
         own = one.configuration
         return {
             **{name: getattr(own, name) for name in PINS},
+            "sp": None if own.tp == 1 else "yes" if own.sp else "no",
             "blocks": own.blocks,
             "seconds": one.seconds,
             "per_second": self.per_second(one.seconds),

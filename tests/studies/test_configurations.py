@@ -249,6 +249,8 @@ def test_words_name_what_is_not_one() -> None:
         ({"tokens": 31, "fix": "cp=2"}, "fix: cp should be one of 1"),
         ({"network": "vgg-a"}, "configurations need a network of repeated blocks, unlike VGG-A"),
         ({"array": "a100-h100-2x8"}, "configurations need equal accelerators"),
+        ({"network": "resnet-18", "fix": "tp=2"}, "tp needs attention, or fully-connected layers"),
+        ({"network": "resnet-18", "batch": 4}, "8 should divide the batch of 4"),
         (
             {"network": "vit-b16", "array": "h100-8x8", "batch": 1},
             "no configuration is known of batch 1 of ViT-B/16 on h100-8x8",

@@ -72,9 +72,8 @@ def optimizer(found: Configurations) -> str:
 
 def _cells(found: Configurations, one: Evaluated) -> Iterator[Any]:
     own, row = one.configuration, found.row(one)
-    yield own.tp
-    yield None if own.tp == 1 else "yes" if own.sp else "no"
-    yield from (own.cp, own.ep, own.dp_shard, own.dp_replicate, own.zero, own.micro_batches)
+    degrees = ("tp", "sp", "cp", "ep", "dp_shard", "dp_replicate")
+    yield from (row[name] for name in (*degrees, "zero", "micro_batches"))
     yield recomputation(own, found.blocks)
     yield from (row[name] for name in ("seconds", "per_second", "mfu", "memory", "spare"))
     yield one.exposed
