@@ -527,7 +527,7 @@ def configuration_of(plan: Plan) -> Configuration:
 def _unlike(name: str, level: int, has: str, word: str, own: Configuration) -> HyparError:
     degrees = ", ".join(
         f"{dimension} {degree}"
-        for dimension, degree in zip((*DIMENSIONS, "ep"), own, strict=False)
+        for dimension, degree in zip((*DIMENSIONS, "ep"), own[:5], strict=True)
         if degree > 1
     )
     return HyparError(
