@@ -80,9 +80,9 @@ class ProblemArguments(OwnArguments, total=False):
 
     ``tokens`` is the length of the network's sequences, in place of its own. ``settings`` are
     values of keys of the network's and the array's file, in place of theirs:
-    ``{"topology.link.bandwidth": "50 GB/s"}``. ``degrees``, as ``"tp=8,dp=4"``, pins Megatron-LM's
-    tensor parallelism inside data parallelism. ``hypar_opt.plan.stated`` applies these three;
-    ``problem_of`` takes what they lead to.
+    ``{"topology.link.bandwidth": "50 GB/s"}``. ``degrees``, as ``"tp=8,dp=4"``, pins all
+    layers and stored tensors as that configuration of Megatron-LM has them.
+    ``hypar_opt.plan.stated`` applies these three; ``problem_of`` takes what they lead to.
 
     ``hierarchy`` states the levels by their parts: ``(2, 2, 2)`` is ``levels=3``, and ``(6, 8)``
     six nodes of eight, split into levels of its prime factors unless ``whole_levels``. None leaves

@@ -525,11 +525,8 @@ def configuration_of(plan: Plan) -> Configuration:
 
 
 def _unlike(name: str, level: int, has: str, word: str, own: Configuration) -> HyparError:
-    degrees = ", ".join(
-        f"{dimension} {degree}"
-        for dimension, degree in zip((*DIMENSIONS, "ep"), own[:5], strict=True)
-        if degree > 1
-    )
+    named = ((dimension, getattr(own, dimension)) for dimension in (*DIMENSIONS, "ep"))
+    degrees = ", ".join(f"{dimension} {degree}" for dimension, degree in named if degree > 1)
     return HyparError(
         f"no configuration: {name}, H{level + 1} should be {word}, as {degrees or 'dp 1'} has it,"
         f" got {has}"

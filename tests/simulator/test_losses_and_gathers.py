@@ -131,13 +131,10 @@ def _loss(word: str) -> dict[str, Any]:
     return {"accelerator": {**accelerator, "loss": word}}
 
 
-SPLIT_NORMS = [f"decoder.*.{name}@H{n}=data" for name in ("norm1", "norm2") for n in (2, 3)]
-
-
 def by_degrees(**training: Any) -> ho.Plan:
-    """Tensor parallelism over four, whose norms are split by sequence (sequence parallelism)."""
+    """Tensor parallelism over four, whose norms are split by token (sequence parallelism)."""
     asked: dict[str, Any] = {"batch": 16, "array": "h100-8", "optimizer": "adam"}
-    asked |= {"training": training, "fix": SPLIT_NORMS}
+    asked |= {"training": training}
     return ho.solve(llama(), degrees="tp=4,dp=2", **asked)
 
 
