@@ -104,7 +104,7 @@ def test_a_step_is_longer_by_what_runs_again() -> None:
     own = find_array("a100-8").accelerator
     words = 2 * 2 * 64 * 4 * 256
     bytes_ = Fraction(2 * words) / (own.dram_bandwidth * Fraction(str(own.elementwise)))
-    again += 2 * float(bytes_ + own.launch)
+    again += 2 * float(bytes_ + (own.launch or 0))
     assert op.seconds - none.seconds == pytest.approx(again, rel=1e-9)
     assert none.seconds < op.seconds < full.seconds
     assert step(GPT, "op", early_stop=True).seconds == op.seconds
@@ -151,12 +151,12 @@ def test_a_plan_says_it_in_its_file_and_in_words(tmp_path: Path) -> None:
     assert ho.read_plan(tmp_path / "plan.json").training.recompute == "op"
     assert ho.solve(GPT, **asked, training={"recompute": "full"}).schema_ == "hypar-opt/plan/2"
     said = command(["simulate", "plan.json", "--array", "h100-8"], tmp_path)
-    assert "op-level recomputation" in said.output
+    assert "op-level recomputation" in " ".join(said.output.split())
     ho.write_plan(
         ho.solve(GPT, **asked, training={"recompute": {"decoder.1": "op"}}), tmp_path / "p.json"
     )
     said = command(["simulate", "p.json"], tmp_path)
-    assert "op-level recomputation of 1 of 2 blocks" in said.output
+    assert "op-level recomputation of 1 of 2 blocks" in " ".join(said.output.split())
 
 
 def test_an_export_keeps_products_and_calls_blocks_by_op() -> None:

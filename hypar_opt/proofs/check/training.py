@@ -98,7 +98,9 @@ def counts_of(plan: Plan, graph: PlanGraph) -> StepCounts:
     words = [word for _, word in words_of_nodes(plan, graph)]
     sharded = [levels_of_word(words[weights_of.get(n, n)], plan.levels) for n in range(len(words))]
     size = (plan.training.reduce_bytes or plan.element_bytes) // plan.element_bytes
-    steps = StepCounts(*(Counter() for _ in range(6)), sharded, size)
+    steps = StepCounts(
+        Counter(), Counter(), Counter(), Counter(), Counter(), Counter(), sharded, size
+    )
 
     def exchange(step: Pass, node: int) -> None:
         steps.exchanged[step, node] += micro_batches
