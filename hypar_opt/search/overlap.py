@@ -201,11 +201,11 @@ def least_time(
     RefusedError
         If the problem is not of the time of a training step on accelerators of one kind.
     """
-    return _Search(plan, overlap, deadline).least(closes=closes)
+    return PlansWithOverlap(plan, overlap, deadline).least(closes=closes)
 
 
 @dataclass
-class _Search:
+class PlansWithOverlap:
     plan: Plan
     overlap: str
     deadline: Deadline = NEVER
@@ -452,7 +452,7 @@ def check_with_overlap(plan: Plan, *, file: str) -> None:
     if stated is None:
         return
     try:
-        search = _Search(plan, stated.overlap)
+        search = PlansWithOverlap(plan, stated.overlap)
         seconds = search.seconds(tuple(map(tuple, rows_of_plan(plan, search.workload))))
     except HyparError as error:
         raise InputError(error.message, where="solver, statistics", file=file) from None
