@@ -27,8 +27,9 @@ OUTPUT = options.file_option("-o", "--output", help="The array file with the fit
 FIT = typer.Option(
     metavar="KEYS",
     help="The constants to fit: gemm, conv, elementwise, flash, launch, host, and of link and"
-    " fabric bandwidth and latency, as link.latency. Default: one factor on gemm, elementwise and"
-    " flash for one step; gemm and elementwise for more, and flash if attention is fused.",
+    " fabric bandwidth and latency, as link.latency; and overlap, its efficiency. Default: one"
+    " factor on gemm, elementwise and flash for one step; gemm and elementwise for more, and flash"
+    " if attention is fused.",
 )
 
 

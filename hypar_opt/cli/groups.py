@@ -215,9 +215,10 @@ class RunningOptions:
         str | None,
         running_option(
             help="Communication that overlaps with computation: none; gradient (the all-reduce of"
-            " gradients, with the rest of the backward pass); or branches (every exchange, with"
-            " all that does not depend on it). Default: the array's, or none.",
-            autocompletion=completion.one_of("none", "gradient", "branches"),
+            " gradients, with the rest of the backward pass); branches (every exchange, with"
+            " all that does not depend on it); or prefetch (a block's weights, gathered with the"
+            " block before it, and gradients). Default: the array's, or none.",
+            autocompletion=completion.one_of("none", "gradient", "branches", "prefetch"),
         ),
     ] = None
 

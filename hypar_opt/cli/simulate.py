@@ -31,6 +31,16 @@ PROFILE = running_option(
 TRACE = running_option(
     metavar="FILE", help="Write the step's events as a Chrome trace (for Perfetto)."
 )
+RING = running_option(
+    "--ring/--no-ring",
+    help="Keys and values of context parallelism move beside the parts of attention that they are"
+    " for, or before it. Default: the array's, or before it.",
+)
+HIDDEN = running_option(
+    metavar="PART",
+    help="The part, 0 to 1, of tensor parallelism's all-gathers and reduce-scatters that runs"
+    " beside the products that read or write them. Default: the array's, or 0.",
+)
 RESULT = options.result_option(help="Write the result as JSON.")
 
 
@@ -43,6 +53,8 @@ def simulate(
     running: RunningOptions,
     training: TrainingOptions,
     profile: Annotated[Path | None, PROFILE] = None,
+    ring: Annotated[bool | None, RING] = None,
+    hidden: Annotated[float | None, HIDDEN] = None,
     other_array: options.OTHER_ARRAY = False,
     trace: Annotated[Path | None, TRACE] = None,
     result_file: Annotated[Path | None, RESULT] = None,
@@ -62,6 +74,8 @@ def simulate(
     run: RunArguments = {
         "collective": running.collective,
         "overlap": running.overlap,
+        "ring": ring,
+        "hidden": hidden,
         "profile": measured,
         # Spans are recorded only if something shows them.
         "trace": trace is not None or picture is not None,

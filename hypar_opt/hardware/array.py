@@ -110,6 +110,10 @@ class Array(Displayed, Document):
     overlap_efficiency: Part | None = None
     """What computations and exchanges keep of their rates while they overlap: both run at
     1 / (2 - e) of them. At 1, or None, at all; near 0 nothing is gained."""
+    ring: Annotated[bool | None, Strict(), AfterValidator(_true_or_none)] = None
+    """Whether keys and values of context parallelism move beside the parts of attention."""
+    hidden: Part | None = None
+    """The fraction of tensor parallelism's exchanges that run beside the products next to them."""
     element_bytes: ElementBytes | None = None
     """Bytes of an element in problems that state none, such as 2 where the peak is of bfloat16."""
     # Aliased: what depends on no group reads the property.

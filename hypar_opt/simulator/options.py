@@ -38,7 +38,8 @@ class RunOptions(Frozen):
     overlap
         ``none``; ``gradient``: gradients are all-reduced while later tasks run; ``branches``:
         every exchange overlaps whatever does not wait for it, such as another branch's
-        computations. None for the array's own.
+        computations; ``prefetch``: a block's weights are gathered while the block before it runs,
+        and gradients reduced while later tasks do. None for the array's own.
     profile
         Measured seconds, in place of those computed from the accelerator.
     input_sizes
@@ -69,6 +70,13 @@ class RunOptions(Frozen):
     exact_shares
         Whether a layer or an exchange takes as long as its mean part where an axis is not divided
         evenly, as where a plan stands for a split of tokens; else as its longest.
+    ring
+        Whether keys and values of context parallelism move beside the parts of attention that they
+        are for; else before it. None for the array's own.
+    hidden
+        The fraction, 0 to 1, of tensor parallelism's all-gathers and reduce-scatters that runs
+        beside the products that read or write them (asynchronous tensor parallelism). None for the
+        array's own.
 
     Raises
     ------
@@ -88,6 +96,8 @@ class RunOptions(Frozen):
     reduce_bytes: int | None = None
     early_stop: bool = False
     exact_shares: bool = False
+    ring: bool | None = None
+    hidden: float | None = None
 
     def __post_init__(self) -> None:
         check(type(self), vars(self))
@@ -100,6 +110,8 @@ class RunOptions(Frozen):
             raise HyparError(
                 f"{argument('micro_batches')} should be 1 or more, got {self.micro_batches}"
             )
+        if self.hidden is not None and not 0 <= self.hidden <= 1:
+            raise HyparError(f"{argument('hidden')} should be from 0 to 1, got {self.hidden:g}")
         if self.reduce_bytes not in (None, *REDUCE_BYTES):
             raise HyparError(
                 f"{argument('reduce_bytes')} should be {' or '.join(map(str, REDUCE_BYTES))}, got"

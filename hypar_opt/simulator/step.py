@@ -16,6 +16,7 @@ from hypar_opt.costs.physical import Pairs, Rings
 from hypar_opt.costs.work import Work, launches_of
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
+from hypar_opt.simulator.decomposed import Divided, divided
 from hypar_opt.simulator.exchanges import StepExchanges, of_groups, of_plan
 from hypar_opt.simulator.memory import parts_between_groups
 from hypar_opt.simulator.options import RunOptions
@@ -24,6 +25,8 @@ from hypar_opt.step.rules import rules_of
 from hypar_opt.step.shares import WorkOfPart
 from hypar_opt.step.states import copies, of_rows
 from hypar_opt.workload.early_stop import needed_again
+from hypar_opt.workload.operators.attention import Attention
+from hypar_opt.workload.operators.axes import TOKENS
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.recomputation import repeated, units_of
 from hypar_opt.workload.repeats import Repeats
@@ -76,7 +79,29 @@ def program(
         _updates(plan, workload, array, options, rows, repeats),
         units_of(plan.network.description, workload),
     )
-    return schedule.tasks()
+    tasks = schedule.tasks()
+    into = _divided(plan, workload, array, options, rows)
+    return tasks if into is None or overlap == "branches" else divided(tasks, into)
+
+
+def _divided(
+    plan: Plan, workload: Workload, array: Array, options: RunOptions, rows: Rows
+) -> Divided | None:
+    """Return which exchanges run beside the computations next to them; None if none do."""
+    ring = array.ring if options.ring is None else options.ring
+    hidden = (array.hidden or 0.0) if options.hidden is None else options.hidden
+    if not ring and not hidden:
+        return None
+    nodes = [*enumerate(workload.nodes)][workload.shared :]
+    rings = {
+        (node.name, level)
+        for number, node in nodes
+        for level, row in enumerate(rows)
+        if isinstance(node.operator, Attention)
+        and workload.words[number][row[number]] == TOKENS.word
+    }
+    products = {node.name for _, node in nodes if node.weight and node.macs}
+    return Divided(hidden, products, rings if ring else (), plan.hierarchy.sizes)
 
 
 def repeats_on(plan: Plan, workload: Workload, array: Array, options: RunOptions) -> Repeats:

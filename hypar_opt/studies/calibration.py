@@ -20,6 +20,7 @@ from hypar_opt.search.result import Progress, silent
 from hypar_opt.studies.fitted_constants import (
     CONSTANTS,
     FACTOR,
+    OVERLAP,
     ROUNDS,
     UNITS,
     beyond_reach,
@@ -30,7 +31,7 @@ from hypar_opt.studies.fitted_constants import (
 from hypar_opt.studies.validation import Validation
 from hypar_opt.studies.validation import validate as validate_steps
 from hypar_opt.studies.validation.calculated import Calculator, NotModelledError
-from hypar_opt.studies.validation.machines import machine_of
+from hypar_opt.studies.validation.machines import EFFICIENCY, machine_of
 from hypar_opt.studies.validation.rows import Row, measured_seconds, read_steps, setting
 
 _OURS = "ours"
@@ -139,9 +140,10 @@ def calibrate(
     fit
         Keys of the accelerator, ``gemm``, ``conv``, ``elementwise``, ``flash``, ``launch``,
         ``host``, and of links, ``link.bandwidth``, ``link.latency``, ``fabric.bandwidth``,
-        ``fabric.latency``. By default one factor on ``gemm``, ``elementwise`` and ``flash`` for one
-        step; ``gemm`` and ``elementwise`` for more, and ``flash`` if any step has fused attention
-        and there are three or more.
+        ``fabric.latency``; or ``overlap``, the array's ``overlap_efficiency``, of steps with
+        sharded gradients or weights. By default one factor on ``gemm``, ``elementwise`` and
+        ``flash`` for one step; ``gemm`` and ``elementwise`` for more, and ``flash`` if any step has
+        fused attention and there are three or more.
     test
         A file of further steps, on which nothing is fitted, to calculate with the constants.
     progress
@@ -203,6 +205,9 @@ def _start(array: Array, keys: Sequence[str]) -> dict[str, float]:
     found = {}
     for key in _ACHIEVED if FACTOR in keys else keys:
         table, _, name = key.rpartition(".")
+        if key == OVERLAP:
+            found[key] = array.efficiency_of_overlap
+            continue
         own = getattr(array.topology, table) if table else array.accelerator
         found[key] = float(getattr(own, name) or CONSTANTS[key].start)
     return found
@@ -213,6 +218,9 @@ def _with(machine: Mapping[str, Any], constants: Mapping[str, float]) -> dict[st
     changed = dict(machine)
     for key, value in constants.items():
         table, _, name = key.rpartition(".")
+        if key == OVERLAP:
+            changed[EFFICIENCY] = value
+            continue
         own = table or "accelerator"
         changed[own] = {**changed[own], name: _said(key, value)}
     return changed
@@ -256,4 +264,5 @@ def _calibrated(
     source = "; ".join(filter(None, (described.get("source", ""), said)))
     links = {key: machine[key] for key in ("link", "fabric")}
     changed = {"accelerator": machine["accelerator"], "topology": described["topology"] | links}
+    changed |= {key: machine[key] for key in (EFFICIENCY,) if key in machine}
     return validate(Array, {**described, "source": source, **changed})

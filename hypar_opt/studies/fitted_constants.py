@@ -19,6 +19,10 @@ FACTOR = "factor"
 """One factor on all that kernels achieve, which a single step decides."""
 
 
+OVERLAP = "overlap"
+"""The efficiency of overlap, which steps with sharded gradients or weights depend on."""
+
+
 class FittedConstant(NamedTuple):
     """What is fitted: where from, unless the array says it, and within which bounds.
 
@@ -51,8 +55,9 @@ CONSTANTS: Mapping[str, FittedConstant] = {
     "link.latency": FittedConstant(5e-6, *_TIME),
     "fabric.bandwidth": FittedConstant(100e9, *_BANDWIDTH),
     "fabric.latency": FittedConstant(5e-6, *_TIME),
+    OVERLAP: FittedConstant(1.0, *_PART),
 }
-"""By name: keys of the accelerator, and of links.
+"""By name: keys of the accelerator, of links, and the array's efficiency of overlap.
 
 What is reached: by large products .81 of the peak of an H100 (docs/validation.md); by attention .75
 (Shah et al., "FlashAttention-3", NeurIPS 2024); the others are assumed."""

@@ -47,6 +47,8 @@ class _StepArguments(TypedDict, total=False):
     trace: bool
     early_stop: bool
     exact_shares: bool
+    ring: bool | None
+    hidden: float | None
 
 
 class RunArguments(_StepArguments, total=False):

@@ -116,6 +116,24 @@ def test_each_constant_is_found_again_from_steps_that_it_decides(
     assert (before.topology == after.topology) != of_links
 
 
+def test_the_efficiency_of_overlap_is_found_again_from_steps_with_sharded_weights(
+    tmp_path: Path,
+) -> None:
+    start = load("a100-8").accelerator
+    achieved = {name: getattr(start, name) for name in TRUE}
+    of_fsdp = NODES | {"hidden": 2048, "zero": 3}
+    links = LINKS | {"overlap_efficiency": 0.7}
+    rows = steps(of_fsdp, of_fsdp | {"layers": 4}, links=links, **achieved)
+    result = calibrate("a100-8", written(tmp_path, *rows), fit=["overlap"])
+    assert result.constants["overlap"] == pytest.approx(0.7, abs=0.01)
+    assert result.array.overlap_efficiency == result.constants["overlap"]
+    assert result.array.topology == load("a100-8").topology
+    # Others exchange nothing while they compute.
+    plain = written(tmp_path, *steps(NODES, links=links, **achieved))
+    with pytest.raises(HyparError, match="overlap: no step's seconds depend on it"):
+        calibrate("a100-8", plain, fit=["overlap"])
+
+
 def test_a_step_that_is_far_off_hardly_moves_the_constants(tmp_path: Path) -> None:
     rows = steps(*[COMPUTE | {"layers": layers} for layers in (2, 3, 4, 5)])
     rows[1]["seconds"] *= 1.5

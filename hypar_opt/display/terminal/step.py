@@ -19,6 +19,7 @@ _OVERLAPPED = {
     "none": "nothing overlaps",
     "gradient": "gradient exchanges overlap",
     "branches": "all exchanges overlap what does not wait for them",
+    "prefetch": "weights are prefetched and gradients overlap",
 }
 
 _SECONDS: tuple[Column, ...] = (("compute", SECONDS), ("communication", SECONDS))

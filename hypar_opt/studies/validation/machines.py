@@ -26,10 +26,13 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.topologies.base import MAX_ACCELERATORS
 
 Machines = Mapping[str, Mapping[str, Any]]
-"""A machine's table by its name: `PLACES`, and ``accelerator``."""
+"""A machine's table by its name: `PLACES`, `EFFICIENCY` and ``accelerator``."""
 
 PLACES = ("per_node", "link", "fabric", "adapters")
 """A machine's keys of its topology."""
+
+EFFICIENCY = "overlap_efficiency"
+"""A machine's key of its array."""
 
 
 class MachineTable(Document):
@@ -41,6 +44,7 @@ class MachineTable(Document):
     link: dict[str, Any] | None = None
     fabric: dict[str, Any] | None = None
     adapters: Size | None = None
+    overlap_efficiency: float | None = None
     accelerator: dict[str, Any] | None = None
 
 
@@ -118,6 +122,7 @@ def machine_of(array: Array, start: Mapping[str, Any] = FrozenDict()) -> dict[st
     if "gemm" not in accelerator:
         own |= start
     places = {key: topology[key] for key in PLACES if key in topology}
+    places |= {EFFICIENCY: described[EFFICIENCY]} if EFFICIENCY in described else {}
     return {"source": array.source, **places, "accelerator": {**own, **rest}}
 
 
@@ -192,6 +197,7 @@ def array_of(
             "nodes": count // per_node,
             "per_node": per_node,
         },
+        **{key: table[key] for key in (EFFICIENCY,) if key in table},
         **keys,
     }
     return validate(Array, described, file=name)
