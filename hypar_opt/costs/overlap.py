@@ -15,7 +15,7 @@ least any unit flow.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from hypar_opt.integers import exact_dtype
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.states import added_up
 from hypar_opt.workload.early_stop import needed_again
+from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import COLLECTIVES, IN_HALVES, ONCE
 
@@ -33,10 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from hypar_opt.costs.base import CostModel, Symmetries
+    from hypar_opt.hardware.array import Array
     from hypar_opt.integers import Integers
     from hypar_opt.step.operations import Collective
     from hypar_opt.step.states import Indices, States
-    from hypar_opt.workload.operators.kernels import Fused
     from hypar_opt.workload.tensors import Workload
 
 PRICE = 64
@@ -59,6 +60,9 @@ class OverlapTime(TimeCost):
         the queue does is free, and the program alone is charged.
     released : (nodes,)
         The price as each node's gradient is released: with the bucket that it is part of.
+    waits
+        Whether exchanges of the program are waited for; else each may run beside a computation, as
+        around rings of context parallelism, and is free.
     again
         What runs again in place of what the workload says, which need not run all of it.
     """
@@ -66,12 +70,21 @@ class OverlapTime(TimeCost):
     prices: tuple[int, ...] | None = None
     released: tuple[int, ...] = ()
     scale: int = 1
+    waits: bool = True
     again: Mapping[int, int | None] | None = None
 
     @classmethod
-    def of(cls, cost: TimeCost, workload: Workload, prices: Sequence[int] | None = None) -> Self:
+    def of(
+        cls,
+        cost: TimeCost,
+        workload: Workload,
+        prices: Sequence[int] | None = None,
+        *,
+        waits: bool = True,
+    ) -> Self:
         """Return the bound on what another cost charges where nothing overlaps."""
-        kept = {field.name: getattr(cost, field.name) for field in fields(TimeCost)}
+        kept: dict[str, Any] = {field.name: getattr(cost, field.name) for field in fields(TimeCost)}
+        kept["waits"] = waits
         if prices is None:
             return cls(**kept | {"latencies": None})
         released = [*prices]
@@ -127,6 +140,8 @@ class OverlapTime(TimeCost):
                 # What is scattered may be so with the rest of its block, with one latency of all.
                 alone = np.isin(nodes, _scattered(workload), invert=True)
                 operation = operation._replace(times=operation.times * alone)
+            elif not self.waits:
+                continue
             alike.setdefault((phase, once), []).append(operation)
         rows = self.uncharged(levels)
         for (phase, once), own in alike.items():
@@ -195,18 +210,24 @@ def _scattered(workload: Workload) -> list[int]:
 
 
 def of_program(
-    cost: CostModel, workload: Workload, *, fused: Fused, early_stop: bool = False
+    cost: CostModel, workload: Workload, *, array: Array, early_stop: bool = False
 ) -> OverlapTime:
     """Return the bound on a time of which the program alone is charged.
 
     Parameters
     ----------
-    fused
-        What kernels do not write.
+    array
+        Whose steps they are.
     early_stop
         Whether what runs again stops at the last tensor that a backward pass reads.
     """
-    bound = OverlapTime.of(cost.time, workload)
+    bound = OverlapTime.of(cost.time, workload, waits=waits_on(array))
     if not (early_stop and workload.repeats.again):
         return bound
+    fused = Fused.on(array.accelerator)
     return replace(bound, again=needed_again(workload, workload.repeats.again, fused=fused))
+
+
+def waits_on(array: Array) -> bool:
+    """Return whether steps on an array wait for all exchanges but those of the queue."""
+    return not (array.ring or array.hidden)
