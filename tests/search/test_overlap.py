@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -31,6 +32,7 @@ from hypar_opt.search.overlap import (
 )
 from hypar_opt.search.plan_file import read_plan
 from hypar_opt.search.result import SearchRequest
+from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.bounds import _in_lockstep
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.simulation import step_times
@@ -161,6 +163,50 @@ def test_no_price_that_never_falls_charges_more_than_a_step_takes(first: int) ->
             assert own.charged(cost) <= min(steps) * (1 + ROUNDED)
             tight = max(tight, own.charged(cost) / min(steps))
     assert tight > 0.9
+
+
+def in_data_parallelism(network: str | ho.Network, **asked: Any) -> tuple[ho.Plan, OverlapTime]:
+    """Data parallelism on eight H100, and the time in which nothing overlaps."""
+    instance = Instance(*stated_problem(network, {"array": "mosaic-h100-8"} | asked))
+    rows = [(0,) * len(instance.workload.layers)] * 3
+    return _priced(instance, rows, _unproved()), instance.cost.time
+
+
+def test_what_runs_again_is_hidden_with_the_backward_pass() -> None:
+    plan, cost = in_data_parallelism("gpt2", batch=64, tokens=256, recompute="full")
+    search = PlansWithOverlap(plan, "gradient")
+    rows = tuple(map(tuple, rows_of_plan(plan, search.workload)))
+    bound = OverlapTime.of(cost, search.workload, [PRICE] * len(search.workload.nodes))
+    (levels,) = charges_by_level(search.workload, bound, [rows])
+    # The path through the forward pass, once, and then all of the queue.
+    assert plan.array is not None
+    array = plan.array.description
+    tasks = program(plan, search._once, array, search.options, rows)
+    front = itertools.takewhile(lambda task: task.phase is Phase.FORWARD, tasks)
+    queue = (task for task in tasks if task.stream != FOREGROUND)
+    path = sum(_in_lockstep(task, array.interconnect) for task in (*front, *queue))
+    assert 0.8 * path < sum(levels) / (bound.per_unit * bound.scale) <= path * (1 + ROUNDED)
+
+
+def test_a_bucket_is_complete_without_what_is_scattered() -> None:
+    layers = [
+        {"name": "first", "kind": "conv", "filters": 64, "kernel": 1},
+        {"name": "second", "kind": "conv", "filters": 64, "kernel": 9, "padding": 4},
+        {"name": "third", "kind": "fc", "units": 256},
+    ]
+    image = {"channels": 64, "height": 64, "width": 64}
+    network = ho.Network.model_validate({"name": "three", "input": image, "layer": layers})
+    shard = {"first": "weights", "second": "weights", "third": "none"}
+    plan, cost = in_data_parallelism(network, batch=1024, bucket="1 GB", shard=shard)
+    search = PlansWithOverlap(plan, "prefetch")
+    rows = tuple(map(tuple, rows_of_plan(plan, search.workload)))
+    bound = OverlapTime.of(cost, search.workload, [PRICE, 0, 0])
+    (levels,) = charges_by_level(search.workload, bound, [rows])
+    seconds = search.seconds(rows)
+    assert sum(levels) / (bound.per_unit * bound.scale) <= seconds * (1 + ROUNDED)
+    late = replace(bound, released=(PRICE,) * 3)  # as if it were released with the first layer's
+    (levels,) = charges_by_level(search.workload, late, [rows])
+    assert sum(levels) / (late.per_unit * late.scale) > seconds
 
 
 def test_exchanges_that_may_run_beside_computations_are_free() -> None:
