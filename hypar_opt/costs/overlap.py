@@ -95,7 +95,7 @@ class OverlapTime(TimeCost):
                     released[node] = prices[bucket[-1]]
         # Before the last micro-batch nothing is hidden for certain.
         scale = PRICE * workload.repeats.micro_batches
-        own = {"prices": tuple(prices), "released": tuple(released), "scale": scale}
+        own: dict[str, Any] = {"prices": tuple(prices), "released": tuple(released), "scale": scale}
         most = scale * cost.upper_bound(workload)
         return cls(**kept, **own).in_parts(min(cost.per_unit, finest(most)), workload)
 
@@ -144,6 +144,7 @@ class OverlapTime(TimeCost):
                 continue
             alike.setdefault((phase, once), []).append(operation)
         rows = self.uncharged(levels)
+        often: Integers | int
         for (phase, once), own in alike.items():
             if phase is Phase.GRADIENT:
                 often = self._at(self.released, nodes)
@@ -158,12 +159,14 @@ class OverlapTime(TimeCost):
         if self.work is None or self.prices is None:
             return super().compute(workload, nodes, states)
         asked = workload, nodes, states, self.per_unit * self.price
-        update = self.work.charges_of_update(*asked).astype(self._dtype)
+        update: Integers = self.work.charges_of_update(*asked).astype(self._dtype)
         # After all gradients, and once in a step.
         rest = (PRICE - max(self.prices)) * workload.repeats.micro_batches
-        amounts = [update * rest if Phase.GRADIENT in self.communication.phases else 0 * update]
+        amounts: list[Integers] = []
+        if Phase.GRADIENT in self.communication.phases:
+            amounts.append(update * rest)
         for phase in self.communication.phases:
-            charged = self.work.charges(*asked, (phase,)).astype(self._dtype)
+            charged: Integers = self.work.charges(*asked, (phase,)).astype(self._dtype)
             own = charged - update if phase is Phase.GRADIENT else charged
             amounts.append(own * self._rest(phase, workload, nodes))
         return added_up(amounts)

@@ -321,7 +321,8 @@ class PlansWithOverlap:
 
         The prices are those of the best mixture of paths against all plans found so far.
         """
-        found, tried = {start: self._along_paths(start)}, set()
+        found = {start: self._along_paths(start)}
+        tried: set[tuple[int, ...]] = set()
         best, bound = (
             (0,) * _PIECES,
             least_compute(self.instance) / self.instance.cost.time.per_unit,
@@ -488,7 +489,7 @@ def mixture(values: Sequence[Sequence[float]]) -> tuple[float, list[float]]:
         What each plan takes along each path.
     """
     # Imported late: it takes longer than most searches.
-    from ortools.linear_solver import pywraplp
+    from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]
 
     unit = max(map(max, values)) or 1.0
     solver = pywraplp.Solver.CreateSolver("GLOP")
