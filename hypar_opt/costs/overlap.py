@@ -15,7 +15,7 @@ least any unit flow.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from hypar_opt.integers import exact_dtype
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.states import added_up
 from hypar_opt.workload.early_stop import needed_again
+from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import COLLECTIVES, IN_HALVES, ONCE
 
@@ -33,10 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from hypar_opt.costs.base import CostModel, Symmetries
+    from hypar_opt.hardware.array import Array
     from hypar_opt.integers import Integers
     from hypar_opt.step.operations import Collective
     from hypar_opt.step.states import Indices, States
-    from hypar_opt.workload.operators.kernels import Fused
     from hypar_opt.workload.tensors import Workload
 
 PRICE = 64
@@ -59,6 +60,9 @@ class OverlapTime(TimeCost):
         the queue does is free, and the program alone is charged.
     released : (nodes,)
         The price as each node's gradient is released: with the bucket that it is part of.
+    waits
+        Whether exchanges of the program are waited for; else each may run beside a computation, as
+        around rings of context parallelism, and is free.
     again
         What runs again in place of what the workload says, which need not run all of it.
     """
@@ -66,12 +70,21 @@ class OverlapTime(TimeCost):
     prices: tuple[int, ...] | None = None
     released: tuple[int, ...] = ()
     scale: int = 1
+    waits: bool = True
     again: Mapping[int, int | None] | None = None
 
     @classmethod
-    def of(cls, cost: TimeCost, workload: Workload, prices: Sequence[int] | None = None) -> Self:
+    def of(
+        cls,
+        cost: TimeCost,
+        workload: Workload,
+        prices: Sequence[int] | None = None,
+        *,
+        waits: bool = True,
+    ) -> Self:
         """Return the bound on what another cost charges where nothing overlaps."""
-        kept = {field.name: getattr(cost, field.name) for field in fields(TimeCost)}
+        kept: dict[str, Any] = {field.name: getattr(cost, field.name) for field in fields(TimeCost)}
+        kept["waits"] = waits
         if prices is None:
             return cls(**kept | {"latencies": None})
         released = [*prices]
@@ -82,7 +95,7 @@ class OverlapTime(TimeCost):
                     released[node] = prices[bucket[-1]]
         # Before the last micro-batch nothing is hidden for certain.
         scale = PRICE * workload.repeats.micro_batches
-        own = {"prices": tuple(prices), "released": tuple(released), "scale": scale}
+        own: dict[str, Any] = {"prices": tuple(prices), "released": tuple(released), "scale": scale}
         most = scale * cost.upper_bound(workload)
         return cls(**kept, **own).in_parts(min(cost.per_unit, finest(most)), workload)
 
@@ -127,8 +140,11 @@ class OverlapTime(TimeCost):
                 # What is scattered may be so with the rest of its block, with one latency of all.
                 alone = np.isin(nodes, _scattered(workload), invert=True)
                 operation = operation._replace(times=operation.times * alone)
+            elif not self.waits:
+                continue
             alike.setdefault((phase, once), []).append(operation)
         rows = self.uncharged(levels)
+        often: Integers | int
         for (phase, once), own in alike.items():
             if phase is Phase.GRADIENT:
                 often = self._at(self.released, nodes)
@@ -143,12 +159,14 @@ class OverlapTime(TimeCost):
         if self.work is None or self.prices is None:
             return super().compute(workload, nodes, states)
         asked = workload, nodes, states, self.per_unit * self.price
-        update = self.work.charges_of_update(*asked).astype(self._dtype)
+        update: Integers = self.work.charges_of_update(*asked).astype(self._dtype)
         # After all gradients, and once in a step.
         rest = (PRICE - max(self.prices)) * workload.repeats.micro_batches
-        amounts = [update * rest if Phase.GRADIENT in self.communication.phases else 0 * update]
+        amounts: list[Integers] = []
+        if Phase.GRADIENT in self.communication.phases:
+            amounts.append(update * rest)
         for phase in self.communication.phases:
-            charged = self.work.charges(*asked, (phase,)).astype(self._dtype)
+            charged: Integers = self.work.charges(*asked, (phase,)).astype(self._dtype)
             own = charged - update if phase is Phase.GRADIENT else charged
             amounts.append(own * self._rest(phase, workload, nodes))
         return added_up(amounts)
@@ -196,18 +214,24 @@ def _scattered(workload: Workload) -> list[int]:
 
 
 def of_program(
-    cost: CostModel, workload: Workload, *, fused: Fused, early_stop: bool = False
+    cost: CostModel, workload: Workload, *, array: Array, early_stop: bool = False
 ) -> OverlapTime:
     """Return the bound on a time of which the program alone is charged.
 
     Parameters
     ----------
-    fused
-        What kernels do not write.
+    array
+        Whose steps they are.
     early_stop
         Whether what runs again stops at the last tensor that a backward pass reads.
     """
-    bound = OverlapTime.of(cost.time, workload)
+    bound = OverlapTime.of(cost.time, workload, waits=waits_on(array))
     if not (early_stop and workload.repeats.again):
         return bound
+    fused = Fused.on(array.accelerator)
     return replace(bound, again=needed_again(workload, workload.repeats.again, fused=fused))
+
+
+def waits_on(array: Array) -> bool:
+    """Return whether steps on an array wait for all exchanges but those of the queue."""
+    return not (array.ring or array.hidden)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.overlap import PRICE, OverlapTime, of_program
+from hypar_opt.costs.overlap import PRICE, OverlapTime, of_program, waits_on
 from hypar_opt.costs.state_tables import states_of
 from hypar_opt.deadline import NEVER, TIME_LIMIT
 from hypar_opt.errors import HyparError, InputError, NoAnswerError, RefusedError, argument
@@ -34,6 +34,7 @@ from hypar_opt.plan.training import Training
 from hypar_opt.search.default_solver import default_solver
 from hypar_opt.search.joint import joint
 from hypar_opt.search.k_best import in_order_of_cost
+from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.search.prefix_costs import completion_along_chain, completion_by_elimination
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.way_of_training import bytes_held
@@ -44,7 +45,6 @@ from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
 from hypar_opt.step.states import added_up
 from hypar_opt.workload.contiguous import first_gap
-from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.splitting import spatial_columns
 
 if TYPE_CHECKING:
@@ -128,8 +128,7 @@ def bound_of_all_plans(
     searched = Instance.to_search(network, problem)
     check_overlap(searched)
     assert problem.array is not None
-    fused = Fused.on(problem.array.description.accelerator)
-    bounded = partial(of_program, fused=fused, early_stop=early_stop)
+    bounded = partial(of_program, array=problem.array.description, early_stop=early_stop)
     instance = replace(searched, bounded=bounded)
     solver = SOLVERS[default_solver(instance, "joint")]()
     search, found = within_memory(SearchRequest(instance, solver, deadline=deadline), joint)
@@ -201,11 +200,19 @@ def least_time(
     RefusedError
         If the problem is not of the time of a training step on accelerators of one kind.
     """
-    return _Search(plan, overlap, deadline).least(closes=closes)
+    return PlansWithOverlap(plan, overlap, deadline).least(closes=closes)
 
 
 @dataclass
-class _Search:
+class PlansWithOverlap:
+    """The plans that train as one does, their times with overlap, and bounds on these.
+
+    Parameters
+    ----------
+    overlap
+        One of `OVERLAPS`.
+    """
+
     plan: Plan
     overlap: str
     deadline: Deadline = NEVER
@@ -292,7 +299,9 @@ class _Search:
     def _cost(self, prices: Sequence[int]) -> OverlapTime:
         """Return the cost with prices of the pieces."""
         own = [prices[piece] for piece in self._piece]
-        return OverlapTime.of(self.instance.cost.time, self.workload, own)
+        assert self.plan.array is not None
+        waits = waits_on(self.plan.array.description)
+        return OverlapTime.of(self.instance.cost.time, self.workload, own, waits=waits)
 
     @cached_property
     def _paths(self) -> list[OverlapTime]:
@@ -312,8 +321,12 @@ class _Search:
 
         The prices are those of the best mixture of paths against all plans found so far.
         """
-        found, tried = {start: self._along_paths(start)}, set()
-        best, bound = (0,) * _PIECES, 0.0
+        found = {start: self._along_paths(start)}
+        tried: set[tuple[int, ...]] = set()
+        best, bound = (
+            (0,) * _PIECES,
+            least_compute(self.instance) / self.instance.cost.time.per_unit,
+        )
         most, prices = float("inf"), (PRICE // 2,) * _PIECES
         while len(tried) < _ROUNDS and most > bound * _CLOSE and prices not in tried:
             if self._stops():
@@ -452,7 +465,7 @@ def check_with_overlap(plan: Plan, *, file: str) -> None:
     if stated is None:
         return
     try:
-        search = _Search(plan, stated.overlap)
+        search = PlansWithOverlap(plan, stated.overlap)
         seconds = search.seconds(tuple(map(tuple, rows_of_plan(plan, search.workload))))
     except HyparError as error:
         raise InputError(error.message, where="solver, statistics", file=file) from None
@@ -476,7 +489,7 @@ def mixture(values: Sequence[Sequence[float]]) -> tuple[float, list[float]]:
         What each plan takes along each path.
     """
     # Imported late: it takes longer than most searches.
-    from ortools.linear_solver import pywraplp
+    from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]
 
     unit = max(map(max, values)) or 1.0
     solver = pywraplp.Solver.CreateSolver("GLOP")

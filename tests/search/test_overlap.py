@@ -1,0 +1,436 @@
+"""The time with overlap: bounds against the simulator's tasks, and the search against all plans."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.costs.overlap import PRICE, OverlapTime, of_program
+from hypar_opt.deadline import Deadline
+from hypar_opt.errors import HyparError, InputError, RefusedError
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import charges_by_level
+from hypar_opt.pipeline import _priced, _unproved
+from hypar_opt.plan.stated import stated_problem
+from hypar_opt.plan.stored_layouts import rows_of_plan
+from hypar_opt.search.joint import joint
+from hypar_opt.search.overlap import (
+    OVERLAPS,
+    PlansWithOverlap,
+    bound_of_all_plans,
+    least_time,
+    mixture,
+)
+from hypar_opt.search.plan_file import read_plan
+from hypar_opt.search.result import SearchRequest
+from hypar_opt.sharding.passes import Phase
+from hypar_opt.simulator.bounds import _in_lockstep
+from hypar_opt.simulator.options import RunOptions
+from hypar_opt.simulator.simulation import step_times
+from hypar_opt.simulator.step import program
+from hypar_opt.simulator.tasks import FOREGROUND, of_one_micro_batch
+from hypar_opt.solvers import SOLVERS
+from hypar_opt.solvers.base import SolverOptions
+from hypar_opt.studies.random_networks import random_chain, random_graph
+from hypar_opt.studies.targets import micro_batch
+from tests.slow import slow_after
+
+ROUNDED = 1e-9
+"""Each charge is rounded by itself."""
+
+FOUR: dict[str, Any] = {
+    "array": "mosaic-h100-8",
+    "settings": {"topology.per_node": 4},
+    "bucket": 0,
+    "choices": ("data", "model"),
+    "runnable": False,
+    "search": "joint",
+}
+"""Plans of two choices on four H100."""
+
+
+class Drawn:
+    """A random plan of a random network, trained in a random way, and its tasks."""
+
+    def __init__(self, seed: int) -> None:
+        rng = self.rng = Random(seed)
+        network = random_graph(rng, most=6, largest=64) if seed % 2 else random_chain(rng, "chain")
+        shards = ["none", "state", "gradients", "weights"]
+        array = rng.choice(["h100-8", "mosaic-h100-8", "mosaic-a100-8"])
+        levels = 3
+        shards += ["weights@H2-H3", "state+weights@H2-H3", "gradients@H3"]
+        asked: Any = {
+            "array": array,
+            "batch": rng.choice([64, 128, 256]),
+            "optimizer": rng.choice(["sgd", "adam"]),
+            "micro_batches": rng.choice([1, 1, 2, 4]),
+            "recompute": rng.choice(["none", "full", "selective"]),
+            "shard": rng.choice(shards),
+            "bucket": rng.choice([0, "100 kB", "25 MB"]),
+            "choices": rng.choice([("data", "model"), "all"]),
+        }
+        described, problem = stated_problem(network, asked)
+        self.instance = Instance(described, problem)
+        workload = self.workload = self.instance.workload
+        nodes = range(workload.shared, len(workload.nodes))
+        rows = [
+            [rng.choice(np.flatnonzero(~workload.forbidden[node]).tolist()) for node in nodes]
+            for _ in range(levels)
+        ]
+        if not self.instance.constraints.allow(rows):
+            rows = [[0] * len(nodes)] * levels
+        self.plan = _priced(self.instance, [tuple(row) for row in rows], _unproved())
+        self.rows = rows_of_plan(self.plan, workload)
+
+    def charged(self, cost: OverlapTime) -> float:
+        """Return what a bound charges the plan, in seconds."""
+        (levels,) = charges_by_level(self.workload, cost, [self.rows])
+        return sum(levels) / (cost.per_unit * cost.scale)
+
+    def step(self, **run: Any) -> tuple[float, float]:
+        """Return the seconds of the step, and of its program alone."""
+        count = self.plan.training.micro_batches or 1
+        options = RunOptions(**run, **self.plan.training.stated)
+        assert self.plan.array is not None
+        array, once = self.plan.array.description, micro_batch(self.plan, count).workload
+        tasks = program(self.plan, once, array, options, self.rows)
+        of_program = [
+            sum(_in_lockstep(task, array.interconnect) for task in own if task.stream == FOREGROUND)
+            for own in (tasks, of_one_micro_batch(tasks))
+        ]
+        times = step_times(self.plan, once, array, options, rows=self.rows)
+        return times.of(count), of_program[0] + (count - 1) * of_program[1]
+
+    def prices(self) -> list[int]:
+        """Return prices of nodes that never fall along the backward pass."""
+        workload, rng = self.workload, self.rng
+        order = [*reversed(range(workload.shared, len(workload.nodes)))]
+        begins = rng.randint(0, len(order))
+        rising = sorted(rng.randint(0, PRICE) for _ in order)
+        steep = [0] * begins + [PRICE] * (len(order) - begins)
+        prices = [0] * len(workload.nodes)
+        for node, price in zip(order, rng.choice([rising, steep, steep]), strict=True):
+            prices[node] = price
+        for node, users in workload.weight_users.items():
+            prices[node] = prices[min(users)]
+        for node, writer in workload.tensor_writers.items():
+            prices[node] = prices[writer]
+        return prices
+
+
+def drawn(count: int) -> Iterator[Drawn]:
+    """Plans of networks that such problems take."""
+    seeds = itertools.count()
+    while count:
+        try:
+            yield Drawn(next(seeds))
+        except HyparError:  # an odd size, or an option that the network does not take
+            continue
+        count -= 1
+
+
+@pytest.mark.parametrize("first", slow_after(1, range(8)))
+def test_a_bound_without_prices_is_the_program_of_a_step(first: int) -> None:
+    plans = [own for n, own in enumerate(drawn(8 * (first + 1))) if n // 8 == first]
+    for own in plans:
+        for early_stop in (False, True):
+            array = own.plan.array.description  # type: ignore[union-attr]
+            asked = own.instance.cost, own.workload
+            bound = own.charged(of_program(*asked, array=array, early_stop=early_stop))
+            for overlap in OVERLAPS:
+                seconds, alone = own.step(overlap=overlap, early_stop=early_stop)
+                assert bound == pytest.approx(alone, rel=ROUNDED)
+                assert bound <= seconds * (1 + ROUNDED)
+
+
+@pytest.mark.parametrize("first", slow_after(1, range(8)))
+def test_no_price_that_never_falls_charges_more_than_a_step_takes(first: int) -> None:
+    plans = [own for n, own in enumerate(drawn(8 * (first + 1))) if n // 8 == first]
+    tight = 0.0
+    for own in plans:
+        steps = [own.step(overlap=overlap)[0] for overlap in OVERLAPS]
+        for _ in range(6):
+            cost = OverlapTime.of(own.instance.cost.time, own.workload, own.prices())
+            assert own.charged(cost) <= min(steps) * (1 + ROUNDED)
+            tight = max(tight, own.charged(cost) / min(steps))
+    assert tight > 0.9
+
+
+def in_data_parallelism(network: str | ho.Network, **asked: Any) -> tuple[ho.Plan, OverlapTime]:
+    """Data parallelism on eight H100, and the time in which nothing overlaps."""
+    instance = Instance(*stated_problem(network, cast(Any, {"array": "mosaic-h100-8"} | asked)))
+    rows = [(0,) * len(instance.workload.layers)] * 3
+    return _priced(instance, rows, _unproved()), instance.cost.time
+
+
+def test_what_runs_again_is_hidden_with_the_backward_pass() -> None:
+    plan, cost = in_data_parallelism("gpt2", batch=64, tokens=256, recompute="full")
+    search = PlansWithOverlap(plan, "gradient")
+    rows = tuple(map(tuple, rows_of_plan(plan, search.workload)))
+    bound = OverlapTime.of(cost, search.workload, [PRICE] * len(search.workload.nodes))
+    (levels,) = charges_by_level(search.workload, bound, [rows])
+    # The path through the forward pass, once, and then all of the queue.
+    assert plan.array is not None
+    array = plan.array.description
+    tasks = program(plan, search._once, array, search.options, rows)
+    front = itertools.takewhile(lambda task: task.phase is Phase.FORWARD, tasks)
+    queue = (task for task in tasks if task.stream != FOREGROUND)
+    path = sum(_in_lockstep(task, array.interconnect) for task in (*front, *queue))
+    assert 0.8 * path < sum(levels) / (bound.per_unit * bound.scale) <= path * (1 + ROUNDED)
+
+
+def test_a_bucket_is_complete_without_what_is_scattered() -> None:
+    layers = [
+        {"name": "first", "kind": "conv", "filters": 64, "kernel": 1},
+        {"name": "second", "kind": "conv", "filters": 64, "kernel": 9, "padding": 4},
+        {"name": "third", "kind": "fc", "units": 256},
+    ]
+    image = {"channels": 64, "height": 64, "width": 64}
+    network = ho.Network.model_validate({"name": "three", "input": image, "layer": layers})
+    shard = {"first": "weights", "second": "weights", "third": "none"}
+    plan, cost = in_data_parallelism(network, batch=1024, bucket="1 GB", shard=shard)
+    search = PlansWithOverlap(plan, "prefetch")
+    rows = tuple(map(tuple, rows_of_plan(plan, search.workload)))
+    bound = OverlapTime.of(cost, search.workload, [PRICE, 0, 0])
+    (levels,) = charges_by_level(search.workload, bound, [rows])
+    seconds = search.seconds(rows)
+    assert sum(levels) / (bound.per_unit * bound.scale) <= seconds * (1 + ROUNDED)
+    late = replace(bound, released=(PRICE,) * 3)  # as if it were released with the first layer's
+    (levels,) = charges_by_level(search.workload, late, [rows])
+    assert sum(levels) / (late.per_unit * late.scale) > seconds
+
+
+def test_exchanges_that_may_run_beside_computations_are_free() -> None:
+    plans = [*drawn(6)]
+    hidden = [own.step(overlap="prefetch", hidden=1.0, ring=True)[0] for own in plans]
+    for own, seconds in zip(plans, hidden, strict=True):
+        array = own.plan.array.description.model_copy(update={"hidden": 1.0})  # type: ignore[union-attr]
+        bound = of_program(own.instance.cost, own.workload, array=array)
+        assert own.charged(bound) <= seconds * (1 + ROUNDED)
+        prices = OverlapTime.of(own.instance.cost.time, own.workload, own.prices(), waits=False)
+        assert own.charged(prices) <= seconds * (1 + ROUNDED)
+
+
+def every_time(plan: ho.Plan, overlap: str) -> list[float]:
+    """The times with overlap of all plans of a problem, whatever stores shared tensors."""
+    search = PlansWithOverlap(plan, overlap)
+    workload = search.workload
+    choices = [np.flatnonzero(~row).tolist() for row in workload.forbidden]
+    states = [[*itertools.product(own, repeat=plan.levels)] for own in choices]
+    every = (
+        tuple(zip(*states_of_nodes, strict=True)) for states_of_nodes in itertools.product(*states)
+    )
+    return [search.seconds(rows) for rows in every if search.fits(rows)]
+
+
+CASES = [
+    # network, batch; milliseconds: the least of all, and of the plan that is fastest without
+    ("sfc", 64, 0.4089, 0.4368),
+    ("lenet-c", 1024, 0.2017, 0.2057),
+    ("lenet-c", 64, 0.1673, 0.1953),
+    ("sconv", 64, 0.1863, 0.2106),
+    ("sconv", 1024, 0.2357, 0.2357),
+    ("sfc", 1024, 0.8600, 0.9944),
+]
+
+
+@pytest.mark.parametrize(("network", "batch", "least", "without"), slow_after(2, CASES))
+def test_the_least_of_all_plans_is_found_and_proved(
+    network: str, batch: int, least: float, without: float
+) -> None:
+    plan = ho.solve(network, batch=batch, **FOUR)
+    every = every_time(plan, "gradient")
+    assert len(every) == 256
+    found, by_prices = least_time(plan, "gradient"), least_time(plan, "gradient", closes=False)
+    assert found.found.seconds == min(every)
+    assert found.found.proved
+    assert by_prices.found.bound <= min(every)
+    measured = found.found.seconds * 1e3, found.found.without * 1e3
+    assert measured == pytest.approx((least, without), abs=5e-5)
+
+
+@pytest.mark.parametrize("seed", slow_after(4, range(40)))
+@pytest.mark.parametrize("overlap", OVERLAPS)
+def test_random_networks_against_all_their_plans(seed: int, overlap: str) -> None:
+    rng = Random(seed)
+    for _ in range(50):
+        network = random_graph(rng, most=2) if rng.random() < 0.6 else random_chain(rng, "chain")
+        asked = FOUR | {"settings": {"topology.per_node": 2}, "batch": rng.choice([8, 64])}
+        asked["bucket"] = rng.choice([0, "10 kB"])
+        try:
+            plan = ho.solve(network, **asked)
+            nodes = len(Instance.of_plan(plan).workload.nodes)
+        except HyparError:  # an odd size
+            continue
+        if nodes <= 9:
+            break
+    every = every_time(plan, overlap)
+    for closes in (False, True):
+        found = least_time(plan, overlap, closes=closes).found
+        assert found.bound <= min(every) * (1 + ROUNDED)
+        assert found.seconds >= min(every)
+        assert not found.proved or found.seconds <= min(every) * (1 + ROUNDED)
+        assert found.proved or not closes
+
+
+@pytest.mark.parametrize("network", ["lenet-c", "graph"])
+def test_solvers_agree_on_priced_tables(network: str) -> None:
+    rng = Random(3)
+    source = random_graph(rng, most=4) if network == "graph" else network
+    plan = ho.solve(source, batch=64, **FOUR)
+    instance = Instance.of_plan(plan)
+    own = PlansWithOverlap(plan, "gradient")
+    for prices in ((0, 0, 0, 0), (5, 17, 40, 64), (32,) * 4):
+        cost = own._cost(prices)
+        priced = instance.with_cost(cost)
+        found = [
+            joint(SearchRequest(priced, SOLVERS[solver](), SolverOptions()))
+            for solver in ("dp", "ilp", "cpsat")
+        ]
+        assert len({result.bound for result in found}) == 1
+        assert len({priced_total(priced, result.assignments) for result in found}) == 1
+
+
+def priced_total(instance: Instance, rows: Any) -> Any:
+    return SearchRequest(instance, SOLVERS["dp"]()).total(rows)
+
+
+BOUNDS = [
+    # network, array, batch; seconds
+    ("vit-b16", "mosaic-h100-8", 1024, 0.040757),
+    ("gpt2", "mosaic-h100-8", 256, 0.11837),
+    ("llama-7b", "mosaic-h100-8", 64, 3.3506),
+    ("llama-3-8b", "mosaic-h100-8", 128, 17.832),
+    ("llama-3-8b", "mosaic-h100-8x8", 512, 8.9064),
+]
+
+
+@pytest.mark.parametrize(("network", "array", "batch", "seconds"), slow_after(2, BOUNDS))
+def test_the_bound_on_all_plans_of_transformers(
+    network: str, array: str, batch: int, seconds: float
+) -> None:
+    asked = stated_problem(network, {"array": array, "batch": batch, "optimizer": "adam"})
+    bound = bound_of_all_plans(*asked)
+    assert bound.proved
+    assert bound.seconds == pytest.approx(seconds, rel=2e-5)
+
+
+def test_no_plan_that_fits_takes_less_than_the_bound_however_it_trains() -> None:
+    described = {"name": "three", "input": {"features": 512}}
+    layers = [{"kind": "fc", "units": units} for units in (2048, 512, 64)]
+    named = [layer | {"name": f"fc{n}"} for n, layer in enumerate(layers)]
+    network = ho.Network.model_validate(described | {"layer": named})
+    own: dict[str, Any] = FOUR | {"settings": {"topology.per_node": 2}, "batch": 16}
+    own |= {"optimizer": "adam", "search": None}
+    widest = ho.solve(network, **own)
+    smallest = min(held for held, _ in times_and_bytes(network, own, widest))
+    for memory in (smallest, smallest * 5 // 4, smallest * 2):
+        asked: Any = {key: value for key, value in own.items() if key != "search"}
+        asked["memory"] = memory
+        bound = bound_of_all_plans(*stated_problem(network, asked))
+        fitting = [t for held, t in times_and_bytes(network, own, widest) if held <= memory]
+        assert 0 < bound.seconds <= min(fitting) * (1 + ROUNDED)
+
+
+def times_and_bytes(
+    network: ho.Network, own: dict[str, Any], plan: ho.Plan
+) -> Iterator[tuple[int, float]]:
+    """The bytes and the time with overlap of all plans of some ways to train."""
+    from hypar_opt.search.way_of_training import bytes_held
+
+    layers = len(plan.layers)
+    asked: Any = {key: value for key, value in own.items() if key != "search"}
+    for count, shard in itertools.product((1, 2), ("none", "state", "gradients", "weights")):
+        described, problem = stated_problem(
+            network, asked | {"micro_batches": count, "shard": shard}
+        )
+        instance = Instance(described, problem)
+        for row in itertools.product(range(2), repeat=layers):
+            priced = _priced(instance, [row], _unproved())
+            (held,) = (held for held, _, _ in bytes_held(instance, [row]))
+            search = PlansWithOverlap(priced, "prefetch")
+            yield held, search.seconds(tuple(rows_of_plan(priced, search.workload)))
+
+
+def test_less_is_run_again_where_it_stops_early() -> None:
+    stated: Any = {"array": "mosaic-h100-8", "batch": 64, "recompute": "full", "micro_batches": 1}
+    asked = stated_problem("gpt2", stated | {"shard": "none"})
+    whole, early = (bound_of_all_plans(*asked, early_stop=stop) for stop in (False, True))
+    assert whole.proved
+    assert early.proved
+    assert early.seconds < whole.seconds
+
+
+def test_a_mixture_of_paths_is_the_value_of_a_game() -> None:
+    # Of two paths on which two plans take turns, and of one that is always longest.
+    value, shares = mixture([[1.0, 3.0], [3.0, 1.0]])
+    assert [value, *shares] == pytest.approx([2, 0.5, 0.5])
+    value, shares = mixture([[1.0, 2.0], [0.0, 5.0]])
+    assert [value, *shares] == pytest.approx([2, 0, 1])
+
+
+def test_a_plan_of_least_time_is_read_checked_and_solved_again(tmp_path: Path) -> None:
+    asked = {key: value for key, value in FOUR.items() if key != "search"}
+    plan = ho.solve("lenet-c", batch=64, overlap="gradient", **asked)
+    found = plan.solver.with_overlap
+    assert found is not None
+    assert found.proved
+    assert ho.simulate(plan, overlap="gradient").seconds == found.seconds < found.without
+    # Its cost is without overlap, and so is what is claimed of it.
+    fastest = ho.solve("lenet-c", batch=64, **asked)
+    assert fastest.solver.bound == plan.solver.bound == fastest.cost.total < plan.cost.total
+    assert plan.solver.status == "feasible"
+    file = tmp_path / "plan.json"
+    plan.save(file)
+    assert read_plan(file) == plan
+    document = json.loads(file.read_text())
+    (row,) = (
+        row for row in document["solver"]["statistics"] if "gradient overlapped, bound" in row
+    )
+    for name, value in (("seconds", found.seconds * 0.99), ("bound", found.seconds * 1.01)):
+        before = row[f"gradient overlapped, {name}"]
+        row[f"gradient overlapped, {name}"] = value
+        file.write_text(json.dumps(document))
+        with pytest.raises(InputError, match="solver, statistics: should be"):
+            read_plan(file)
+        row[f"gradient overlapped, {name}"] = before
+
+
+def test_a_limit_leaves_a_plan_with_a_bound() -> None:
+    plan = ho.solve("vgg-a", array="mosaic-h100-8", batch=64, bucket=0)
+    late = least_time(plan, "gradient", Deadline.after(1e-9))
+    assert late.stopped_by == "time limit"
+    assert 0 < late.found.bound < late.found.seconds == late.found.without
+
+
+@pytest.mark.parametrize(
+    ("asked", "needs"),
+    [
+        ({"array": "hmc-htree-4", "cost": "bytes"}, "needs cost='time'"),
+        ({"array": "a100-h100-2x8"}, "an array of one kind of accelerators"),
+        ({"array": "hmc-htree-4", "cost": "time", "reading": "text"}, "needs reading='executed'"),
+    ],
+)
+def test_what_is_no_program_with_a_queue_is_refused(asked: dict[str, Any], needs: str) -> None:
+    with pytest.raises(RefusedError, match=needs):
+        ho.solve("resnet-18", batch=64, overlap="gradient", **asked)
+
+
+def test_nothing_overlaps_unless_it_is_asked_for() -> None:
+    asked: dict[str, Any] = {"array": "mosaic-h100-8", "batch": 64}
+    plain, none = ho.solve("lenet-c", **asked), ho.solve("lenet-c", overlap="none", **asked)
+    timeless = [replace_seconds(own) for own in (plain, none)]
+    assert timeless[0] == timeless[1]
+
+
+def replace_seconds(plan: ho.Plan) -> ho.Plan:
+    return plan.model_copy(update={"solver": plan.solver.model_copy(update={"seconds": 0.0})})
