@@ -158,12 +158,12 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
         expected = data.weights[name] - module.RATE * found[name]
         apart = max(apart, float(np.abs(new - expected).max() / np.abs(expected).max()))
     try:
-        moved = list(collectives(compiled.as_text(), sharded.hierarchy.sizes))
+        moved = list(collectives(compiled.as_text(), sharded.by_level.hierarchy.sizes))
     except ValueError as error:
         raise HyparError(f"the bytes of jax {jax.__version__} cannot be counted: {error}") from None
     return CompiledStep(
         *traffic(sharded, moved),
-        _needed_bytes(sharded.program) - _needed_bytes(sharded.planned),
+        _needed_bytes(sharded.by_level) - _needed_bytes(sharded.planned),
         float(loss),
         found,
         apart,
@@ -273,7 +273,7 @@ def traffic(
     """
     planned: defaultdict[tuple[int, str], Fraction] = defaultdict(Fraction)
     unused = Fraction()
-    for one, moves in _needed_exchanges(sharded.program):
+    for one, moves in _needed_exchanges(sharded.by_level):
         planned[one.level, str(one.kind)] += moves
         unused += one.elements * ELEMENT_BYTES - moves
     compiled: Counter[tuple[int, str]] = Counter()
@@ -303,7 +303,7 @@ def _needed_bytes(program: Program) -> Fraction:
 
 def _bytes_of_biases(sharded: ShardedNetwork) -> Counter[int]:
     """Return the bytes by level that the gradients of biases move."""
-    program, moved = sharded.program, Counter[int]()
+    program, moved = sharded.by_level, Counter[int]()
     for position, layer in enumerate(sharded.network.layers):
         if layer.has_bias:
             bias = Extent(sharded.layer_maps[position].output.channels)

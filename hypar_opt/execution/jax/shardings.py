@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hypar_opt.execution.docstrings import docstring
 from hypar_opt.execution.jax import texts
 from hypar_opt.execution.jax.axes import StoredAxis
-from hypar_opt.execution.jax.values import names, quoted
+from hypar_opt.execution.jax.values import quoted
 from hypar_opt.execution.jax.weights import bias_of, biases_of, stored_tensors, weights_of
 from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hypar_opt.execution.jax.tensors import ShardedNetwork, StoredTensor
 
@@ -37,11 +39,12 @@ def shardings_text(sharded: ShardedNetwork, *, title: str) -> str:
     }
     tensors = stored_tensors(sharded)
     parts = {
-        "LEVELS = ...": f"LEVELS = {names(range(sharded.levels))}",
+        "LEVELS = ...": f"LEVELS = {sharded.names(range(sharded.levels))}",
         "SIZES = ...": f"SIZES = {sharded.hierarchy.sizes}",
-        "PARAMETERS = ...": f"PARAMETERS: dict[str, P] = {_table(weights)}",
-        "BIASES = ...": f"BIASES: dict[str, P] = {_table(biases)}",
-        "TENSORS = ...": f"TENSORS = {_table(tensors)}",
+        "PARAMETERS = ...": f"PARAMETERS: dict[str, P] = {_table(sharded, weights)}",
+        "BIASES = ...": f"BIASES: dict[str, P] = {_table(sharded, biases)}",
+        "TENSORS = ...": f"TENSORS: dict[str, P] = {_table(sharded, tensors)}",
+        "STACKED = ...": f"STACKED: dict[str, list[str]] = {_stacked(list(tensors))}",
     }
     header = _header(sharded, title, [*weights.values(), *tensors.values()])
     return header + texts.filled(texts.shardings(), parts)
@@ -49,6 +52,7 @@ def shardings_text(sharded: ShardedNetwork, *, title: str) -> str:
 
 def _header(sharded: ShardedNetwork, title: str, tensors: list[StoredTensor]) -> str:
     said = [
+        sharded.axes_said,
         f"Shardings as hypar-opt {__version__} planned them, for a JAX program of one's own: place"
         " the parameters by `parameter_shardings`, and call `constrain` on what layers write."
         " Exchanges are then those that jax.jit inserts, which may move more than the plan's;"
@@ -78,16 +82,29 @@ def _in_segments(tensor: StoredTensor) -> bool:
     )
 
 
-def _table(tensors: Mapping[str, StoredTensor]) -> str:
-    rows = [f"    {quoted(name)}: {_spec(tensor)},\n" for name, tensor in tensors.items()]
+def _table(sharded: ShardedNetwork, tensors: Mapping[str, StoredTensor]) -> str:
+    rows = [f"    {quoted(name)}: {_spec(sharded, own)},\n" for name, own in tensors.items()]
     return f"{{\n{''.join(rows)}}}" if rows else "{}"
 
 
-def _spec(tensor: StoredTensor) -> str:
+def _stacked(layers: Sequence[str]) -> str:
+    """Return the text of the layers that repeat, by their name without the number."""
+    stacked: defaultdict[str, list[str]] = defaultdict(list)
+    for layer in layers:
+        for number in re.finditer(r"\.\d+(?=\.)", layer):
+            stacked[layer[: number.start()] + layer[number.end() :]].append(layer)
+    repeated = {name: own for name, own in stacked.items() if len(own) > 1 and name not in layers}
+    rows = (
+        f"    {quoted(name)}: [{', '.join(map(quoted, own))}],\n" for name, own in repeated.items()
+    )
+    return f"{{\n{''.join(rows)}}}" if repeated else "{}"
+
+
+def _spec(sharded: ShardedNetwork, tensor: StoredTensor) -> str:
     """Return the text of a PartitionSpec, with an entry for each dimension."""
     entries = []
     for dim, levels in zip(tensor.dims, tensor.split, strict=True):
-        axes = [f'"h{level + 1}"' for level in levels if isinstance(dim, StoredAxis)]
+        axes = [sharded.axis(level) for level in levels if isinstance(dim, StoredAxis)]
         joined = f"({', '.join(axes)})" if len(axes) > 1 else "".join(axes)
         entries.append(joined or "None")
     return f"P({', '.join(entries)})"

@@ -13,6 +13,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.execution.export import jax_shardings, sharded_plan
+from hypar_opt.execution.jax.mesh import level_axes
 from hypar_opt.execution.jax.weights import biases_of, weights_of
 from tests.execution.jax.steps import ROOT
 from tests.execution.small_networks import gpt, one_image
@@ -68,7 +69,7 @@ def assert_as_sharded(plan: ho.Plan, found: dict[str, Any]) -> None:
     assert found["loss"] < 1e-9
     assert found["apart"] < 1e-9
     assert found["reduces"]
-    sharded = sharded_plan(plan)
+    sharded = sharded_plan(plan, axes_of=level_axes)
     parts = {**weights_of(sharded), **biases_of(sharded)}
     for layer in ("up", "down"):
         for name, own in ((f"{layer}.kernel", layer), (f"{layer}.bias", f"bias of {layer}")):
