@@ -174,9 +174,9 @@ def _header(
             " it: each device cuts out its own."
         )
     arrays = textwrap.fill(
-        f"{sharded.axes_said} An array has a dimension for each axis of its batch, its {places} and"
-        " its channels, which is 1 where the axis never splits them, so that a PartitionSpec says"
-        f" which axis splits what. Exchanges are explicit.{given}",
+        f"{sharded.axes_said} Along its batch, its {places} and its channels an array has a"
+        " dimension for each axis, which is 1 where the axis never splits them, so that a"
+        f" PartitionSpec says which axis splits what. Exchanges are explicit.{given}",
         _WIDTH - 4,
     )
     if sharded.padding is not None:

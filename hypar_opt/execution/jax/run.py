@@ -189,7 +189,7 @@ def random_data(sharded: ShardedNetwork, seed: int) -> Data:
     rng = np.random.default_rng(seed)
 
     def draw(tensor: StoredTensor, below: int | None = None, images: int = 0) -> Array:
-        shape = [dim if isinstance(dim, int) else dim.size for dim in tensor.dims]
+        shape = [*tensor.sizes]
         shape[:1] = [images] if images else shape[:1]
         if below is not None:
             return rng.integers(0, below, shape, np.int32)

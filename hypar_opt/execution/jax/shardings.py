@@ -40,12 +40,14 @@ def shardings_text(sharded: ShardedNetwork, *, title: str) -> str:
         for layer in sharded.network.layers
         if layer.has_bias
     }
+    sizes = {name: str(own.tensor.sizes) for name, own in weights.items()}
     outputs = {name: _spec(sharded, own) for name, own in tensors.items()}
     parts = {
         "LEVELS = ...": f"LEVELS = {sharded.names(range(sharded.levels))}",
         "SIZES = ...": f"SIZES = {sharded.hierarchy.sizes}",
         "PARAMETERS = ...": f"PARAMETERS: dict[str, P] = {_table(specs)}",
         "BIASES = ...": f"BIASES: dict[str, P] = {_table(biases)}",
+        "SHAPES = ...": f"SHAPES: dict[str, tuple[int, ...]] = {_table(sizes)}",
         "TENSORS = ...": f"TENSORS: dict[str, P] = {_table(outputs)}",
         "STACKED = ...": f"STACKED: dict[str, list[str]] = {_stacked(list(tensors))}",
     }
@@ -95,8 +97,8 @@ def _in_segments(tensor: StoredTensor) -> bool:
     )
 
 
-def _table(specs: Mapping[str, str]) -> str:
-    rows = [f"    {quoted(name)}: {spec},\n" for name, spec in specs.items()]
+def _table(values: Mapping[str, str]) -> str:
+    rows = [f"    {quoted(name)}: {value},\n" for name, value in values.items()]
     return f"{{\n{''.join(rows)}}}" if rows else "{}"
 
 
@@ -125,7 +127,7 @@ def _spec(sharded: ShardedNetwork, tensor: StoredTensor, *shared_out: int) -> st
         levels if isinstance(dim, StoredAxis) else ()
         for dim, levels in zip(tensor.dims, tensor.split, strict=True)
     ]
-    sizes = [dim if isinstance(dim, int) else dim.size for dim in tensor.dims]
+    sizes = tensor.sizes
     for number in sorted(range(len(sizes)), key=lambda n: -sizes[n]):
         more = (*split[number], *shared_out)
         if sizes[number] % sharded.hierarchy.parts(more) == 0:

@@ -70,6 +70,11 @@ class StoredTensor(NamedTuple):
     split: tuple[tuple[int, ...], ...]
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """The size of each of ``dims``."""
+        return tuple(dim if isinstance(dim, int) else dim.size for dim in self.dims)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The global shape."""
         sizes = ((dim,) if isinstance(dim, int) else dim.shape for dim in self.dims)
@@ -91,9 +96,8 @@ class StoredTensor(NamedTuple):
 
     def original(self, stored: NDArray[Any]) -> NDArray[Any]:
         """Return a stored array in the network's order: the inverse of `stored`."""
-        sizes = [dim if isinstance(dim, int) else dim.size for dim in self.dims]
-        array = np.empty(sizes, stored.dtype)
-        array[self._order] = stored.reshape(sizes)
+        array = np.empty(self.sizes, stored.dtype)
+        array[self._order] = stored.reshape(self.sizes)
         return array
 
     @property

@@ -151,5 +151,25 @@ def test_a_scan_over_stacked_blocks_has_the_plans_parts_and_the_same_numbers(
     assert refusal in other["refused"]
 
 
+def test_features_may_be_several_dimensions() -> None:
+    """Heads and their features, as attention in flax and MaxText has them; axes go to the first."""
+    asked: dict[str, Any] = {"batch": 16, "array": "h100-8", "degrees": "tp=2,dp=4"}
+    plan = ho.solve(gpt(tied=False), training={"shard": "weights"}, **asked)
+    made: dict[str, Any] = {}
+    exec(jax_shardings(plan), made)
+    both = ("tp", "fsdp")
+    for layer, shape, spec in (
+        ("qkv", (16, 48), (None, both)),
+        ("qkv", (16, 3, 8, 2), (None, None, both, None)),
+        ("qkv", (3, 8, 2), (None, "tp", None)),  # its bias, of which no shards are kept
+        ("proj", (8, 2, 16), (both, None, None)),
+        ("proj", (2, 8, 16), ("tp", "fsdp", None)),
+        ("norm1", (16,), (both,)),
+        ("up", (16, 40), (None, both)),  # of another size than the plan's
+        ("up", (2, 3, 4), ()),
+    ):
+        assert tuple(made["of_layer"](f"decoder.0.{layer}", shape)) == spec, (layer, shape)
+
+
 def parts_of(axes: Any, sizes: dict[str, int]) -> int:
     return prod(sizes[name] for name in (axes if isinstance(axes, tuple) else (axes,)) if name)
