@@ -49,7 +49,7 @@ def degrees(plan: Plan) -> str:
 
     >>> import hypar_opt as ho
     >>> degrees(ho.solve("vgg-a", levels=2, search="joint"))
-    'conv1 to conv5_2: data parallelism 4; fc1 to fc3: tensor parallelism 4'
+    'conv1_1 to conv5_2: data parallelism 4; fc1 to fc3: tensor parallelism 4'
     """
     split = {name: ", ".join(_phrases(plan, own)) for name, own in _kinds(plan).items()}
     if not plan.levels or not split:

@@ -34,7 +34,10 @@ def parameters(rng: np.random.Generator, *, stacked: int) -> Any:
 
     decoder = {name: {"kernel": of_all(*size)} for name, size in INSIDE.items()}
     decoder["qkv"]["bias"] = of_all(3 * WIDTH)
-    outside = {"token": (WORDS, WIDTH), "position": (TOKENS, WIDTH)}
+    outside: dict[str, tuple[int, ...]] = {
+        "token": (WORDS, WIDTH),
+        "position": (TOKENS, WIDTH),
+    }
     outside |= {"norm": (WIDTH,), "head": (WIDTH, WORDS)}
     return {name: drawn(*size) for name, size in outside.items()} | {"decoder": decoder}
 

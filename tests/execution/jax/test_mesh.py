@@ -17,18 +17,23 @@ from hypar_opt.workload.parallelism import CHOICES
 from tests.choices import WITH_EXPERTS, WITH_TOKENS
 from tests.execution.jax.steps import results
 from tests.execution.jax.test_steps import assert_as_planned
-from tests.execution.small_networks import cnn, gpt, mixture
+from tests.execution.small_networks import cnn, gpt
 from tests.slow import slow_after
+from tests.strategies.mixtures import eight_groups
 
-GPT, MIXTURE = gpt(tied=False), mixture()
+GPT, MIXTURE = gpt(tied=False), eight_groups(0)
+SPLIT = tensor_parallelism(GPT) | {"up": "output", "down": "model", "head": "output"}
+SPLIT |= {"wide": "output", "narrow": "model"}
+"""Choices under tensor parallelism; other layers are split by token: sequence parallelism."""
 
 
-def word(network: Network, layer: Any, words: tuple[str | None, ...], degree: str) -> str:
+def word(layer: Any, words: tuple[str | None, ...], degree: str) -> str:
     """Return a layer's choice where a degree of parallelism divides the accelerators."""
-    wanted = {"dp": (), "cp": ("tokens",), "ep": ("experts",) * (layer.kind == "experts")}.get(
-        degree, (tensor_parallelism(network).get(layer.name, "tokens"),)
-    )
-    return next((own for own in wanted if own in words), "data")
+    if "ep" in degree and layer.kind == "experts":
+        return "experts"
+    wanted = {"cp": "tokens", "ep in cp": "tokens", "tp": SPLIT.get(layer.name, "tokens")}
+    own = wanted.get(degree, "data")
+    return own if own in words else "data"
 
 
 def plan_of(network: Network, *degrees: str, **asked: Any) -> ho.Plan:
@@ -36,7 +41,7 @@ def plan_of(network: Network, *degrees: str, **asked: Any) -> ho.Plan:
     choices = WITH_EXPERTS if network is MIXTURE else WITH_TOKENS
     layers = [*zip(network.layers, network.words(choices), strict=True)]
     fix = tuple(
-        f"{layer.name}@H{level}={word(network, layer, words, degree)}"
+        f"{layer.name}@H{level}={word(layer, words, degree)}"
         for level, degree in enumerate(degrees, 1)
         for layer, words in layers
     )
@@ -58,11 +63,14 @@ def axes_of(plan: ho.Plan) -> dict[str, int]:
 PLANS: list[tuple[Network, tuple[str, ...], dict[str, int]]] = [
     (GPT, ("dp", "tp", "tp"), {"dp": 2, "tp": 4}),
     (GPT, ("cp", "cp"), {"cp": 4}),
-    (MIXTURE, ("dp", "ep"), {"dp": 2, "ep": 2}),
+    (MIXTURE, ("ep", "tp"), {"ep": 2, "tp": 2}),
     (GPT, ("dp", "dp", "dp"), {"dp": 8}),
     (GPT, ("dp", "cp", "tp"), {"dp": 2, "cp": 2, "tp": 2}),
     (GPT, ("dp", "tp", "dp"), {"dp1": 2, "tp": 2, "dp2": 2}),
     (GPT, ("tp", "tp"), {"tp": 4}),
+    (MIXTURE, ("dp", "ep"), {"dp": 2, "ep": 2}),
+    (MIXTURE, ("dp", "ep in cp"), {"dp": 2, "ep": 2}),
+    (MIXTURE, ("cp", "tp"), {"cp": 2, "tp": 2}),
 ]
 
 
@@ -70,7 +78,10 @@ PLANS: list[tuple[Network, tuple[str, ...], dict[str, int]]] = [
 def test_degrees_name_the_axes_and_the_step_moves_what_is_planned(
     network: Network, degrees: tuple[str, ...], axes: dict[str, int]
 ) -> None:
-    """By the plan's levels and in all, with the numbers of one device."""
+    """By the plan's levels and in all, with the numbers of one device.
+
+    Experts are split at a level of data parallelism, or of context parallelism ("ep in cp").
+    """
     plan = plan_of(network, *degrees)
     assert axes_of(plan) == axes
     sharded = sharded_plan(plan)
