@@ -109,12 +109,10 @@ class StoredTensor(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ShardedNetwork(NetworkMaps):
-    """A network with a plan's layouts.
+    """A network with a plan's layouts, whose program has the axes of a mesh as its levels.
 
     Parameters
     ----------
-    program
-        Of the mesh: each axis is a level.
     by_level
         The same program with the plan's levels, of which the mesh may have several as one axis.
     axes
