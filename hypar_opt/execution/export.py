@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import HyparError, RefusedError, argument
+from hypar_opt.execution.jax.mesh import AxesOf, mesh_axes
 from hypar_opt.execution.jax.tensors import ShardedNetwork
 from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.micro_batch import micro_batch_of
@@ -18,13 +20,15 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
 
 
-def sharded_plan(plan: Plan, *, pads: bool = False) -> ShardedNetwork:
+def sharded_plan(plan: Plan, *, pads: bool = False, axes_of: AxesOf = mesh_axes) -> ShardedNetwork:
     """Return a plan's network with the layouts of its tensors and weights.
 
     Parameters
     ----------
     pads
         Whether a batch that layers split unevenly is padded.
+    axes_of
+        Returns the axes of a program's mesh.
 
     Raises
     ------
@@ -33,7 +37,8 @@ def sharded_plan(plan: Plan, *, pads: bool = False) -> ShardedNetwork:
         unevenly.
     """
     _check_exports(plan)
-    return ShardedNetwork.of(plan.network.description, _program(plan), pads=pads)
+    network, program = plan.network.description, _program(plan)
+    return ShardedNetwork.of(network, program, pads=pads, axes_of=axes_of)
 
 
 def torch_file(plan: Plan, *, approximate: bool = False) -> str:
@@ -183,7 +188,8 @@ def jax_shardings(plan: Plan, *, approximate: bool = False) -> str:
 
     _check_kept(plan, approximate)
     _check_splits(plan)
-    return shardings_text(sharded_plan(plan), title=_title(plan, "JAX"))
+    sharded = sharded_plan(plan, axes_of=partial(mesh_axes, as_planned=False))
+    return shardings_text(sharded, title=_title(plan, "JAX"))
 
 
 def jax_module(plan: Plan, *, approximate: bool = False) -> str:

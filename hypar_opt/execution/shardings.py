@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hypar_opt.execution.export import divided_plan, sharded_plan
+from hypar_opt.execution.jax.mesh import level_axes
 from hypar_opt.execution.jax.tensors import StoredTensor
 from hypar_opt.execution.jax.weights import (
     bias_of,
@@ -73,7 +74,7 @@ def shardings(plan: Plan) -> dict[str, Any]:
     """
     if plan.unequal_shares:
         return _shards(plan, divided_plan(plan))
-    sharded = sharded_plan(plan)
+    sharded = sharded_plan(plan, axes_of=level_axes)
     layers = sharded.network.layers
     operators = {layer.name: layer for layer in layers}
     positions = dict(zip(operators, map(_activation, sharded.positions), strict=True))
@@ -205,12 +206,12 @@ def _trained(one: StoredWeights, names: Sequence[str]) -> dict[str, Any]:
 
 def _array(tensor: StoredTensor, names: Sequence[str]) -> dict[str, Any]:
     """Return an array's dimensions, its stored shape, and what each mesh axis splits."""
-    splits = {axis: n for n, axis in enumerate(tensor.mesh_axes) if axis is not None}
-    levels = next(dim.hierarchy.levels for dim in tensor.dims if not isinstance(dim, int))
+    splits = {level: n for n, level in enumerate(tensor.levels) if level is not None}
+    levels = range(next(dim.hierarchy.levels for dim in tensor.dims if not isinstance(dim, int)))
     return {
         "dims": [_dimension(*of) for of in zip(names, tensor.dims, strict=False)],
         "shape": list(tensor.shape),
-        "split": {name: splits.get(name) for name in _mesh_axes(range(levels))},
+        "split": dict(zip(_mesh_axes(levels), map(splits.get, levels), strict=True)),
     }
 
 

@@ -25,13 +25,15 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.axes import Choice
 
 TENSOR, DATA, SIDE = "tensor parallelism", "data parallelism", "in one part of H1"
+CONTEXT, EXPERT = "context parallelism", "expert parallelism"
+IMAGES, REPLICATED = "spatial parallelism", "replicas"
 _OF_AXES = FrozenDict(
     {
         BATCH: DATA,
-        TOKENS.axis: "context parallelism",
-        EXPERTS.axis: "expert parallelism",
-        **dict.fromkeys(SPATIAL, "spatial parallelism"),
-        LAST_RESORT.axis: "replicas",
+        TOKENS.axis: CONTEXT,
+        EXPERTS.axis: EXPERT,
+        **dict.fromkeys(SPATIAL, IMAGES),
+        LAST_RESORT.axis: REPLICATED,
     }
 )
 
@@ -47,7 +49,7 @@ def degrees(plan: Plan) -> str:
 
     >>> import hypar_opt as ho
     >>> degrees(ho.solve("vgg-a", levels=2, search="joint"))
-    'conv1 to conv5_2: data parallelism 4; fc1 to fc3: tensor parallelism 4'
+    'conv1_1 to conv5_2: data parallelism 4; fc1 to fc3: tensor parallelism 4'
     """
     split = {name: ", ".join(_phrases(plan, own)) for name, own in _kinds(plan).items()}
     if not plan.levels or not split:
@@ -89,12 +91,12 @@ def _choices(plan: Plan) -> Iterator[tuple[str, tuple[Choice, ...]]]:
 
 
 def _kinds(plan: Plan) -> dict[str, Kinds]:
-    return {
-        name: tuple(
-            SIDE if own.word in ON_ONE_SIDE else _OF_AXES.get(own.axis, TENSOR) for own in choices
-        )
-        for name, choices in _choices(plan)
-    }
+    return {name: tuple(map(kind_of, choices)) for name, choices in _choices(plan)}
+
+
+def kind_of(choice: Choice) -> str:
+    """Return the kind of parallelism of a layer of products that has a choice."""
+    return SIDE if choice.word in ON_ONE_SIDE else _OF_AXES.get(choice.axis, TENSOR)
 
 
 def _phrases(plan: Plan, kinds: Kinds) -> Iterator[str]:

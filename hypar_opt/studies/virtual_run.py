@@ -251,7 +251,7 @@ def _in_jax(instance: Instance, sharded: ShardedNetwork, seed: int) -> dict[str,
         notes.append(f"{padding.done.lower()}, which move {than} than the plan counts")
     return {
         "exchanges": step.exchanges,
-        "bias_bytes": by_level(step.bias_bytes.items(), sharded.levels),
+        "bias_bytes": by_level(step.bias_bytes.items(), sharded.by_level.hierarchy.levels),
         "notes": tuple(notes),
         "priced": (),
         "loss": step.loss,

@@ -72,7 +72,7 @@ def network(title: str, names: list[str]) -> Network:
 
 
 def sharded(named: Network, seed: int = 0, levels: int = 2) -> ShardedNetwork:
-    return ShardedNetwork(named, alike_program(random.Random(seed), named, (2,) * levels))
+    return ShardedNetwork.of(named, alike_program(random.Random(seed), named, (2,) * levels))
 
 
 def assigned(tree: ast.Module) -> list[str]:

@@ -12,7 +12,7 @@ from hypar_opt.execution.docstrings import docstring
 from hypar_opt.execution.jax import texts
 from hypar_opt.execution.jax.run_again import loss_lines
 from hypar_opt.execution.jax.steps import Lines
-from hypar_opt.execution.jax.values import names, quoted
+from hypar_opt.execution.jax.values import quoted
 from hypar_opt.execution.jax.weights import (
     biases_of,
     inputs_of,
@@ -64,19 +64,19 @@ def module_text(
     element_bytes
         The plan's: 2 makes a step in bfloat16, 8 in float64, anything else in float32.
     """
-    operations, count = texts.operations(), sharded.program.workload.repeats.micro_batches
+    operations = texts.operations()
     lines = Lines(sharded, frozenset(operations), alone=alone)
     loss = textwrap.indent("\n".join(loss_lines(lines)), "    ")
     loss = "\n".join(part.rstrip() for part in loss.splitlines())
     called = _called(loss, operations)
     parts = {
         _STEP: texts.step(),
-        "LEVELS = ...": f"LEVELS = {names(range(sharded.levels))}",
+        "LEVELS = ...": f"LEVELS = {sharded.names(range(sharded.levels))}",
         "SIZES = ...": f"SIZES = {sharded.hierarchy.sizes}",
         _IMAGES: _images(sharded),
         "WEIGHTS = ...": f"WEIGHTS = {_weights_table(sharded, alone=alone)}",
-        "INPUTS_GIVEN = ...": f"INPUTS_GIVEN = {_given_table(inputs_of(sharded)[0], count)}",
-        "TARGETS = ...": f"TARGETS = {_given_table(targets_of(sharded), count)}",
+        "INPUTS_GIVEN = ...": f"INPUTS_GIVEN = {_given_table(sharded, inputs_of(sharded)[0])}",
+        "TARGETS = ...": f"TARGETS = {_given_table(sharded, targets_of(sharded))}",
         "# The operations\n": called,
         "    return jnp.zeros(())  # the step": loss,
         "DTYPE = ...": f"DTYPE = {_TYPES.get(element_bytes, _SINGLE)[1]}",
@@ -167,8 +167,7 @@ def _header(
     sharded: ShardedNetwork, title: str, said: Mapping[str, Sequence[str]], element_bytes: int
 ) -> str:
     hierarchy = sharded.hierarchy
-    devices, sizes = hierarchy.accelerators, ", ".join(map(str, hierarchy.sizes)) or "no"
-    places, given = "tokens", ""
+    devices, places, given = hierarchy.accelerators, "tokens", ""
     if sharded.splits_images:
         places = "rows, its columns"
         given = (
@@ -176,10 +175,9 @@ def _header(
             " it: each device cuts out its own."
         )
     arrays = textwrap.fill(
-        f"The mesh has an axis for each level, of {sizes} devices, h1 the topmost. An array has a"
-        f" dimension for each level of its batch, its {places} and its channels, which is 1 where"
-        " no level ever splits them, so that a PartitionSpec says which level splits what."
-        f" Exchanges are explicit.{given}",
+        f"{sharded.axes_said} Along its batch, its {places} and its channels an array has a"
+        " dimension for each axis, which is 1 where the axis never splits them, so that a"
+        f" PartitionSpec says which axis splits what. Exchanges are explicit.{given}",
         _WIDTH - 4,
     )
     if sharded.padding is not None:
@@ -224,23 +222,23 @@ def _names_in(tree: ast.AST) -> set[str]:
 def _weights_table(sharded: ShardedNetwork, *, alone: bool) -> str:
     rows = {}
     for name, weights in trained_of(sharded).items():
-        stored = _array(weights.tensor)
+        stored = _array(sharded, weights.tensor)
         levels = weights.over("weights")
         if levels and not alone:
             size = math.prod(weights.part) // sharded.hierarchy.parts(levels)
             stored = [f"({size * sharded.hierarchy.accelerators},)", "P(LEVELS)"]
-        rows[name] = [*stored, names(weights.reduced), str(weights.summed)]
+        rows[name] = [*stored, sharded.names(weights.reduced), str(weights.summed)]
     return _table(rows)
 
 
-def _given_table(given: Mapping[str, StepInput], micro_batches: int) -> str:
-    rows = {}
+def _given_table(sharded: ShardedNetwork, given: Mapping[str, StepInput]) -> str:
+    rows, count = {}, sharded.program.workload.repeats.micro_batches
     for name, one in given.items():
-        rows[name] = [*_array(one.tensor, *[micro_batches] * (micro_batches > 1)), str(one.below)]
+        rows[name] = [*_array(sharded, one.tensor, *[count] * (count > 1)), str(one.below)]
     return _table(rows)
 
 
-def _array(tensor: StoredTensor, *first: int) -> list[str]:
+def _array(sharded: ShardedNetwork, tensor: StoredTensor, *first: int) -> list[str]:
     """Return the text of an array's shape and of its sharding.
 
     Parameters
@@ -248,10 +246,10 @@ def _array(tensor: StoredTensor, *first: int) -> list[str]:
     first
         Dimensions before those of the tensor.
     """
-    axes = [*(None for _ in first), *tensor.mesh_axes]
-    while axes and axes[-1] is None:
-        axes.pop()
-    spec = ", ".join("None" if axis is None else f'"{axis}"' for axis in axes)
+    levels = [*(None for _ in first), *tensor.levels]
+    while levels and levels[-1] is None:
+        levels.pop()
+    spec = ", ".join("None" if level is None else sharded.axis(level) for level in levels)
     return [str((*first, *tensor.shape)), f"P({spec})"]
 
 

@@ -161,12 +161,12 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
         expected = data.weights[name] - module.RATE * found[name]
         apart = max(apart, float(np.abs(new - expected).max() / np.abs(expected).max()))
     try:
-        moved = list(collectives(compiled.as_text(), sharded.hierarchy.sizes))
+        moved = list(collectives(compiled.as_text(), sharded.by_level.hierarchy.sizes))
     except ValueError as error:
         raise HyparError(f"the bytes of jax {jax.__version__} cannot be counted: {error}") from None
     return CompiledStep(
         *traffic(sharded, moved),
-        _needed_bytes(sharded, sharded.program) - _needed_bytes(sharded, sharded.planned),
+        _needed_bytes(sharded, sharded.by_level) - _needed_bytes(sharded, sharded.planned),
         float(loss),
         found,
         apart,
@@ -192,7 +192,7 @@ def random_data(sharded: ShardedNetwork, seed: int) -> Data:
     rng = np.random.default_rng(seed)
 
     def draw(tensor: StoredTensor, below: int | None = None, images: int = 0) -> Array:
-        shape = [dim if isinstance(dim, int) else dim.size for dim in tensor.dims]
+        shape = [*tensor.sizes]
         shape[:1] = [images] if images else shape[:1]
         if below is not None:
             return rng.integers(0, below, shape, np.int32)
@@ -276,7 +276,7 @@ def traffic(
     """
     planned: defaultdict[tuple[int, str], Fraction] = defaultdict(Fraction)
     unused = Fraction()
-    for one, moves in _needed_exchanges(sharded, sharded.program):
+    for one, moves in _needed_exchanges(sharded, sharded.by_level):
         planned[one.level, str(one.kind)] += moves
         unused += one.elements * ELEMENT_BYTES - moves
     compiled: Counter[tuple[int, str]] = Counter()
@@ -308,7 +308,7 @@ def _needed_bytes(sharded: ShardedNetwork, program: Program) -> Fraction:
 
 def _bytes_of_biases(sharded: ShardedNetwork) -> Counter[int]:
     """Return the bytes by level that the gradients of biases move."""
-    program, moved = sharded.program, Counter[int]()
+    program, moved = sharded.by_level, Counter[int]()
     for position, layer in enumerate(sharded.network.layers):
         if layer.has_bias:
             bias = Extent(sharded.layer_maps[position].output.channels)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hypar_opt.execution.docstrings import docstring
 from hypar_opt.execution.jax import texts
 from hypar_opt.execution.jax.axes import StoredAxis
-from hypar_opt.execution.jax.values import names, quoted
+from hypar_opt.execution.jax.values import quoted
 from hypar_opt.execution.jax.weights import bias_of, biases_of, stored_tensors, weights_of
 from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hypar_opt.execution.jax.tensors import ShardedNetwork, StoredTensor
+    from hypar_opt.execution.jax.weights import StoredWeights
 
 _WIDTH = 96
 
@@ -28,27 +31,38 @@ def shardings_text(sharded: ShardedNetwork, *, title: str) -> str:
     title
         The first lines of its docstring.
     """
-    weights = {name: own.tensor for name, own in weights_of(sharded).items()}
-    stored = biases_of(sharded)
+    weights, stored, tensors = weights_of(sharded), biases_of(sharded), stored_tensors(sharded)
+    specs = {
+        name: _spec(sharded, own.tensor, *own.over("weights")) for name, own in weights.items()
+    }
     biases = {
-        layer.name: stored[bias_of(layer.name)].tensor
+        layer.name: _spec(sharded, stored[bias_of(layer.name)].tensor)
         for layer in sharded.network.layers
         if layer.has_bias
     }
-    tensors = stored_tensors(sharded)
+    sizes = {name: str(own.tensor.sizes) for name, own in weights.items()}
+    outputs = {name: _spec(sharded, own) for name, own in tensors.items()}
     parts = {
-        "LEVELS = ...": f"LEVELS = {names(range(sharded.levels))}",
+        "LEVELS = ...": f"LEVELS = {sharded.names(range(sharded.levels))}",
         "SIZES = ...": f"SIZES = {sharded.hierarchy.sizes}",
-        "PARAMETERS = ...": f"PARAMETERS: dict[str, P] = {_table(weights)}",
+        "PARAMETERS = ...": f"PARAMETERS: dict[str, P] = {_table(specs)}",
         "BIASES = ...": f"BIASES: dict[str, P] = {_table(biases)}",
-        "TENSORS = ...": f"TENSORS = {_table(tensors)}",
+        "SHAPES = ...": f"SHAPES: dict[str, tuple[int, ...]] = {_table(sizes)}",
+        "TENSORS = ...": f"TENSORS: dict[str, P] = {_table(outputs)}",
+        "STACKED = ...": f"STACKED: dict[str, list[str]] = {_stacked(list(tensors))}",
     }
-    header = _header(sharded, title, [*weights.values(), *tensors.values()])
+    header = _header(sharded, title, [*weights.values()], [*tensors.values()])
     return header + texts.filled(texts.shardings(), parts)
 
 
-def _header(sharded: ShardedNetwork, title: str, tensors: list[StoredTensor]) -> str:
+def _header(
+    sharded: ShardedNetwork,
+    title: str,
+    weights: Sequence[StoredWeights],
+    tensors: Sequence[StoredTensor],
+) -> str:
     said = [
+        sharded.axes_said,
         f"Shardings as hypar-opt {__version__} planned them, for a JAX program of one's own: place"
         " the parameters by `parameter_shardings`, and call `constrain` on what layers write."
         " Exchanges are then those that jax.jit inserts, which may move more than the plan's;"
@@ -61,7 +75,12 @@ def _header(sharded: ShardedNetwork, title: str, tensors: list[StoredTensor]) ->
             "Rows and columns of images are in parts one after the other: XLA exchanges what"
             " windows read beyond theirs, of the input, too, which the plan counts as given."
         )
-    if any(_in_segments(tensor) for tensor in tensors):
+    if any(own.over("weights") for own in weights):
+        said.append(
+            "Of sharded weights the largest dimension that divides is split into their shards: XLA"
+            " gathers them for each use. Biases are whole."
+        )
+    if any(map(_in_segments, (*(own.tensor for own in weights), *tensors))):
         said.append(
             "Some axes are split part by part, as queries, keys and values of one product are: a"
             " PartitionSpec splits them in one, so that more is moved."
@@ -78,16 +97,44 @@ def _in_segments(tensor: StoredTensor) -> bool:
     )
 
 
-def _table(tensors: Mapping[str, StoredTensor]) -> str:
-    rows = [f"    {quoted(name)}: {_spec(tensor)},\n" for name, tensor in tensors.items()]
+def _table(values: Mapping[str, str]) -> str:
+    rows = [f"    {quoted(name)}: {value},\n" for name, value in values.items()]
     return f"{{\n{''.join(rows)}}}" if rows else "{}"
 
 
-def _spec(tensor: StoredTensor) -> str:
-    """Return the text of a PartitionSpec, with an entry for each dimension."""
+def _stacked(layers: Sequence[str]) -> str:
+    """Return the text of the layers that repeat, by their name without the number."""
+    stacked: defaultdict[str, list[str]] = defaultdict(list)
+    for layer in layers:
+        for number in re.finditer(r"\.\d+(?=\.)", layer):
+            stacked[layer[: number.start()] + layer[number.end() :]].append(layer)
+    repeated = {name: own for name, own in stacked.items() if len(own) > 1 and name not in layers}
+    rows = (
+        f"    {quoted(name)}: [{', '.join(map(quoted, own))}],\n" for name, own in repeated.items()
+    )
+    return f"{{\n{''.join(rows)}}}" if repeated else "{}"
+
+
+def _spec(sharded: ShardedNetwork, tensor: StoredTensor, *shared_out: int) -> str:
+    """Return the text of a PartitionSpec, with an entry for each dimension.
+
+    Parameters
+    ----------
+    shared_out
+        The levels over whose parts the tensor is sharded besides, if a dimension divides.
+    """
+    split = [
+        levels if isinstance(dim, StoredAxis) else ()
+        for dim, levels in zip(tensor.dims, tensor.split, strict=True)
+    ]
+    sizes = tensor.sizes
+    for number in sorted(range(len(sizes)), key=lambda n: -sizes[n]):
+        more = (*split[number], *shared_out)
+        if sizes[number] % sharded.hierarchy.parts(more) == 0:
+            split[number] = more
+            break
     entries = []
-    for dim, levels in zip(tensor.dims, tensor.split, strict=True):
-        axes = [f'"h{level + 1}"' for level in levels if isinstance(dim, StoredAxis)]
-        joined = f"({', '.join(axes)})" if len(axes) > 1 else "".join(axes)
-        entries.append(joined or "None")
+    for levels in split:
+        axes = ", ".join(map(sharded.axis, levels))
+        entries.append(f"({axes})" if len(levels) > 1 else axes or "None")
     return f"P({', '.join(entries)})"

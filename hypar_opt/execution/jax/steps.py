@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
 from hypar_opt.execution.jax.tensors import ACTIVATIONS, ShardedNetwork
-from hypar_opt.execution.jax.values import Values, names, quoted, unwrapped
+from hypar_opt.execution.jax.values import Values, quoted, unwrapped
 from hypar_opt.execution.jax.weights import (
     COLLECTIVES,
     ends_of,
@@ -81,7 +81,9 @@ class Lines(Values):
         """Return the lines of one layer, which assign its output to its variable."""
         layer, node = self.network.layers[position], position + self.shared
         words = self.program.words(node)
-        at = ", ".join(f"H{level + 1} {word}" for level, word in enumerate(words))
+        at = ", ".join(
+            f"{axis.name} {word}" for axis, word in zip(self.sharded.axes, words, strict=True)
+        )
         lines = [f"# {layer.name}: {at or 'one device'}"]
         reads = []
         operands = operands_of(self.network)[position]
@@ -110,7 +112,7 @@ class Lines(Values):
             replicas = self.mesh_levels(split_by(layouts, WHOLE))
             share = f" / {self.sharded.hierarchy.parts(replicas)}" if replicas else ""
             if is_softmax(self.sharded, position):
-                split = names(self.mesh_levels(split_by(layouts, CHANNEL)))
+                split = self.axes(split_by(layouts, CHANNEL))
                 classes = getattr(self.network.layers[position], "classes", None)
                 if classes is not None:
                     variable = f"without_padding({variable}, {classes}, {split})"
@@ -148,9 +150,9 @@ class Lines(Values):
             yield f"{name} = {value}{part}"
             addends = split_by(self.program.read_as(position + self.shared, number), PARTIAL)
             for level in self.mesh_levels(addends):
-                yield f'{name} = one_of({name}, "h{level + 1}")'
+                yield f"{name} = one_of({name}, {self.sharded.axis(level)})"
             for level in self._kept_of_input(position, number):
-                yield f'{name} = keep_part({name}, "h{level + 1}", TOKEN)'
+                yield f"{name} = keep_part({name}, {self.sharded.axis(level)}, TOKEN)"
             yield from self._bordered(position, name, "cut_out")
             return
         boundary = self.program.workload.boundary_of_input[node, number]
@@ -219,7 +221,7 @@ class Lines(Values):
         for step in () if self.alone else steps:
             ends = zip(step.levels, step.sources, step.targets, strict=True)
             moves = [
-                (f'"h{level + 1}"', words.get(source, ""), words.get(target, ""))
+                (self.sharded.axis(level), words.get(source, ""), words.get(target, ""))
                 for level, source, target in ends
             ]
             function, (level, of, to) = COLLECTIVES[step.kind], moves[0]
@@ -289,7 +291,7 @@ class Lines(Values):
         if layer.has_bias:
             bias = self.bias(position)
             for level in self.mesh_levels(split_by(self.program.stored[node], PARTIAL)):
-                bias = f'in_one({bias}, "h{level + 1}")'
+                bias = f"in_one({bias}, {self.sharded.axis(level)})"
             value = f"({value} + {bias})"
         activation = getattr(layer, "activation", None)
         if activation is not None:

@@ -14,6 +14,7 @@ from hypar_opt.execution.index_labels import levels_by
 from hypar_opt.execution.jax.axes import StoredAxis
 from hypar_opt.execution.jax.gathers import in_jax
 from hypar_opt.execution.jax.maps import BETWEEN, NetworkMaps
+from hypar_opt.execution.jax.mesh import Axes, AxesOf, mesh_axes, on_axes
 from hypar_opt.execution.jax.padding import PaddedBatch, padded
 from hypar_opt.execution.jax.ties import SplitAxes, split_axes
 from hypar_opt.sharding.layouts import BATCH, EXPERT, TOKEN
@@ -69,22 +70,25 @@ class StoredTensor(NamedTuple):
     split: tuple[tuple[int, ...], ...]
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """The size of each of ``dims``."""
+        return tuple(dim if isinstance(dim, int) else dim.size for dim in self.dims)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The global shape."""
         sizes = ((dim,) if isinstance(dim, int) else dim.shape for dim in self.dims)
         return tuple(size for dim in sizes for size in dim)
 
     @property
-    def mesh_axes(self) -> tuple[str | None, ...]:
-        """The mesh axis that splits each dimension of `shape`, if any."""
-        names: list[str | None] = []
+    def levels(self) -> tuple[int | None, ...]:
+        """The level that splits each dimension of `shape`, if any."""
+        levels: list[int | None] = []
         for dim, split in zip(self.dims, self.split, strict=True):
-            if isinstance(dim, int):
-                names.append(None)
-            else:
-                names += [f"h{n + 1}" if n in split else None for n in range(dim.hierarchy.levels)]
-                names.append(None)
-        return tuple(names)
+            if not isinstance(dim, int):
+                levels += [n if n in split else None for n in range(dim.hierarchy.levels)]
+            levels.append(None)
+        return tuple(levels)
 
     def stored(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return an array, given in the network's order, as this tensor stores it."""
@@ -92,9 +96,8 @@ class StoredTensor(NamedTuple):
 
     def original(self, stored: NDArray[Any]) -> NDArray[Any]:
         """Return a stored array in the network's order: the inverse of `stored`."""
-        sizes = [dim if isinstance(dim, int) else dim.size for dim in self.dims]
-        array = np.empty(sizes, stored.dtype)
-        array[self._order] = stored.reshape(sizes)
+        array = np.empty(self.sizes, stored.dtype)
+        array[self._order] = stored.reshape(self.sizes)
         return array
 
     @property
@@ -106,12 +109,16 @@ class StoredTensor(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ShardedNetwork(NetworkMaps):
-    """A network with a plan's layouts.
+    """A network with a plan's layouts, whose program has the axes of a mesh as its levels.
 
     Parameters
     ----------
+    by_level
+        The same program with the plan's levels, of which the mesh may have several as one axis.
+    axes
+        The axes of the mesh.
     padding
-        The padded batch that ``program`` is of, if the plan's parts of its batch are not equal.
+        The padded batch that both programs are of, if the plan's parts of its batch are not equal.
     differences
         What is not as in the plan, as phrases.
 
@@ -121,6 +128,8 @@ class ShardedNetwork(NetworkMaps):
         If an activation has no program, or a size cannot be split evenly.
     """
 
+    by_level: Program
+    axes: Axes
     padding: PaddedBatch | None = None
     differences: Sequence[str] = ()
 
@@ -136,8 +145,27 @@ class ShardedNetwork(NetworkMaps):
 
     @property
     def planned(self) -> Program:
-        """The plan's own program: `program`, but for a batch that is padded."""
-        return self.padding.planned if self.padding else self.program
+        """The plan's own program: `by_level`, but for a batch that is padded."""
+        return self.padding.planned if self.padding else self.by_level
+
+    def axis(self, level: int) -> str:
+        """Return the text of the name of the mesh axis that a level is."""
+        return f'"{self.axes[level].name}"'
+
+    def names(self, levels: Sequence[int]) -> str:
+        """Return the text of a tuple of mesh axes."""
+        return f"({', '.join(map(self.axis, levels))}{',' if len(levels) == 1 else ''})"
+
+    @property
+    def axes_said(self) -> str:
+        """The sentences on the mesh for the docstring of an exported file."""
+        hierarchy = self.by_level.hierarchy
+        said = "; ".join(axis.said(hierarchy) for axis in self.axes)
+        return (
+            f"The axes of the mesh are levels of the plan, H1 the topmost: {said}."
+            if self.axes
+            else "The mesh has no axes."
+        )
 
     @cached_property
     def batch(self) -> StoredAxis:
@@ -191,7 +219,9 @@ class ShardedNetwork(NetworkMaps):
         return self.split.axes[rows]
 
     @classmethod
-    def of(cls, network: Network, program: Program, *, pads: bool = True) -> ShardedNetwork:
+    def of(
+        cls, network: Network, program: Program, *, pads: bool = True, axes_of: AxesOf = mesh_axes
+    ) -> ShardedNetwork:
         """Return a network with a plan's layouts; where its batch is too small, others as good.
 
         Partial sums that are reduce-scattered and all-gathered are split by batch in between, if
@@ -201,13 +231,17 @@ class ShardedNetwork(NetworkMaps):
         ----------
         pads
             Whether a batch that layers split unevenly is padded; else it is refused.
+        axes_of
+            Returns the axes of a program's mesh.
         """
         program, differences = in_jax(program)
         images = program.hierarchy.parts(levels_by(program, BATCH))
         program = replace(program, by_batch=program.workload.batch % images == 0)
         padding = padded(network, program) if pads else None
-        own = padding.program if padding else program
-        return cls(network, own, padding, tuple(differences))
+        by_level = padding.program if padding else program
+        axes = axes_of(by_level)
+        own = on_axes(by_level, axes)
+        return cls(network, own, by_level, axes, padding, tuple(differences))
 
     @cached_property
     def split(self) -> SplitAxes:

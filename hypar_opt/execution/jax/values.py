@@ -143,12 +143,16 @@ class Values:
         for levels, kept, end in zip(used, stored, ("INPUTS", "OUTPUTS"), strict=True):
             for level in self.mesh_levels(levels):
                 if level not in kept:
-                    text = f'keep_part({text}, "h{level + 1}", {end})'
+                    text = f"keep_part({text}, {self.sharded.axis(level)}, {end})"
         return text
 
     def mesh_levels(self, levels: Sequence[int]) -> Sequence[int]:
         """Return the levels of the module's mesh among some: none on one device."""
         return () if self.alone else levels
+
+    def axes(self, levels: Sequence[int]) -> str:
+        """Return the text of a tuple of the mesh axes among some levels: empty on one device."""
+        return self.sharded.names(self.mesh_levels(levels))
 
     def apart(self, value: str) -> str:
         """Return a value tagged with a unique number, so that XLA does not merge it with equals."""
@@ -202,7 +206,7 @@ class Values:
     def parts_of_images(self, position: int) -> tuple[str, ...]:
         """Return what a layer reads at the borders of parts, as text: rows first, then columns."""
         return tuple(
-            f"({own.layout.upper()}, {names(own.levels)}, {own.before}, {own.behind})"
+            f"({own.layout.upper()}, {self.axes(own.levels)}, {own.before}, {own.behind})"
             for own in (() if self.alone else self.sharded.halos(position))
         )
 
@@ -223,12 +227,12 @@ class Values:
         if "i" not in layer.axes.weight:
             return f"each_image({weights}, {images})"
         rows = self.sharded.rows(position)
-        split = names(self.mesh_levels(split_by(self.program.written[node], PARTIAL)))
+        split = self.axes(split_by(self.program.written[node], PARTIAL))
         if read is not None:
             return f"embedding({read}, {weights}, {rows.shape}, {split})"
         tokens = split_by(self.program.written[node], TOKEN)
         places = self._local(self.sharded.tokens(position), tokens)
-        ids = f"held({places}, {names(self.mesh_levels(tokens))})"
+        ids = f"held({places}, {self.axes(tokens)})"
         if (axis := self.sharded.tokens(position)).mirrored:
             ids = f"tokens_at({ids}, {axis.size}, {axis.size // axis.parts})"
         ids = f"jnp.broadcast_to({ids}, {(*images, *places)})"
@@ -248,7 +252,7 @@ class Values:
         split = self.mesh_levels(split_by(self.program.written[position + self.shared], TOKEN))
         more = f"{groups}, {sizes['r']}, causal={bool(layer.causal)}"
         more += ", mirrored=True" if self.sharded.mirrors_tokens else ""
-        more += f", split={names(split)}" if split else ""
+        more += f", split={self.axes(split)}" if split else ""
         if layer.rotary is not None:
             more += f", rotary={layer.rotary.of_head(sizes['e'])}"
         more += f", scale={layer.scale!r}" if layer.scale else ""
@@ -269,13 +273,13 @@ class Values:
         elif layer.norm != "affine":
             split = split_by(self.program.read[position + self.shared], CHANNEL)
             features = self.sharded.written(position).size
-            more = f"{names(self.mesh_levels(split))}, centred={layer.norm == 'layer'}{epsilon}"
+            more = f"{self.axes(split)}, centred={layer.norm == 'layer'}{epsilon}"
             read = f"layer_norm({unwrapped(read)}, {features}, {more})"
         return self._applied("affine", position, read)
 
     def real_images(self, variable: str, layouts: Layouts) -> str:
         """Return which images of a tensor are no padding of its batch."""
-        split = names(self.mesh_levels(split_by(layouts, BATCH)))
+        split = self.axes(split_by(layouts, BATCH))
         return f"real_images({unwrapped(variable)}, {split})"
 
     def _shares(self, position: int) -> tuple[int, ...]:
@@ -341,7 +345,7 @@ class Values:
         experts = self._local(self.sharded.experts(position), split)
         groups = self._local(self.sharded.tokens(position), split_by(layouts, TOKEN))
         _, _, slots = self.sharded.positions[position]
-        more = f"{routing.top_k}, {slots}, {groups}, {experts}, {names(self.mesh_levels(split))}"
+        more = f"{routing.top_k}, {slots}, {groups}, {experts}, {self.axes(split)}"
         return f"dispatched({tokens}, {logits}, {more})"
 
     def _combine(self, position: int, layer: Operator, slots: str, logits: str) -> str:
@@ -349,7 +353,7 @@ class Values:
         layouts = self.program.read[position + self.shared]
         split = split_by(layouts, EXPERT)
         places = self._local(self.sharded.tokens(position), split_by(layouts, TOKEN))
-        more = f"{routing.top_k}, {places}, {names(self.mesh_levels(split))}"
+        more = f"{routing.top_k}, {places}, {self.axes(split)}"
         return f"combined({slots}, {logits}, {more}, over_chosen={routing.over_chosen})"
 
     def _routing(self, position: int, layer: Operator) -> Routing:
@@ -402,12 +406,6 @@ def _borders(padding: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
     top, left = padding[:2]
     bottom, right = padding[-2:]
     return (top, bottom), (left, right)
-
-
-def names(levels: Sequence[int]) -> str:
-    """Return the text of a tuple of mesh axes."""
-    axes = [f'"h{level + 1}"' for level in levels]
-    return f"({', '.join(axes)}{',' if len(axes) == 1 else ''})"
 
 
 def quoted(name: str) -> str:

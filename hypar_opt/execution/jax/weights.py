@@ -60,8 +60,8 @@ class StoredWeights:
     @property
     def part(self) -> tuple[int, ...]:
         """Return the shape of a device's part."""
-        whole = zip(self.tensor.shape, self.tensor.mesh_axes, strict=True)
-        return tuple(size if axis is None else 1 for size, axis in whole)
+        whole = zip(self.tensor.shape, self.tensor.levels, strict=True)
+        return tuple(size if level is None else 1 for size, level in whole)
 
     def shards(self, stored: NDArray[Any], hierarchy: Hierarchy) -> NDArray[Any]:
         """Return the shards of a stored array's parts, one device after the other, in one row."""
@@ -87,12 +87,12 @@ class StoredWeights:
 
     def _places(self, hierarchy: Hierarchy, levels: Sequence[int]) -> Iterator[tuple[Place, int]]:
         """Yield where each device's part is in the stored array, and the number of its shard."""
-        axes = [None if axis is None else int(axis[1:]) - 1 for axis in self.tensor.mesh_axes]
         for digits in np.ndindex(*hierarchy.sizes):
             number = 0
             for level in levels:
                 number = number * hierarchy.sizes[level] + digits[level]
-            yield tuple(None if axis is None else digits[axis] for axis in axes), number
+            split = self.tensor.levels
+            yield tuple(None if level is None else digits[level] for level in split), number
 
 
 Place = tuple[int | None, ...]

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.execution.export import jax_shardings, sharded_plan
+from hypar_opt.execution.jax.mesh import level_axes
 from hypar_opt.execution.jax.weights import biases_of, weights_of
 from tests.execution.jax.steps import ROOT
 from tests.execution.small_networks import gpt, one_image
@@ -36,7 +38,9 @@ PINS = {
 }
 
 
-def in_own_program(plans: list[ho.Plan], folder: Path) -> list[dict[str, Any]]:
+def in_own_program(
+    plans: list[ho.Plan], folder: Path, program: str = "in_own_program"
+) -> list[dict[str, Any]]:
     """Return what was found of a step by each plan, all in one process, which imports jax once."""
     files = [folder / f"shardings_{number}.py" for number in range(len(plans))]
     for file, plan in zip(files, plans, strict=True):
@@ -45,7 +49,7 @@ def in_own_program(plans: list[ho.Plan], folder: Path) -> list[dict[str, Any]]:
         f"--xla_force_host_platform_device_count={plans[0].accelerators} {os.environ['XLA_FLAGS']}"
     )
     done = subprocess.run(
-        [sys.executable, "-m", "tests.execution.jax.in_own_program", *files],
+        [sys.executable, "-m", f"tests.execution.jax.{program}", *files],
         cwd=ROOT,
         env={**os.environ, "XLA_FLAGS": flags, "JAX_ENABLE_X64": "1", "JAX_PLATFORMS": "cpu"},
         capture_output=True,
@@ -68,7 +72,7 @@ def assert_as_sharded(plan: ho.Plan, found: dict[str, Any]) -> None:
     assert found["loss"] < 1e-9
     assert found["apart"] < 1e-9
     assert found["reduces"]
-    sharded = sharded_plan(plan)
+    sharded = sharded_plan(plan, axes_of=level_axes)
     parts = {**weights_of(sharded), **biases_of(sharded)}
     for layer in ("up", "down"):
         for name, own in ((f"{layer}.kernel", layer), (f"{layer}.bias", f"bias of {layer}")):
@@ -116,3 +120,56 @@ def test_what_a_partition_spec_cannot_say_is_said() -> None:
     assert "split part by part" not in jax_shardings(ho.solve(MLP, batch=8, levels=1))
     with pytest.raises(ho.HyparError, match="splits nothing that could be exported"):
         jax_shardings(ho.solve(MLP, batch=8, levels=0))
+
+
+def test_a_scan_over_stacked_blocks_has_the_plans_parts_and_the_same_numbers(
+    tmp_path: Path,
+) -> None:
+    """As MaxText has them; where blocks are split differently, the first that differs is named."""
+    network = gpt(tied=False, blocks=2)
+    asked: dict[str, Any] = {"batch": 8, "array": "a100-8"}
+    plans = [
+        ho.solve(network, degrees="tp=2,dp=4", training={"shard": "weights@H2-H3"}, **asked),
+        ho.solve(network, constraints={"fix": ("decoder.1.up@H3=output",)}, **asked),
+    ]
+    found, other = in_own_program(plans, tmp_path, "in_scanned_program")
+    assert found["loss"] < 1e-9
+    assert found["gradients"] < 1e-9
+    made: dict[str, Any] = {}
+    exec(jax_shardings(plans[0]), made)
+    sizes = dict(zip(made["LEVELS"], made["SIZES"], strict=True))
+    for layer, whole in {"qkv": (16, 48), "up": (16, 64), "down": (64, 16)}.items():
+        split = made["PARAMETERS"][f"decoder.0.{layer}"]
+        own = [n // parts_of(axes, sizes) for n, axes in zip(whole, split, strict=True)]
+        assert own != [*whole]
+        assert found["shards"][f"decoder.{layer}.kernel"] == [2, *own]
+        assert found["second"][f"{layer}.kernel"] == [own[0], 2, own[1]]
+    assert found["shards"]["decoder.qkv.bias"] == [2, 24]
+    assert found["second"]["qkv.bias"] == [24, 2]
+    assert "dimension 0 should be of 2 layers, got (" in found["refused for its size"]
+    refusal = "decoder.down: the plan has P('h3', None) for decoder.1.down, and P(None, None) for"
+    assert refusal in other["refused"]
+
+
+def test_features_may_be_several_dimensions() -> None:
+    """Heads and their features, as attention in flax and MaxText has them; axes go to the first."""
+    asked: dict[str, Any] = {"batch": 16, "array": "h100-8", "degrees": "tp=2,dp=4"}
+    plan = ho.solve(gpt(tied=False), training={"shard": "weights"}, **asked)
+    made: dict[str, Any] = {}
+    exec(jax_shardings(plan), made)
+    both = ("tp", "fsdp")
+    for layer, shape, spec in (
+        ("qkv", (16, 48), (None, both)),
+        ("qkv", (16, 3, 8, 2), (None, None, both, None)),
+        ("qkv", (3, 8, 2), (None, "tp", None)),  # its bias, of which no shards are kept
+        ("proj", (8, 2, 16), (both, None, None)),
+        ("proj", (2, 8, 16), ("tp", "fsdp", None)),
+        ("norm1", (16,), (both,)),
+        ("up", (16, 40), (None, both)),  # of another size than the plan's
+        ("up", (2, 3, 4), ()),
+    ):
+        assert tuple(made["of_layer"](f"decoder.0.{layer}", shape)) == spec, (layer, shape)
+
+
+def parts_of(axes: Any, sizes: dict[str, int]) -> int:
+    return prod(sizes[name] for name in (axes if isinstance(axes, tuple) else (axes,)) if name)

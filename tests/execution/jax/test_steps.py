@@ -138,7 +138,7 @@ def test_each_part_of_a_causal_sequence_sees_as_many_tokens() -> None:
     """Of both of its ends, as time is counted; without a causal mask parts are in order."""
     sharded = sharded_plan(by_tokens(gpt(tied=True), 4, 2, 2))
     tokens = sharded.tokens(0)
-    parts = [tokens.order[place].reshape(-1) for place in np.ndindex(2, 2)]
+    parts = [tokens.order[place].reshape(-1) for place in np.ndindex(tokens.shape[:-1])]
     assert [part.sum() for part in parts] == [7 * len(part) / 2 for part in parts]
     assert sorted(np.concatenate(parts)) == [*range(8)]
     assert not sharded_plan(by_tokens(decoder(unit=6), 6, 3)).tokens(0).mirrored
@@ -160,7 +160,7 @@ def test_tokens_that_a_level_cannot_split_are_refused_by_name() -> None:
     row = [WITH_TOKENS.index("tokens")] * len(workload.nodes)
     refusal = "layer 'token', tokens: its size 8 should be divisible by 3, since H1 splits it"
     with pytest.raises(ho.HyparError, match=refusal):
-        ShardedNetwork(gpt(tied=False), Program(workload, [row], Hierarchy((3,))))
+        ShardedNetwork.of(gpt(tied=False), Program(workload, [row], Hierarchy((3,))))
 
 
 def mixtures(rng: random.Random, unit: int) -> Network:
@@ -288,5 +288,5 @@ def numbers(
     network: Network, seed: int, sizes: tuple[int, ...] = (2, 2, 2), *, alone: bool = False
 ) -> list[str]:
     program = alike_program(random.Random(seed), network, sizes)
-    text = module_text(ShardedNetwork(network, program), title="", alone=alone)
+    text = module_text(ShardedNetwork.of(network, program), title="", alone=alone)
     return re.findall(r"apart\(.*?, (\d+)\)", text[text.index("def loss") :])
