@@ -91,7 +91,8 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     named = {name: text for name, _, text in blocks(ROOT / "CONTRIBUTING.md") if name}
     modules = {"greedy": named["greedy.py"], "solvers_of": SOLVERS, "costs_of": COSTS}
     solvers = ("Guess", "Nothing", "Five", "Leaves", "Prints", "Never")
-    costs = "Plain Halves Negative Three Branches Slow Alike Keys Five Zero Lost".split()
+    costs = ["Plain", "Halves", "Negative", "Three", "Branches", "Slow", "Alike"]
+    costs += ["Keys", "Five", "Zero", "Lost"]
     lines = ["[hypar_opt.solvers]", "greedy = greedy:Greedy"]
     lines += [f"{name.lower()} = solvers_of:{name}" for name in solvers]
     lines += ["[hypar_opt.costs]", *(f"{name.lower()} = costs_of:{name}" for name in costs)]
