@@ -110,10 +110,10 @@ class LatencyShares:
     ) -> LatencyShares:
         """Share out the latencies of buckets, in proportion to the nodes' weights of each kind."""
         ends: Integers = np.zeros((len(weights), 2, len(weights[0])), np.int64)
-        for kind, own in enumerate(weights):
+        for kind, elements_of_kind in enumerate(weights):
             for bucket in buckets:
                 # Rounded cumulatively, so that they add up.
-                sums = [0, *accumulate(own[node] for node in bucket)]
+                sums = [0, *accumulate(elements_of_kind[node] for node in bucket)]
                 rounded = [LATENCY * upto // sums[-1] for upto in sums]
                 ends[kind][:, list(bucket)] = np.array([*pairwise(rounded)]).T
         return cls(ends, kinds)
@@ -156,8 +156,8 @@ class LatencyShares:
             Of the nodes and their states.
 
         """
-        own = self.ends[0 if self.kinds or len(self.ends) == 1 else reduced.number]
-        begins, ends = own[:, nodes]
+        number = 0 if self.kinds or len(self.ends) == 1 else reduced.number
+        begins, ends = self.ends[number][:, nodes]
         halves = reduced.below
         if self.kinds:
             levels, _ = joined(reduced.moved, shape)
@@ -171,11 +171,11 @@ class LatencyShares:
             begin, end, all_of = begins, ends, halves
             if here is not None:
                 begin, end, all_of = (
-                    np.broadcast_to(own, shape)[here] for own in (begins, ends, halves)
+                    np.broadcast_to(limits, shape)[here] for limits in (begins, ends, halves)
                 )
             fraction = Fraction(latency, LATENCY)
             part: Integers = scale(end, fraction, "down") - scale(begin, fraction, "down")
-            if not reduced.apart:
+            if not reduced.in_halves:
                 return messages * part
             # Gradients are reduce-scattered in buckets, weights all-gathered layer by layer.
             together: Integers = micro_batches * part + (all_of - micro_batches) * latency

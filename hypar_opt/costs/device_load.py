@@ -113,15 +113,15 @@ class PartLoad(DeviceLoad):
 
     def of(self, nodes: Indices, states: States) -> Integers:
         """Return the bytes of nodes in states over all levels, rounded down."""
-        held = []
+        amounts_of_terms = []
         for term in self.terms:
             amounts = term.bytes[nodes] * term.in_states(nodes, states)
             # Of copies of weights data parallelism shares out equal parts.
             arguments = amounts, term.replicated, self.workload, nodes, states
             # Partial sums are stored by image, whatever axis the layer splits.
             axis, image = (self.share.of_amounts(*arguments, by_image=n) for n in (False, True))
-            held.append(np.maximum(np.minimum(axis, image) - 1, 0))
-        return added_up(held)
+            amounts_of_terms.append(np.maximum(np.minimum(axis, image) - 1, 0))
+        return added_up(amounts_of_terms)
 
     @property
     def upper_bound(self) -> int:

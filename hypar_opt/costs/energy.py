@@ -182,8 +182,8 @@ class EnergyCost(ArrayCost):
     def _passes(self, workload: Workload) -> Integers:
         """Return how often a step passes through each node."""
         times = added_up([passes_of(workload, phase) for phase in self.communication.phases])
-        most = workload.elements * math.prod(self.communication.sizes) * int(times.max(initial=1))
-        return times.astype(exact_dtype(most))
+        limit = workload.elements * math.prod(self.communication.sizes) * int(times.max(initial=1))
+        return times.astype(exact_dtype(limit))
 
     @property
     def _of_element(self) -> Fraction:

@@ -68,7 +68,7 @@ def by_stage(
     charge: ChargeOfStage,
     *,
     by_crossing: bool,
-    apart: ChargeOfStage | None = None,
+    charge_alone: ChargeOfStage | None = None,
 ) -> list[Integers]:
     """Return charges of sets of levels, stage by stage: each with the topmost level of its stage.
 
@@ -86,7 +86,7 @@ def by_stage(
     charge
         Returns what the nodes at some places are charged for a stage, given its levels and what
         they move over these.
-    apart
+    charge_alone
         As ``charge``, of levels that are reduced by themselves. Then all is with the topmost level,
         and no more than if those from any level on were, in whichever stages.
     """
@@ -105,9 +105,9 @@ def by_stage(
             parts = _parted(whole, rings.crossing(stage)) if by_crossing else [whole]
             for level, part in zip(stage, parts, strict=False):
                 charged[level][members] = part
-        if apart and crossed:
+        if charge_alone and crossed:
             lowest = _least_apart(
-                crossed, rings, partial(charge_by, charge), partial(charge_by, apart)
+                crossed, rings, partial(charge_by, charge), partial(charge_by, charge_alone)
             )
             total = sum(row[members] for row in charged)
             for row in charged:
@@ -120,20 +120,21 @@ def _least_apart(
     levels: Sequence[int],
     rings: Rings,
     above: Callable[[Levels], Integers],
-    apart: Callable[[Levels], Integers],
+    charge_alone: Callable[[Levels], Integers],
 ) -> Integers:
-    """Return what some levels are charged at least if those from one of them on are apart.
+    """Return what some levels are charged at least if those from one of them on are reduced alone.
 
     Parameters
     ----------
-    above, apart
+    above, charge_alone
         Return what a stage is charged of the levels above that one; and of those from it on.
     """
     rest: list[Any] = [0]  # of the levels from each one on
     stages = [(stage, at) for stage in rings.stages(levels) for at in range(len(stage))]
     for stage, at in reversed(stages):
         candidates = [
-            apart(stage[at:end]) + rest[end - at - 1] for end in range(at + 1, len(stage) + 1)
+            charge_alone(stage[at:end]) + rest[end - at - 1]
+            for end in range(at + 1, len(stage) + 1)
         ]
         rest.insert(0, reduce(np.minimum, candidates))
     begun = (sum(map(above, rings.stages(levels[:first]))) for first in range(len(levels)))
@@ -207,6 +208,6 @@ class Reduction(NamedTuple):
         return cls([cost.moved(row) for row in rows], topmost, below, number)
 
     @property
-    def apart(self) -> bool:
-        """Whether gradients are reduce-scattered, and what was is all-gathered by itself."""
+    def in_halves(self) -> bool:
+        """Whether gradients are reduce-scattered and weights all-gathered, each by itself."""
         return COLLECTIVES[self.number][0] in IN_HALVES

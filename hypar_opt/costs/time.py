@@ -319,7 +319,7 @@ class TimeCost(ArrayCost):
             rates, often = self._rates_of(rings.link(stage)), steps[places].astype(object)
             return self._sharing(over_all, rates, often, shared and partial(shared, here=places))
 
-        apart = partial(charge, share and half_shared(share)) if cut else None
+        charge_alone = partial(charge, share and half_shared(share)) if cut else None
         context = (
             levels,
             reduced,
@@ -327,7 +327,7 @@ class TimeCost(ArrayCost):
             rings,
             partial(charge, share),
         )
-        return by_stage(*context, by_crossing=self.crossing, apart=apart)
+        return by_stage(*context, by_crossing=self.crossing, charge_alone=charge_alone)
 
     def _sharing(
         self, moved: Integers, rates: Rates, messages: Integers, share: Share | None
@@ -342,9 +342,9 @@ class TimeCost(ArrayCost):
 
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return what is charged alike; nodes by the share of their bucket's latency, too."""
-        alike = super().symmetries(workload, levels)
-        own = [of.marks for of in (self.latencies, self.memory and self.memory.load) if of]
-        return alike._replace(marks=[*zip(*own, strict=True)]) if own else alike
+        symmetries = super().symmetries(workload, levels)
+        marks = [of.marks for of in (self.latencies, self.memory and self.memory.load) if of]
+        return symmetries._replace(marks=[*zip(*marks, strict=True)]) if marks else symmetries
 
     def with_memory(self, memory: PricedLoad) -> Self:
         """Return the cost with a price of memory, in integers that hold both."""

@@ -29,9 +29,9 @@ def in_jax(program: Program) -> tuple[Program, Sequence[str]]:
     moving = {exchange.node for exchange in exchanges_of_step(program, (Phase.FORWARD,))}
     kept, names = set(), []
     for node in sorted(repeats.converted_again):
-        own = readers[node]
-        nodes = {n + workload.shared for n in own}
-        follow = own == [*range(own[0], own[-1] + 1)]
+        positions = readers[node]
+        nodes = {n + workload.shared for n in positions}
+        follow = positions == [*range(positions[0], positions[-1] + 1)]
         if node not in moving:
             kept.add(node)
         elif not follow or nodes & moving or any(n in repeats.again for n in nodes):
@@ -56,4 +56,4 @@ def readers_of(workload: Workload) -> Mapping[int, Sequence[int]]:
     for edge in workload.boundaries:
         if workload.repeats.again.get(edge.source) == CONVERTED:
             readers.setdefault(edge.source, []).append(edge.target - workload.shared)
-    return {node: sorted({*own}) for node, own in readers.items()}
+    return {node: sorted({*positions}) for node, positions in readers.items()}

@@ -177,8 +177,8 @@ def _check_exchange(
     layouts = {*step.sources, *step.targets}
     labels = {BATCH: division.images.labels, CHANNEL: division.labels.of[Axis(writer)]}
     if edge.target >= workload.shared:
-        own = operands_of(division.network)[edge.target - workload.shared][edge.input].channels
-        labels[CHANNEL] = labels[CHANNEL][slice(*own or (None,))]
+        channels = operands_of(division.network)[edge.target - workload.shared][edge.input].channels
+        labels[CHANNEL] = labels[CHANNEL][slice(*channels or (None,))]
     if SHUFFLED in layouts:
         labels[SHUFFLED] = division.labels.shuffled(division.network, edge.target - workload.shared)
     for layout in layouts.intersection((TOKEN, ROW, COLUMN, EXPERT)):
@@ -220,10 +220,10 @@ def _counts(
     ends = list(zip(step.levels, step.parts, step.sources, step.targets, strict=True))
     named = {layout for *_, source, target in ends for layout in (source, target)}
     for axis in sorted({CHANNEL if layout == SHUFFLED else layout for layout in named}):
-        own = {axis, SHUFFLED} if axis == CHANNEL else {axis}
+        layouts_of_axis = {axis, SHUFFLED} if axis == CHANNEL else {axis}
         shape, digits = [1], [np.zeros_like(labels[axis])]
         for level, parts, *layouts in ends[:topmost]:
-            split = [layout for layout in layouts if layout in own]
+            split = [layout for layout in layouts if layout in layouts_of_axis]
             shape.append(parts if split else 1)
             digits.append(hierarchy.digit(labels[split[0]], level) if split else digits[0])
         numbers = np.ravel_multi_index(tuple(digits), tuple(shape))

@@ -110,8 +110,8 @@ class Division:
         """
         source, channels = operands_of(self.network)[position][number]
         assert channels is not None
-        held = self.tensor(source).channels.held(split_of(layouts, CHANNEL), device)
-        return slice(*np.searchsorted(held, channels).tolist())
+        features = self.tensor(source).channels.held(split_of(layouts, CHANNEL), device)
+        return slice(*np.searchsorted(features, channels).tolist())
 
     def _divided(self, over: Map, channels: DividedAxis) -> DividedTensor:
         axes = {BATCH: self.images}
