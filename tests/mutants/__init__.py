@@ -1,4 +1,4 @@
-"""Mutants of proofs, sharding, execution, costs and configurations: what the tests must notice; `make mutants`."""
+"""Mutants of the package: what the tests must notice; `make mutants`."""
 
 from __future__ import annotations
 

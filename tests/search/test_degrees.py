@@ -114,7 +114,7 @@ def test_a_configuration_takes_the_seconds_and_bytes_of_its_simulated_plan(
 
 
 def test_micro_batches_smaller_than_the_parts_of_a_sum_hold_what_their_plans_do() -> None:
-    """Partial sums whose reader has all of them are stored by batch, over tensor parallelism, too."""
+    """Partial sums whose reader has all of them are stored by batch, over all levels."""
     network, problem = problem_on("bert-base", array_of("h100-8"), 64, 2)
     evaluator = Evaluator(network, problem)
     one = Configuration(cp=2, tp=4, sp=False)
