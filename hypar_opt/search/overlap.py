@@ -12,21 +12,25 @@ Source: J. E. Kelley, "The cutting-plane method for solving convex programs", SI
 
 from __future__ import annotations
 
+from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
-from itertools import accumulate, cycle
+from itertools import accumulate
 from math import isclose
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
 from hypar_opt.costs.overlap import PRICE, OverlapTime, of_program, waits_on
 from hypar_opt.costs.state_tables import states_of
 from hypar_opt.deadline import NEVER, TIME_LIMIT
 from hypar_opt.errors import HyparError, InputError, NoAnswerError, RefusedError, argument
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import charges_by_level
+from hypar_opt.integers import exact_dtype
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.plan import WithOverlap
 from hypar_opt.plan.stored_layouts import rows_of_plan, rows_with_stored
@@ -39,8 +43,13 @@ from hypar_opt.search.prefix_costs import completion_along_chain, completion_by_
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.way_of_training import bytes_held
 from hypar_opt.search.within_memory import within_memory
+from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.options import RunOptions
-from hypar_opt.simulator.simulation import step_times
+from hypar_opt.simulator.repeated_parts import Messages, RepeatedPart, seconds_of_parts
+from hypar_opt.simulator.run import seconds_of
+from hypar_opt.simulator.simulation import StepTimes
+from hypar_opt.simulator.step import divides, launching, program, repeats_on
+from hypar_opt.simulator.tasks import of_one_micro_batch
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
 from hypar_opt.step.states import added_up
@@ -48,14 +57,16 @@ from hypar_opt.workload.contiguous import first_gap
 from hypar_opt.workload.splitting import spatial_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from hypar_opt.deadline import Deadline
+    from hypar_opt.hardware.array import Array
     from hypar_opt.integers import Integers
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.simulator.tasks import Task
     from hypar_opt.step.states import Indices
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
@@ -229,15 +240,17 @@ class PlansWithOverlap:
     def least(self, *, closes: bool) -> LeastTime:
         """Search, and return the best plan with the best bound."""
         start = tuple(map(tuple, rows_of_plan(self.plan, self.workload)))
-        self.seconds(start)
+        self._time(start)
         prices, bound = self._by_prices(start)
-        self._improve()
+        self._improve(prices)
         if closes and bound < self._best[0] and not self.stopped_by:
             bound = self._by_listing(prices, bound)
-        seconds, rows = self._best
+        rows = self._best[1]
+        seconds = self.seconds(rows)
+        without = seconds if rows == start else max(seconds, self.known[start])
         # Charges are rounded: a bound as large as the time but for that is the time.
         bound = seconds if bound >= seconds * (1 - _ROUNDING) else bound
-        found = WithOverlap(self.overlap, seconds, bound, self.known[start], prices)
+        found = WithOverlap(self.overlap, seconds, bound, without, prices)
         return LeastTime(rows, found, None if found.proved else self.stopped_by, len(self.known))
 
     @property
@@ -245,13 +258,44 @@ class PlansWithOverlap:
         return min((seconds, rows) for rows, seconds in self.known.items())
 
     def seconds(self, rows: Rows) -> float:
-        """Return the simulated time of a plan, which is known from then on."""
+        """Return the simulated time of a plan, as `hypar_opt.simulate` says it to the last bit."""
+        on, efficiency = self._array.interconnect, self._array.efficiency_of_overlap
+        return self._simulated(rows, partial(seconds_of, interconnect=on, efficiency=efficiency))
+
+    def _time(self, rows: Rows) -> float:
+        """Return the simulated time of a plan, but for rounding, which is known from then on."""
         if rows not in self.known:
-            array = self.plan.array
-            assert array is not None
-            own = self.plan, self._once, array.description, self.options
-            self.known[rows] = step_times(*own, rows=rows).of(self.options.micro_batches)
+            self.known[rows] = self._simulated(rows, self._run)
         return self.known[rows]
+
+    def _simulated(self, rows: Rows, run: Callable[[Sequence[Task]], float]) -> float:
+        tasks = program(self.plan, self._once, self._array, self.options, rows)
+        count = self.options.micro_batches
+        before = run(of_one_micro_batch(tasks)) if count > 1 else 0.0
+        return StepTimes(run(tasks), before, self._launching).of(count)
+
+    def _run(self, tasks: Sequence[Task]) -> float:
+        efficiency = self._array.efficiency_of_overlap
+        if not divides(self._array, self.options):
+            parts = [RepeatedPart(0, len(tasks))]
+            with suppress(NotInLockstepError):
+                return seconds_of_parts(tasks, parts, self._messages, efficiency)
+        return seconds_of(tasks, self._array.interconnect, efficiency=efficiency)
+
+    @cached_property
+    def _array(self) -> Array:
+        assert self.plan.array is not None
+        return self.plan.array.description
+
+    @cached_property
+    def _messages(self) -> Messages:
+        return Messages(self._array.interconnect)
+
+    @cached_property
+    def _launching(self) -> float:
+        """The seconds in which the host launches the kernels of a micro-batch, whatever is split."""
+        own = self.plan.problem, self._once, self._array
+        return launching(*own, repeats_on(self.plan.network.description, *own, self.options))
 
     @cached_property
     def _once(self) -> Workload:
@@ -299,8 +343,7 @@ class PlansWithOverlap:
     def _cost(self, prices: Sequence[int]) -> OverlapTime:
         """Return the cost with prices of the pieces."""
         own = [prices[piece] for piece in self._piece]
-        assert self.plan.array is not None
-        waits = waits_on(self.plan.array.description)
+        waits = waits_on(self._array)
         return OverlapTime.of(self.instance.cost.time, self.workload, own, waits=waits)
 
     @cached_property
@@ -311,10 +354,7 @@ class PlansWithOverlap:
 
     def _along_paths(self, rows: Rows) -> list[float]:
         """Return what a plan takes along each path."""
-        return [
-            sum(*charges_by_level(self.workload, cost, [rows])) / _of_second(cost)
-            for cost in self._paths
-        ]
+        return [self._charged(rows, cost) for cost in self._paths]
 
     def _by_prices(self, start: Rows) -> tuple[tuple[int, ...], float]:
         """Find the plans of least cost at better and better prices; return the best, and its bound.
@@ -348,7 +388,7 @@ class PlansWithOverlap:
             rows = tuple(rows_with_stored(self.workload, result.assignments, tensors))
             found[rows] = self._along_paths(rows)
             if self.fits(rows):
-                self.seconds(rows)
+                self._time(rows)
             most, shares = mixture([*found.values()])
             prices = tuple(round(PRICE * upto) for upto in accumulate(shares[1:]))
         return best, bound
@@ -360,57 +400,105 @@ class PlansWithOverlap:
 
     # Node by node
 
-    def _improve(self) -> None:
-        """Improve each plan that is known node by node, the fastest first, until none gets better.
+    def _improve(self, prices: Sequence[int]) -> None:
+        """Improve the plans that are known, the fastest first, until none gets better.
 
-        All else stays as it is. Nodes that share their weights are kept.
+        In each move nodes that are alike, and in one state, change to another; those come first
+        that take least by a bound.
         """
-        workload = self.workload
-        tied = {*workload.ends[workload.is_weight_boundary].ravel().tolist()}
-        nodes = [node for node in range(len(workload.nodes)) if node not in tied]
-        most = len(self.known) + _MOVED // len(workload.nodes)
+        paths = [self._paths[0], self._cost(prices)]
+        most = len(self.known) + _MOVED // len(self.workload.nodes)
         for _, rows in sorted((seconds, rows) for rows, seconds in self.known.items()):
-            since = 0
-            for node in cycle(nodes):
-                if since == len(nodes) or len(self.known) >= most or self._stops():
-                    break
-                better = self._moved(rows, node)
-                rows, since = (rows, since + 1) if better is None else (better, 1)
+            better: Rows | None = rows
+            while better is not None and len(self.known) < most and not self._stops():
+                rows, better = better, self._moved(better, paths, most)
 
-    def _moved(self, rows: Rows, node: int) -> Rows | None:
-        """Return a plan of less time that differs in one node, if there is one."""
-        now, columns = self.seconds(rows), np.flatnonzero(self._allowed[node])
-        least = self._along_paths_with(rows, node, self._states[:, columns])
-        for column in columns[least.argsort(kind="stable")][: int((least < now).sum())].tolist():
-            state = self._states[:, column].tolist()
-            other = tuple(
-                (*row[:node], choice, *row[node + 1 :])
-                for row, choice in zip(rows, state, strict=True)
-            )
-            if other not in self.known and self.fits(other) and self.seconds(other) < now:
-                return other
-        return None
+    def _moved(self, rows: Rows, paths: Sequence[OverlapTime], most: int) -> Rows | None:
+        """Return a plan of less time that differs in one move or several, if there is one."""
+        now, better, made = self._time(rows), None, np.array(rows, np.intp)
+        seconds = [self._charged(rows, cost) for cost in paths]
+        changes = [self._changes(made, cost) for cost in paths]
+        moves: list[tuple[float, list[int], int]] = []
+        for nodes in self._alike:
+            by_state: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+            for node in nodes:
+                by_state[tuple(made[:, node].tolist())].append(node)
+            for own in by_state.values():
+                along = zip(seconds, changes, strict=True)
+                least = np.max([path + more[own].sum(axis=0) for path, more in along], axis=0)
+                least[~self._allowed[own].all(axis=0)] = np.inf
+                moves += [(float(least[n]), own, n) for n in np.flatnonzero(least < now).tolist()]
+        for least_of, own, column in sorted(moves):
+            if least_of >= now or len(self.known) >= most or self._stops():
+                break
+            other = made.copy()
+            other[:, own] = self._states[:, column, None]
+            candidate = tuple(map(tuple, other.tolist()))
+            if candidate in self.known or not self.fits(candidate):
+                continue
+            if self._time(candidate) < now:
+                now, better, made = self._time(candidate), candidate, other
+        return better
 
-    def _along_paths_with(self, rows: Rows, node: int, states: Indices) -> NDArray[np.float64]:
-        """Return what a plan takes at least, a node being in each of some states."""
-        workload, made = self.workload, np.array(rows, np.intp)
-        around = np.flatnonzero((workload.ends == node).any(axis=1)).tolist()
-        own, longest = made[:, node, None], np.zeros(states.shape[1])
-        for cost, seconds in zip(self._paths, self._along_paths(rows), strict=True):
+    def _changes(self, made: Indices, cost: OverlapTime) -> NDArray[np.float64]:
+        """Return how many seconds a path of a plan changes by as each node moves to each state.
 
-            def charged(there: Indices, cost: OverlapTime = cost) -> Integers:
-                rows = [*cost.attributed.node(workload, np.array([node]), [there])]
-                for boundary in around:
-                    ends = (
-                        [there if end == node else made[:, end, None]]
-                        for end in workload.ends[boundary].tolist()
-                    )
-                    rows += cost.attributed.edge(workload, np.array([boundary]), *ends)
-                return added_up(rows)
+        All other nodes stay as they are: ``(nodes, states)``.
+        """
+        workload, columns = self.workload, np.arange(made.shape[1])
+        marks = numbered(cost.symmetries(workload, len(made)).marks).numbers
+        own = self._states[:, None]
 
-            more = (charged(states) - charged(own)).astype(np.float64) / _of_second(cost)
-            longest = np.maximum(longest, seconds + more)
-        return longest
+        def of_kinds(keys: NDArray[np.intp], charge: Callable[[Indices], Any]) -> Any:
+            _, first, kind = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+            return added_up(charge(first))[kind.reshape(-1)]
+
+        def of_nodes(first: Indices) -> Any:
+            nodes, now = columns[first, None], made[:, first, None]
+            there, here = (cost.node(workload, nodes, [state]) for state in (own, now))
+            return [row - before for row, before in zip(there, here, strict=True)]
+
+        kinds = np.stack([kinds_of_nodes(workload).numbers, marks, *made])
+        changes = np.zeros((len(columns), own.shape[2]), exact_dtype(cost.largest))
+        changes += of_kinds(kinds, of_nodes)
+        numbers = kinds_of_boundaries(workload, cost.marks_of_ends(workload)).numbers
+        sources, targets = workload.ends.T
+        kinds = np.stack([numbers, *made[:, sources], *made[:, targets]])
+        for moved in (0, 1):
+
+            def of_boundaries(first: Indices, moved: int = moved) -> Any:
+                now = [[made[:, end, None]] for end in workload.ends[first].T]
+                there = [[own] if end == moved else state for end, state in enumerate(now)]
+                rows = (cost.edge(workload, first[:, None], *ends) for ends in (there, now))
+                return [row - before for row, before in zip(*rows, strict=True)]
+
+            if len(sources):
+                np.add.at(changes, workload.ends[:, moved], of_kinds(kinds, of_boundaries))
+        return changes.astype(np.float64) / _of_second(cost)
+
+    def _charged(self, rows: Rows, cost: OverlapTime) -> float:
+        """Return what a plan takes along a path, or a mixture of paths."""
+        return sum(*charges_by_level(self.workload, cost, [rows])) / _of_second(cost)
+
+    @cached_property
+    def _alike(self) -> list[list[int]]:
+        """The nodes that move together: those of one place in repeated blocks, or one alone.
+
+        Nodes that share their weights are kept.
+        """
+        workload, shared = self.workload, self.workload.shared
+        places: dict[int, tuple[int, ...]] = {n: (n,) for n in range(len(workload.nodes))}
+        for number, run in enumerate(self.plan.network.description.repeats):
+            for place in range(run.length * run.count):
+                places[shared + run.first + place] = (number, place % run.length)
+        for node, writer in workload.tensor_writers.items():
+            places[node] = (*places[writer], -1)
+        tied = {*workload.ends[workload.is_weight_boundary].ravel().tolist()}
+        alike: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+        for node, place in places.items():
+            if node not in tied:
+                alike[place].append(node)
+        return [*alike.values()]
 
     @cached_property
     def _states(self) -> Indices:
@@ -447,7 +535,7 @@ class PlansWithOverlap:
                     return bound
                 rows = tuple(zip(*(completion.states[column] for column in columns), strict=True))
                 if self.fits(rows):
-                    self.seconds(rows)
+                    self._time(rows)
         except (NoAnswerError, RefusedError):  # a limit, or more than memory allows
             return bound
         return self._best[0]  # all were listed
