@@ -44,7 +44,7 @@ from hypar_opt.search.model_file import (
     read_solution,
     write_instance,
 )
-from hypar_opt.search.open_ways import training_left_open
+from hypar_opt.search.open_ways import SEARCHED, training_left_open
 from hypar_opt.search.placement import best_placement
 from hypar_opt.search.result import (
     Progress,
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Tensors
     from hypar_opt.plan.configuration import Configuration
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.plan.training import Training
     from hypar_opt.solvers.solution.solver import SolutionFile
     from hypar_opt.workload.network import Network
 
@@ -424,7 +425,9 @@ def plan_of_configuration(network: Network, problem: Problem, configuration: Con
 def with_overlap(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
     """Return the plan of least time with overlap, of those that train as a plan does.
 
-    What is claimed of its cost without overlap is what is known of the given plan's.
+    Where the problem leaves open how layers train, and a configuration takes less than the plan,
+    they train as in that. What is claimed of its cost without overlap is what is known of the
+    fastest plan without, of those that train alike.
 
     Parameters
     ----------
@@ -432,10 +435,14 @@ def with_overlap(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
         ``gradient`` or ``prefetch``, as in the simulator.
     """
     # Imported late: most searches need no simulator.
-    from hypar_opt.search.overlap import least_time
+    from hypar_opt.search.overlap import faster_configuration, least_time
 
     started = time.perf_counter()
-    best = least_time(plan, overlap, deadline)
+    without, also = plan, []
+    if faster := faster_configuration(plan, overlap, deadline):
+        training, rows_of_best = faster
+        plan, also = _trained_as(plan, training, deadline), [rows_of_best]
+    best = least_time(plan, overlap, deadline, also=also, fastest_without=without)
     instance, own = Instance.of_plan(plan), plan.solver
     shared, writers = instance.workload.shared, instance.workload.tensor_writers
     rows = tuple(row[shared:] for row in best.rows)
@@ -445,7 +452,7 @@ def with_overlap(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
         update={
             "status": "feasible",
             "stopped_by": best.stopped_by or own.stopped_by,
-            "seconds": own.seconds + time.perf_counter() - started,
+            "seconds": without.solver.seconds + time.perf_counter() - started,
             "statistics": (
                 *own.statistics,
                 best.found.statistics,
@@ -458,6 +465,24 @@ def with_overlap(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
         return priced
     # No faster without overlap than the optimum is, and so another.
     return priced.model_copy(update={"solver": priced.solver.vouched(status="optimal")})
+
+
+def _trained_as(plan: Plan, training: Training, deadline: Deadline) -> Plan:
+    """Return the plan of a plan's problem, solved again, whose layers train in another way."""
+    network, options = plan.network.description, options_of(plan, parameters=True)
+    problem = plan.problem.model_copy(update={"training": training})
+    own = plan.solver
+    how = SolveRequest(own.name, own.search, options, own.options, None, deadline)
+    again = _solve(Instance.to_search(network, problem), how, silent)
+    asked = plan.training.model_copy(update=training_left_open(plan))
+    chosen = {
+        SEARCHED + name: 1
+        for name, word in dict(asked).items()
+        if word is None and getattr(training, name) is not None
+    }
+    statistics = (*again.solver.statistics, chosen)
+    solver = again.solver.vouched(statistics=statistics)
+    return again.model_copy(update={"solver": solver})
 
 
 def plan_of(

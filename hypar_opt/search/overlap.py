@@ -31,13 +31,16 @@ from hypar_opt.errors import HyparError, InputError, NoAnswerError, RefusedError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import charges_by_level
 from hypar_opt.integers import exact_dtype
+from hypar_opt.plan.configuration import rows_of, training_of
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.plan import WithOverlap
 from hypar_opt.plan.stored_layouts import rows_of_plan, rows_with_stored
 from hypar_opt.plan.training import Training
 from hypar_opt.search.default_solver import default_solver
+from hypar_opt.search.degrees import search_degrees
 from hypar_opt.search.joint import joint
 from hypar_opt.search.k_best import in_order_of_cost
+from hypar_opt.search.open_ways import training_left_open
 from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.search.prefix_costs import completion_along_chain, completion_by_elimination
 from hypar_opt.search.result import SearchRequest
@@ -54,6 +57,8 @@ from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
 from hypar_opt.step.states import added_up
 from hypar_opt.workload.contiguous import first_gap
+from hypar_opt.workload.operators.axes import EXPERTS, TOKENS
+from hypar_opt.workload.parallelism import LEFT_WHOLE
 from hypar_opt.workload.splitting import spatial_columns
 
 if TYPE_CHECKING:
@@ -64,6 +69,7 @@ if TYPE_CHECKING:
     from hypar_opt.deadline import Deadline
     from hypar_opt.hardware.array import Array
     from hypar_opt.integers import Integers
+    from hypar_opt.plan.configuration import Configuration
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem
     from hypar_opt.simulator.tasks import Task
@@ -93,6 +99,9 @@ would be of fewer plans there is none."""
 
 _STEPS = 2**26
 """The most steps that the costs of a list may take."""
+
+_TRAINED = ("micro_batches", "recompute", "shard")
+"""What of training a configuration states."""
 
 _ROUNDING = 1e-9
 """How much charges, which are rounded, may differ in all from seconds."""
@@ -193,6 +202,8 @@ def least_time(
     overlap: str,
     deadline: Deadline = NEVER,
     *,
+    also: Sequence[Rows] = (),
+    fastest_without: Plan | None = None,
     closes: bool = True,
 ) -> LeastTime:
     """Return the plan of least time with overlap, of those that train as a plan does.
@@ -203,6 +214,10 @@ def least_time(
         From which the search starts; it has the problem.
     overlap
         One of `OVERLAPS`.
+    also
+        Plans that fit and train alike, from which the search starts, too.
+    fastest_without
+        The plan that is fastest without overlap, if that trains otherwise.
     closes
         Whether plans are listed until none can take less, where they are few enough.
 
@@ -211,7 +226,12 @@ def least_time(
     RefusedError
         If the problem is not of the time of a training step on accelerators of one kind.
     """
-    return PlansWithOverlap(plan, overlap, deadline).least(closes=closes)
+    best = PlansWithOverlap(plan, overlap, deadline).least(also, closes=closes)
+    if fastest_without in (None, plan):
+        return best
+    search = PlansWithOverlap(fastest_without, overlap)
+    found = best.found._replace(without=max(search.seconds(search.start), best.found.seconds))
+    return best._replace(found=found)
 
 
 @dataclass
@@ -237,10 +257,19 @@ class PlansWithOverlap:
         self.workload: Workload = self.instance.workload
         self.options = RunOptions(overlap=self.overlap, **self.plan.training.stated)
 
-    def least(self, *, closes: bool) -> LeastTime:
+    @property
+    def start(self) -> Rows:
+        """The plan from which the search starts."""
+        return tuple(map(tuple, rows_of_plan(self.plan, self.workload)))
+
+    def least(self, also: Sequence[Rows] = (), *, closes: bool) -> LeastTime:
         """Search, and return the best plan with the best bound."""
-        start = tuple(map(tuple, rows_of_plan(self.plan, self.workload)))
-        self._time(start)
+        start = self.start
+        for rows in (start, *also):
+            self._time(rows)
+        in_parallel = tuple(map(tuple, np.zeros_like(start).tolist()))  # data parallelism
+        if self._allowed[:, 0].all() and self.fits(in_parallel):
+            self._time(in_parallel)
         prices, bound = self._by_prices(start)
         self._improve(prices)
         if closes and bound < self._best[0] and not self.stopped_by:
@@ -539,6 +568,53 @@ class PlansWithOverlap:
         except (NoAnswerError, RefusedError):  # a limit, or more than memory allows
             return bound
         return self._best[0]  # all were listed
+
+
+def faster_configuration(
+    plan: Plan, overlap: str, deadline: Deadline = NEVER
+) -> tuple[Training, Rows] | None:
+    """Return the best configuration that a plan's problem has, where it takes less than the plan.
+
+    Returns
+    -------
+    Training
+        How it trains, in what the problem leaves open.
+    (levels, nodes)
+        Its choices.
+    """
+    network, problem = plan.network.description, plan.problem
+    asked = problem.training.model_copy(update=training_left_open(plan))
+    stated = {name: own for name in _TRAINED if (own := getattr(asked, name)) is not None}
+    assert plan.array is not None
+    is_arrays = RunOptions().on(plan.array.description)[1] == overlap
+    if not (network.repeats and is_arrays and plan.levels) or len(stated) == len(_TRAINED):
+        return None
+    by_token, whole = (word in problem.choices for word in (TOKENS.word, LEFT_WHOLE))
+    of_experts = EXPERTS.word in problem.choices
+
+    def allowed(one: Configuration) -> bool:
+        if one.cp > 1 and not by_token or one.ep > 1 and not of_experts:
+            return False
+        if one.tp > 1 and not (by_token if one.sp else whole):
+            return False
+        own = training_of(one, network, problem.hierarchy, asked) if stated else asked
+        return all(getattr(own, name) == word for name, word in stated.items())
+
+    search = PlansWithOverlap(plan, overlap, deadline)
+    below, problem = search.seconds(search.start), problem.model_copy(update={"training": asked})
+    limits: Any = {"below": below, "deadline": deadline}
+    found = search_degrees(network, problem, count=1, allowed=allowed, **limits)
+    if not found.best:
+        return None
+    best = found.best[0].configuration
+    training = training_of(best, network, problem.hierarchy, asked)
+    try:
+        rows = rows_of(best, network, search.workload, problem.hierarchy)
+    except ValueError:  # a word that is no choice of the problem
+        return None
+    trained = PlansWithOverlap(plan.model_copy(update={"training": training}), overlap)
+    made = tuple(map(tuple, rows))
+    return (training, made) if trained.fits(made) and trained.seconds(made) < below else None
 
 
 def check_with_overlap(plan: Plan, *, file: str) -> None:
