@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -77,6 +78,10 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
 
 
+Overlap = Literal["none", "gradient", "prefetch"]
+"""What may overlap in the time that is least."""
+
+
 @checked
 def solve(
     network: str | Path | Network,
@@ -87,7 +92,7 @@ def solve(
     start: Plan | None = None,
     solution: str | Path | SolutionFile | None = None,
     place: bool = False,
-    overlap: Literal["none", "gradient", "prefetch"] | None = None,
+    overlap: Overlap | None = None,
     progress: Progress = silent,
     **arguments: Unpack[SolveArguments],
 ) -> Plan:
@@ -115,8 +120,9 @@ def solve(
         Also choose the best placement of the levels among those that the topology allows.
     overlap
         What exchanges of gradients and weights overlap in the time that is least, as in the
-        simulator; None or ``none`` for nothing. The plan trains as that of least time without
-        overlap; its cost is without, and ``solver.with_overlap`` has the time and a bound.
+        simulator: ``gradient``, ``prefetch`` or ``none``. None for what the array says, in a joint
+        search of the time on it. The plan's cost is that without overlap;
+        ``solver.with_overlap`` has the time and a bound.
     **arguments
         `hypar_opt.plan.arguments.ProblemArguments`: ``batch=256``, ``levels=4``, ``cost``,
         ``reading``, ``array``, ``fix``, ``memory``, ``settings``, ..., and fields of ``options``.
@@ -152,16 +158,26 @@ def solve(
     how = SolveRequest(
         solver, _search_for(stated, search), options, recorded, start, deadline, answer
     )
-    overlaps = overlap not in (None, "none")
-    if overlaps:
+    instance = Instance.to_search(described, stated)
+    asked = overlap is not None
+    if overlap is None:
+        overlap = _overlap_of(instance, how)
+    if overlap != "none":
         from hypar_opt.search.overlap import check_overlap
 
-        check_overlap(Instance.to_search(described, stated))
+        check_overlap(instance)
     if place:
         plan = best_placement(stated, partial(_solve_placed, described, how), progress, deadline)
     else:
-        plan = _solve(Instance.to_search(described, stated), how, progress)
-    return with_overlap(plan, overlap, deadline) if overlap and overlaps else plan
+        plan = _solve(instance, how, progress)
+    if overlap == "none":
+        return plan
+    try:
+        return with_overlap(plan, overlap, deadline)
+    except RefusedError:  # too large to simulate
+        if asked:
+            raise
+        return plan
 
 
 @checked
@@ -264,6 +280,18 @@ def _search_for(problem: Problem, search: str | None) -> str:
     if search not in SEARCHES:
         raise UnknownNameError("search", search, list(SEARCHES))
     return search
+
+
+def _overlap_of(instance: Instance, how: SolveRequest) -> Overlap:
+    """Return what overlaps unless it is stated: what the array says of a search of its time."""
+    array = instance.problem.array
+    own = (array and array.description.overlap) or "none"
+    is_searched = how.search == "joint" and how.answer is None
+    if own == "none" or not is_searched or not (how.solver is None or SOLVERS[how.solver].searches):
+        return "none"
+    from hypar_opt.search.overlap import OVERLAPS, lacks_for_overlap
+
+    return own if own in OVERLAPS and not lacks_for_overlap(instance) else "none"
 
 
 def _solve_placed(network: Network, how: SolveRequest, problem: Problem) -> Plan:
@@ -441,7 +469,8 @@ def with_overlap(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
     without, also = plan, []
     if faster := faster_configuration(plan, overlap, deadline):
         training, rows_of_best = faster
-        plan, also = _trained_as(plan, training, deadline), [rows_of_best]
+        with suppress(NoAnswerError):  # before a limit
+            plan, also = _trained_as(plan, training, deadline), [rows_of_best]
     best = least_time(plan, overlap, deadline, also=also, fastest_without=without)
     instance, own = Instance.of_plan(plan), plan.solver
     shared, writers = instance.workload.shared, instance.workload.tensor_writers

@@ -18,14 +18,14 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from itertools import accumulate
-from math import isclose
+from math import isclose, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
 from hypar_opt.costs.overlap import PRICE, OverlapTime, of_program, waits_on
-from hypar_opt.costs.state_tables import states_of
+from hypar_opt.costs.state_tables import choices_by_level, states_of
 from hypar_opt.deadline import NEVER, TIME_LIMIT
 from hypar_opt.errors import HyparError, InputError, NoAnswerError, RefusedError, argument
 from hypar_opt.instance.instance import Instance
@@ -68,7 +68,6 @@ if TYPE_CHECKING:
 
     from hypar_opt.deadline import Deadline
     from hypar_opt.hardware.array import Array
-    from hypar_opt.integers import Integers
     from hypar_opt.plan.configuration import Configuration
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem
@@ -86,19 +85,19 @@ OVERLAPS = ("gradient", "prefetch")
 _PIECES = 4
 """The most pieces of the backward pass of which each has a price."""
 
-_ROUNDS = 12
+_ROUNDS = 6
 """The most mixtures of paths whose least plan is found."""
 
 _CLOSE = 1.002
 """How much better a mixture may be at most that no further one is sought for."""
 
-_MOVED = 2**13
-_LISTED, _FEW = 2**14, 2**8
+_MOVED = 2**11
+_LISTED, _FEW = 2**11, 2**7
 """The most nodes of plans that are simulated to improve others, and in a list of plans; where that
 would be of fewer plans there is none."""
 
-_STEPS = 2**26
-"""The most steps that the costs of a list may take."""
+_STEPS = 2**22
+"""The most steps that the costs of moves, or of a list, may take."""
 
 _TRAINED = ("micro_batches", "recompute", "shard")
 """What of training a configuration states."""
@@ -165,15 +164,19 @@ def check_overlap(instance: Instance) -> None:
     RefusedError
         Naming what the time with overlap needs.
     """
-    problem, needs = instance.problem, None
-    if problem.cost != "time":
-        needs = argument("cost", "time")
-    elif problem.groups:
-        needs = "an array of one kind of accelerators"
-    elif instance.workload is not instance.executed_workload:
-        needs = argument("reading", "executed")
-    if needs:
+    if needs := lacks_for_overlap(instance):
         raise RefusedError(f"the time with {argument('overlap')} needs {needs}")
+
+
+def lacks_for_overlap(instance: Instance) -> str | None:
+    """Return what the time with overlap needs that a problem lacks; None if it is defined."""
+    if instance.problem.cost != "time":
+        return argument("cost", "time")
+    if instance.problem.groups:
+        return "an array of one kind of accelerators"
+    if instance.workload is not instance.executed_workload:
+        return argument("reading", "executed")
+    return None
 
 
 class LeastTime(NamedTuple):
@@ -268,7 +271,7 @@ class PlansWithOverlap:
         for rows in (start, *also):
             self._time(rows)
         in_parallel = tuple(map(tuple, np.zeros_like(start).tolist()))  # data parallelism
-        if self._allowed[:, 0].all() and self.fits(in_parallel):
+        if not self.workload.forbidden[:, 0].any() and self.fits(in_parallel):
             self._time(in_parallel)
         prices, bound = self._by_prices(start)
         self._improve(prices)
@@ -435,6 +438,8 @@ class PlansWithOverlap:
         In each move nodes that are alike, and in one state, change to another; those come first
         that take least by a bound.
         """
+        if len(self.workload.nodes) * self._count > _STEPS:
+            return
         paths = [self._paths[0], self._cost(prices)]
         most = len(self.known) + _MOVED // len(self.workload.nodes)
         for _, rows in sorted((seconds, rows) for rows, seconds in self.known.items()):
@@ -529,6 +534,11 @@ class PlansWithOverlap:
                 alike[place].append(node)
         return [*alike.values()]
 
+    @property
+    def _count(self) -> int:
+        """The states that there are."""
+        return prod(choices_by_level(self.workload, self.instance.problem.levels))
+
     @cached_property
     def _states(self) -> Indices:
         """All states: ``(levels, states)``."""
@@ -549,7 +559,7 @@ class PlansWithOverlap:
         """List plans by their cost at some prices, and simulate them; return a bound on all."""
         cost = self._cost(prices)
         instance, nodes = self.instance.with_cost(cost), len(self.workload.nodes)
-        levels, states = instance.problem.levels, self._states.shape[1]
+        levels, states = instance.problem.levels, self._count
         most = _LISTED // nodes
         too_many = most < _FEW or nodes * states * max(states, levels) > _STEPS
         if too_many or instance.constraints.couple_layers:
@@ -587,13 +597,14 @@ def faster_configuration(
     stated = {name: own for name in _TRAINED if (own := getattr(asked, name)) is not None}
     assert plan.array is not None
     is_arrays = RunOptions().on(plan.array.description)[1] == overlap
-    if not (network.repeats and is_arrays and plan.levels) or len(stated) == len(_TRAINED):
+    left = network.repeats and plan.levels and not deadline.passed()
+    if not (left and is_arrays) or len(stated) == len(_TRAINED):
         return None
     by_token, whole = (word in problem.choices for word in (TOKENS.word, LEFT_WHOLE))
     of_experts = EXPERTS.word in problem.choices
 
     def allowed(one: Configuration) -> bool:
-        if one.cp > 1 and not by_token or one.ep > 1 and not of_experts:
+        if (one.cp > 1 and not by_token) or (one.ep > 1 and not of_experts):
             return False
         if one.tp > 1 and not (by_token if one.sp else whole):
             return False
