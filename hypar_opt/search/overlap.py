@@ -233,7 +233,7 @@ def least_time(
     if fastest_without in (None, plan):
         return best
     search = PlansWithOverlap(fastest_without, overlap)
-    found = best.found._replace(without=max(search.seconds(search.start), best.found.seconds))
+    found = best.found._replace(without=max(search.time(search.start), best.found.seconds))
     return best._replace(found=found)
 
 
@@ -269,10 +269,10 @@ class PlansWithOverlap:
         """Search, and return the best plan with the best bound."""
         start = self.start
         for rows in (start, *also):
-            self._time(rows)
+            self.time(rows)
         in_parallel = tuple(map(tuple, np.zeros_like(start).tolist()))  # data parallelism
         if not self.workload.forbidden[:, 0].any() and self.fits(in_parallel):
-            self._time(in_parallel)
+            self.time(in_parallel)
         prices, bound = self._by_prices(start)
         self._improve(prices)
         if closes and bound < self._best[0] and not self.stopped_by:
@@ -294,8 +294,8 @@ class PlansWithOverlap:
         on, efficiency = self._array.interconnect, self._array.efficiency_of_overlap
         return self._simulated(rows, partial(seconds_of, interconnect=on, efficiency=efficiency))
 
-    def _time(self, rows: Rows) -> float:
-        """Return the simulated time of a plan, but for rounding, which is known from then on."""
+    def time(self, rows: Rows) -> float:
+        """Return what `seconds` does, but for rounding; it is known from then on, and quicker."""
         if rows not in self.known:
             self.known[rows] = self._simulated(rows, self._run)
         return self.known[rows]
@@ -325,7 +325,7 @@ class PlansWithOverlap:
 
     @cached_property
     def _launching(self) -> float:
-        """The seconds in which the host launches the kernels of a micro-batch, whatever is split."""
+        """The seconds in which the host launches the kernels of any plan's micro-batch."""
         own = self.plan.problem, self._once, self._array
         return launching(*own, repeats_on(self.plan.network.description, *own, self.options))
 
@@ -399,8 +399,11 @@ class PlansWithOverlap:
             (0,) * _PIECES,
             least_compute(self.instance) / self.instance.cost.time.per_unit,
         )
-        most, prices = float("inf"), (PRICE // 2,) * _PIECES
-        while len(tried) < _ROUNDS and most > bound * _CLOSE and prices not in tried:
+        while len(tried) < _ROUNDS:
+            most, shares = mixture([*found.values()])
+            prices = tuple(round(PRICE * upto) for upto in accumulate(shares[1:]))
+            if most <= bound * _CLOSE or prices in tried:
+                break
             if self._stops():
                 break
             tried.add(prices)
@@ -420,9 +423,7 @@ class PlansWithOverlap:
             rows = tuple(rows_with_stored(self.workload, result.assignments, tensors))
             found[rows] = self._along_paths(rows)
             if self.fits(rows):
-                self._time(rows)
-            most, shares = mixture([*found.values()])
-            prices = tuple(round(PRICE * upto) for upto in accumulate(shares[1:]))
+                self.time(rows)
         return best, bound
 
     def _stops(self) -> bool:
@@ -436,30 +437,28 @@ class PlansWithOverlap:
         """Improve the plans that are known, the fastest first, until none gets better.
 
         In each move nodes that are alike, and in one state, change to another; those come first
-        that take least by a bound.
+        that take least by their cost at some prices.
         """
         if len(self.workload.nodes) * self._count > _STEPS:
             return
-        paths = [self._paths[0], self._cost(prices)]
+        cost = self._cost(prices)
         most = len(self.known) + _MOVED // len(self.workload.nodes)
         for _, rows in sorted((seconds, rows) for rows, seconds in self.known.items()):
             better: Rows | None = rows
             while better is not None and len(self.known) < most and not self._stops():
-                rows, better = better, self._moved(better, paths, most)
+                rows, better = better, self._moved(better, cost, most)
 
-    def _moved(self, rows: Rows, paths: Sequence[OverlapTime], most: int) -> Rows | None:
+    def _moved(self, rows: Rows, cost: OverlapTime, most: int) -> Rows | None:
         """Return a plan of less time that differs in one move or several, if there is one."""
-        now, better, made = self._time(rows), None, np.array(rows, np.intp)
-        seconds = [self._charged(rows, cost) for cost in paths]
-        changes = [self._changes(made, cost) for cost in paths]
+        now, better, made = self.time(rows), None, np.array(rows, np.intp)
+        charged, changes = self._charged(rows, cost), self._changes(made, cost)
         moves: list[tuple[float, list[int], int]] = []
         for nodes in self._alike:
             by_state: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
             for node in nodes:
                 by_state[tuple(made[:, node].tolist())].append(node)
             for own in by_state.values():
-                along = zip(seconds, changes, strict=True)
-                least = np.max([path + more[own].sum(axis=0) for path, more in along], axis=0)
+                least = charged + changes[own].sum(axis=0)
                 least[~self._allowed[own].all(axis=0)] = np.inf
                 moves += [(float(least[n]), own, n) for n in np.flatnonzero(least < now).tolist()]
         for least_of, own, column in sorted(moves):
@@ -470,8 +469,8 @@ class PlansWithOverlap:
             candidate = tuple(map(tuple, other.tolist()))
             if candidate in self.known or not self.fits(candidate):
                 continue
-            if self._time(candidate) < now:
-                now, better, made = self._time(candidate), candidate, other
+            if self.time(candidate) < now:
+                now, better, made = self.time(candidate), candidate, other
         return better
 
     def _changes(self, made: Indices, cost: OverlapTime) -> NDArray[np.float64]:
@@ -485,7 +484,8 @@ class PlansWithOverlap:
 
         def of_kinds(keys: NDArray[np.intp], charge: Callable[[Indices], Any]) -> Any:
             _, first, kind = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-            return added_up(charge(first))[kind.reshape(-1)]
+            charged = np.broadcast_to(added_up(charge(first)), (len(first), own.shape[2]))
+            return charged[kind.reshape(-1)]
 
         def of_nodes(first: Indices) -> Any:
             nodes, now = columns[first, None], made[:, first, None]
@@ -574,7 +574,7 @@ class PlansWithOverlap:
                     return bound
                 rows = tuple(zip(*(completion.states[column] for column in columns), strict=True))
                 if self.fits(rows):
-                    self._time(rows)
+                    self.time(rows)
         except (NoAnswerError, RefusedError):  # a limit, or more than memory allows
             return bound
         return self._best[0]  # all were listed
@@ -612,7 +612,7 @@ def faster_configuration(
         return all(getattr(own, name) == word for name, word in stated.items())
 
     search = PlansWithOverlap(plan, overlap, deadline)
-    below, problem = search.seconds(search.start), problem.model_copy(update={"training": asked})
+    below, problem = search.time(search.start), problem.model_copy(update={"training": asked})
     limits: Any = {"below": below, "deadline": deadline}
     found = search_degrees(network, problem, count=1, allowed=allowed, **limits)
     if not found.best:
@@ -625,7 +625,7 @@ def faster_configuration(
         return None
     trained = PlansWithOverlap(plan.model_copy(update={"training": training}), overlap)
     made = tuple(map(tuple, rows))
-    return (training, made) if trained.fits(made) and trained.seconds(made) < below else None
+    return (training, made) if trained.fits(made) and trained.time(made) < below else None
 
 
 def check_with_overlap(plan: Plan, *, file: str) -> None:
