@@ -454,18 +454,25 @@ def test_nothing_overlaps_by_default_where_that_is_not_defined(asked: dict[str, 
 
 
 def test_a_plan_is_no_slower_than_data_parallelism_and_the_best_configuration() -> None:
+    network = ho.gpt(layers=2, hidden=512, heads=8, tokens=64, vocabulary=1024)
     asked: dict[str, Any] = {"array": "h100-8x8", "batch": 64}
-    plan = ho.solve("gpt2", **asked)
+    plan = ho.solve(network, **asked)
     seconds = ho.simulate(plan).seconds
     for shard in ("none", "state", "gradients", "weights"):
-        data = ho.solve("gpt2", fix=["*=data"], shard=shard, **asked)
+        data = ho.solve(network, solver="data", shard=shard, **asked)
         assert seconds <= ho.simulate(data).seconds * (1 + ROUNDED)
+    found = plan.solver.with_overlap
+    assert found is not None
     # What was left open was chosen by the time with overlap, and is chosen again.
-    assert plan.training.stated
+    without = ho.solve(network, overlap="none", **asked)
+    assert plan.training.shard != without.training.shard
+    assert seconds < found.without == pytest.approx(ho.simulate(without).seconds, rel=ROUNDED)
     again = solve_again(plan)
     assert again.parallelism == plan.parallelism
     assert again.training == plan.training
-    assert again.solver.with_overlap == plan.solver.with_overlap
+    assert again.solver.with_overlap == found
+    stated = ho.solve(network, shard="none", micro_batches=1, recompute="none", **asked)
+    assert stated.training.shard == "none"
 
 
 def test_options_that_compare_plans_by_their_cost_leave_overlap_out(tmp_path: Path) -> None:

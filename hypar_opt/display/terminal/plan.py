@@ -103,11 +103,7 @@ def plan_title(plan: Plan) -> str:
         *(["inference"] if plan.inference else []),
         *(reductions(plan) if plan.cost.kind != "bytes" else []),
         # A proof says among which plans.
-        *(
-            ["plans that can run"]
-            if plan.constraints.runnable and not _proved(plan)
-            else []
-        ),
+        *(["plans that can run"] if plan.constraints.runnable and not _proved(plan) else []),
         f"{plan.solver.name} {plan.solver.search} ({optimality(plan)})",
     ]
     return f"{plan.network.name}: {', '.join(options)}"
