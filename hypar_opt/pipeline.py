@@ -291,7 +291,7 @@ def _overlap_of(instance: Instance, how: SolveRequest) -> Overlap:
         return "none"
     from hypar_opt.search.overlap import OVERLAPS, lacks_for_overlap
 
-    return own if own in OVERLAPS and not lacks_for_overlap(instance) else "none"
+    return cast(Overlap, own) if own in OVERLAPS and not lacks_for_overlap(instance) else "none"
 
 
 def _solve_placed(network: Network, how: SolveRequest, problem: Problem) -> Plan:
@@ -469,8 +469,11 @@ def with_overlap(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
     without, also = plan, []
     if faster := faster_configuration(plan, overlap, deadline):
         training, rows_of_best = faster
-        with suppress(NoAnswerError):  # before a limit
-            plan, also = _trained_as(plan, training, deadline), [rows_of_best]
+        if training.unlike_defaults == plan.training.unlike_defaults:
+            also = [rows_of_best]
+        else:
+            with suppress(NoAnswerError):  # before a limit
+                plan, also = _trained_as(plan, training, deadline), [rows_of_best]
     best = least_time(plan, overlap, deadline, also=also, fastest_without=without)
     instance, own = Instance.of_plan(plan), plan.solver
     shared, writers = instance.workload.shared, instance.workload.tensor_writers

@@ -493,8 +493,7 @@ class PlansWithOverlap:
             return [row - before for row, before in zip(there, here, strict=True)]
 
         kinds = np.stack([kinds_of_nodes(workload).numbers, marks, *made])
-        changes = np.zeros((len(columns), own.shape[2]), exact_dtype(cost.largest))
-        changes += of_kinds(kinds, of_nodes)
+        changes = of_kinds(kinds, of_nodes).astype(exact_dtype(cost.largest))
         numbers = kinds_of_boundaries(workload, cost.marks_of_ends(workload)).numbers
         sources, targets = workload.ends.T
         kinds = np.stack([numbers, *made[:, sources], *made[:, targets]])
@@ -529,9 +528,9 @@ class PlansWithOverlap:
             places[node] = (*places[writer], -1)
         tied = {*workload.ends[workload.is_weight_boundary].ravel().tolist()}
         alike: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
-        for node, place in places.items():
+        for node, at in places.items():
             if node not in tied:
-                alike[place].append(node)
+                alike[at].append(node)
         return [*alike.values()]
 
     @property

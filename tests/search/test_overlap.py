@@ -454,8 +454,8 @@ def test_nothing_overlaps_by_default_where_that_is_not_defined(asked: dict[str, 
 
 
 def test_a_plan_is_no_slower_than_data_parallelism_and_the_best_configuration() -> None:
-    network = ho.gpt(layers=2, hidden=512, heads=8, tokens=64, vocabulary=1024)
-    asked: dict[str, Any] = {"array": "h100-8x8", "batch": 64}
+    network = ho.gpt(layers=2, hidden=1024, heads=8, tokens=64, vocabulary=1024)
+    asked: dict[str, Any] = {"array": "h100-8", "batch": 64}
     plan = ho.solve(network, **asked)
     seconds = ho.simulate(plan).seconds
     for shard in ("none", "state", "gradients", "weights"):
@@ -476,9 +476,19 @@ def test_a_plan_is_no_slower_than_data_parallelism_and_the_best_configuration() 
 
 
 def test_options_that_compare_plans_by_their_cost_leave_overlap_out(tmp_path: Path) -> None:
-    words = ["solve", "lenet-c", "--array", "h100-8", "--bucket", "0", "--json"]
+    words = [
+        "solve",
+        "sfc",
+        "--array",
+        "h100-8",
+        "--bucket",
+        "0",
+        "--choices",
+        "data,model",
+        "--json",
+    ]
     proof = ["--certificate", str(tmp_path / "proof.json")]
-    for option in ([], ["--best", "2"], ["--regret"], ["--simulate", "2"], proof):
+    for option in ([], ["--best", "2"], ["--simulate", "2"], proof):
         status, printed, _ = command([*words, *option], tmp_path)
         assert status == 0
         assert ("overlapped, seconds" in printed) == (not option)
