@@ -493,7 +493,7 @@ class PlansWithOverlap:
             return [row - before for row, before in zip(there, here, strict=True)]
 
         kinds = np.stack([kinds_of_nodes(workload).numbers, marks, *made])
-        changes = of_kinds(kinds, of_nodes).astype(exact_dtype(cost.largest))
+        changes: NDArray[Any] = of_kinds(kinds, of_nodes).astype(exact_dtype(cost.largest))
         numbers = kinds_of_boundaries(workload, cost.marks_of_ends(workload)).numbers
         sources, targets = workload.ends.T
         kinds = np.stack([numbers, *made[:, sources], *made[:, targets]])

@@ -43,7 +43,7 @@ from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.studies.random_networks import random_chain, random_graph
 from hypar_opt.studies.simulation import solve_again
 from hypar_opt.studies.targets import micro_batch
-from tests.commands import command
+from tests.cli.shell import Shell
 from tests.slow import slow_after
 
 ROUNDED = 1e-9
@@ -475,7 +475,9 @@ def test_a_plan_is_no_slower_than_data_parallelism_and_the_best_configuration() 
     assert stated.training.shard == "none"
 
 
-def test_options_that_compare_plans_by_their_cost_leave_overlap_out(tmp_path: Path) -> None:
+def test_options_that_compare_plans_by_their_cost_leave_overlap_out(
+    tmp_path: Path, shell: Shell
+) -> None:
     words = [
         "solve",
         "sfc",
@@ -489,7 +491,7 @@ def test_options_that_compare_plans_by_their_cost_leave_overlap_out(tmp_path: Pa
     ]
     proof = ["--certificate", str(tmp_path / "proof.json")]
     for option in ([], ["--best", "2"], ["--simulate", "2"], proof):
-        status, printed, _ = command([*words, *option], tmp_path)
+        status, printed, _ = shell(*words, *option)
         assert status == 0
         assert ("overlapped, seconds" in printed) == (not option)
 
