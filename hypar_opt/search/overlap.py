@@ -587,7 +587,7 @@ def faster_configuration(
     Returns
     -------
     Training
-        How it trains, in what the problem leaves open.
+        How it trains, in what the problem leaves open; a problem with pins leaves nothing open.
     (levels, nodes)
         Its choices.
     """
@@ -596,7 +596,8 @@ def faster_configuration(
     stated = {name: own for name in _TRAINED if (own := getattr(asked, name)) is not None}
     assert plan.array is not None
     is_arrays = RunOptions().on(plan.array.description)[1] == overlap
-    left = network.repeats and plan.levels and not deadline.passed()
+    # Pins, and degrees, which are pins, ask for a plan of their own.
+    left = network.repeats and plan.levels and not (problem.constraints.fix or deadline.passed())
     if not (left and is_arrays) or len(stated) == len(_TRAINED):
         return None
     by_token, whole = (word in problem.choices for word in (TOKENS.word, LEFT_WHOLE))
