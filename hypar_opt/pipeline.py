@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,7 +45,7 @@ from hypar_opt.search.model_file import (
     read_solution,
     write_instance,
 )
-from hypar_opt.search.open_ways import training_left_open
+from hypar_opt.search.open_ways import SEARCHED, training_left_open
 from hypar_opt.search.placement import best_placement
 from hypar_opt.search.result import (
     Progress,
@@ -72,8 +73,13 @@ if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Tensors
     from hypar_opt.plan.configuration import Configuration
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.plan.training import Training
     from hypar_opt.solvers.solution.solver import SolutionFile
     from hypar_opt.workload.network import Network
+
+
+Overlap = Literal["none", "gradient", "prefetch"]
+"""What may overlap in the time that is least."""
 
 
 @checked
@@ -86,7 +92,7 @@ def solve(
     start: Plan | None = None,
     solution: str | Path | SolutionFile | None = None,
     place: bool = False,
-    overlap: Literal["none", "gradient", "prefetch"] | None = None,
+    overlap: Overlap | None = None,
     progress: Progress = silent,
     **arguments: Unpack[SolveArguments],
 ) -> Plan:
@@ -114,8 +120,9 @@ def solve(
         Also choose the best placement of the levels among those that the topology allows.
     overlap
         What exchanges of gradients and weights overlap in the time that is least, as in the
-        simulator; None or ``none`` for nothing. The plan trains as that of least time without
-        overlap; its cost is without, and ``solver.with_overlap`` has the time and a bound.
+        simulator: ``gradient``, ``prefetch`` or ``none``. None for what the array says, in a joint
+        search of the time on it. The plan's cost is that without overlap;
+        ``solver.with_overlap`` has the time and a bound.
     **arguments
         `hypar_opt.plan.arguments.ProblemArguments`: ``batch=256``, ``levels=4``, ``cost``,
         ``reading``, ``array``, ``fix``, ``memory``, ``settings``, ..., and fields of ``options``.
@@ -151,16 +158,26 @@ def solve(
     how = SolveRequest(
         solver, _search_for(stated, search), options, recorded, start, deadline, answer
     )
-    overlaps = overlap not in (None, "none")
-    if overlaps:
+    instance = Instance.to_search(described, stated)
+    asked = overlap is not None
+    if overlap is None:
+        overlap = _overlap_of(instance, how)
+    if overlap != "none":
         from hypar_opt.search.overlap import check_overlap
 
-        check_overlap(Instance.to_search(described, stated))
+        check_overlap(instance)
     if place:
         plan = best_placement(stated, partial(_solve_placed, described, how), progress, deadline)
     else:
-        plan = _solve(Instance.to_search(described, stated), how, progress)
-    return with_overlap(plan, overlap, deadline) if overlap and overlaps else plan
+        plan = _solve(instance, how, progress)
+    if overlap == "none":
+        return plan
+    try:
+        return with_overlap(plan, overlap, deadline)
+    except RefusedError:  # too large to simulate
+        if asked:
+            raise
+        return plan
 
 
 @checked
@@ -263,6 +280,18 @@ def _search_for(problem: Problem, search: str | None) -> str:
     if search not in SEARCHES:
         raise UnknownNameError("search", search, list(SEARCHES))
     return search
+
+
+def _overlap_of(instance: Instance, how: SolveRequest) -> Overlap:
+    """Return what overlaps unless it is stated: what the array says of a search of its time."""
+    array = instance.problem.array
+    own = (array and array.description.overlap) or "none"
+    is_searched = how.search == "joint" and how.answer is None
+    if own == "none" or not is_searched or not (how.solver is None or SOLVERS[how.solver].searches):
+        return "none"
+    from hypar_opt.search.overlap import OVERLAPS, lacks_for_overlap
+
+    return cast(Overlap, own) if own in OVERLAPS and not lacks_for_overlap(instance) else "none"
 
 
 def _solve_placed(network: Network, how: SolveRequest, problem: Problem) -> Plan:
@@ -424,7 +453,9 @@ def plan_of_configuration(network: Network, problem: Problem, configuration: Con
 def with_overlap(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
     """Return the plan of least time with overlap, of those that train as a plan does.
 
-    What is claimed of its cost without overlap is what is known of the given plan's.
+    Where the problem leaves open how layers train, and a configuration takes less than the plan,
+    they train as in that. What is claimed of its cost without overlap is what is known of the
+    fastest plan without, of those that train alike.
 
     Parameters
     ----------
@@ -432,10 +463,18 @@ def with_overlap(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
         ``gradient`` or ``prefetch``, as in the simulator.
     """
     # Imported late: most searches need no simulator.
-    from hypar_opt.search.overlap import least_time
+    from hypar_opt.search.overlap import faster_configuration, least_time
 
     started = time.perf_counter()
-    best = least_time(plan, overlap, deadline)
+    without, also = plan, []
+    if faster := faster_configuration(plan, overlap, deadline):
+        training, rows_of_best = faster
+        if training.unlike_defaults == plan.training.unlike_defaults:
+            also = [rows_of_best]
+        else:
+            with suppress(NoAnswerError):  # before a limit
+                plan, also = _trained_as(plan, training, deadline), [rows_of_best]
+    best = least_time(plan, overlap, deadline, also=also, fastest_without=without)
     instance, own = Instance.of_plan(plan), plan.solver
     shared, writers = instance.workload.shared, instance.workload.tensor_writers
     rows = tuple(row[shared:] for row in best.rows)
@@ -445,7 +484,7 @@ def with_overlap(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
         update={
             "status": "feasible",
             "stopped_by": best.stopped_by or own.stopped_by,
-            "seconds": own.seconds + time.perf_counter() - started,
+            "seconds": without.solver.seconds + time.perf_counter() - started,
             "statistics": (
                 *own.statistics,
                 best.found.statistics,
@@ -458,6 +497,24 @@ def with_overlap(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
         return priced
     # No faster without overlap than the optimum is, and so another.
     return priced.model_copy(update={"solver": priced.solver.vouched(status="optimal")})
+
+
+def _trained_as(plan: Plan, training: Training, deadline: Deadline) -> Plan:
+    """Return the plan of a plan's problem, solved again, whose layers train in another way."""
+    network, options = plan.network.description, options_of(plan, parameters=True)
+    problem = plan.problem.model_copy(update={"training": training})
+    own = plan.solver
+    how = SolveRequest(own.name, own.search, options, own.options, None, deadline)
+    again = _solve(Instance.to_search(network, problem), how, silent)
+    asked = plan.training.model_copy(update=training_left_open(plan))
+    chosen = {
+        SEARCHED + name: 1
+        for name, word in dict(asked).items()
+        if word is None and getattr(training, name) is not None
+    }
+    statistics = (*again.solver.statistics, chosen)
+    solver = again.solver.vouched(statistics=statistics)
+    return again.model_copy(update={"solver": solver})
 
 
 def plan_of(

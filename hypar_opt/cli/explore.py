@@ -77,7 +77,7 @@ def explore(
         # Bytes need no array, and without one any number of levels will do.
         if array is None and objective not in (None, "bytes"):
             array = request.needed_array(problem, f"--objective {objective}")
-        plan, array = request.solved(network, problem, solving, array=array), None
+        plan, array = request.solved(network, problem, solving, array=array, overlap="none"), None
     # The levels of a plan with an array were solved for that array.
     elif plan.array is not None:
         inputs.refuse_what_a_plan_fixes(context, "array")

@@ -39,9 +39,10 @@ EXPORT_MODEL = solving_option(
     " model.",
 )
 OVERLAP = solving_option(
-    help="Find the least time with overlap: gradient (all-reduces of gradients overlap the rest of"
-    " the backward pass); or prefetch (of FSDP: weights are gathered a block ahead, too). Default:"
-    " none.",
+    help="Find the least time with overlap: none; gradient (all-reduces of gradients overlap the"
+    " rest of the backward pass); or prefetch (of FSDP: weights are gathered a block ahead, too)."
+    " Default: the array's, in a joint search of its time; none with --regret, --best, --simulate"
+    " and --certificate.",
     autocompletion=completion.one_of("none", "gradient", "prefetch"),
 )
 REGRET = what_if_option(
@@ -94,6 +95,8 @@ def solve(
             record_read(solution)
         start = None if warm_start is None else read_plan(warm_start)
         described, array = find_network(network, problem.tokens), inputs.array_named(problem.array)
+    if overlap is None and (regret or best or simulate or certificate):
+        overlap = "none"  # these compare plans by their cost, or prove it
     plan = request.solved(
         described,
         problem,

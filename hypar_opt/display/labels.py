@@ -23,6 +23,8 @@ _OPTIMALITY = {"level": "each level optimal", "joint": "optimal over all levels"
 def cost_name(plan: Plan) -> str:
     """Return the heading of the column of a plan's cost."""
     unit = plan.cost.unit
+    if plan.solver.with_overlap is not None:
+        return "time without overlap"
     # A cost by entry point is headed by its unit.
     return "communication" if unit == "bytes" else _COST_NAMES.get(plan.cost.kind, unit)
 

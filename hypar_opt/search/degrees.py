@@ -562,6 +562,7 @@ def search_degrees(
     count: int = 10,
     allowed: Allowed | None = None,
     early_stop: bool = False,
+    below: float = inf,
     deadline: Deadline = NEVER,
     progress: Progress = silent,
 ) -> Searched:
@@ -580,6 +581,8 @@ def search_degrees(
         Which configurations are considered; None for all.
     early_stop
         Whether blocks that run again stop at the last tensor that a backward pass reads.
+    below
+        The seconds of which a configuration has to take less.
     """
     evaluator = Evaluator(network, problem, early_stop=early_stop)
     considered = _considered(evaluator, problem, allowed, deadline)
@@ -589,7 +592,7 @@ def search_degrees(
     best: list[Evaluated] = []
     simulated, complete = 0, considered.complete
     for number in order:
-        slowest = best[-1].seconds if len(best) == count else inf
+        slowest = best[-1].seconds if len(best) == count else below
         if bounds[number] >= slowest:
             break
         one = candidates[number].configuration
@@ -600,6 +603,7 @@ def search_degrees(
             break
         progress(simulated, len(order))
         best.append(evaluator.evaluate(one))
+        best = [own for own in best if own.seconds < below]
         best = sorted(best, key=lambda own: (own.seconds, own.memory))[:count]
         simulated += 1
     progress(len(order), len(order))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.costs.state_classes import ClassTable
 from hypar_opt.deadline import NEVER
 from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argument
+from hypar_opt.instance.pricing import tensors_of
 from hypar_opt.plan.stored_layouts import rows_with_stored
 from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.levelwise import level_by_level, levelwise
@@ -44,7 +45,8 @@ def joint(search: SearchRequest) -> SearchResult:
     found, workload = _joint(search), search.instance.workload
     if not spatial_columns(workload):
         return found
-    nodes = rows_with_stored(workload, found.assignments, *filter(None, [_plan(found)[1]]))
+    tensors = found.priced or tensors_of(search.instance, found.assignments)
+    nodes = rows_with_stored(workload, found.assignments, tensors)
     agrees = found.status is Status.OPTIMAL or found.stopped_by is not None
     if agrees and first_gap(workload, nodes) is None:
         return found

@@ -12,50 +12,66 @@ Source: J. E. Kelley, "The cutting-plane method for solving convex programs", SI
 
 from __future__ import annotations
 
+from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
-from itertools import accumulate, cycle
-from math import isclose
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import accumulate
+from math import isclose, prod
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
 from hypar_opt.costs.overlap import PRICE, OverlapTime, of_program, waits_on
-from hypar_opt.costs.state_tables import states_of
+from hypar_opt.costs.state_tables import choices_by_level, states_of
 from hypar_opt.deadline import NEVER, TIME_LIMIT
 from hypar_opt.errors import HyparError, InputError, NoAnswerError, RefusedError, argument
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import charges_by_level
+from hypar_opt.integers import exact_dtype
+from hypar_opt.plan.configuration import rows_of, training_of
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.plan import WithOverlap
 from hypar_opt.plan.stored_layouts import rows_of_plan, rows_with_stored
 from hypar_opt.plan.training import Training
 from hypar_opt.search.default_solver import default_solver
+from hypar_opt.search.degrees import search_degrees
 from hypar_opt.search.joint import joint
 from hypar_opt.search.k_best import in_order_of_cost
+from hypar_opt.search.open_ways import training_left_open
 from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.search.prefix_costs import completion_along_chain, completion_by_elimination
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.way_of_training import bytes_held
 from hypar_opt.search.within_memory import within_memory
+from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.options import RunOptions
-from hypar_opt.simulator.simulation import step_times
+from hypar_opt.simulator.repeated_parts import Messages, RepeatedPart, seconds_of_parts
+from hypar_opt.simulator.run import seconds_of
+from hypar_opt.simulator.simulation import StepTimes
+from hypar_opt.simulator.step import divides, launching, program, repeats_on
+from hypar_opt.simulator.tasks import of_one_micro_batch
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
 from hypar_opt.step.states import added_up
 from hypar_opt.workload.contiguous import first_gap
+from hypar_opt.workload.operators.axes import EXPERTS, TOKENS
+from hypar_opt.workload.parallelism import LEFT_WHOLE
 from hypar_opt.workload.splitting import spatial_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from hypar_opt.deadline import Deadline
-    from hypar_opt.integers import Integers
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.plan.configuration import Configuration
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.simulator.tasks import Task
     from hypar_opt.step.states import Indices
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
@@ -69,19 +85,22 @@ OVERLAPS = ("gradient", "prefetch")
 _PIECES = 4
 """The most pieces of the backward pass of which each has a price."""
 
-_ROUNDS = 12
+_ROUNDS = 6
 """The most mixtures of paths whose least plan is found."""
 
 _CLOSE = 1.002
 """How much better a mixture may be at most that no further one is sought for."""
 
-_MOVED = 2**13
-_LISTED, _FEW = 2**14, 2**8
+_MOVED = 2**11
+_LISTED, _FEW = 2**11, 2**7
 """The most nodes of plans that are simulated to improve others, and in a list of plans; where that
 would be of fewer plans there is none."""
 
-_STEPS = 2**26
-"""The most steps that the costs of a list may take."""
+_STEPS = 2**22
+"""The most steps that the costs of moves, or of a list, may take."""
+
+_TRAINED = ("micro_batches", "recompute", "shard")
+"""What of training a configuration states."""
 
 _ROUNDING = 1e-9
 """How much charges, which are rounded, may differ in all from seconds."""
@@ -145,15 +164,19 @@ def check_overlap(instance: Instance) -> None:
     RefusedError
         Naming what the time with overlap needs.
     """
-    problem, needs = instance.problem, None
-    if problem.cost != "time":
-        needs = argument("cost", "time")
-    elif problem.groups:
-        needs = "an array of one kind of accelerators"
-    elif instance.workload is not instance.executed_workload:
-        needs = argument("reading", "executed")
-    if needs:
+    if needs := lacks_for_overlap(instance):
         raise RefusedError(f"the time with {argument('overlap')} needs {needs}")
+
+
+def lacks_for_overlap(instance: Instance) -> str | None:
+    """Return what the time with overlap needs that a problem lacks; None if it is defined."""
+    if instance.problem.cost != "time":
+        return argument("cost", "time")
+    if instance.problem.groups:
+        return "an array of one kind of accelerators"
+    if instance.workload is not instance.executed_workload:
+        return argument("reading", "executed")
+    return None
 
 
 class LeastTime(NamedTuple):
@@ -182,6 +205,8 @@ def least_time(
     overlap: str,
     deadline: Deadline = NEVER,
     *,
+    also: Sequence[Rows] = (),
+    fastest_without: Plan | None = None,
     closes: bool = True,
 ) -> LeastTime:
     """Return the plan of least time with overlap, of those that train as a plan does.
@@ -192,6 +217,10 @@ def least_time(
         From which the search starts; it has the problem.
     overlap
         One of `OVERLAPS`.
+    also
+        Plans that fit and train alike, from which the search starts, too.
+    fastest_without
+        The plan that is fastest without overlap, if that trains otherwise.
     closes
         Whether plans are listed until none can take less, where they are few enough.
 
@@ -200,7 +229,12 @@ def least_time(
     RefusedError
         If the problem is not of the time of a training step on accelerators of one kind.
     """
-    return PlansWithOverlap(plan, overlap, deadline).least(closes=closes)
+    best = PlansWithOverlap(plan, overlap, deadline).least(also, closes=closes)
+    if fastest_without in (None, plan):
+        return best
+    search = PlansWithOverlap(fastest_without, overlap)
+    found = best.found._replace(without=max(search.time(search.start), best.found.seconds))
+    return best._replace(found=found)
 
 
 @dataclass
@@ -226,18 +260,29 @@ class PlansWithOverlap:
         self.workload: Workload = self.instance.workload
         self.options = RunOptions(overlap=self.overlap, **self.plan.training.stated)
 
-    def least(self, *, closes: bool) -> LeastTime:
+    @property
+    def start(self) -> Rows:
+        """The plan from which the search starts."""
+        return tuple(map(tuple, rows_of_plan(self.plan, self.workload)))
+
+    def least(self, also: Sequence[Rows] = (), *, closes: bool) -> LeastTime:
         """Search, and return the best plan with the best bound."""
-        start = tuple(map(tuple, rows_of_plan(self.plan, self.workload)))
-        self.seconds(start)
+        start = self.start
+        for rows in (start, *also):
+            self.time(rows)
+        in_parallel = tuple(map(tuple, np.zeros_like(start).tolist()))  # data parallelism
+        if not self.workload.forbidden[:, 0].any() and self.fits(in_parallel):
+            self.time(in_parallel)
         prices, bound = self._by_prices(start)
-        self._improve()
+        self._improve(prices)
         if closes and bound < self._best[0] and not self.stopped_by:
             bound = self._by_listing(prices, bound)
-        seconds, rows = self._best
+        rows = self._best[1]
+        seconds = self.seconds(rows)
+        without = seconds if rows == start else max(seconds, self.known[start])
         # Charges are rounded: a bound as large as the time but for that is the time.
         bound = seconds if bound >= seconds * (1 - _ROUNDING) else bound
-        found = WithOverlap(self.overlap, seconds, bound, self.known[start], prices)
+        found = WithOverlap(self.overlap, seconds, bound, without, prices)
         return LeastTime(rows, found, None if found.proved else self.stopped_by, len(self.known))
 
     @property
@@ -245,13 +290,44 @@ class PlansWithOverlap:
         return min((seconds, rows) for rows, seconds in self.known.items())
 
     def seconds(self, rows: Rows) -> float:
-        """Return the simulated time of a plan, which is known from then on."""
+        """Return the simulated time of a plan, as `hypar_opt.simulate` says it to the last bit."""
+        on, efficiency = self._array.interconnect, self._array.efficiency_of_overlap
+        return self._simulated(rows, partial(seconds_of, interconnect=on, efficiency=efficiency))
+
+    def time(self, rows: Rows) -> float:
+        """Return what `seconds` does, but for rounding; it is known from then on, and quicker."""
         if rows not in self.known:
-            array = self.plan.array
-            assert array is not None
-            own = self.plan, self._once, array.description, self.options
-            self.known[rows] = step_times(*own, rows=rows).of(self.options.micro_batches)
+            self.known[rows] = self._simulated(rows, self._run)
         return self.known[rows]
+
+    def _simulated(self, rows: Rows, run: Callable[[Sequence[Task]], float]) -> float:
+        tasks = program(self.plan, self._once, self._array, self.options, rows)
+        count = self.options.micro_batches
+        before = run(of_one_micro_batch(tasks)) if count > 1 else 0.0
+        return StepTimes(run(tasks), before, self._launching).of(count)
+
+    def _run(self, tasks: Sequence[Task]) -> float:
+        efficiency = self._array.efficiency_of_overlap
+        if not divides(self._array, self.options):
+            parts = [RepeatedPart(0, len(tasks))]
+            with suppress(NotInLockstepError):
+                return seconds_of_parts(tasks, parts, self._messages, efficiency)
+        return seconds_of(tasks, self._array.interconnect, efficiency=efficiency)
+
+    @cached_property
+    def _array(self) -> Array:
+        assert self.plan.array is not None
+        return self.plan.array.description
+
+    @cached_property
+    def _messages(self) -> Messages:
+        return Messages(self._array.interconnect)
+
+    @cached_property
+    def _launching(self) -> float:
+        """The seconds in which the host launches the kernels of any plan's micro-batch."""
+        own = self.plan.problem, self._once, self._array
+        return launching(*own, repeats_on(self.plan.network.description, *own, self.options))
 
     @cached_property
     def _once(self) -> Workload:
@@ -299,8 +375,7 @@ class PlansWithOverlap:
     def _cost(self, prices: Sequence[int]) -> OverlapTime:
         """Return the cost with prices of the pieces."""
         own = [prices[piece] for piece in self._piece]
-        assert self.plan.array is not None
-        waits = waits_on(self.plan.array.description)
+        waits = waits_on(self._array)
         return OverlapTime.of(self.instance.cost.time, self.workload, own, waits=waits)
 
     @cached_property
@@ -311,10 +386,7 @@ class PlansWithOverlap:
 
     def _along_paths(self, rows: Rows) -> list[float]:
         """Return what a plan takes along each path."""
-        return [
-            sum(*charges_by_level(self.workload, cost, [rows])) / _of_second(cost)
-            for cost in self._paths
-        ]
+        return [self._charged(rows, cost) for cost in self._paths]
 
     def _by_prices(self, start: Rows) -> tuple[tuple[int, ...], float]:
         """Find the plans of least cost at better and better prices; return the best, and its bound.
@@ -327,8 +399,11 @@ class PlansWithOverlap:
             (0,) * _PIECES,
             least_compute(self.instance) / self.instance.cost.time.per_unit,
         )
-        most, prices = float("inf"), (PRICE // 2,) * _PIECES
-        while len(tried) < _ROUNDS and most > bound * _CLOSE and prices not in tried:
+        while len(tried) < _ROUNDS:
+            most, shares = mixture([*found.values()])
+            prices = tuple(round(PRICE * upto) for upto in accumulate(shares[1:]))
+            if most <= bound * _CLOSE or prices in tried:
+                break
             if self._stops():
                 break
             tried.add(prices)
@@ -348,9 +423,7 @@ class PlansWithOverlap:
             rows = tuple(rows_with_stored(self.workload, result.assignments, tensors))
             found[rows] = self._along_paths(rows)
             if self.fits(rows):
-                self.seconds(rows)
-            most, shares = mixture([*found.values()])
-            prices = tuple(round(PRICE * upto) for upto in accumulate(shares[1:]))
+                self.time(rows)
         return best, bound
 
     def _stops(self) -> bool:
@@ -360,57 +433,110 @@ class PlansWithOverlap:
 
     # Node by node
 
-    def _improve(self) -> None:
-        """Improve each plan that is known node by node, the fastest first, until none gets better.
+    def _improve(self, prices: Sequence[int]) -> None:
+        """Improve the plans that are known, the fastest first, until none gets better.
 
-        All else stays as it is. Nodes that share their weights are kept.
+        In each move nodes that are alike, and in one state, change to another; those come first
+        that take least by their cost at some prices.
         """
-        workload = self.workload
-        tied = {*workload.ends[workload.is_weight_boundary].ravel().tolist()}
-        nodes = [node for node in range(len(workload.nodes)) if node not in tied]
-        most = len(self.known) + _MOVED // len(workload.nodes)
+        if len(self.workload.nodes) * self._count > _STEPS:
+            return
+        cost = self._cost(prices)
+        most = len(self.known) + _MOVED // len(self.workload.nodes)
         for _, rows in sorted((seconds, rows) for rows, seconds in self.known.items()):
-            since = 0
-            for node in cycle(nodes):
-                if since == len(nodes) or len(self.known) >= most or self._stops():
-                    break
-                better = self._moved(rows, node)
-                rows, since = (rows, since + 1) if better is None else (better, 1)
+            better: Rows | None = rows
+            while better is not None and len(self.known) < most and not self._stops():
+                rows, better = better, self._moved(better, cost, most)
 
-    def _moved(self, rows: Rows, node: int) -> Rows | None:
-        """Return a plan of less time that differs in one node, if there is one."""
-        now, columns = self.seconds(rows), np.flatnonzero(self._allowed[node])
-        least = self._along_paths_with(rows, node, self._states[:, columns])
-        for column in columns[least.argsort(kind="stable")][: int((least < now).sum())].tolist():
-            state = self._states[:, column].tolist()
-            other = tuple(
-                (*row[:node], choice, *row[node + 1 :])
-                for row, choice in zip(rows, state, strict=True)
-            )
-            if other not in self.known and self.fits(other) and self.seconds(other) < now:
-                return other
-        return None
+    def _moved(self, rows: Rows, cost: OverlapTime, most: int) -> Rows | None:
+        """Return a plan of less time that differs in one move or several, if there is one."""
+        now, better, made = self.time(rows), None, np.array(rows, np.intp)
+        charged, changes = self._charged(rows, cost), self._changes(made, cost)
+        moves: list[tuple[float, list[int], int]] = []
+        for nodes in self._alike:
+            by_state: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+            for node in nodes:
+                by_state[tuple(made[:, node].tolist())].append(node)
+            for own in by_state.values():
+                least = charged + changes[own].sum(axis=0)
+                least[~self._allowed[own].all(axis=0)] = np.inf
+                moves += [(float(least[n]), own, n) for n in np.flatnonzero(least < now).tolist()]
+        for least_of, own, column in sorted(moves):
+            if least_of >= now or len(self.known) >= most or self._stops():
+                break
+            other = made.copy()
+            other[:, own] = self._states[:, column, None]
+            candidate = tuple(map(tuple, other.tolist()))
+            if candidate in self.known or not self.fits(candidate):
+                continue
+            if self.time(candidate) < now:
+                now, better, made = self.time(candidate), candidate, other
+        return better
 
-    def _along_paths_with(self, rows: Rows, node: int, states: Indices) -> NDArray[np.float64]:
-        """Return what a plan takes at least, a node being in each of some states."""
-        workload, made = self.workload, np.array(rows, np.intp)
-        around = np.flatnonzero((workload.ends == node).any(axis=1)).tolist()
-        own, longest = made[:, node, None], np.zeros(states.shape[1])
-        for cost, seconds in zip(self._paths, self._along_paths(rows), strict=True):
+    def _changes(self, made: Indices, cost: OverlapTime) -> NDArray[np.float64]:
+        """Return how many seconds a path of a plan changes by as each node moves to each state.
 
-            def charged(there: Indices, cost: OverlapTime = cost) -> Integers:
-                rows = [*cost.attributed.node(workload, np.array([node]), [there])]
-                for boundary in around:
-                    ends = (
-                        [there if end == node else made[:, end, None]]
-                        for end in workload.ends[boundary].tolist()
-                    )
-                    rows += cost.attributed.edge(workload, np.array([boundary]), *ends)
-                return added_up(rows)
+        All other nodes stay as they are: ``(nodes, states)``.
+        """
+        workload, columns = self.workload, np.arange(made.shape[1])
+        marks = numbered(cost.symmetries(workload, len(made)).marks).numbers
+        own = self._states[:, None]
 
-            more = (charged(states) - charged(own)).astype(np.float64) / _of_second(cost)
-            longest = np.maximum(longest, seconds + more)
-        return longest
+        def of_kinds(keys: NDArray[np.intp], charge: Callable[[Indices], Any]) -> Any:
+            _, first, kind = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+            charged = np.broadcast_to(added_up(charge(first)), (len(first), own.shape[2]))
+            return charged[kind.reshape(-1)]
+
+        def of_nodes(first: Indices) -> Any:
+            nodes, now = columns[first, None], made[:, first, None]
+            there, here = (cost.node(workload, nodes, [state]) for state in (own, now))
+            return [row - before for row, before in zip(there, here, strict=True)]
+
+        kinds = np.stack([kinds_of_nodes(workload).numbers, marks, *made])
+        changes: NDArray[Any] = of_kinds(kinds, of_nodes).astype(exact_dtype(cost.largest))
+        numbers = kinds_of_boundaries(workload, cost.marks_of_ends(workload)).numbers
+        sources, targets = workload.ends.T
+        kinds = np.stack([numbers, *made[:, sources], *made[:, targets]])
+        for moved in (0, 1):
+
+            def of_boundaries(first: Indices, moved: int = moved) -> Any:
+                now = [[made[:, end, None]] for end in workload.ends[first].T]
+                there = [[own] if end == moved else state for end, state in enumerate(now)]
+                rows = (cost.edge(workload, first[:, None], *ends) for ends in (there, now))
+                return [row - before for row, before in zip(*rows, strict=True)]
+
+            if len(sources):
+                np.add.at(changes, workload.ends[:, moved], of_kinds(kinds, of_boundaries))
+        return changes.astype(np.float64) / _of_second(cost)
+
+    def _charged(self, rows: Rows, cost: OverlapTime) -> float:
+        """Return what a plan takes along a path, or a mixture of paths."""
+        return sum(*charges_by_level(self.workload, cost, [rows])) / _of_second(cost)
+
+    @cached_property
+    def _alike(self) -> list[list[int]]:
+        """The nodes that move together: those of one place in repeated blocks, or one alone.
+
+        Nodes that share their weights are kept.
+        """
+        workload, shared = self.workload, self.workload.shared
+        places: dict[int, tuple[int, ...]] = {n: (n,) for n in range(len(workload.nodes))}
+        for number, run in enumerate(self.plan.network.description.repeats):
+            for place in range(run.length * run.count):
+                places[shared + run.first + place] = (number, place % run.length)
+        for node, writer in workload.tensor_writers.items():
+            places[node] = (*places[writer], -1)
+        tied = {*workload.ends[workload.is_weight_boundary].ravel().tolist()}
+        alike: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+        for node, at in places.items():
+            if node not in tied:
+                alike[at].append(node)
+        return [*alike.values()]
+
+    @property
+    def _count(self) -> int:
+        """The states that there are."""
+        return prod(choices_by_level(self.workload, self.instance.problem.levels))
 
     @cached_property
     def _states(self) -> Indices:
@@ -432,7 +558,7 @@ class PlansWithOverlap:
         """List plans by their cost at some prices, and simulate them; return a bound on all."""
         cost = self._cost(prices)
         instance, nodes = self.instance.with_cost(cost), len(self.workload.nodes)
-        levels, states = instance.problem.levels, self._states.shape[1]
+        levels, states = instance.problem.levels, self._count
         most = _LISTED // nodes
         too_many = most < _FEW or nodes * states * max(states, levels) > _STEPS
         if too_many or instance.constraints.couple_layers:
@@ -447,10 +573,59 @@ class PlansWithOverlap:
                     return bound
                 rows = tuple(zip(*(completion.states[column] for column in columns), strict=True))
                 if self.fits(rows):
-                    self.seconds(rows)
+                    self.time(rows)
         except (NoAnswerError, RefusedError):  # a limit, or more than memory allows
             return bound
         return self._best[0]  # all were listed
+
+
+def faster_configuration(
+    plan: Plan, overlap: str, deadline: Deadline = NEVER
+) -> tuple[Training, Rows] | None:
+    """Return the best configuration that a plan's problem has, where it takes less than the plan.
+
+    Returns
+    -------
+    Training
+        How it trains, in what the problem leaves open; a problem with pins leaves nothing open.
+    (levels, nodes)
+        Its choices.
+    """
+    network, problem = plan.network.description, plan.problem
+    asked = problem.training.model_copy(update=training_left_open(plan))
+    stated = {name: own for name in _TRAINED if (own := getattr(asked, name)) is not None}
+    assert plan.array is not None
+    is_arrays = RunOptions().on(plan.array.description)[1] == overlap
+    # Pins, and degrees, which are pins, ask for a plan of their own.
+    left = network.repeats and plan.levels and not (problem.constraints.fix or deadline.passed())
+    if not (left and is_arrays) or len(stated) == len(_TRAINED):
+        return None
+    by_token, whole = (word in problem.choices for word in (TOKENS.word, LEFT_WHOLE))
+    of_experts = EXPERTS.word in problem.choices
+
+    def allowed(one: Configuration) -> bool:
+        if (one.cp > 1 and not by_token) or (one.ep > 1 and not of_experts):
+            return False
+        if one.tp > 1 and not (by_token if one.sp else whole):
+            return False
+        own = training_of(one, network, problem.hierarchy, asked) if stated else asked
+        return all(getattr(own, name) == word for name, word in stated.items())
+
+    search = PlansWithOverlap(plan, overlap, deadline)
+    below, problem = search.time(search.start), problem.model_copy(update={"training": asked})
+    limits: Any = {"below": below, "deadline": deadline}
+    found = search_degrees(network, problem, count=1, allowed=allowed, **limits)
+    if not found.best:
+        return None
+    best = found.best[0].configuration
+    training = training_of(best, network, problem.hierarchy, asked)
+    try:
+        rows = rows_of(best, network, search.workload, problem.hierarchy)
+    except ValueError:  # a word that is no choice of the problem
+        return None
+    trained = PlansWithOverlap(plan.model_copy(update={"training": training}), overlap)
+    made = tuple(map(tuple, rows))
+    return (training, made) if trained.fits(made) and trained.time(made) < below else None
 
 
 def check_with_overlap(plan: Plan, *, file: str) -> None:

@@ -29,6 +29,7 @@ def planned(
     array: str | Path | Array | None = None,
     *,
     needs_array: bool = False,
+    overlap: Any = None,
 ) -> tuple[Plan, str | Path | Array | None]:
     """Return a plan and the array to look at it on: None for the plan's own.
 
@@ -45,6 +46,8 @@ def planned(
     needs_array
         Solve on the paper's array of the levels unless an array is stated, as the command line
         does where a study needs one.
+    overlap
+        As for `hypar_opt.solve`: ``none`` for a study that compares plans by their cost.
 
     Raises
     ------
@@ -58,4 +61,4 @@ def planned(
         return (source if isinstance(source, Plan) else read_plan(str(source))), array
     if array is None and needs_array and arguments.get("hierarchy") is None:
         array = arrays.papers(arguments.get("levels"))
-    return solve(source, array=array, **arguments), None
+    return solve(source, array=array, overlap=overlap, **arguments), None

@@ -22,6 +22,7 @@ def planned(folder: Path, name: str = "lenet-c", **asked: Any) -> Path:
 
 def test_json_adds_up(shell: Shell) -> None:
     asked = ["--batch", "64", "--cost", "bytes", "--choices", "data,model", "--element-bytes", "4"]
+    asked += ["--overlap", "none"]
     found = shell.document("simulate", "alexnet", "--array", "a100-4x8", *asked)
     head = ("network", "array", "batch", "reading")
     rest = ("placement", "parallelism", "collective", "overlap")
@@ -132,7 +133,7 @@ def test_measured_seconds_take_the_place_of_computed_ones(tmp_path: Path, shell:
 
 def test_solve_simulates_the_best_and_says_how_far_off_the_cost_was(shell: Shell) -> None:
     args = ["solve", "alexnet", "--array", "a100-4x8", "--batch", "32", "--reading", "text"]
-    args += ["--simulate", "8", "--bucket", "0"]
+    args += ["--simulate", "8", "--bucket", "0", "--set", "overlap=none"]
     _, _, err = shell(*args)
     assert err.startswith("hypar-opt: of 9 plans simulated, the fastest takes ")
     assert "; it is the search's own; the first by bytes takes " in err

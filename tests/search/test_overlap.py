@@ -41,7 +41,9 @@ from hypar_opt.simulator.tasks import FOREGROUND, of_one_micro_batch
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.studies.random_networks import random_chain, random_graph
+from hypar_opt.studies.simulation import solve_again
 from hypar_opt.studies.targets import micro_batch
+from tests.cli.shell import Shell
 from tests.slow import slow_after
 
 ROUNDED = 1e-9
@@ -54,6 +56,7 @@ FOUR: dict[str, Any] = {
     "choices": ("data", "model"),
     "runnable": False,
     "search": "joint",
+    "overlap": "none",
 }
 """Plans of two choices on four H100."""
 
@@ -334,7 +337,7 @@ def test_no_plan_that_fits_takes_less_than_the_bound_however_it_trains() -> None
     widest = ho.solve(network, **own)
     smallest = min(held for held, _ in times_and_bytes(network, own, widest))
     for memory in (smallest, smallest * 5 // 4, smallest * 2):
-        asked: Any = {key: value for key, value in own.items() if key != "search"}
+        asked: Any = {key: value for key, value in own.items() if key not in ("search", "overlap")}
         asked["memory"] = memory
         bound = bound_of_all_plans(*stated_problem(network, asked))
         fitting = [t for held, t in times_and_bytes(network, own, widest) if held <= memory]
@@ -348,7 +351,7 @@ def times_and_bytes(
     from hypar_opt.search.way_of_training import bytes_held
 
     layers = len(plan.layers)
-    asked: Any = {key: value for key, value in own.items() if key != "search"}
+    asked: Any = {key: value for key, value in own.items() if key not in ("search", "overlap")}
     for count, shard in itertools.product((1, 2), ("none", "state", "gradients", "weights")):
         described, problem = stated_problem(
             network, asked | {"micro_batches": count, "shard": shard}
@@ -379,14 +382,14 @@ def test_a_mixture_of_paths_is_the_value_of_a_game() -> None:
 
 
 def test_a_plan_of_least_time_is_read_checked_and_solved_again(tmp_path: Path) -> None:
-    asked = {key: value for key, value in FOUR.items() if key != "search"}
+    asked = {key: value for key, value in FOUR.items() if key != "overlap"}
     plan = ho.solve("lenet-c", batch=64, overlap="gradient", **asked)
     found = plan.solver.with_overlap
     assert found is not None
     assert found.proved
     assert ho.simulate(plan, overlap="gradient").seconds == found.seconds < found.without
     # Its cost is without overlap, and so is what is claimed of it.
-    fastest = ho.solve("lenet-c", batch=64, **asked)
+    fastest = ho.solve("lenet-c", batch=64, overlap="none", **asked)
     assert fastest.solver.bound == plan.solver.bound == fastest.cost.total < plan.cost.total
     assert plan.solver.status == "feasible"
     file = tmp_path / "plan.json"
@@ -425,11 +428,72 @@ def test_what_is_no_program_with_a_queue_is_refused(asked: dict[str, Any], needs
         ho.solve("resnet-18", batch=64, overlap="gradient", **asked)
 
 
-def test_nothing_overlaps_unless_it_is_asked_for() -> None:
+def test_the_array_says_what_overlaps_unless_that_is_stated() -> None:
     asked: dict[str, Any] = {"array": "mosaic-h100-8", "batch": 64}
-    plain, none = ho.solve("lenet-c", **asked), ho.solve("lenet-c", overlap="none", **asked)
-    timeless = [replace_seconds(own) for own in (plain, none)]
-    assert timeless[0] == timeless[1]
+    plans = [ho.solve("lenet-c", overlap=own, **asked) for own in (None, "prefetch", "none")]
+    plain, prefetch, none = map(replace_seconds, plans)
+    assert plain == prefetch != none
+    assert none.solver.with_overlap is None
+    of_none = ho.solve("lenet-c", settings={"overlap": "none"}, **asked)
+    assert of_none.solver.with_overlap is None
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"array": "hmc-htree-4"},  # it says none
+        {"array": "mosaic-h100-8", "cost": "bytes"},
+        {"array": "mosaic-h100-8", "reading": "text"},
+        {"array": "a100-h100-2x8"},  # of several kinds of accelerators
+        {"array": "mosaic-h100-8", "solver": "data"},  # is not searched
+        {"array": "mosaic-h100-8", "search": "levelwise"},
+    ],
+)
+def test_nothing_overlaps_by_default_where_that_is_not_defined(asked: dict[str, Any]) -> None:
+    assert ho.solve("lenet-c", batch=64, **asked).solver.with_overlap is None
+
+
+def test_a_plan_is_no_slower_than_data_parallelism_and_the_best_configuration() -> None:
+    network = ho.gpt(layers=2, hidden=1024, heads=8, tokens=64, vocabulary=1024)
+    asked: dict[str, Any] = {"array": "h100-8", "batch": 64}
+    plan = ho.solve(network, **asked)
+    seconds = ho.simulate(plan).seconds
+    for shard in ("none", "state", "gradients", "weights"):
+        data = ho.solve(network, solver="data", shard=shard, **asked)
+        assert seconds <= ho.simulate(data).seconds * (1 + ROUNDED)
+    found = plan.solver.with_overlap
+    assert found is not None
+    # What was left open was chosen by the time with overlap, and is chosen again.
+    without = ho.solve(network, overlap="none", **asked)
+    assert plan.training.shard != without.training.shard
+    assert seconds < found.without == pytest.approx(ho.simulate(without).seconds, rel=ROUNDED)
+    again = solve_again(plan)
+    assert again.parallelism == plan.parallelism
+    assert again.training == plan.training
+    assert again.solver.with_overlap == found
+    stated = ho.solve(network, shard="none", micro_batches=1, recompute="none", **asked)
+    assert stated.training.shard == "none"
+
+
+def test_options_that_compare_plans_by_their_cost_leave_overlap_out(
+    tmp_path: Path, shell: Shell
+) -> None:
+    words = [
+        "solve",
+        "sfc",
+        "--array",
+        "h100-8",
+        "--bucket",
+        "0",
+        "--choices",
+        "data,model",
+        "--json",
+    ]
+    proof = ["--certificate", str(tmp_path / "proof.json")]
+    for option in ([], ["--best", "2"], ["--simulate", "2"], proof):
+        status, printed, _ = shell(*words, *option)
+        assert status == 0
+        assert ("overlapped, seconds" in printed) == (not option)
 
 
 def replace_seconds(plan: ho.Plan) -> ho.Plan:

@@ -156,7 +156,7 @@ def test_under_any_limit_a_plan_fits_a_devices_memory_where_data_parallelism_doe
     network = ho.gpt(layers=2, hidden=256, heads=4, tokens=128, vocabulary=512)
     small = {"dram_capacity": "30 MB", "reserve": "1 B", "reserve_groups": "1 B"}
     small |= {"reserve_experts": "1 B", "accelerator.loss": "eager"}
-    asked: dict[str, Any] = {"array": "h100-8", "batch": 64, "settings": small}
+    asked: dict[str, Any] = {"array": "h100-8", "batch": 64, "settings": small, "overlap": "none"}
 
     def solved(ticks: int, **more: Any) -> ho.Plan:
         with pytest.MonkeyPatch.context() as patch:

@@ -113,7 +113,7 @@ def test_a_plan_for_time_is_charged_what_its_step_takes(recompute: Any, shard: A
     ):
         training = {"micro_batches": micro_batches, "recompute": recompute, "shard": shard}
         plan = ho.solve(GPT, batch=16, array=array, bucket=bucket, training=training, solver=solver)
-        step = ho.simulate(plan)
+        step = ho.simulate(plan, overlap="none")
         assert step.of_training == plan.training.unlike_defaults
         # Charges are whole units, rounded each.
         rounded = 20 * micro_batches * len(plan.layers)
@@ -158,7 +158,7 @@ def test_what_is_split_from_a_level_down_is_charged_and_held_as_simulated(
         solver=rng.choice(["data", "model"]),
         constraints={"optimizer": "adam"},
     )
-    step, taken = ho.simulate(plan), Fraction(plan.cost.total) / per_second(plan)
+    step, taken = ho.simulate(plan, overlap="none"), Fraction(plan.cost.total) / per_second(plan)
     rounded = Fraction(40 * len(plan.layers), per_second(plan))
     assert abs(step.closed_form - taken) <= rounded
     assert price_of(plan) == Fraction(plan.cost.total)
@@ -423,7 +423,7 @@ def test_where_weights_take_time_to_update_their_state_is_sharded(tmp_path: Path
     text = Path(arrays.__file__).with_name("h100-8.toml").read_text()
     (tmp_path / "adam.toml").write_text(text.replace("gemm =", 'update = "44 B"\ngemm ='))
     asked: dict[str, Any] = {"batch": 16, "array": str(tmp_path / "adam.toml")}
-    asked["choices"] = ("data", "model")
+    asked |= {"choices": ("data", "model"), "overlap": "none"}
     plan = ho.solve(GPT, **asked)
     assert (plan.training.stated, plan.solver.status) == ({"shard": "state"}, "optimal")
     assert search_again(plan).training == plan.training
@@ -433,13 +433,14 @@ def test_where_weights_take_time_to_update_their_state_is_sharded(tmp_path: Path
     some = ho.solve(GPT, **asked, training={"shard": {"head": "none"}})
     assert some.training.shard == {"*": "state", "token": "none", "head": "none"}
     assert some.cost.total > plan.cost.total
-    assert ho.solve(GPT, batch=16, array="h100-8").training.stated == {}
+    assert ho.solve(GPT, batch=16, array="h100-8", overlap="none").training.stated == {}
 
 
 def test_gradients_are_reduced_inside_nodes_where_a_ring_around_all_takes_longer() -> None:
     """Also of a batch that fits at once."""
     array = with_collective(find_array("h100-8x8"), "ring")
     asked: dict[str, Any] = {"batch": 64, "array": array, "bucket": 0, "choices": ("data", "model")}
+    asked["overlap"] = "none"
     plan = ho.solve(GPT, **asked)
     assert (plan.training.micro_batches, plan.solver.status) == (1, "optimal")
     whole, inside = (
@@ -453,6 +454,7 @@ def test_gradients_are_reduced_inside_nodes_where_a_ring_around_all_takes_longer
 def test_an_optimizers_state_is_shared_out_where_it_has_one() -> None:
     """Each part holds less, and updates less, unless it is to keep all; without one none is."""
     asked: dict[str, Any] = {"batch": 16, "array": "h100-8", "constraints": {"optimizer": "adam"}}
+    asked["overlap"] = "none"
     plan = ho.solve(GPT, **asked)
     assert (plan.training.stated, plan.solver.status) == ({"shard": "state"}, "optimal")
     whole = ho.solve(GPT, **asked, training={"shard": "none"})
@@ -515,6 +517,7 @@ def test_a_search_that_may_keep_few_entries_has_a_bound_and_no_worse_plan_than_l
 ) -> None:
     network = ho.gpt(layers=1, hidden=64, heads=8, tokens=32, vocabulary=128)
     asked: dict[str, Any] = {"array": "h100-8", "memory": "400 kB", "optimizer": "adam"}
+    asked["overlap"] = "none"
     best = ho.solve(network, batch=8, **asked)
     alike = []
     for count, recompute, shard in product((1, 2, 4, 8), ("none", "full"), SHARDED):

@@ -63,6 +63,8 @@ def plan_view(
         says.append(trains(memory(plan)))
     if says:
         parts.append(Text("; ".join(says)))
+    if plan.solver.with_overlap is not None:
+        parts.append(Text(_overlapped(plan, plan.solver.with_overlap)))
     runs = _runs_of_a_kind(plan)
     stored = Stored.ALL if layouts else Stored.SHARED
     grid = plan_grid(plan, stored=stored, ascii_only=ascii_only())
@@ -80,8 +82,6 @@ def plan_view(
         parts.append(Text(executed))
     if plan.share is not None:
         parts.append(Text(_shares(plan)))
-    if plan.solver.with_overlap is not None:
-        parts.append(Text(_overlapped(plan, plan.solver.with_overlap)))
     if joint is not None:
         parts.append(Text(_saving(plan, joint)))
     # Each has a separate view.
@@ -103,14 +103,16 @@ def plan_title(plan: Plan) -> str:
         *(["inference"] if plan.inference else []),
         *(reductions(plan) if plan.cost.kind != "bytes" else []),
         # A proof says among which plans.
-        *(
-            ["plans that can run"]
-            if plan.constraints.runnable and plan.solver.status != "optimal"
-            else []
-        ),
+        *(["plans that can run"] if plan.constraints.runnable and not _proved(plan) else []),
         f"{plan.solver.name} {plan.solver.search} ({optimality(plan)})",
     ]
     return f"{plan.network.name}: {', '.join(options)}"
+
+
+def _proved(plan: Plan) -> bool:
+    """Return whether the title says among which plans the plan is best."""
+    own = plan.solver.with_overlap
+    return plan.solver.status == "optimal" if own is None else own.proved
 
 
 def reductions(plan: Plan) -> list[str]:

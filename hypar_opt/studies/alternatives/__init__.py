@@ -112,7 +112,7 @@ def regrets(
     NoAnswerError
         If a limit stops one of the solves before its optimum.
     """
-    plan, _ = planned(plan, arguments)
+    plan, _ = planned(plan, arguments, overlap="none")
     options = options_of(plan, parameters=parameters)
     deadline = deadline or Deadline.after(options.time_limit)
     instance = Instance.of_plan(plan)
@@ -261,7 +261,7 @@ def best_plans(
     """
     if number < 1:
         raise HyparError(f"{worded('number', '--best')} should be 1 or more, got {number}")
-    plan, _ = planned(plan, arguments)
+    plan, _ = planned(plan, arguments, overlap="none")
     deadline = deadline or Deadline.after(plan.solver.options.time_limit)
     instance = Instance.of_plan(plan)
     problem, workload, cost = instance.problem, instance.workload, instance.cost

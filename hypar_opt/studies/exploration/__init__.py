@@ -83,7 +83,7 @@ def explore(
     "HyPar's is number 1 of 256 plans"
     """
     needs_array = objective in ("time", "energy")
-    plan, array = planned(plan, arguments, array, needs_array=needs_array)
+    plan, array = planned(plan, arguments, array, needs_array=needs_array, overlap="none")
     cells = _checked_cells(free, plan)
     problem = _problem(plan, objective or plan.cost.kind, array)
     instance = Instance(plan.network.description, problem)

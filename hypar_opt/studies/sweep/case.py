@@ -145,7 +145,7 @@ def run_case(case: Case) -> SweepRow:
         names = ("solver", "search", "batch", "element_bytes", "cost", "reading")
         asked: dict[str, Any] = {name: getattr(case, name) for name in names}
         asked |= {**on(place_of(case.array)), "choices": case.choices.split(",")}
-        plan = solve(network_of(case.network), **asked)
+        plan = solve(network_of(case.network), overlap="none", **asked)
         simulated = {} if case.overlap is None else _simulated(plan, case.overlap)
     except HyparError as error:
         # One case that a solver refuses does not end a sweep of thousands.
