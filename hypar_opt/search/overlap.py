@@ -303,6 +303,16 @@ class PlansWithOverlap:
         waits = waits_on(self.plan.array.description)
         return OverlapTime.of(self.instance.cost.time, self.workload, own, waits=waits)
 
+    def prices_of_layers(self, prices: Sequence[float]) -> dict[str, int]:
+        """Return prices of the pieces as of the first layer of each, by its backward pass."""
+        shared = self.workload.shared
+        begins: dict[str, int] = {}
+        for n, name in reversed([*enumerate(self.plan.layers)]):
+            price = int(prices[self._piece[shared + n]])
+            if price != next(reversed(begins.values()), None):
+                begins[name] = price
+        return begins
+
     @cached_property
     def _paths(self) -> list[OverlapTime]:
         """The program alone; and up to each piece, with the queue from there on."""
