@@ -295,8 +295,8 @@ PROOFS = (
     Mutant(
         "a bucket is one gradient too full",
         "proofs/check/operations",
-        "if elements > bucket or not together:",
-        "if elements - stored[node] > bucket or not together:",
+        "if elements > most or not buckets:",
+        "if elements - stored[node] > most or not buckets:",
         ("proofs/test_buckets",),
     ),
     Mutant(
