@@ -230,7 +230,9 @@ def test_a_claim_beyond_the_bound_is_named(proved: tuple[ho.Plan, Certificate]) 
 
 
 def test_what_is_no_time_of_alike_accelerators_is_refused_by_name() -> None:
-    for asked in ({"cost": "bytes"}, {"array": "a100-h100-2x8", "cost": "time"}):
-        plan = ho.solve("lenet-c", batch=64, **({"array": "h100-8"} | asked))
+    of_bytes, of_groups = {"array": "h100-8", "cost": "bytes"}, {"array": "a100-h100-2x8"}
+    asked: dict[str, Any]
+    for asked in (of_bytes, of_groups):
+        plan = ho.solve("lenet-c", batch=64, **asked)
         with pytest.raises(RefusedError, match="a proof with overlap is of the time of accel"):
             table_with_overlap(plan, {})
