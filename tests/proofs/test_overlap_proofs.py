@@ -194,7 +194,7 @@ def test_a_tampered_certificate_with_overlap_fails_by_name(
     assert err.count("\n") == 1
 
 
-def with_record(plan: ho.Plan, **update: float) -> ho.Plan:
+def with_record(plan: ho.Plan, **update: Any) -> ho.Plan:
     """A plan that states another time with overlap."""
     found = plan.solver.with_overlap
     assert found is not None
@@ -230,9 +230,8 @@ def test_a_claim_beyond_the_bound_is_named(proved: tuple[ho.Plan, Certificate]) 
 
 
 def test_what_is_no_time_of_alike_accelerators_is_refused_by_name() -> None:
-    of_bytes, of_groups = {"array": "h100-8", "cost": "bytes"}, {"array": "a100-h100-2x8"}
-    asked: dict[str, Any]
-    for asked in (of_bytes, of_groups):
+    refused: list[Any] = [{"array": "h100-8", "cost": "bytes"}, {"array": "a100-h100-2x8"}]
+    for asked in refused:
         plan = ho.solve("lenet-c", batch=64, **asked)
         with pytest.raises(RefusedError, match="a proof with overlap is of the time of accel"):
             table_with_overlap(plan, {})
