@@ -56,6 +56,9 @@ WITH_OVERLAP: Literal["hypar-opt/certificate/3"] = "hypar-opt/certificate/3"
 _ROUNDING = Fraction(1, 10**9)
 """How much charges, which are rounded, may differ in all from seconds."""
 
+_COARSE = Fraction(1, 10**7)
+"""How much a search's bound may, which rounds to a coarser unit where sums would not fit."""
+
 
 def _count(value: object) -> int:
     """Return how many numbers are in rows of any depth."""
@@ -177,7 +180,7 @@ class Certificate(Displayed, Document):
         if self.overlap is None:
             return claimed_beyond(plan, bound)
         found = plan.solver.with_overlap
-        if found is None or _is_reached(bound, found.bound, plan):
+        if found is None or _is_reached(bound, found.bound, plan, _COARSE):
             return None
         if found.proved:
             return f"to take the least time with overlap ({self.overlap})"
@@ -256,9 +259,11 @@ def _per_second(plan: Plan) -> int:
     return PREFIXES[plan.cost.unit.removesuffix("seconds")]
 
 
-def _is_reached(bound: Fraction, seconds: float, plan: Plan) -> bool:
+def _is_reached(
+    bound: Fraction, seconds: float, plan: Plan, rounding: Fraction = _ROUNDING
+) -> bool:
     """Return whether a bound in a plan's unit is some seconds, but for the rounding of charges."""
-    return bound >= Fraction(seconds) * _per_second(plan) * (1 - _ROUNDING)
+    return bound >= Fraction(seconds) * _per_second(plan) * (1 - rounding)
 
 
 def _check_seconds(plan: Plan) -> None:
