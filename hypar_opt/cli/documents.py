@@ -327,6 +327,7 @@ class CheckedPlan(Document):
     unit: str
     priced: str
     optimal: str | None = None
+    unproved: str | None = None
 
 
 class Verified(Document):

@@ -117,15 +117,17 @@ def solve(
     output.draw(picture, lambda pictures: pictures.plan_dots(plan))
     print_plan(plan, regret=regret, best=best, as_json=as_json, deadline=deadline)
     if certificate is not None:  # last: it may be refused, which does not affect the plan
-        from hypar_opt.proofs.certificate import certify, claimed_beyond, write_certificate
+        from hypar_opt.proofs.certificate import certify, write_certificate
 
         proof = certify(plan)
         bound = plan.cost.total if proof.bound is None else proof.bound
-        if (claimed := claimed_beyond(plan, Fraction(bound))) is not None:
+        if (claimed := proof.claimed_beyond(plan, Fraction(bound))) is not None:
             output.warn(
                 f"the certificate proves less than the plan claims, {claimed}: it is"
                 f" {proof.claim(plan)}"
             )
+        elif proof.overlap is not None:  # of what is not the plan's cost
+            output.note(f"the plan is {proof.claim(plan)}")
         write_certificate(proof, certificate)
 
 

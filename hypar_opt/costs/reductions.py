@@ -204,7 +204,7 @@ class Reduction(NamedTuple):
         if phase is not Phase.GRADIENT:
             topmost = np.asarray(operations[0].times)
         elif COLLECTIVES[number][0] not in IN_HALVES:
-            topmost = np.ones_like(below)
+            topmost = np.minimum(below, 1)
         return cls([cost.moved(row) for row in rows], topmost, below, number)
 
     @property

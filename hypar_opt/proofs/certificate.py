@@ -15,24 +15,28 @@ import json
 import math
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Strict, Tag, model_validator
 
 from hypar_opt.checked import checked
 from hypar_opt.documents import files
-from hypar_opt.documents.document import Document, read_text, validate, write_whole
+from hypar_opt.documents.document import Document, Table, read_text, rule, validate, write_whole
 from hypar_opt.documents.parsing import parse_json
-from hypar_opt.errors import CheckFailedError, HyparError, RefusedError
+from hypar_opt.errors import CheckFailedError, HyparError, InputError, RefusedError
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware.array import digest_of
-from hypar_opt.plan.plan import Plan
+from hypar_opt.plan.plan import Plan, WithOverlap
 from hypar_opt.plan.schemas import WITHOUT_LAYOUTS
 from hypar_opt.proofs.chains import TableProof, bound_of_chain, prove_chain
+from hypar_opt.proofs.check.folds import PREFIXES
+from hypar_opt.proofs.check.overlap import PRICE
 from hypar_opt.proofs.check.priced_tables import PricedTables, priced_tables
 from hypar_opt.proofs.check.rows import price_of
 from hypar_opt.proofs.check.tables import (
     ReferenceTable,
     table_of_ways,
+    table_with_overlap,
     tables_by_order,
     tables_of,
 )
@@ -41,10 +45,19 @@ from hypar_opt.proofs.graphs import EliminationProof, FlowProof, bound_of, prove
 from hypar_opt.proofs.within_memory import best_price
 from hypar_opt.results import Displayed
 from hypar_opt.search.open_ways import training_left_open
+from hypar_opt.units import format_percent, format_si
 
 SCHEMA: Literal["hypar-opt/certificate/1"] = "hypar-opt/certificate/1"
 OF_CELLS: Literal["hypar-opt/certificate/2"] = "hypar-opt/certificate/2"
 """The version of certificates with messages, which several layers share and which are of cells."""
+WITH_OVERLAP: Literal["hypar-opt/certificate/3"] = "hypar-opt/certificate/3"
+"""The version of certificates of the time with overlap."""
+
+_ROUNDING = Fraction(1, 10**9)
+"""How much charges, which are rounded, may differ in all from seconds."""
+
+_COARSE = Fraction(1, 10**7)
+"""How much a search's bound may, which rounds to a coarser unit where sums would not fit."""
 
 
 def _count(value: object) -> int:
@@ -70,15 +83,18 @@ Proof = Annotated[
 """Potentials of a chain; a flow, or the messages of an elimination, of another graph."""
 
 
+Price = Annotated[int, Strict(), Field(ge=0, le=PRICE)]
+
+
 class Certificate(Displayed, Document):
     """A proof that a plan is optimal within its scope."""
 
-    written_schema: ClassVar[str | None] = OF_CELLS
-    read_schemas: ClassVar[tuple[str, ...]] = (SCHEMA,)
+    written_schema: ClassVar[str | None] = WITH_OVERLAP
+    read_schemas: ClassVar[tuple[str, ...]] = (SCHEMA, OF_CELLS)
 
-    schema_: Literal["hypar-opt/certificate/1", "hypar-opt/certificate/2"] = Field(
-        default=SCHEMA, alias="schema"
-    )
+    schema_: Literal[
+        "hypar-opt/certificate/1", "hypar-opt/certificate/2", "hypar-opt/certificate/3"
+    ] = Field(default=SCHEMA, alias="schema")
     plan: str
     """A digest of the problem, the choices and the cost: the plan without its solver."""
     scope: Literal["level", "joint"]
@@ -90,6 +106,12 @@ class Certificate(Displayed, Document):
     memory of a device costs less than that."""
     bound: Fraction | None = None
     """The least that such a plan may cost, in its cost's unit; None of a plan that is optimal."""
+    overlap: Literal["gradient", "prefetch"] | None = None
+    """What overlaps in the time that ``bound`` is of, in the cost's unit: no plan that trains alike
+    takes less. None where it is the cost, without overlap."""
+    prices: Table[str, Price] | None = None
+    """Of the queue of a step with overlap, in 64ths, from the backward pass of a layer on: by the
+    layers' names, in the order of these passes. The table is that of these prices."""
     tables: tuple[Proof, ...]
     """One; of scope ``level`` one for each; several of ``joint`` by order of those of images."""
 
@@ -105,6 +127,17 @@ class Certificate(Displayed, Document):
         numbers = sum(row["numbers"] for row in self.rows())
         return f"<Certificate of {scope}: {numbers:,} numbers, plan {self.plan[:15]}...>"
 
+    @model_validator(mode="after")
+    def _is_of_its_version(self) -> Self:
+        with_overlap = self.schema_ == WITH_OVERLAP
+        if with_overlap != (self.overlap is not None) or with_overlap != (self.prices is not None):
+            raise rule(
+                f"overlap and prices should be in files of {WITH_OVERLAP!r}, and there alone"
+            )
+        if with_overlap and (self.bound is None or self.price is not None or self.training):
+            raise rule("with overlap there should be a bound, no price and no training")
+        return self
+
     def among(self, plan: Plan) -> str:
         """Return what qualifies the claim that a plan is proved optimal, as text."""
         count = plan.training.micro_batches or 1
@@ -116,11 +149,42 @@ class Certificate(Displayed, Document):
 
     def claim(self, plan: Plan) -> str:
         """Return what is proved, and of which plans, as text."""
+        if self.overlap is not None:
+            return self._claim_with_overlap(plan)
         if self.bound is None:
             return f"proved ({plan.solver.scope}{self.among(plan)})"
         total = Fraction(plan.cost.total)
         gap = math.ceil(10**4 * (total - self.bound) / total) / 100
         return f"proved to {gap:.2f} % ({plan.solver.scope}{self.among(plan)})"
+
+    def _claim_with_overlap(self, plan: Plan) -> str:
+        found = plan.solver.with_overlap
+        assert found is not None
+        assert self.bound is not None
+        alike = f"plan that trains alike{plan.constraints.within}"
+        if _is_reached(self.bound, found.seconds, plan):
+            return f"proved optimal with overlap ({self.overlap}): no {alike} takes less"
+        least = float(self.bound) / _per_second(plan)
+        excess = format_percent(found.seconds / least - 1) if least else "all of it"
+        return (
+            f"proved with overlap ({self.overlap}): no {alike} takes less than"
+            f" {format_si(least, 's')}; this one takes {format_si(found.seconds, 's')}, {excess}"
+            " more"
+        )
+
+    def claimed_beyond(self, plan: Plan, bound: Fraction) -> str | None:
+        """Return what a plan claims of what a proved bound is of, and it does not prove, as text.
+
+        None if all is proved.
+        """
+        if self.overlap is None:
+            return claimed_beyond(plan, bound)
+        found = plan.solver.with_overlap
+        if found is None or _is_reached(bound, found.bound, plan, _COARSE):
+            return None
+        if found.proved:
+            return f"to take the least time with overlap ({self.overlap})"
+        return f"that none takes less than {format_si(found.bound, 's')} with overlap"
 
     def to_json(self) -> str:
         return (
@@ -135,7 +199,8 @@ def certify(plan: Plan) -> Certificate:
 
     Of a plan that trains within the memory of a device it is of all plans of as many micro-batches,
     in any memory; or, where memory excludes the fastest of these, it states a ``bound`` on those
-    that fit. Of one whose training was stated it is of those that train alike.
+    that fit. Of one whose training was stated it is of those that train alike. Of one whose time
+    with overlap was searched it states a ``bound`` on that of plans that train alike.
 
     Raises
     ------
@@ -145,6 +210,8 @@ def certify(plan: Plan) -> Certificate:
         If a proof is larger than memory allows; the message gives what the solver claims.
     """
     check_price(plan)
+    if plan.solver.with_overlap is not None:
+        return _with_overlap(plan, plan.solver.with_overlap)
     try:
         total = Fraction(plan.cost.total)
         certificate, bound = _proved(plan, tables_of(plan))
@@ -168,6 +235,51 @@ def certify(plan: Plan) -> Certificate:
         costs = f"the plan costs {plan.cost.total}, a gap of {gap:.3g}"
         raise HyparError(f"no certificate: {proven}, {costs}")
     return certificate
+
+
+def _with_overlap(plan: Plan, found: WithOverlap) -> Certificate:
+    """Return a bound on the time with overlap of plans that train alike, whatever it proves."""
+    # Imported late: other plans need no simulator.
+    from hypar_opt.search.overlap import PlansWithOverlap
+
+    _check_seconds(plan)
+    prices = PlansWithOverlap(plan, found.overlap).prices_of_layers(found.prices)
+    try:
+        table = table_with_overlap(plan, prices)
+        charged = Fraction(found.seconds) * _per_second(plan) / table.in_units(1)
+        certificate, bound = _proved(plan, [table], None, math.ceil(charged))
+    except RefusedError as error:
+        raise RefusedError(f"no certificate: {error.message}") from None
+    of_table = {"schema_": WITH_OVERLAP, "scope": "joint", "overlap": found.overlap}
+    stated = {"bound": max(bound, Fraction()), "prices": FrozenDict(prices)}
+    return certificate.model_copy(update=of_table | stated)
+
+
+def _per_second(plan: Plan) -> int:
+    return PREFIXES[plan.cost.unit.removesuffix("seconds")]
+
+
+def _is_reached(
+    bound: Fraction, seconds: float, plan: Plan, rounding: Fraction = _ROUNDING
+) -> bool:
+    """Return whether a bound in a plan's unit is some seconds, but for the rounding of charges."""
+    return bound >= Fraction(seconds) * _per_second(plan) * (1 - rounding)
+
+
+def _check_seconds(plan: Plan) -> None:
+    """Check the time with overlap that a plan states, by simulation, and its bound and prices.
+
+    Raises
+    ------
+    CheckFailedError
+        Naming what is stated, and what it should be.
+    """
+    from hypar_opt.search.overlap import check_with_overlap
+
+    try:
+        check_with_overlap(plan, file="")
+    except InputError as error:
+        raise CheckFailedError(error.message) from None
 
 
 def _leaves_ways_open(plan: Plan) -> bool:
@@ -259,7 +371,7 @@ def check_certificate(plan: Plan, certificate: Certificate) -> Fraction:
         Naming what does not hold, and where; or what the plan claims more.
     """
     bound = proved_bound(plan, certificate)
-    if (more := claimed_beyond(plan, bound)) is not None:
+    if (more := certificate.claimed_beyond(plan, bound)) is not None:
         raise CheckFailedError(
             f"bound: the certificate proves {float(bound):.15g} {plan.cost.unit}, and the plan"
             f" claims {more}"
@@ -289,6 +401,8 @@ def proved_bound(plan: Plan, certificate: Certificate) -> Fraction:
     """
     if certificate.plan != _digest(plan):
         raise CheckFailedError("plan: the certificate is of another plan")
+    if certificate.overlap is not None:
+        return _bound_with_overlap(plan, certificate)
     if certificate.scope != plan.solver.scope:
         raise CheckFailedError(f"scope: should be the plan's, {plan.solver.scope!r}")
     # First the price: tables that charge another cost would prove another bound.
@@ -323,6 +437,26 @@ def _bound_within_memory(plan: Plan, certificate: Certificate) -> Fraction:
             f" {_proven_by(certificate)} prove, and than the plan costs, got {float(stated):.15g}"
         )
     return stated
+
+
+def _bound_with_overlap(plan: Plan, certificate: Certificate) -> Fraction:
+    found = plan.solver.with_overlap
+    if found is None or found.overlap != certificate.overlap:
+        overlap = f"{found.overlap!r}, the plan's" if found else "left out, as the plan states none"
+        raise CheckFailedError(f"overlap: should be {overlap}, got {certificate.overlap!r}")
+    if certificate.scope != "joint":
+        raise CheckFailedError("scope: should be 'joint' with overlap")
+    check_price(plan)
+    _check_seconds(plan)
+    assert certificate.prices is not None
+    assert certificate.bound is not None
+    proven = _bound([table_with_overlap(plan, certificate.prices)], certificate)
+    if not certificate.bound <= max(proven, Fraction()):
+        raise CheckFailedError(
+            f"bound: should be at most the {float(proven):.15g} {plan.cost.unit} that the"
+            f" {_proven_by(certificate)} prove, got {float(certificate.bound):.15g}"
+        )
+    return certificate.bound
 
 
 def _proven_by(certificate: Certificate) -> str:

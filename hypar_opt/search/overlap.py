@@ -378,6 +378,25 @@ class PlansWithOverlap:
         waits = waits_on(self._array)
         return OverlapTime.of(self.instance.cost.time, self.workload, own, waits=waits)
 
+    def prices_of_layers(self, prices: Sequence[float]) -> dict[str, int]:
+        """Return prices of the pieces as of the first layer of each, by its backward pass.
+
+        Raises
+        ------
+        InputError
+            If a file states more or fewer.
+        """
+        if len(prices) != _PIECES:
+            problem = f"should be {_PIECES} prices, got {len(prices)}"
+            raise InputError(problem, where="solver, statistics")
+        shared = self.workload.shared
+        begins: dict[str, int] = {}
+        for n, name in reversed([*enumerate(self.plan.layers)]):
+            price = int(prices[self._piece[shared + n]])
+            if price != next(reversed(begins.values()), None):
+                begins[name] = price
+        return begins
+
     @cached_property
     def _paths(self) -> list[OverlapTime]:
         """The program alone; and up to each piece, with the queue from there on."""

@@ -208,7 +208,7 @@ def _proved(plan: Plan, certificate: str | Path | Certificate) -> tuple[str, str
         bound = proofs.proved_bound(plan, proof)
     except CheckFailedError as error:
         raise CheckFailedError(f"{file}{error.message}") from None
-    return proof.claim(plan), proofs.claimed_beyond(plan, bound)
+    return proof.claim(plan), proof.claimed_beyond(plan, bound)
 
 
 def _networks(

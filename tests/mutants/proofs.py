@@ -7,6 +7,8 @@ from tests.mutants.mutant import Mutant
 _FLOWS = "proofs/graphs"
 _CHECK = "proofs/certificate"
 _CHAINS = "proofs/chains"
+_OVERLAP = "proofs/check/overlap"
+_OF_OVERLAP = "proofs/test_overlap_proofs"
 
 PROOFS = (
     Mutant(
@@ -120,6 +122,55 @@ PROOFS = (
         "if not table.is_chain:",
         "if False:",
         ("proofs/test_proofs",),
+    ),
+    Mutant(
+        "prices of the queue fall",
+        _OVERLAP,
+        "if not highest <= price <= PRICE:",
+        "if not 0 <= price <= PRICE:",
+        (_OF_OVERLAP,),
+    ),
+    Mutant(
+        "prices of layers in any order",
+        _OVERLAP,
+        "if position.get(name, last) >= last:",
+        "if name not in position:",
+        (_OF_OVERLAP,),
+    ),
+    Mutant(
+        "gradients have a price before their bucket is complete",
+        _OVERLAP,
+        "released[node] = self.prices[own[-1]]",
+        "released[node] = self.prices[own[0]]",
+        (_OF_OVERLAP,),
+    ),
+    Mutant(
+        "all micro-batches are hidden",
+        _OVERLAP,
+        "return PRICE * self.micro_batches - hidden",
+        "return (PRICE - hidden) * self.micro_batches",
+        (_OF_OVERLAP,),
+    ),
+    Mutant(
+        "what is gathered of weights has a price",
+        _OVERLAP,
+        'if counts.sharded[n][op.level] != "none":',
+        "if False:",
+        (_OF_OVERLAP,),
+    ),
+    Mutant(
+        "a bound with overlap above what potentials prove",
+        _CHECK,
+        "    if not certificate.bound <= max(proven, Fraction()):",
+        "    if certificate.bound < 0:",
+        (_OF_OVERLAP,),
+    ),
+    Mutant(
+        "seconds with overlap are not simulated again",
+        _CHECK,
+        "    check_price(plan)\n    _check_seconds(plan)\n",
+        "    check_price(plan)\n",
+        (_OF_OVERLAP,),
     ),
     Mutant(
         "a certificate of another plan",
@@ -244,8 +295,8 @@ PROOFS = (
     Mutant(
         "a bucket is one gradient too full",
         "proofs/check/operations",
-        "if elements > bucket or not together:",
-        "if elements - stored[node] > bucket or not together:",
+        "if elements > most or not buckets:",
+        "if elements - stored[node] > most or not buckets:",
         ("proofs/test_buckets",),
     ),
     Mutant(

@@ -144,6 +144,8 @@ def _as_proved(plan: Plan, proof: Certificate) -> Plan:
         If the certificate proves nothing about the plan.
     """
     bound, total = certificate.proved_bound(plan, proof), Fraction(plan.cost.total)
+    if proof.overlap is not None:  # the status is of the time without
+        return plan
     solver, claims = plan.solver, certificate.claimed_beyond(plan, bound)
     if training_left_open(plan) and (claims is None or not solver.says):
         return plan
@@ -207,6 +209,8 @@ def _why_no_proof(plan: Plan, *, limited: bool) -> str:
 
 def _proof_note(plan: Plan, proof: Certificate) -> str:
     """Return what a certificate proves of the plan."""
+    if proof.overlap is not None:
+        return f"potentials of one table, at prices of the queue: {proof.claim(plan)}"
     count = len(proof.tables)
     tables = "one table" if count == 1 else f"{count} tables, one per level"
     joint = proof.scope == "joint"

@@ -74,9 +74,12 @@ _KINDS = ("all-reduce", "reduce-scatter", "all-to-all", "all-gather", "halo")
 def certificate_view(certificate: Certificate) -> RenderableType:
     """Show the plan and the claim that a certificate proves, and its size."""
     what = "at each level" if certificate.scope == "level" else "over all levels together"
+    proves = f"that a plan is optimal {what}"
+    if certificate.overlap is not None:
+        proves = f"of a bound on the time with overlap ({certificate.overlap}) of plans"
     columns: list[Column] = [("table", COUNT), ("proof", str), ("numbers", COUNT)]
     return Group(
-        Text(f"Certificate that a plan is optimal {what}; to check with the plan."),
+        Text(f"Certificate {proves}; to check with the plan."),
         Text(f"Plan {certificate.plan}", "dim"),
         new_table(columns, (row.values() for row in certificate.rows())),
     )

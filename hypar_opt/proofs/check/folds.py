@@ -89,7 +89,7 @@ class Fold(Charges):
         self, plan: Plan, graph: PlanGraph, chosen: Sequence[State] = (), *, pads: bool = False
     ) -> None:
         self.plan, self.hierarchy, kinds = plan, plan.hierarchy, dict[object, int]()
-        self.step = PlanStep(plan, graph, chosen, pads=pads)
+        self.step = self._operations(plan, graph, chosen, pads=pads)
         self._like_node = [
             kinds.setdefault(self.step.kind_of_node(n), n) for n in range(len(graph.nodes))
         ]
@@ -102,6 +102,11 @@ class Fold(Charges):
         )
         self._edge_charge = cache(self._charge_edge)
         self._padded_charge = cache(self._charge_padded)
+
+    def _operations(
+        self, plan: Plan, graph: PlanGraph, chosen: Sequence[State], *, pads: bool
+    ) -> PlanStep:
+        return PlanStep(plan, graph, chosen, pads=pads)
 
     @abstractmethod
     def _charge(self, ops: Iterable[Transfer]) -> int:
@@ -438,6 +443,8 @@ class Time(ArrayFold):
     """
 
     UNITS = "seconds"
+    rounds_together: ClassVar[bool] = True
+    """Whether passes that are alike, and that run once, are rounded as one."""
 
     def __init__(self, plan: Plan, graph: PlanGraph, chosen: Sequence[State] = ()) -> None:
         super().__init__(plan, graph, chosen, pads=plan.step_model.by_largest_shard)
@@ -473,11 +480,11 @@ class Time(ArrayFold):
         total = 0
         for op in pairs:
             messages = op.times.exchanges * (self.hierarchy.sizes[op.level] - 1)
-            total += max(
+            total += op.weight * max(
                 self._between_pairs(op.level, part).charge(amount, messages)
                 for part, amount in enumerate(self._received(op))
             )
-        return total + sum(map(self._charge_pass, passes))
+        return total + sum(ops[0].weight * self._charge_pass(ops) for ops in passes)
 
     def _charge_pass(self, ops: Sequence[Transfer]) -> int:
         """Return the charge of what is reduced in one pass: in each stage the slowest part's."""
@@ -548,7 +555,7 @@ class Time(ArrayFold):
         loading = sum(work.words) * self.plan.element_bytes / accelerator.dram_bandwidth
         # Both are of the whole array's work, so that both divide by its accelerators.
         seconds = max(work.macs / rate, loading) / self.plan.accelerators
-        if self.step.counts.computes_once:
+        if self.rounds_together and self.step.counts.computes_once:
             return [_half_up(seconds * len(passes) * self.per_unit)]
         return [times * _half_up(seconds * self.per_unit) for times in passes]
 

@@ -78,6 +78,8 @@ class Transfer(NamedTuple):
         The layout meanwhile of its tensor at H1; whole where all parts of H1 receive all of it.
     between
         Across H1 from one layout to another: both, and the quarters that all tensors have.
+    weight
+        How often its charge counts.
     """
 
     phase: Pass
@@ -88,6 +90,7 @@ class Transfer(NamedTuple):
     share: Share | None = None
     top: str = WHOLE
     between: tuple[str, str, int] | None = None
+    weight: int = 1
 
 
 class TensorEnd(NamedTuple):
@@ -697,6 +700,30 @@ def _exchanged(tensor: PlanEdge, parts: int, had: str, wanted: str) -> int:
     return tensor.elements // (first * second) * (first * second - kept)
 
 
+def buckets_of(graph: PlanGraph, most: int) -> list[list[int]]:
+    """Return the nodes of each bucket, in the order in which gradients are complete.
+
+    Buckets take whole gradients as the backward pass completes them, those of shared weights with
+    those of their first user, and are full with ``most`` elements.
+
+    Source: S. Li et al., VLDB 13(12), 2020, section 3.2.3.
+    """
+    stored = [node.stored for node in graph.nodes]
+    with_first = {min(users): n for n in range(graph.shared) if (users := graph.users(n))}
+    layers = reversed(range(graph.shared, len(stored)))
+    buckets: list[list[int]] = []
+    elements = most
+    for node in (node for layer in layers for node in (layer, with_first.get(layer))):
+        if node is None or not stored[node]:
+            continue
+        elements += stored[node]
+        if elements > most or not buckets:
+            buckets.append([])
+            elements = stored[node]
+        buckets[-1].append(node)
+    return buckets
+
+
 def shares_of_latency(
     graph: PlanGraph,
     bucket: int,
@@ -705,10 +732,7 @@ def shares_of_latency(
 ) -> list[dict[str, Share]]:
     """Return the share that each node's gradient is charged of the latency of its bucket.
 
-    One for each of its reductions, by a name.
-
-    Buckets take whole gradients as the backward pass completes them, those of shared weights with
-    those of their first user, and are full with ``bucket`` elements. Shares are as the elements.
+    One for each of its reductions, by a name. Shares are as the elements of `buckets_of`.
 
     Parameters
     ----------
@@ -719,20 +743,12 @@ def shares_of_latency(
         The levels of each node's reductions. What is scattered micro-batch by micro-batch is apart
         from what is all-reduced.
 
-    Source: S. Li et al., VLDB 13(12), 2020, section 3.2.3; docs/simulator.md.
+    Source: docs/simulator.md.
     """
     stored = [node.stored for node in graph.nodes]
-    with_first = {min(users): n for n in range(graph.shared) if (users := graph.users(n))}
-    layers = reversed(range(graph.shared, len(stored)))
-    complete = (node for layer in layers for node in (layer, with_first.get(layer)))
     together: defaultdict[tuple[int, str | None, object], list[int]] = defaultdict(list)
-    elements, number = bucket, 0
-    for node in complete:
-        if node is None or not stored[node]:
-            continue
-        elements += stored[node]
-        if elements > bucket or not together:
-            number, elements = number + 1, stored[node]
+    buckets = enumerate(buckets_of(graph, bucket))
+    for number, node in ((number, node) for number, own in buckets for node in own):
         if not chosen:
             together[number, None, ()].append(node)
             continue

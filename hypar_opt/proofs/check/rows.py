@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.check.folds import Bytes, BytesOfGroups, Charges, Energy, Time
 from hypar_opt.proofs.check.nodes import PlanGraph, PlanNode, State, nodes_of
+from hypar_opt.proofs.check.overlap import PricedTime
 from hypar_opt.proofs.check.own_cost import OwnCost
 from hypar_opt.proofs.check.restrictions import Restrictions
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, SIDES
@@ -24,9 +25,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class PlanProblem:
-    """The problem of a plan, as it is derived here: its graph, its charges, its constraints."""
+    """The problem of a plan, as it is derived here: its graph, its charges, its constraints.
+
+    Parameters
+    ----------
+    prices
+        Of the queue of a step whose exchanges overlap, as `prices_of_nodes` takes them; None where
+        nothing overlaps.
+    """
 
     plan: Plan
+    prices: Mapping[str, int] | None = None
 
     @cached_property
     def charges(self) -> Charges:
@@ -37,6 +46,8 @@ class PlanProblem:
         CheckFailedError
             If the plan's unit is not a unit of its cost, or its array is missing.
         """
+        if self.prices is not None:
+            return PricedTime(self.plan, self.graph, self.prices)
         unequal = self.plan.groups and self.plan.is_shared_out
         built_in: dict[str, Callable[[Plan, PlanGraph], Charges]] = {
             "bytes": BytesOfGroups if unequal else Bytes,

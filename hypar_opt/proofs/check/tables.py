@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -148,6 +148,24 @@ def table_of_ways(plan: Plan) -> ReferenceTable | None:
     trained = (plan.training.model_copy(update={"recompute": "none", "shard": w}) for w in words)
     ways = [PlanProblem(plan.model_copy(update={"training": way})) for way in trained]
     return None if ways[0].restrictions.of_images else _states_table(ways[0], ways[1:])
+
+
+def table_with_overlap(plan: Plan, prices: Mapping[str, int]) -> ReferenceTable:
+    """Return the table of all levels at prices of the queue of a step whose exchanges overlap.
+
+    Of plans that train as the plan does, whether or not parts of images are contiguous.
+
+    Parameters
+    ----------
+    prices
+        As `prices_of_nodes` takes them.
+
+    Raises
+    ------
+    CheckFailedError, RefusedError
+        As `PricedTime`; or if there are more states than memory allows.
+    """
+    return _states_table(PlanProblem(plan, prices))
 
 
 def tables_by_order(plan: Plan) -> list[ReferenceTable]:
