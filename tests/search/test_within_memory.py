@@ -365,6 +365,15 @@ def test_a_plan_file_says_how_it_trains_and_is_searched_again(tmp_path: Path) ->
     assert ho.run(plan, scale_down=True).agrees
 
 
+def test_of_pinned_layouts_only_the_states_that_occur_are_searched() -> None:
+    plan = ho.solve(WIDE, **WITHIN, cost="time", degrees="tp=2")
+    assert plan.solver.status == "optimal"
+    instance = Instance.to_search(plan.network.description, plan.problem)
+    search = SearchRequest(instance, SOLVERS["dp"]())
+    rows = rows_of_plan(plan, instance.workload)
+    assert WaysByLayer(search, 1).states == sorted({*zip(*rows, strict=True)})
+
+
 def test_what_is_stated_is_kept_and_the_rest_is_searched() -> None:
     asked = {**WITHIN, "constraints": {"optimizer": "adam", "memory": "1GB"}}
     for stated in ({"shard": "weights"}, {"recompute": "full"}, {"micro_batches": 8}):
