@@ -99,8 +99,10 @@ def test_a_table_of_some_states_alone_has_the_best_plan_of_these(seed: int) -> N
     """As that of all states does where others are forbidden."""
     instance, rng = drawn(seed), Random(seed)
     workload = instance.workload
+    if workload.weight_users:
+        pytest.skip("the penalty where shared weights differ depends on the states")
     states = canonical_states(instance.problem.levels, len(workload.choices))
-    some = sorted(rng.sample(range(len(states)), min(len(states), 5)))
+    some = sorted(rng.sample(range(len(states)), min(len(states) - 1, 5)))
     every = np.ones((len(workload.nodes), len(states)), bool)
     allowed = every & np.isin(range(len(states)), some)
     whole = classed(instance.cost, workload, states, allowed)

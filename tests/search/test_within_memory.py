@@ -367,7 +367,6 @@ def test_a_plan_file_says_how_it_trains_and_is_searched_again(tmp_path: Path) ->
 
 def test_of_pinned_layouts_only_the_states_that_occur_are_searched() -> None:
     plan = ho.solve(WIDE, **WITHIN, cost="time", degrees="tp=2")
-    assert plan.solver.status == "optimal"
     instance = Instance.to_search(plan.network.description, plan.problem)
     search = SearchRequest(instance, SOLVERS["dp"]())
     rows = rows_of_plan(plan, instance.workload)
