@@ -215,9 +215,14 @@ def configuration_that_fits(search: SearchRequest) -> Counted | None:
 
     deadline = NO_LIMIT if left is None else Deadline.after(left / 2)
     assert problem.array is not None
-    described = problem.array.description.description() | {"overlap": "none"}
-    array = ArrayRecord.of(type(problem.array.description).model_validate(described))
-    without = problem.model_copy(update={"array": array})
+    array = problem.array.description
+    described, chip = array.description() | {"overlap": "none"}, array.accelerator
+    if problem.constraints.memory:  # that of tensors alone
+        most = min(int(chip.dram_capacity), problem.constraints.memory + chip.reserved())
+        described["accelerator"]["dram_capacity"] = f"{most} B"
+    own_array = ArrayRecord.of(type(array).model_validate(described))
+    anywhere = problem.constraints.model_copy(update={"memory": None})
+    without = problem.model_copy(update={"array": own_array, "constraints": anywhere})
     found = search_degrees(network, without, allowed=allowed, deadline=deadline)
     for own in found.best:
         training = training_of(own.configuration, network, problem.hierarchy, stated)
