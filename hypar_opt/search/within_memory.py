@@ -89,7 +89,8 @@ def within_memory(
     first = WayOfTraining.of(search, fastest_training(search.instance))
     at_once = replace(search, instance=first.instance)
     known = None
-    if search.deadline.left() is not None:  # before the search, which may leave no time for it
+    # Before the search, which may leave no time for it; a bound needs no plan.
+    if search.deadline.left() is not None and search.instance.bounded is None:
         known = configuration_that_fits(search) or uniform_plan(search, WaysByCount(search, None))
     found = fastest_at_once(at_once, solve)
     counted = first.counted(found)
