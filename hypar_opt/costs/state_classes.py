@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 _LARGEST_ARRAY = 2**22
 """Elements of the largest array of pairs of states that is charged at once."""
 
+_CACHED = 2**14
+"""Alignments of states that are charged at once: their arrays stay in a processor's cache."""
+
 _EXACT = 2**23
 """The most pairs of states that a threshold leaves where classes are by another cost."""
 
@@ -420,7 +423,11 @@ class PairsOfStates:
         found = {}
         for kind in kinds:
             deadline.check()
-            charges = self._charges(kind, sources, targets)
+            parts = (
+                (sources[:, first : first + _CACHED], targets[:, first : first + _CACHED])
+                for first in range(0, sources.shape[1], _CACHED)
+            )
+            charges = np.concatenate([self._charges(kind, *own) for own in parts])
             found[kind] = np.minimum.reduceat(charges[order], starts), int(charges.max())
         return found
 
