@@ -594,7 +594,7 @@ def test_llama_70b_is_planned_in_4_gib() -> None:
 def test_the_first_plan_known_under_a_limit_is_the_fastest_configuration_that_fits() -> None:
     """Of some that are drawn none that fits costs less, but for what a step's seconds differ by."""
     array, stated = find_array("h100-8"), {"optimizer": "adam", "memory": "1GB"}
-    asked: dict[str, Any] = {"batch": 64, "array": array, "cost": "time", "constraints": stated}
+    asked: Any = {"batch": 64, "array": array, "cost": "time", "constraints": stated}
     network, problem = stated_problem(WIDE, asked | {"choices": "all"})
     search = SearchRequest(Instance.to_search(network, problem), SOLVERS["dp"]())
     first = configuration_that_fits(search)
