@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 
 _LARGEST_ARRAY = 2**22
 """Elements of the largest array of pairs of states that is charged at once."""
+
+_CACHED = 2**14
+"""Alignments of states that are charged at once: their arrays stay in a processor's cache."""
 
 _EXACT = 2**23
 """The most pairs of states that a threshold leaves where classes are by another cost."""
@@ -280,7 +284,7 @@ def classed(
     Parameters
     ----------
     states : (states, levels)
-        In canonical order.
+        In canonical order: all of them, or some.
     allowed : (nodes, states)
     known
         What was found for the same workload and states, by any cost.
@@ -301,14 +305,17 @@ def classed(
     alike = below.symmetries(workload, len(made))
     own_kinds = zip(kinds_of_nodes(workload).numbers.tolist(), alike.marks, allowed, strict=True)
     node_kinds, nodes = numbered((kind, mark, row.tobytes()) for kind, mark, row in own_kinds)
-    classes = StateClasses(tuple(alike.groups), made, len(workload.choices))
+    choices = choices_by_level(workload, len(made))
+    # Of some states alone each is a class: levels may not be permuted.
+    groups = tuple(alike.groups) if len(states) == prod(choices) else tuple(range(len(made)))
+    classes = StateClasses(groups, made, len(workload.choices))
     check_size(max(len(nodes) * len(states), len(boundaries) * classes.count**2))
     costs = [(model.by_levels(workload) or model).attributed for model in (cost, below, above)]
     known = known or KnownCharges()
     time = costs[1].time
     of_kinds = known.of(costs[1] if time is None else time.of_boundaries)
     node = known.nodes_by_state(cost, workload, nodes, len(made), deadline)
-    order: Indices = in_mixed_radix(states, choices_by_level(workload, len(made)))
+    order: Indices = in_mixed_radix(states, choices)
     node = node[:, order]
     asked = workload, made, boundaries, node.max(axis=1)[node_kinds]
     pairs, at_least, at_most = (PairsOfStates(model, *asked) for model in costs)
@@ -403,16 +410,24 @@ class PairsOfStates:
         """Return the least and the highest charges of some kinds."""
         if not kinds:
             return {}
-        # With groups of accelerators, H1 has more choices than other levels.
-        choices = (1 + self.states.max(axis=1)).tolist()
-        sources, targets = alignments(classes.groups, choices)
+        if classes.count == self.states.shape[1]:  # each state is one
+            number = np.indices((classes.count,) * 2).reshape(2, -1)
+            sources, targets = self.states[:, number[0]], self.states[:, number[1]]
+        else:
+            # With groups of accelerators, H1 has more choices than other levels.
+            choices = (1 + self.states.max(axis=1)).tolist()
+            sources, targets = alignments(classes.groups, choices)
         pair = classes.of(sources) * classes.count + classes.of(targets)
         order = pair.argsort(kind="stable")
         starts = np.searchsorted(pair[order], np.arange(classes.count**2))
         found = {}
         for kind in kinds:
             deadline.check()
-            charges = self._charges(kind, sources, targets)
+            parts = (
+                (sources[:, first : first + _CACHED], targets[:, first : first + _CACHED])
+                for first in range(0, sources.shape[1], _CACHED)
+            )
+            charges = np.concatenate([self._charges(kind, *own) for own in parts])
             found[kind] = np.minimum.reduceat(charges[order], starts), int(charges.max())
         return found
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hypar_opt.costs.state_classes import ClassTable
+from hypar_opt.deadline import NEVER as NO_LIMIT
 from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import NoAnswerError
+from hypar_opt.plan.configuration import HYBRID, Configuration, rows_of, training_of
+from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.joint import joint
 from hypar_opt.search.open_ways import with_searched
@@ -23,6 +26,7 @@ from hypar_opt.solvers.base import Status
 from hypar_opt.solvers.elimination.classes import solve_classes
 
 if TYPE_CHECKING:
+    from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.plan.training import Training
     from hypar_opt.search.left_columns import Chosen
     from hypar_opt.search.result import Search, SearchRequest
@@ -112,11 +116,7 @@ class BestFit:
     def _counted(self, chosen: Chosen) -> Counted:
         if chosen.training not in self._ways:
             self._ways[chosen.training] = WayOfTraining.of(self.search, chosen.training)
-        way = self._ways[chosen.training]
-        rows = tuple(map(self.search.layers_of, chosen.rows))
-        tensors = way.search.chosen_tensors(chosen.rows)
-        result = SearchResult(rows, Status.FEASIBLE, "joint", None, tensors=tensors, priced=tensors)
-        return way.counted(result)
+        return counted_plan(self.search, self._ways[chosen.training], chosen.rows)
 
     def keep_alike(self, ways: WaysByLayer, layouts: SearchResult) -> None:
         """Keep the best plan of given layouts whose layers all train in one way, if it fits."""
@@ -175,6 +175,70 @@ def fastest_at_once(search: SearchRequest, solve: Search) -> SearchResult:
         except NoAnswerError:
             pass
     return solve(quiet)
+
+
+def configuration_that_fits(search: SearchRequest) -> Counted | None:
+    """Return the fastest configuration that fits, of those that a problem leaves open.
+
+    It is soon found. None if there is none.
+    """
+    # Imported late: it needs the simulator.
+    from hypar_opt.search.degrees import search_degrees
+
+    instance, left = search.instance, search.deadline.left()
+    network, problem, workload = instance.network, instance.problem, instance.workload
+    has_some = network.repeats and not problem.groups and workload is instance.executed_workload
+    if not has_some or problem.cost != "time":
+        return None
+    stated = problem.training
+
+    @cache
+    def rows(*mesh: Any) -> Rows | None:
+        try:
+            found = rows_of(Configuration(*mesh), network, workload, problem.hierarchy)
+        except ValueError:  # the problem lacks a choice
+            return None
+        allows = instance.constraints.allow([row[workload.shared :] for row in found])
+        return tuple(found) if allows else None
+
+    def allowed(one: Configuration) -> bool:
+        again = one.recompute if one.blocks is None else None
+        shard = one.zero if one.dp_replicate == 1 else None
+        # Of the ways that are searched, so that their bound holds.
+        return (
+            one.recompute != "op"
+            and one.zero != HYBRID
+            and stated.recompute in (None, again)
+            and stated.shard in (None, shard)
+            and rows(*one[:6]) is not None
+        )
+
+    deadline = NO_LIMIT if left is None else Deadline.after(left / 2)
+    assert problem.array is not None
+    array = problem.array.description
+    described, chip = array.description() | {"overlap": "none"}, array.accelerator
+    if problem.constraints.memory:  # that of tensors alone
+        most = min(int(chip.dram_capacity), problem.constraints.memory + chip.reserved())
+        described["accelerator"]["dram_capacity"] = f"{most} B"
+    own_array = ArrayRecord.of(type(array).model_validate(described))
+    anywhere = problem.constraints.model_copy(update={"memory": None})
+    without = problem.model_copy(update={"array": own_array, "constraints": anywhere})
+    found = search_degrees(network, without, allowed=allowed, deadline=deadline)
+    for own in found.best:
+        training = training_of(own.configuration, network, problem.hierarchy, stated)
+        nodes = rows(*own.configuration[:6])
+        assert nodes is not None
+        counted = counted_plan(search, WayOfTraining.of(search, training), nodes)
+        if counted.fits:
+            return counted
+    return None
+
+
+def counted_plan(search: SearchRequest, way: WayOfTraining, nodes: Rows) -> Counted:
+    """Return the plan of some choices of all nodes with what it takes and holds."""
+    rows, tensors = tuple(map(search.layers_of, nodes)), way.search.chosen_tensors(nodes)
+    result = SearchResult(rows, Status.FEASIBLE, "joint", None, tensors=tensors, priced=tensors)
+    return way.counted(result)
 
 
 def uniform_plan(search: SearchRequest, ways: WaysByCount) -> Counted | None:

@@ -50,7 +50,8 @@ _COUNTED = 2**17
 class WaysByLayer:
     """The problem of layouts and ways of all layers, in so many micro-batches.
 
-    Its tables have all states of each node, and again all of them where its block may run again.
+    Its tables have all states of each node, or of fixed layouts those that occur, and again all of
+    them where its block may run again.
 
     Parameters
     ----------
@@ -129,6 +130,8 @@ class WaysByLayer:
 
     @cached_property
     def states(self) -> Sequence[tuple[int, ...]]:
+        if self._layouts is not None:
+            return sorted({*zip(*self._layouts, strict=True)})
         levels, workload = self.search.instance.problem.levels, self.first.instance.workload
         return states_in_classes(self.first.cost, workload, levels, self.search.deadline)
 

@@ -26,6 +26,7 @@ from hypar_opt.search.best_fit import (
     NEVER,
     BestFit,
     NothingFitsError,
+    configuration_that_fits,
     fastest_at_once,
     uniform_plan,
 )
@@ -88,8 +89,9 @@ def within_memory(
     first = WayOfTraining.of(search, fastest_training(search.instance))
     at_once = replace(search, instance=first.instance)
     known = None
-    if search.deadline.left() is not None:  # before the search, which may leave no time for it
-        known = uniform_plan(search, WaysByCount(search, None))
+    # Before the search, which may leave no time for it; a bound needs no plan.
+    if search.deadline.left() is not None and search.instance.bounded is None:
+        known = configuration_that_fits(search) or uniform_plan(search, WaysByCount(search, None))
     found = fastest_at_once(at_once, solve)
     counted = first.counted(found)
     if counted.fits:
@@ -114,7 +116,9 @@ class _WaysSearched:
     ) -> None:
         self._search, self._solve, self._best = best.search, best.solve, best
         self._part, self._compares = part, compares
-        self._fastest, self._uniform = fastest, known
+        self._fastest, self._known_to_fit = fastest, known
+        if known is not None:
+            best.found = known
         self._ways = WaysByCount(best.search, part)
         self._known = MicroBatches({}, self._ways.even)
         self._price = Fraction()  # of the best bound of the micro-batches that were searched last
@@ -198,11 +202,15 @@ class _WaysSearched:
             advance(near)
         while (left := known.promising(best.limit)) and not passed():
             advance(left[0])
-        # Of those that a limit left out it is known what they compute.
-        each = (own or self._ways.compute(count) for count, own in known.bounds.items())
-        bound = min([bound, *each])
+        # Of those that a limit left out it is known what they compute: of even parts no less than
+        # in fewer micro-batches.
+        for count in asked:
+            if not known.bounds[count]:
+                known.unlimited.setdefault(count, self._ways.compute(count))
+                known.raise_to(known.unlimited[count], [count])
+        bound = min([bound, *known.bounds.values()])
         if bound < best.limit:  # no other is proved to be no better
-            uniform = self._uniform or uniform_plan(self._search, self._ways)
+            uniform = self._known_to_fit or uniform_plan(self._search, self._ways)
             if uniform and uniform.amount < best.limit:
                 best.found = uniform
         if best.found is None:

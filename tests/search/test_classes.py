@@ -95,6 +95,26 @@ def test_classes_find_what_the_elimination_of_all_states_finds(
 
 
 @pytest.mark.parametrize("seed", slow_after(5, range(200)))
+def test_a_table_of_some_states_alone_has_the_best_plan_of_these(seed: int) -> None:
+    """As that of all states does where others are forbidden."""
+    instance, rng = drawn(seed), Random(seed)
+    workload = instance.workload
+    if workload.weight_users:
+        pytest.skip("the penalty where shared weights differ depends on the states")
+    states = canonical_states(instance.problem.levels, len(workload.choices))
+    some = sorted(rng.sample(range(len(states)), min(len(states) - 1, 5)))
+    every = np.ones((len(workload.nodes), len(states)), bool)
+    allowed = every & np.isin(range(len(states)), some)
+    whole = classed(instance.cost, workload, states, allowed)
+    few = classed(instance.cost, workload, [states[n] for n in some], every[:, some])
+    assert few.partitions[-1].exact
+    best, own = DP.solve(whole, OPTIONS), DP.solve(few, OPTIONS)
+    assert (own.status, own.objective) == (best.status, best.objective)
+    assert own.assignment is not None
+    assert best.assignment == tuple(some[column] for column in own.assignment)
+
+
+@pytest.mark.parametrize("seed", slow_after(5, range(200)))
 def test_without_memory_a_plan_is_improved_and_has_a_bound(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,13 +22,15 @@ from hypar_opt.hardware import arrays
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
-from hypar_opt.pipeline import search_again
+from hypar_opt.pipeline import plan_of_configuration, search_again
 from hypar_opt.plan.arguments import problem_of
+from hypar_opt.plan.configuration import HYBRID, family
+from hypar_opt.plan.stated import stated_problem
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.proofs.certificate import check_price
 from hypar_opt.proofs.check.rows import price_of
 from hypar_opt.search import within_memory
-from hypar_opt.search.best_fit import NEVER
+from hypar_opt.search.best_fit import NEVER, configuration_that_fits
 from hypar_opt.search.prices_of_memory import bound_at, bound_by_prices
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.ways_by_layer import WaysByLayer
@@ -365,6 +367,14 @@ def test_a_plan_file_says_how_it_trains_and_is_searched_again(tmp_path: Path) ->
     assert ho.run(plan, scale_down=True).agrees
 
 
+def test_of_pinned_layouts_only_the_states_that_occur_are_searched() -> None:
+    plan = ho.solve(WIDE, **WITHIN, cost="time", degrees="tp=2")
+    instance = Instance.to_search(plan.network.description, plan.problem)
+    search = SearchRequest(instance, SOLVERS["dp"]())
+    rows = rows_of_plan(plan, instance.workload)
+    assert WaysByLayer(search, 1).states == sorted({*zip(*rows, strict=True)})
+
+
 def test_what_is_stated_is_kept_and_the_rest_is_searched() -> None:
     asked = {**WITHIN, "constraints": {"optimizer": "adam", "memory": "1GB"}}
     for stated in ({"shard": "weights"}, {"recompute": "full"}, {"micro_batches": 8}):
@@ -582,3 +592,22 @@ def test_llama_70b_is_planned_in_4_gib() -> None:
         print(ho.memory(plan).fits, plan.solver.gap < .02)
     """)
     assert done.printed == ["True True"]
+
+
+def test_the_first_plan_known_under_a_limit_is_the_fastest_configuration_that_fits() -> None:
+    """Of some that are drawn none that fits costs less, but for what a step's seconds differ by."""
+    array, stated = find_array("h100-8"), {"optimizer": "adam", "memory": "1GB"}
+    asked: Any = {"batch": 64, "array": array, "cost": "time", "constraints": stated}
+    network, problem = stated_problem(WIDE, asked | {"choices": "all"})
+    search = SearchRequest(Instance.to_search(network, problem), SOLVERS["dp"]())
+    first = configuration_that_fits(search)
+    assert first is not None
+    assert first.fits
+    slower = []
+    for own in Random(0).sample([*family(network, problem, recompute=("none", "full"))], 40):
+        plan = plan_of_configuration(network, problem, own)
+        if ho.memory(plan).fits and own.zero != HYBRID:
+            slower.append(plan.cost.total / per_second(plan))
+    assert len(slower) > 3
+    assert first.amount <= min(slower) * 1.01
+    assert ho.memory(ho.solve(network, **asked, time_limit=0.01)).fits
