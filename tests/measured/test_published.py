@@ -36,7 +36,8 @@ def ranks(values: list[float]) -> np.ndarray:
     """Return from 0 how many are below each, and half of those that are equal."""
     own = np.array(values)
     below = (own[None] < own[:, None]).sum(1)
-    return below + ((own[None] == own[:, None]).sum(1) - 1) / 2
+    equal = (own[None] == own[:, None]).sum(1)
+    return np.asarray(below + (equal - 1) / 2)
 
 
 def rank_correlation(own: Times) -> float:
