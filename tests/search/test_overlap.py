@@ -323,7 +323,7 @@ PRICED = [
 def test_plans_by_prices_are_no_slower_than_those_that_are_known(
     network: str, array: str, batch: int, more: Any, without: float, known: float, bound: float
 ) -> None:
-    """Bounds of two nodes are up to 2.5 % below those that were known: fewer rounds of prices."""
+    """Of eight nodes bounds are up to 2.5 % below those that were known."""
     of_llama = {"shard": "state", "optimizer": "adam"} if more else {"search": "joint"}
     asked: dict[str, Any] = {"array": array, "batch": batch, "bucket": 0, **more, **of_llama}
     plan = ho.solve(network, choices=("data", "model", "output"), **asked)
