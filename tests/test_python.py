@@ -189,7 +189,9 @@ def test_degrees_are_those_of_the_shell() -> None:
     plan = ho.solve("gpt2", **pinned)
     assert plan.constraints.fix
     assert ho.memory("gpt2", **pinned).rows() == ho.memory(plan).rows()
-    with pytest.raises(ho.HyparError, match="degrees should be one of tp=1,dp=8; tp=2,dp=4; "):
+    with pytest.raises(
+        ho.HyparError, match="degrees: dp x cp x tp should be the 8 accelerators, got 'tp=3,dp=3'"
+    ):
         ho.solve("gpt2", **pinned | {"degrees": "tp=3,dp=3"})
     with pytest.raises(ho.HyparError, match="degrees should be text such as tp=8,dp=4, got 8"):
         ho.solve("gpt2", **pinned | {"degrees": 8})

@@ -24,7 +24,7 @@ from hypar_opt.costs.device_load import papers_loads, papers_memory
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument, worded
 from hypar_opt.instance.least_loads import LeastLoads, Parts, axes_of, every_split, one_more
-from hypar_opt.instance.pins import Pin
+from hypar_opt.instance.pins import Pin, columns_of
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.sharding.weights import with_users
@@ -307,23 +307,19 @@ class ConstraintSet:
         if not self._constraints.fix or not self._levels:
             return None
         rows = []
-        for pinned in self._loads.pinned([*free]):
+        for pinned in columns_of(self._loads.pinned, free):
             if len(pinned) < len(free):
                 return None
             row = [pinned.get(node, 0) for node in range(len(workload.nodes))]
             rows.append(with_users(workload, row))
         return tuple(rows)
 
-    @property
-    def pinned_tensors(self) -> list[dict[int, int]]:
-        """The pinned columns of shared tensors' nodes at each level, H1 first."""
-        return self._loads.pinned([*self._workload.tensor_writers])
-
     def _check_tensors(self, nodes: Sequence[Sequence[int]]) -> None:
         if not nodes:
             return
-        for level, (pinned, row) in enumerate(zip(self.pinned_tensors, nodes, strict=True), 1):
-            for node, column in pinned.items():
+        pinned = columns_of(self._loads.pinned, self._workload.tensor_writers)
+        for level, (stated, row) in enumerate(zip(pinned, nodes, strict=True), 1):
+            for node, column in stated.items():
                 if row[node] != column:
                     tensor, words = self._workload.nodes[node], self._workload.words[node]
                     raise HyparError(

@@ -51,6 +51,8 @@ class LeastLoads:
 
     Attributes
     ----------
+    pinned
+        The pinned choice of each node at each level, if it has one.
     impossible
         The load of a choice that no plan completes: more than that of any plan. Without a limit no
         loads are compared, and all others are 0.
@@ -67,7 +69,7 @@ class LeastLoads:
         self._rule = rule
         self._sizes, self._choices = parts.sizes, len(problem.choices)
         self._levels = len(self._sizes)
-        self._pinned = pinned_choices(problem, workload)
+        self.pinned = pinned_choices(problem, workload)
         # The first level with the same parts and pins as each.
         self._one_sided = [choice in SIDES for choice in problem.choices]
         alike: list[tuple[object, ...]] = [
@@ -76,7 +78,7 @@ class LeastLoads:
         if problem.constraints.fix:
             alike = [
                 (*level, *map(frozenset, row))
-                for level, row in zip(alike, self._pinned, strict=True)
+                for level, row in zip(alike, self.pinned, strict=True)
             ]
         self._alike = list(map(alike.index, alike))
         self._forbidden = workload.forbidden.copy()
@@ -93,12 +95,6 @@ class LeastLoads:
         papers = problem.constraints.memory is not None and not problem.device_memory
         self._limited = papers and not (problem.part_memory and problem.is_shared_out)
         self.impossible = 1 + (sum(self.load(self.start).tolist()) if self._limited else 0)
-
-    def pinned(self, nodes: Sequence[int]) -> list[dict[int, int]]:
-        """Return the pinned columns of some nodes that have one, at each level."""
-        return [
-            {node: next(iter(row[node])) for node in nodes if row[node]} for row in self._pinned
-        ]
 
     def may(
         self, level: int, above: int, choice: int, stored: tuple[int, ...] = ()
@@ -126,7 +122,7 @@ class LeastLoads:
         if level and self._one_sided[choice]:
             allowed[:] = False  # groups are the parts of H1
         # No pin at a layer and level leaves all choices.
-        allowed &= np.array([not pins or choice in pins for pins in self._pinned[level]])
+        allowed &= np.array([not pins or choice in pins for pins in self.pinned[level]])
         parts, limits = above * self._sizes[level], self._limits[choice]
         allowed &= ((limits == 0) | (self._counted(parts) <= limits)).astype(bool)
         if self._rule or self._even:
@@ -156,7 +152,7 @@ class LeastLoads:
             if LAST_RESORT not in choices:
                 continue
             whole = choices.index(LAST_RESORT)
-            pins = tuple(tuple(level[node]) for level in self._pinned)
+            pins = tuple(tuple(level[node]) for level in self.pinned)
             key = choices, layer.statistics, tuple(workload.split_sizes[:, node]), pins
             if key not in known:
                 least = self._least_whole(node, whole)
@@ -174,7 +170,7 @@ class LeastLoads:
         """Return in how few parts a layer may be whole, where its splits are those that fit."""
 
         def fits(level: int, choice: int, parts: int) -> bool:
-            pins = self._pinned[level][node]
+            pins = self.pinned[level][node]
             here = not (level and self._one_sided[choice]) and (not pins or choice in pins)
             if not here or self._forbidden[node, choice]:
                 return False
@@ -278,7 +274,7 @@ class LeastLoads:
         """Yield the splits of one layer's shared weights at the levels from one on."""
         alike: dict[tuple[object, ...], list[int]] = {}
         for n in range(level, self._levels):
-            pins = (frozenset(self._pinned[n][user]) for user in users)
+            pins = (frozenset(self.pinned[n][user]) for user in users)
             alike.setdefault((n == level, self._sizes[n], *pins), []).append(n)
         of_group = (
             combinations_with_replacement(range(self._choices), len(group))

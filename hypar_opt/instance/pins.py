@@ -15,6 +15,8 @@ from hypar_opt.workload.patterns import STORED, matching
 from hypar_opt.workload.splitting import spatial_columns
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
 
@@ -112,6 +114,12 @@ def pinned_choices(problem: Problem, workload: Workload) -> Pinned:
                 raise InfeasibleError(f"{one} and {other} conflict at {where}")
     _check_contiguous(pinned, workload)
     return pinned
+
+
+def columns_of(pinned: Pinned, nodes: Iterable[int]) -> list[dict[int, int]]:
+    """Return the pinned columns of some nodes, of those that have one, at each level."""
+    some = [*nodes]
+    return [{node: next(iter(row[node])) for node in some if row[node]} for row in pinned]
 
 
 def _check_contiguous(pinned: Pinned, workload: Workload) -> None:

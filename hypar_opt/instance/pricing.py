@@ -16,6 +16,7 @@ from hypar_opt.costs.base import CostModel
 from hypar_opt.costs.shared_nodes import Rows, Tensors, rows_with_shared
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pins import columns_of, pinned_choices
 from hypar_opt.integers import exact_dtype
 from hypar_opt.plan.costs import Baselines, Cost, Ratios, json_number
 from hypar_opt.plan.plan import Plan
@@ -240,10 +241,10 @@ def tensors_of(instance: Instance, rows: Rows) -> Tensors:
     workload = instance.executed_workload
     cost = instance.cost if instance.workload is workload else instance.executed
     nodes = rows_with_shared(workload, cost, rows, rule=instance.rule)
-    pinned = instance.constraints.pinned_tensors if instance.problem.constraints.fix else None
+    pinned = columns_of(pinned_choices(instance.problem, workload), workload.tensor_writers)
     return tuple(
-        {node: row[node] for node in workload.tensor_writers} | (pinned[level] if pinned else {})
-        for level, row in enumerate(nodes)
+        {node: row[node] for node in workload.tensor_writers} | stated
+        for row, stated in zip(nodes, pinned, strict=True)
     )
 
 

@@ -1,4 +1,4 @@
-"""Mutants of proofs, sharding, execution and costs: what the tests must notice; `make mutants`."""
+"""Mutants of the package: what the tests must notice; `make mutants`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from tests.mutants.execution import EXECUTION
 from tests.mutants.mutant import Mutant
 from tests.mutants.proofs import PROOFS
 from tests.mutants.sharding import SHARDING
+from tests.mutants.trained import TRAINED
 
 AREAS: dict[str, tuple[Mutant, ...]] = {
     "proofs": PROOFS,
     "sharding": SHARDING,
     "execution": EXECUTION,
     "costs": COSTS,
+    "trained": TRAINED,
 }

@@ -91,7 +91,7 @@ CASES = [
     ("mixtral-8x7b", "h100-8x8", {"overlap": "none"}, 64, 5, 3),
     ("gpt2", "h100-8", {"hidden": 0.5, "ring": True}, 32, 3, 4),
     ("gpt2", "h100-8", {"overlap": "branches"}, 32, 3, 5),
-    ("gpt2", "a100-4x8", {"overlap_efficiency": 0.7}, 64, None, 6),
+    ("gpt2", "a100-4x8", {"overlap_efficiency": 0.7}, 64, 5, 6),
     ("llama-3-8b", "h100-8x8", {"topology__nodes": 12}, 192, 5, 7),
     ("bert-base", "h100-8", {}, 64, 7, 8),
     ("t5-base", "h100-8", {}, 64, 5, 9),
@@ -106,7 +106,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "array", "keys", "batch", "blocks", "seed"), slow_after(5, CASES))
+@pytest.mark.parametrize(("name", "array", "keys", "batch", "blocks", "seed"), slow_after(6, CASES))
 def test_a_configuration_takes_the_seconds_and_bytes_of_its_simulated_plan(
     name: str, array: str, keys: dict[str, Any], batch: int, blocks: int | None, seed: int
 ) -> None:
@@ -125,6 +125,16 @@ def test_a_configuration_takes_the_seconds_and_bytes_of_its_simulated_plan(
         # Now that its queue is known.
         assert bound <= evaluator.bound(configuration, bound) <= step.seconds, configuration
         assert 0 <= evaluated.exposed < 1
+
+
+def test_micro_batches_smaller_than_the_parts_of_a_sum_hold_what_their_plans_do() -> None:
+    """Partial sums whose reader has all of them are stored by batch, over all levels."""
+    network, problem = problem_on("bert-base", array_of("h100-8"), 64, 2)
+    evaluator = Evaluator(network, problem)
+    one = Configuration(cp=2, tp=4, sp=False)
+    for configuration in (one._replace(micro_batches=count) for count in (1, 32, 64)):
+        plan = plan_of_configuration(network, problem, configuration)
+        assert evaluator.memory(configuration) == ho.simulate(plan).memory
 
 
 def seconds_by_events(

@@ -164,7 +164,7 @@ def test_features_may_be_several_dimensions() -> None:
         ("qkv", (3, 8, 2), (None, "tp", None)),  # its bias, of which no shards are kept
         ("proj", (8, 2, 16), (both, None, None)),
         ("proj", (2, 8, 16), ("tp", "fsdp", None)),
-        ("norm1", (16,), (both,)),
+        ("norm1", (16,), (("fsdp", "tp"),)),  # split by token: by no level, so the outermost first
         ("up", (16, 40), (None, both)),  # of another size than the plan's
         ("up", (2, 3, 4), ()),
     ):

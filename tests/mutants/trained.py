@@ -1,0 +1,83 @@
+"""Mutants of what is trained: overlap, its bounds, configurations and their settings."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_SCHEDULE = "simulator/schedule"
+_PARTS = "simulator/repeated_parts"
+_DEGREES = "search/degrees"
+_BOUND = "costs/overlap"
+
+TRAINED = (
+    Mutant(
+        "a block does not wait for its weights",
+        _SCHEDULE,
+        "        if gathered:\n            self.streams.wait(gathered)\n",
+        "        if gathered:\n",
+        ("simulator/test_prefetch",),
+    ),
+    Mutant(
+        "the update does not wait for gradients",
+        _SCHEDULE,
+        "        self._scattered(self._root)\n        self.streams.wait_for_queue()",
+        "        self._scattered(self._root)",
+        ("simulator/test_prefetch",),
+    ),
+    Mutant(
+        "gradients of the root are not reduced",
+        _SCHEDULE,
+        "        self._scattered(self._root)\n        self.streams.wait_for_queue()",
+        "        self.streams.wait_for_queue()",
+        ("simulator/test_prefetch", "search/test_degrees"),
+    ),
+    Mutant(
+        "repetitions are alike whatever the queue still takes",
+        _PARTS,
+        "return self.queue == before.queue and all(",
+        "return self.queue == before.queue or all(",
+        ("search/test_degrees",),
+    ),
+    Mutant(
+        "what overlaps in repetitions that are skipped is not counted",
+        _PARTS,
+        "self.overlapped += left * (self.overlapped - overlapped)",
+        "self.overlapped += 0 * (self.overlapped - overlapped)",
+        ("search/test_degrees",),
+    ),
+    Mutant(
+        "a search of configurations ends at the first bound",
+        _DEGREES,
+        "        if bounds[number] >= slowest:\n            break",
+        "        if best:\n            break",
+        ("search/test_degrees",),
+    ),
+    Mutant(
+        "a block is computed again beyond those that are",
+        _DEGREES,
+        "np.clip(configuration.blocks - starts, 0, times)",
+        "np.clip(configuration.blocks + 1 - starts, 0, times)",
+        ("search/test_degrees",),
+    ),
+    Mutant(
+        "a micro-batch of any size holds in proportion",
+        _DEGREES,
+        "if micro_batch % maps.parts:",
+        "if False:",
+        ("search/test_degrees",),
+    ),
+    Mutant(
+        "what is hidden is not priced in a later piece",
+        _BOUND,
+        "        rest: Integers = self.scale - hides",
+        "        rest: Integers = self.scale - 0 * hides",
+        ("search/test_overlap",),
+    ),
+    Mutant(
+        "gradients that are scattered leave their buckets late",
+        _BOUND,
+        "        if not _scattered(workload):\n",
+        "        if True:\n",
+        ("search/test_overlap",),
+    ),
+)
