@@ -691,7 +691,7 @@ def _least_again(
 ) -> _Candidate:
     """Return a configuration that fits with as few blocks computed again as it takes to fit."""
     below, enough = 0, evaluator.blocks
-    best = _Candidate(one, memory)
+    whole = best = _Candidate(one, memory)
     while enough - below > 1:
         middle = (below + enough) // 2
         fewer = one._replace(blocks=middle)
@@ -700,8 +700,7 @@ def _least_again(
             enough, best = middle, _Candidate(fewer, memory)
         else:
             below = middle
-    is_allowed = allowed is None or allowed(best.configuration)
-    return best if is_allowed else _Candidate(one, memory)
+    return best if allowed is None or allowed(best.configuration) else whole
 
 
 def _computed(tasks: Sequence[Task], parts: Sequence[RepeatedPart]) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -18,8 +17,8 @@ from hypar_opt.studies.validation.rows import read_steps
 
 Rows = list[dict[str, Any]]
 
-FURTHER = os.environ.get("HYPAR_OPT_MEASURED", "")
-"""A file of further published steps, too large to be part of the package."""
+FURTHER = Path(__file__).with_name("published.toml")
+"""Further published steps, too many to be part of the package."""
 
 
 CALCULATOR = Calculator()
@@ -72,7 +71,6 @@ def test_published_steps_of_megatron_lm() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not FURTHER, reason="HYPAR_OPT_MEASURED names no file")
 @pytest.mark.parametrize(
     ("of_set", "machine", "keys", "bound"),
     [

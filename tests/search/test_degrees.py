@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,10 +12,12 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.deadline import Deadline
 from hypar_opt.hardware.arrays import find_array
+from hypar_opt.models import find_network
 from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.configuration import Configuration, family, rows_of
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.search.degrees import Evaluator, all_that_fit, search_degrees
+from hypar_opt.search.overlap import bound_of_all_plans
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.run import run_by_events
 from hypar_opt.simulator.step import program
@@ -27,9 +31,17 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
 
 
+GPT_3 = "gpt:layers=96,hidden=12288,heads=96,tokens=2048,vocabulary=51200"
+WITHOUT_RESERVE: dict[str, None] = {
+    f"accelerator__{key}": None for key in ("reserve", "reserve_groups", "reserve_experts")
+}
+BEFORE = {"overlap": "gradient", "overlap_efficiency": 1}
+"""How steps overlapped when the constants of the arrays ``mosaic-*`` were fitted."""
+
+
 def network_of(name: str, blocks: int | None) -> Network:
     """Return a network, with another number of repetitions of its blocks."""
-    network = ho.load(name)
+    network = find_network(name)
     described = network.description()
     for block in described["block"] if blocks else ():
         block["repeat"] = blocks
@@ -89,6 +101,8 @@ CASES = [
     ("gpt2", "tpu-v4-4x4x4", {"overlap": "prefetch"}, 256, 5, 13),
     ("llama-70b", "h100-8x8", {}, 64, None, 14),
     ("mixtral-8x7b", "mosaic-h100-8x8", {"overlap": "gradient"}, 512, None, 15),
+    (GPT_3, "mosaic-h100-8x8", {"topology__nodes": 16, "overlap": "gradient"}, 1536, None, 16),
+    ("llama-70b", "mosaic-h100-8x8", {"topology__nodes": 16, "overlap": "gradient"}, 512, None, 17),
 ]
 
 
@@ -207,6 +221,40 @@ def test_each_block_that_runs_again_takes_memory_off(
         assert every == sorted(every, reverse=True), one
 
 
+PROBLEMS = [
+    ("llama-3-8b", "h100-8x8", 128),
+    ("mixtral-8x7b", "h100-8", 64),
+    ("gpt2", "a100-4x8", 64),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("overlap", ["gradient", "prefetch"])
+def test_as_few_blocks_as_fit_are_the_fastest_to_a_part_in_a_hundred(overlap: str) -> None:
+    """E7: time rises with the blocks that run again, but where exchanges of the queue are longest.
+
+    There it wiggles; and no bound is above the seconds, of which it is nine tenths.
+    """
+    shares, falls = [], []
+    for name, array, batch in PROBLEMS:
+        own = array_of(f"mosaic-{array}", overlap=overlap, overlap_efficiency=1)
+        network, problem = problem_on(name, own, batch)
+        evaluator = Evaluator(network, problem)
+        blocks = evaluator.blocks
+        for one in random.Random(5).sample([*family(network, problem)], 60):
+            (bound,), seconds = evaluator.bounds([one]), evaluator.evaluate(one).seconds
+            assert bound <= seconds, one
+            shares.append(bound / seconds)
+            steps = [
+                evaluator.evaluate(one._replace(recompute="full", blocks=count)).seconds
+                for count in (0, 1, blocks // 2, blocks - 1, blocks)
+            ]
+            falls += [max(0, before / after - 1) for before, after in pairwise(steps)]
+    assert len(shares) == 180
+    assert fmean(shares) > 0.85
+    assert max(falls) < 0.01
+
+
 def test_llama_70b_takes_what_it_took_when_its_constants_were_fitted() -> None:
     """As the simulator did, and as FSDP's blocks that wait for their weights do."""
     sharded = Configuration(dp_shard=64, recompute="full", zero="weights")
@@ -232,24 +280,100 @@ def test_llama_70b_takes_what_it_took_when_its_constants_were_fitted() -> None:
         ("llama-70b", "h100-8x8", 8, 64, 4.164, 4.0773),
         ("llama-3-8b", "h100-8x8", 8, 512, 8.952, 8.9521),
         ("mixtral-8x7b", "h100-8x8", 8, 512, 6.220, 6.2200),
+        (GPT_3, "h100-8x8", 16, 1536, 59.18, 57.950),
         ("llama-70b", "h100-8x8", 16, 512, 15.784, 15.7790),
         ("llama-3-8b", "a100-4x8", 8, 512, 18.956, 18.9555),
+        ("gpt2", "h100-8x8", 8, 512, 0.032, 0.031958),
+        ("vit-b16", "h100-8x8", 8, 4096, 0.0213, 0.021281),
     ],
 )
 def test_searches_find_the_best_that_are_known(
     name: str, array: str, nodes: int, batch: int, known: float, expected: float
 ) -> None:
-    """Those of 72 of 80 GB, of constants fitted on runs of 2023; fewer blocks run again."""
-    chip = {"dram_capacity": "72 GB", "reserve": None}
-    chip |= {"reserve_groups": None, "reserve_experts": None}
-    keys = {f"accelerator__{key}": value for key, value in chip.items()}
-    more = {"topology__nodes": nodes, "overlap": "gradient", "overlap_efficiency": 1}
-    network, problem = problem_on(name, array_of(f"mosaic-{array}", **keys, **more), batch)
+    """E3: within 72 of 80 GB, of constants fitted on runs of 2023.
+
+    What was known ran an eighth of the blocks again at a time, and had powers of two of
+    micro-batches: LLaMA 70B and GPT-3 take less with as few blocks as fit, GPT-3 with 12 parts.
+    """
+    keys = {"accelerator__dram_capacity": "72 GB", **WITHOUT_RESERVE, **BEFORE}
+    own = array_of(f"mosaic-{array}", **keys, topology__nodes=nodes)
+    network, problem = problem_on(name, own, batch)
     found = search_degrees(
         network, problem, count=1, early_stop=True, allowed=lambda own: own.recompute != "op"
     )
     assert found.best[0].seconds == pytest.approx(expected, rel=1e-4)
     assert found.best[0].seconds < known * 1.0002
+
+
+BOUNDS = [
+    # network, array, batch; seconds: the bound on all plans, and the best configuration
+    ("vit-b16", "h100-8", 1024, 0.040757, 0.040757),
+    ("gpt2", "h100-8", 256, 0.11837, 0.118463),
+    ("llama-7b", "h100-8", 64, 3.3506, 3.3528),
+    ("llama-3-8b", "h100-8", 128, 17.832, 17.912),
+    ("llama-3-8b", "h100-8x8", 512, 8.9064, 8.9466),
+    ("llama-70b", "h100-8x8", 64, 3.8701, 3.9494),
+]
+
+
+@pytest.mark.parametrize(("name", "array", "batch", "bound", "best"), slow_after(2, BOUNDS))
+def test_no_configuration_is_far_above_the_bound_on_all_plans(
+    name: str, array: str, batch: int, bound: float, best: float
+) -> None:
+    """E4: within 80 GB, with whole blocks run again; LLaMA 70B is 2.0 % above, all others .5 %.
+
+    The bound is that of the choices of a problem by default; `configure` proves one of all choices.
+    """
+    keys = {"accelerator__dram_capacity": "80 GB", **WITHOUT_RESERVE, **BEFORE}
+    own = array_of(f"mosaic-{array}", **keys)
+    asked: Any = {"array": own, "batch": batch, "optimizer": "adam"}
+    proved = bound_of_all_plans(*stated_problem(name, asked))
+    network, problem = problem_on(name, own, batch)
+    # Of LLaMA 70B no plan of less is known not to be; its bound is no less proved.
+    assert proved.proved or name == "llama-70b"
+    assert proved.seconds == pytest.approx(bound, rel=2e-5)
+    found = search_degrees(network, problem, count=1, allowed=lambda own: own.recompute != "op")
+    (first,) = found.best
+    assert first.seconds == pytest.approx(best, rel=2e-5)
+    assert first.memory <= 80 * 10**9
+    assert proved.seconds <= first.seconds * (1 + 1e-9)
+    if name == "llama-70b":
+        configuration = Configuration(1, 32, 1, 2, 1, True, 2, "full", 2, "weights")
+        assert first.configuration == configuration
+        assert first.memory / 1e9 == pytest.approx(79.46, abs=5e-3)
+
+
+PUBLISHED = {
+    "the best": (Configuration(8, 8, 1, 1, 1, True, 8, zero="state+weights"), 8.952, 66.4),
+    "NVIDIA's, cp 2": (Configuration(1, 32, 2, 1, 1, True, 16, zero="state"), 9.039, 79.1),
+    "without cp": (Configuration(1, 64, 1, 1, 1, True, 8, zero="state"), 8.915, 108.6),
+    "torchtitan's FSDP": (Configuration(1, 64, 1, 1, 1, True, 8, zero="weights"), 8.994, 61.2),
+    "tp 2": (Configuration(1, 32, 1, 2, 1, True, 16, zero="state"), 9.421, 57.2),
+}
+"""Of LLaMA 3 8B on 64 accelerators, batch 512: seconds, and GB without what is reserved."""
+
+
+def test_recipes_that_are_published_take_little_longer_than_the_best() -> None:
+    """E6: NVIDIA's recipe (Megatron-Bridge, llama3_8b) takes 1.0 % longer, torchtitan's .5 %.
+
+    NVIDIA's needs its two parts of context: without, it would not fit. With weights prefetched,
+    a block waiting for them, they take .3 and 1.1 % longer.
+    """
+    keys = {"accelerator__dram_capacity": "80 GB", **WITHOUT_RESERVE}
+    over = {}
+    for overlap in ("gradient", "prefetch"):
+        array = array_of("mosaic-h100-8x8", **keys, overlap=overlap, overlap_efficiency=1)
+        evaluator = Evaluator(*problem_on("llama-3-8b", array, 512), early_stop=True)
+        steps = {name: evaluator.evaluate(own) for name, (own, _, _) in PUBLISHED.items()}
+        least = steps["the best"].seconds
+        over[overlap] = [round(100 * (own.seconds / least - 1), 1) for own in steps.values()]
+        if overlap == "gradient":
+            found = {name: (own.seconds, own.memory / 1e9) for name, own in steps.items()}
+            for name, (_, seconds, memory) in PUBLISHED.items():
+                assert found[name][0] == pytest.approx(seconds, abs=5e-4)
+                assert found[name][1] == pytest.approx(memory, abs=0.05)
+    assert over["gradient"] == [0, 1.0, -0.4, 0.5, 5.2]
+    assert (over["prefetch"][1], over["prefetch"][3]) == (0.3, 1.1)
 
 
 def test_without_room_the_three_are_named_that_need_the_least_memory() -> None:

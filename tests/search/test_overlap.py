@@ -307,24 +307,33 @@ def priced_total(instance: Instance, rows: Any) -> Any:
     return SearchRequest(instance, SOLVERS["dp"]()).total(rows)
 
 
-BOUNDS = [
-    # network, array, batch; seconds
-    ("vit-b16", "mosaic-h100-8", 1024, 0.040757),
-    ("gpt2", "mosaic-h100-8", 256, 0.11837),
-    ("llama-7b", "mosaic-h100-8", 64, 3.3506),
-    ("llama-3-8b", "mosaic-h100-8", 128, 17.832),
-    ("llama-3-8b", "mosaic-h100-8x8", 512, 8.9064),
+PRICED = [
+    # network, array, batch, more; milliseconds: the fastest without, by prices and the bound known
+    ("vgg-a", "mosaic-h100-8", 64, {}, 1.502, 1.359, 1.330),
+    ("resnet-50", "mosaic-h100-8", 64, {}, 7.739, 7.017, 6.591),
+    ("gpt2", "mosaic-h100-8", 32, {}, 16.944, 16.892, 16.718),
+    ("vgg-a", "mosaic-h100-8x8", 256, {}, 2.722, 2.604, 2.261),
+    ("resnet-50", "mosaic-h100-8x8", 256, {}, 16.382, 15.707, 14.667),
+    ("gpt2", "mosaic-h100-8x8", 64, {}, 20.073, 18.845, 17.937),
+    ("llama-7b", "mosaic-h100-8", 64, {"micro_batches": 8}, 3373.3, 3373.3, 3373.3),
+    ("llama-7b", "mosaic-h100-8x8", 64, {"micro_batches": 1}, 453.40, 422.5, 421.7),
 ]
 
 
-@pytest.mark.parametrize(("network", "array", "batch", "seconds"), slow_after(2, BOUNDS))
-def test_the_bound_on_all_plans_of_transformers(
-    network: str, array: str, batch: int, seconds: float
+@pytest.mark.parametrize(
+    ("network", "array", "batch", "more", "without", "known", "bound"), slow_after(0, PRICED)
+)
+def test_plans_by_prices_are_no_slower_than_those_that_are_known(
+    network: str, array: str, batch: int, more: Any, without: float, known: float, bound: float
 ) -> None:
-    asked = stated_problem(network, {"array": array, "batch": batch, "optimizer": "adam"})
-    bound = bound_of_all_plans(*asked)
-    assert bound.proved
-    assert bound.seconds == pytest.approx(seconds, rel=2e-5)
+    """Of eight nodes bounds are up to 2.5 % below those that were known."""
+    of_llama = {"shard": "state", "optimizer": "adam"} if more else {"search": "joint"}
+    asked: dict[str, Any] = {"array": array, "batch": batch, "bucket": 0, **more, **of_llama}
+    plan = ho.solve(network, choices=("data", "model", "output"), **asked)
+    found = least_time(plan, "gradient", closes=False).found
+    assert found.without * 1e3 == pytest.approx(without, rel=4e-4)
+    assert found.seconds * 1e3 <= known * 1.0004
+    assert bound * 0.975 <= found.bound * 1e3 <= found.seconds * 1e3
 
 
 def test_no_plan_that_fits_takes_less_than_the_bound_however_it_trains() -> None:

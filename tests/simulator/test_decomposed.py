@@ -120,7 +120,7 @@ def test_both_run_beside_any_queue_as_all_events_do(overlap: str, collective: st
 def test_an_array_states_both_and_options_come_first() -> None:
     plan = plan_of("dp=1,cp=4,tp=2", latency="7 us")
     assert plan.array is not None
-    both = {"ring": True, "hidden": 1.0}
+    both: dict[str, Any] = {"ring": True, "hidden": 1.0}
     own = plan.array.description.model_copy(update=both)
     stated = ho.simulate(plan, array=own, other_array=True)
     assert stated.seconds == ho.simulate(plan, **both).seconds

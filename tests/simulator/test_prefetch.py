@@ -142,6 +142,7 @@ def test_who_waits_for_whom(shard: str, recompute: str) -> None:
     backward = next(n for n in front if tasks[n].phase is Phase.GRADIENT)
     for n in queue:
         task = tasks[n]
+        assert isinstance(task, ExchangeTask)
         unit, behind = unit_of(task), [m for m in front if m > n and not tasks[m].once]
         before = [m for m in front if m < n]
         if task.kind is ExchangeKind.WEIGHTS:

@@ -14,6 +14,8 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.cli.output import print_view
 from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError
+from hypar_opt.execution.settings import FRAMEWORKS, TrainingRun, lacks
+from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.configuration import Configuration, configuration_of, family
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stated import stated_problem
@@ -162,13 +164,46 @@ def test_pins_hold_and_what_keeps_to_them_is_not_faster() -> None:
     assert pins(None) == {}
 
 
-@pytest.mark.parametrize("framework", ["torchtitan", "megatron", "deepspeed", "accelerate"])
-def test_frameworks_have_words_for_all_that_is_left(framework: str) -> None:
-    configured = found(frameworks=framework)
-    for number in range(0, len(configured), 3):
+def test_frameworks_leave_what_each_has_words_for_of_all() -> None:
+    """Of every configuration of a family, by the settings of its plan."""
+    described, stated = problem()
+    every = [*family(described, stated, recompute=("none", "op", "full"))]
+    run = TrainingRun.of(plan_of_configuration(described, stated, every[-1]))
+    for name in FRAMEWORKS:
+        words = {one for one in every if not lacks(name, one, run)}
+        assert 0 < len(words) < len(every)
+        assert found(frameworks=name, best=1).considered == len(words)
+
+
+@pytest.mark.parametrize(
+    ("network", "array", "batch", "margin", "framework"),
+    slow_after(
+        2,
+        [
+            (TINY, "h100-8", 8, 0, "maxtext"),
+            ("gpt2", "h100-8", 256, "66GB", "torchtitan"),
+            *(("gpt2", "h100-8", 256, "66GB", own) for own in ("megatron", "nemo", "accelerate")),
+            *(("mixtral-8x7b", "h100-8x8", 64, 0, own) for own in ("nemo", "deepspeed", "maxtext")),
+        ],
+    ),
+)
+def test_frameworks_have_words_for_all_that_is_left(
+    network: str, array: str, batch: int, margin: int | str, framework: str
+) -> None:
+    """With little memory, too, where the fastest run k of n blocks again."""
+    fix = "tp=1,cp=1,micro_batches=1" if margin else None
+    asked: dict[str, Any] = {"batch": batch, "margin": margin, "fix": fix, "best": 4}
+    configured = found(network, array, **asked, frameworks=framework)
+    for number, one in enumerate(configured):
         assert configured.lacks(framework, number) == []
         assert "Not expressed" not in configured.to(framework, number)
-    assert configured.considered <= found().considered
+        if framework in ("torchtitan", "maxtext", "accelerate"):
+            assert one.configuration.blocks is None
+    free = found(network, array, **asked)
+    assert configured.considered < free.considered
+    assert configured.best.seconds >= free.best.seconds
+    if margin:
+        assert free.best.configuration.blocks is not None
 
 
 def test_a_margin_is_left_free() -> None:
