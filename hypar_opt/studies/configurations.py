@@ -427,7 +427,9 @@ def best_configuration(network: Network, problem: Problem, deadline: Deadline = 
     NoAnswerError
         If the deadline comes first.
     """
-    stated = problem.training.stated
+    stated, memory = problem.training.stated, problem.constraints.memory
+    if memory is not None:  # of tensors alone, beside the reserve
+        problem = _with_capacity(problem, memory, ("reserve", "reserve_groups", "reserve_experts"))
 
     def alike(one: Configuration) -> bool:
         training = training_of(one, network, problem.hierarchy, problem.training)
@@ -498,13 +500,20 @@ def _with_margin(problem: Problem, margin: int) -> Problem:
     if not margin:
         return problem
     assert problem.array is not None
-    described = problem.array.description.description()
     chip = problem.array.description.accelerator
     left = int(chip.dram_capacity) - margin
     if left <= (chip.reserve or 0):
         has = format_bytes(int(chip.dram_capacity) - int(chip.reserve or 0))
         raise HyparError(f"{argument('margin')} should leave some of {has} that tensors may take")
-    described["accelerator"]["dram_capacity"] = f"{left} B"
+    return _with_capacity(problem, left)
+
+
+def _with_capacity(problem: Problem, capacity: int, without: Sequence[str] = ()) -> Problem:
+    """Return a problem on accelerators of another capacity, and without some keys."""
+    assert problem.array is not None
+    described = problem.array.description.description()
+    chip = {key: own for key, own in described["accelerator"].items() if key not in without}
+    described["accelerator"] = {**chip, "dram_capacity": f"{capacity} B"}
     array = ArrayRecord.of(Array.model_validate(described))
     return problem.model_copy(update={"array": array})
 

@@ -579,3 +579,14 @@ def test_llama_70b_is_planned_in_4_gib() -> None:
         print(ho.memory(plan).fits, plan.solver.gap < .02)
     """)
     assert done.printed == ["True True"]
+
+
+def test_levels_one_by_one_train_within_the_memory() -> None:
+    """Prices of memory are exact, as charges are."""
+    network = "gpt:layers=1,hidden=64,heads=4,tokens=32,vocabulary=100"
+    asked: Any = {"array": "h100-8", "batch": 8, "optimizer": "adam", "search": "levelwise"}
+    free = ho.solve(network, **asked)
+    most = ho.memory(free).tensors * 9 // 10
+    plan = ho.solve(network, **asked, memory=most)
+    assert ho.memory(plan).tensors <= most
+    assert plan.cost.total >= free.cost.total

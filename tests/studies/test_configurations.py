@@ -17,7 +17,16 @@ from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError
 from hypar_opt.plan.configuration import Configuration, configuration_of, family
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stated import stated_problem
-from hypar_opt.studies.configurations import Configurations, in_words, operations, pins
+from hypar_opt.search.degrees import Evaluated
+from hypar_opt.studies.configurations import (
+    Configurations,
+    beside,
+    best_configuration,
+    in_words,
+    operations,
+    pins,
+)
+from hypar_opt.units import format_si
 from tests.cli.shell import Shell, hypar
 from tests.slow import slow_after
 
@@ -333,3 +342,65 @@ def test_a_result_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert sum(line.split()[:1] == [str(n)] for n in range(1, 11) for line in lines) == 10
     assert repr(configured).startswith("<Configurations of gpt:layers=2")
     assert configured.plot() is not None
+
+
+@pytest.mark.parametrize("training", [{}, {"micro_batches": 4, "shard": "weights"}])
+def test_a_plan_has_the_best_configuration_beside_it(training: dict[str, Any]) -> None:
+    """Both simulated; what the plan's training states the configuration keeps to."""
+    pinned = "micro_batches=4,zero=weights,dp_replicate=1" if training else None
+    plan = ho.solve(TINY, array="h100-8", batch=8, **training)
+    best = found(optimizer="sgd", fix=pinned, best=1).best
+    own, plans = (format_si(x, "s") for x in (best.seconds, ho.simulate(plan).seconds))
+    said = f"The best configuration takes {own} with overlap (prefetch), this plan {plans}: "
+    assert beside(plan) == f"{said}{in_words(best.configuration, 2)}."
+
+
+@pytest.mark.parametrize(
+    ("network", "problem"),
+    [
+        ("alexnet", {"array": "h100-8"}),  # without blocks
+        (TINY, {"levels": 3}),
+        (TINY, {"array": "h100-8", "cost": "bytes"}),
+        (TINY, {"array": "h100-8", "fix": ("*@H1=data",)}),
+        (TINY, {"array": "h100-8", "inference": True}),
+        (TINY, {"array": "a100-h100-2x8", "batch": 32}),
+    ],
+)
+def test_a_plan_without_configurations_has_none_beside_it(
+    network: str, problem: dict[str, Any]
+) -> None:
+    assert beside(ho.solve(network, **{"batch": 8, **problem})) is None
+
+
+def test_solve_says_the_best_configuration_in_its_last_line(shell: Shell) -> None:
+    args = ("solve", TINY, "--array", "h100-8", "--batch", "8")
+    printed = shell.output(*args).splitlines()
+    assert printed[-1].startswith("The best configuration takes ")
+    assert "configuration" not in json.loads(shell.output(*args, "--json"))
+
+
+@pytest.mark.parametrize("cost", ["time", "bytes"])
+def test_a_comparison_has_the_best_configuration_as_a_row(cost: str) -> None:
+    rows = {row.plan: row for row in ho.compare(TINY, "h100-8", batches=8, cost=cost)}
+    best = found(optimizer="sgd", best=1)
+    assert rows["configured"].seconds == best.best.seconds
+    assert rows["configured"].executed_bytes == best.plan().cost.executed_bytes
+    assert "configured" not in {row.plan for row in ho.compare(TINY, batches=8, levels=3)}
+
+
+def test_a_stated_memory_is_of_tensors_alone() -> None:
+    """As for `solve`: the reserve is beside it."""
+    asked = {"array": "h100-8", "batch": 8, "optimizer": "adam"}
+    fastest = found().plan()
+    held = ho.memory(fastest)
+    assert held.reserve > held.tensors > 0
+
+    def within(memory: int) -> Evaluated:
+        return best_configuration(*stated_problem(TINY, {**asked, "memory": memory}))
+
+    assert within(held.tensors).configuration == found().best.configuration
+    less = within(held.tensors - 1)
+    assert less.memory < held.tensors
+    assert less.seconds >= found().best.seconds
+    with pytest.raises(InfeasibleError, match="none of 618 configurations fits in 1 kB"):
+        within(1000)
