@@ -16,6 +16,7 @@ from hypar_opt.errors import (
     InfeasibleError,
     Need,
     NoAnswerError,
+    RefusedError,
     UnknownNameError,
     argument,
 )
@@ -35,6 +36,7 @@ from hypar_opt.results import Results
 from hypar_opt.search.degrees import Evaluated, all_that_fit, search_degrees
 from hypar_opt.search.open_ways import training_left_open
 from hypar_opt.search.result import Progress, silent
+from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.studies.simulation import simulate
 from hypar_opt.units import format_bytes, format_si
@@ -422,6 +424,9 @@ def best_configuration(network: Network, problem: Problem, deadline: Deadline = 
     ------
     HyparError
         If no degrees divide the batch.
+    RefusedError
+        If accelerators may be out of lockstep in the fastest: each such step is simulated by
+        events, for seconds.
     InfeasibleError
         If none fits in memory.
     NoAnswerError
@@ -436,7 +441,14 @@ def best_configuration(network: Network, problem: Problem, deadline: Deadline = 
         return stated.items() <= training.stated.items()
 
     allowed = alike if stated else None
-    found = search_degrees(network, problem, count=1, allowed=allowed, deadline=deadline)
+    try:
+        found = search_degrees(
+            network, problem, count=1, allowed=allowed, by_events=False, deadline=deadline
+        )
+    except NotInLockstepError:
+        raise RefusedError(
+            "accelerators are out of lockstep in some configurations: configure simulates each"
+        ) from None
     if not found.complete:
         raise NoAnswerError("the best configuration is not known", TIME_LIMIT)
     if not found.considered:
@@ -462,7 +474,7 @@ def beside(plan: Plan, deadline: Deadline = NEVER) -> str | None:
         return None
     try:
         best = best_configuration(network, problem, deadline)
-    except HyparError:  # none fits, or none is known in time: the plan is the answer
+    except HyparError:  # none fits, or it takes long to know: the plan is the answer
         return None
     overlap = RunOptions().on(problem.array.description)[1]
     known = plan.solver.with_overlap
