@@ -77,10 +77,13 @@ def solve(
     picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
+    from rich.text import Text
+
     from hypar_opt.documents.files import record_read
     from hypar_opt.models import find_network
     from hypar_opt.plan.plan import write_plan
     from hypar_opt.search.plan_file import read_plan
+    from hypar_opt.studies import configurations
 
     deadline = Deadline.after(solving.time_limit)
     if plan_file is not None and str(plan_file) == "-":
@@ -116,6 +119,9 @@ def solve(
         write_plan(plan, plan_file)
     output.draw(picture, lambda pictures: pictures.plan_dots(plan))
     print_plan(plan, regret=regret, best=best, as_json=as_json, deadline=deadline)
+    # As JSON it is a plan file, which has no other.
+    if not as_json and (sentence := configurations.beside(plan, deadline)) is not None:
+        output.print_view(Text(sentence), folds=True)
     if certificate is not None:  # last: it may be refused, which does not affect the plan
         from hypar_opt.proofs.certificate import certify, write_certificate
 

@@ -112,7 +112,7 @@ class Searched(NamedTuple):
         How many configurations there are, fit the memory, and were simulated: the others take
         longer than the last of ``best``.
     least
-        The three that need the least memory.
+        The three that need the least memory, if none fits.
     complete
         Whether all were searched: a deadline may come first.
     """
@@ -169,11 +169,20 @@ class Evaluator:
         With the array; its batch, optimizer and reading are used.
     early_stop
         Whether blocks that run again stop at the last tensor that a backward pass reads.
+    by_events
+        Whether steps of accelerators out of lockstep are simulated; else they are refused.
     """
 
-    def __init__(self, network: Network, problem: Problem, *, early_stop: bool = False) -> None:
+    def __init__(
+        self,
+        network: Network,
+        problem: Problem,
+        *,
+        early_stop: bool = False,
+        by_events: bool = True,
+    ) -> None:
         assert problem.array is not None
-        self.network, self.early_stop = network, early_stop
+        self.network, self.early_stop, self.by_events = network, early_stop, by_events
         self.problem = problem.model_copy(update={"choices": choices_of_configurations(network)})
         self.array: Array = problem.array.description
         self._hierarchy = problem.hierarchy
@@ -327,7 +336,9 @@ class Evaluator:
                 short = self._shortened(self._again(configuration), last)
                 return self._measured(configuration, short)
             except NotInLockstepError:
-                pass  # each accelerator is simulated, and each repetition
+                if not self.by_events:
+                    raise
+                # Each accelerator is simulated, and each repetition
         return self._measured(configuration, None)
 
     @property
@@ -563,6 +574,7 @@ def search_degrees(
     allowed: Allowed | None = None,
     early_stop: bool = False,
     below: float = inf,
+    by_events: bool = True,
     deadline: Deadline = NEVER,
     progress: Progress = silent,
 ) -> Searched:
@@ -583,8 +595,15 @@ def search_degrees(
         Whether blocks that run again stop at the last tensor that a backward pass reads.
     below
         The seconds of which a configuration has to take less.
+    by_events
+        Whether steps of accelerators out of lockstep are simulated, one by one.
+
+    Raises
+    ------
+    NotInLockstepError
+        If they are not, and one of these may be the fastest.
     """
-    evaluator = Evaluator(network, problem, early_stop=early_stop)
+    evaluator = Evaluator(network, problem, early_stop=early_stop, by_events=by_events)
     considered = _considered(evaluator, problem, allowed, deadline)
     candidates = considered.fitting
     bounds = evaluator.bounds([own.configuration for own in candidates])
@@ -607,7 +626,8 @@ def search_degrees(
         best = sorted(best, key=lambda own: (own.seconds, own.memory))[:count]
         simulated += 1
     progress(len(order), len(order))
-    least = tuple(map(evaluator.evaluate, (own.configuration for own in considered.least)))
+    needs = () if best else considered.least
+    least = tuple(evaluator.evaluate(own.configuration) for own in needs)
     return Searched(tuple(best), considered.considered, considered.fits, simulated, least, complete)
 
 

@@ -264,7 +264,8 @@ def layouts_at_prices(way: WayOfTraining, solve: Search) -> Iterator[Rows]:
     if way.search.solver.searches and time is not None:
         found = way.counted(solve(way.search))
         accelerators = way.instance.problem.accelerators
-        prices += [found.amount / found.bytes * 8**n / accelerators for n in range(-1, 4)]
+        price = Fraction(found.amount) / (found.bytes * accelerators)
+        prices += [price * Fraction(8) ** n for n in range(-1, 4)]
     for price in prices:
         instance = way.instance
         if time is not None:

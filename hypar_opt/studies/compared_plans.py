@@ -17,6 +17,7 @@ from hypar_opt.plan.strategies import (
 from hypar_opt.search.shares import compute_share, equal_shares
 from hypar_opt.solvers.baselines import BASELINES
 from hypar_opt.studies.accpar import in_accpars_order
+from hypar_opt.studies.configurations import has_configurations
 from hypar_opt.workload.operators.axes import ROWS
 from hypar_opt.workload.parallelism import CHOICES, on_all_sides
 
@@ -38,8 +39,12 @@ PLANS: dict[str, tuple[str, str, str | None]] = {
 
 Networks with attention also have Megatron-LM's tensor parallelism of each degree, ``megatron-1``,
 ``megatron-2``, ..., otherwise as in ``three``; those with experts ``expert-2``, ...; with tokens
-among the choices also ``context-2``, ``ulysses-2``, ...
+among the choices also ``context-2``, ``ulysses-2``, ...; and those with configurations the best.
 """
+
+CONFIGURED = "configured"
+"""The best configuration, on an array that has them: as it trains within memory in the least time.
+No solver finds it, but `hypar_opt.studies.configurations.best_configuration`."""
 
 OF_TOKENS = ("context", "ulysses")
 """The strategies that need tokens among the choices."""
@@ -89,6 +94,8 @@ def compared_plans(network: Network, problem: Problem) -> dict[str, ComparedPlan
     names += [f"{own}-{degree}" for own in others for degree in every[1:]]
     if ROWS.word in problem.choices:
         names += [f"{SPATIAL}-{n}" for n in every_degree(problem.hierarchy.sizes)[1:]]
+    if has_configurations(network, _problem_of(CONFIGURED, network, problem)):
+        names.append(CONFIGURED)
     plans: dict[str, ComparedPlan] = {}
     for name in names:
         solver, search, _ = _how(name, problem)
@@ -109,7 +116,7 @@ def strategy_of(name: str) -> tuple[str, int] | None:
 def _how(name: str, problem: Problem) -> tuple[str, str, str | None]:
     """Return a plan's solver, search and cost."""
     if strategy_of(name) is None:
-        return (PLANS | OF_GROUPS)[name]
+        return (PLANS | OF_GROUPS | {CONFIGURED: (CONFIGURED, "joint", "time")})[name]
     # Layers without pins have the same optimum level by level, with far fewer states.
     apart = problem.cost == "bytes" and not problem.joins_levels
     levelwise = apart and problem.constraints.memory is None
@@ -128,6 +135,8 @@ def _problem_of(name: str, network: Network, problem: Problem) -> Problem:
     if name == "hypar" and problem.joins_levels:
         update["reading"] = "executed"  # which charges each level by itself, as Algorithm 2 needs
     strategy = strategy_of(name)
+    if name == CONFIGURED:
+        update["reading"] = problem.run_reading
     if strategy is not None or name == "three":
         splits_maps = strategy is not None and strategy[0] in (*OF_TOKENS, SPATIAL)
         words = problem.choices if splits_maps else CHOICES

@@ -16,7 +16,7 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
-from hypar_opt.pipeline import solve_problem
+from hypar_opt.pipeline import plan_of_configuration, solve_problem
 from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
@@ -28,7 +28,13 @@ from hypar_opt.search.result import Progress, parts_of, silent
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.step.readings import READINGS
 from hypar_opt.studies.advice import EXECUTED, turns
-from hypar_opt.studies.compared_plans import ComparedPlan, compared_plans, strategy_of
+from hypar_opt.studies.compared_plans import (
+    CONFIGURED,
+    ComparedPlan,
+    compared_plans,
+    strategy_of,
+)
+from hypar_opt.studies.configurations import best_configuration
 from hypar_opt.studies.simulation import RunArguments, energy_ratio, simulate
 from hypar_opt.units import format_bytes, format_percent, format_si
 from hypar_opt.workload.network import Network
@@ -224,9 +230,13 @@ def _measured(
     """Solve one of the plans, and simulate it on an array; return the error if it has no answer."""
     try:
         problem = compared.stated(network)
-        plan = solve_problem(
-            network, problem, solver=compared.solver, search=compared.search, progress=progress
-        )
+        if compared.solver == CONFIGURED:
+            best = best_configuration(network, problem)
+            plan = plan_of_configuration(network, problem, best.configuration)
+        else:
+            plan = solve_problem(
+                network, problem, solver=compared.solver, search=compared.search, progress=progress
+            )
         if plan.array is None:
             return _Measured(plan, None, None)
         step = simulate(plan, **run)

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.checked import checked, several
-from hypar_opt.deadline import TIME_LIMIT, Deadline
+from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.documents.sizes import stated_bytes
 from hypar_opt.errors import (
     HyparError,
     InfeasibleError,
     Need,
     NoAnswerError,
+    RefusedError,
     UnknownNameError,
     argument,
 )
@@ -26,13 +27,18 @@ from hypar_opt.plan.configuration import (
     Configuration,
     family,
     limits_of,
+    training_of,
 )
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import ArrayRecord, Problem
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.results import Results
 from hypar_opt.search.degrees import Evaluated, all_that_fit, search_degrees
+from hypar_opt.search.open_ways import training_left_open
 from hypar_opt.search.result import Progress, silent
+from hypar_opt.simulator.lockstep import NotInLockstepError
+from hypar_opt.simulator.options import RunOptions
+from hypar_opt.studies.simulation import simulate
 from hypar_opt.units import format_bytes, format_si
 from hypar_opt.workload.network import Network, TokenInput
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
@@ -396,6 +402,89 @@ def configurations_of(
     )
 
 
+def has_configurations(network: Network, problem: Problem) -> bool:
+    """Return whether a problem of the least time has configurations among its plans.
+
+    They need repeated blocks, and equal accelerators whose memory counts tensors; and no layers
+    that are pinned.
+    """
+    kept, limited = problem.constraints, problem.device_memory is not None
+    return limited and not (problem.groups or kept.fix or kept.even) and bool(network.repeats)
+
+
+def best_configuration(network: Network, problem: Problem, deadline: Deadline = NEVER) -> Evaluated:
+    """Return the fastest configuration that fits, and trains as a problem states.
+
+    Parameters
+    ----------
+    problem
+        One that has configurations; what its training leaves open is any configuration's.
+
+    Raises
+    ------
+    HyparError
+        If no degrees divide the batch.
+    RefusedError
+        If accelerators may be out of lockstep in the fastest: each such step is simulated by
+        events, for seconds.
+    InfeasibleError
+        If none fits in memory.
+    NoAnswerError
+        If the deadline comes first.
+    """
+    stated, memory = problem.training.stated, problem.constraints.memory
+    if memory is not None:  # of tensors alone, beside the reserve
+        problem = _with_capacity(problem, memory, ("reserve", "reserve_groups", "reserve_experts"))
+
+    def alike(one: Configuration) -> bool:
+        training = training_of(one, network, problem.hierarchy, problem.training)
+        return stated.items() <= training.stated.items()
+
+    allowed = alike if stated else None
+    try:
+        found = search_degrees(
+            network, problem, count=1, allowed=allowed, by_events=False, deadline=deadline
+        )
+    except NotInLockstepError:
+        raise RefusedError(
+            "accelerators are out of lockstep in some configurations: configure simulates each"
+        ) from None
+    if not found.complete:
+        raise NoAnswerError("the best configuration is not known", TIME_LIMIT)
+    if not found.considered:
+        raise _none_allowed(network, problem, None, ())
+    if not found.best:
+        raise _none_fits(found, network, problem, 0)
+    return found.best[0]
+
+
+def beside(plan: Plan, deadline: Deadline = NEVER) -> str | None:
+    """Return the best configuration beside a plan, both simulated, as a sentence.
+
+    Returns
+    -------
+    str or None
+        None if the plan's problem has no configurations, or the best is not known in time.
+    """
+    network, training = plan.network.description, training_left_open(plan)
+    problem = plan.problem.model_copy(
+        update={"training": plan.training.model_copy(update=training)}
+    )
+    if problem.array is None or not has_configurations(network, problem):
+        return None
+    try:
+        best = best_configuration(network, problem, deadline)
+    except HyparError:  # none fits, or it takes long to know: the plan is the answer
+        return None
+    overlap = RunOptions().on(problem.array.description)[1]
+    known = plan.solver.with_overlap
+    seconds = known.seconds if known and known.overlap == overlap else simulate(plan).seconds
+    how = "simulated" if overlap == "none" else f"with overlap ({overlap})"
+    own, plans = format_si(best.seconds, "s"), format_si(seconds, "s")
+    words = in_words(best.configuration, sum(repeat.count for repeat in network.repeats))
+    return f"The best configuration takes {own} {how}, this plan {plans}: {words}."
+
+
 def _is_unsharded(one: Evaluated) -> bool:
     return "weights" not in one.configuration.zero
 
@@ -423,13 +512,20 @@ def _with_margin(problem: Problem, margin: int) -> Problem:
     if not margin:
         return problem
     assert problem.array is not None
-    described = problem.array.description.description()
     chip = problem.array.description.accelerator
     left = int(chip.dram_capacity) - margin
     if left <= (chip.reserve or 0):
         has = format_bytes(int(chip.dram_capacity) - int(chip.reserve or 0))
         raise HyparError(f"{argument('margin')} should leave some of {has} that tensors may take")
-    described["accelerator"]["dram_capacity"] = f"{left} B"
+    return _with_capacity(problem, left)
+
+
+def _with_capacity(problem: Problem, capacity: int, without: Sequence[str] = ()) -> Problem:
+    """Return a problem on accelerators of another capacity, and without some keys."""
+    assert problem.array is not None
+    described = problem.array.description.description()
+    chip = {key: own for key, own in described["accelerator"].items() if key not in without}
+    described["accelerator"] = {**chip, "dram_capacity": f"{capacity} B"}
     array = ArrayRecord.of(Array.model_validate(described))
     return problem.model_copy(update={"array": array})
 

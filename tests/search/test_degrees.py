@@ -16,7 +16,7 @@ from hypar_opt.models import find_network
 from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.configuration import Configuration, family, rows_of
 from hypar_opt.plan.stated import stated_problem
-from hypar_opt.search.degrees import Evaluator, all_that_fit, search_degrees
+from hypar_opt.search.degrees import Evaluator, Searched, all_that_fit, search_degrees
 from hypar_opt.search.overlap import bound_of_all_plans
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.run import run_by_events
@@ -179,10 +179,13 @@ def test_the_best_configuration_is_the_fastest_of_all_that_fit_by_events(
     bytes_ = sorted(memory for _, memory in found.values())
     # Some do not fit, and some have to compute blocks again.
     memory = bytes_[min(int(share * len(bytes_)), len(bytes_) - 1)]
-    problem = problem.model_copy(
-        update={"constraints": problem.constraints.model_copy(update={"memory": memory})}
-    )
-    searched = search_degrees(network, problem, count=3, allowed=lambda own: own.recompute != "op")
+
+    def within(memory: int) -> Searched:
+        constraints = problem.constraints.model_copy(update={"memory": memory})
+        limited = problem.model_copy(update={"constraints": constraints})
+        return search_degrees(network, limited, count=3, allowed=lambda own: own.recompute != "op")
+
+    searched = within(memory)
     assert searched.considered == len(every)
     fitting = [own for own in every if found[own][1] <= memory]
     assert searched.fitting == len(fitting)
@@ -192,7 +195,10 @@ def test_the_best_configuration_is_the_fastest_of_all_that_fit_by_events(
     assert searched.best[0].seconds == pytest.approx(least, rel=1e-9)
     assert searched.simulated < len(every)
     assert all(own.memory <= memory for own in searched.best)
-    assert [own.memory for own in searched.least] == bytes_[:3]
+    none = within(bytes_[0] - 1)
+    assert not searched.least
+    assert not none.best
+    assert [own.memory for own in none.least] == bytes_[:3]
 
 
 @pytest.mark.parametrize(

@@ -611,3 +611,14 @@ def test_the_first_plan_known_under_a_limit_is_the_fastest_configuration_that_fi
     assert len(slower) > 3
     assert first.amount <= min(slower) * 1.01
     assert ho.memory(ho.solve(network, **asked, time_limit=0.01)).fits
+
+
+def test_levels_one_by_one_train_within_the_memory() -> None:
+    """Prices of memory are exact, as charges are."""
+    network = "gpt:layers=1,hidden=64,heads=4,tokens=32,vocabulary=100"
+    asked: Any = {"array": "h100-8", "batch": 8, "optimizer": "adam", "search": "levelwise"}
+    free = ho.solve(network, **asked)
+    most = ho.memory(free).tensors * 9 // 10
+    plan = ho.solve(network, **asked, memory=most)
+    assert ho.memory(plan).tensors <= most
+    assert plan.cost.total >= free.cost.total

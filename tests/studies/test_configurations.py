@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Iterator
 from functools import cache
 from itertools import product
+from math import inf, prod
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,20 @@ from hypar_opt.cli.output import print_view
 from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError
 from hypar_opt.execution.settings import FRAMEWORKS, TrainingRun, lacks
 from hypar_opt.pipeline import plan_of_configuration
+from hypar_opt.models import find_network, names
 from hypar_opt.plan.configuration import Configuration, configuration_of, family
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stated import stated_problem
-from hypar_opt.studies.configurations import Configurations, in_words, operations, pins
+from hypar_opt.search.degrees import Evaluated, search_degrees
+from hypar_opt.studies.configurations import (
+    Configurations,
+    beside,
+    best_configuration,
+    in_words,
+    operations,
+    pins,
+)
+from hypar_opt.units import format_si
 from tests.cli.shell import Shell, hypar
 from tests.slow import slow_after
 
@@ -131,6 +143,62 @@ def test_none_is_slower_than_a_named_strategy(network: str, array: str, batch: i
             compared += 1
             assert best <= step.seconds * NEARLY, (own, count, again)
     assert compared or batch % stated.accelerators or best == float("inf")
+
+
+def strategies(stated: Problem) -> Iterator[Configuration]:
+    """Yield data parallelism, FSDP, HSDP, and Megatron's degrees, inside nodes and across them."""
+    count, sizes = stated.accelerators, stated.hierarchy.sizes
+    replicas = prod(sizes[: len(sizes) // 2])
+    yield Configuration(dp_shard=count)
+    yield Configuration(dp_shard=count, zero="weights")
+    if 1 < replicas < count:
+        yield Configuration(dp_replicate=replicas, dp_shard=count // replicas, zero="weights")
+    for first, sp in product(range(len(sizes)), (True, False)):
+        tp = prod(sizes[first:])
+        zero = "state" if tp < count else "none"
+        yield Configuration(dp_shard=count // tp, tp=tp, sp=sp, zero=zero)
+
+
+@pytest.mark.parametrize(
+    ("network", "array", "batch"),
+    slow_after(
+        2,
+        [
+            ("vit-b16", "h100-8", 64),
+            (TINY, "tpu-v4-8", 64),
+            *product(
+                [name for name in names() if find_network(name).repeats],
+                [
+                    *("a100-8", "a100-4x8", "h100-8", "h100-8x8", "h100-16x8", "gb200-nvl72"),
+                    *("mi300x-8", "rtx4090x4", "v100-16", "tpu-v4-8", "tpu-v4-4x4x4"),
+                ],
+                (8, 64, 512),
+            ),
+        ],
+    ),
+)
+def test_none_is_slower_than_a_strategy_in_any_memory(network: str, array: str, batch: int) -> None:
+    """By the simulator: the fastest of all of any memory, and of those that fit.
+
+    On tpu-v5e-256 accelerators are out of lockstep: a step of some takes minutes to simulate.
+    """
+    described, stated = problem(network, array, batch)
+    ample = stated.constraints.model_copy(update={"memory": 10**15})
+    fastest = [
+        min((one.seconds for one in search_degrees(described, own, count=1).best), default=inf)
+        for own in (stated.model_copy(update={"constraints": ample}), stated)
+    ]
+    for one in strategies(stated):
+        local = batch // (one.dp_shard * one.dp_replicate)
+        for count, again in ((1, "none"), (max(local, 1), "full")):
+            own = one._replace(micro_batches=count, recompute=again)
+            try:
+                plan = ho.pipeline.plan_of_configuration(described, stated, own)
+            except HyparError:  # it does not divide
+                continue
+            step = ho.simulate(plan)
+            assert fastest[step.memory <= step.capacity] <= step.seconds * NEARLY, own
+            assert fastest[0] <= step.seconds * NEARLY, own
 
 
 def test_every_configuration_is_no_faster() -> None:
@@ -368,3 +436,65 @@ def test_a_result_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert sum(line.split()[:1] == [str(n)] for n in range(1, 11) for line in lines) == 10
     assert repr(configured).startswith("<Configurations of gpt:layers=2")
     assert configured.plot() is not None
+
+
+@pytest.mark.parametrize("training", [{}, {"micro_batches": 4, "shard": "weights"}])
+def test_a_plan_has_the_best_configuration_beside_it(training: dict[str, Any]) -> None:
+    """Both simulated; what the plan's training states the configuration keeps to."""
+    pinned = "micro_batches=4,zero=weights,dp_replicate=1" if training else None
+    plan = ho.solve(TINY, array="h100-8", batch=8, **training)
+    best = found(optimizer="sgd", fix=pinned, best=1).best
+    own, plans = (format_si(x, "s") for x in (best.seconds, ho.simulate(plan).seconds))
+    said = f"The best configuration takes {own} with overlap (prefetch), this plan {plans}: "
+    assert beside(plan) == f"{said}{in_words(best.configuration, 2)}."
+
+
+@pytest.mark.parametrize(
+    ("network", "problem"),
+    [
+        ("alexnet", {"array": "h100-8"}),  # without blocks
+        (TINY, {"levels": 3}),
+        (TINY, {"array": "h100-8", "cost": "bytes"}),
+        (TINY, {"array": "h100-8", "fix": ("*@H1=data",)}),
+        (TINY, {"array": "h100-8", "inference": True}),
+        (TINY, {"array": "a100-h100-2x8", "batch": 32}),
+    ],
+)
+def test_a_plan_without_configurations_has_none_beside_it(
+    network: str, problem: dict[str, Any]
+) -> None:
+    assert beside(ho.solve(network, **{"batch": 8, **problem})) is None
+
+
+def test_solve_says_the_best_configuration_in_its_last_line(shell: Shell) -> None:
+    args = ("solve", TINY, "--array", "h100-8", "--batch", "8")
+    printed = shell.output(*args).splitlines()
+    assert printed[-1].startswith("The best configuration takes ")
+    assert "configuration" not in json.loads(shell.output(*args, "--json"))
+
+
+@pytest.mark.parametrize("cost", ["time", "bytes"])
+def test_a_comparison_has_the_best_configuration_as_a_row(cost: str) -> None:
+    rows = {row.plan: row for row in ho.compare(TINY, "h100-8", batches=8, cost=cost)}
+    best = found(optimizer="sgd", best=1)
+    assert rows["configured"].seconds == best.best.seconds
+    assert rows["configured"].executed_bytes == best.plan().cost.executed_bytes
+    assert "configured" not in {row.plan for row in ho.compare(TINY, batches=8, levels=3)}
+
+
+def test_a_stated_memory_is_of_tensors_alone() -> None:
+    """As for `solve`: the reserve is beside it."""
+    asked = {"array": "h100-8", "batch": 8, "optimizer": "adam"}
+    fastest = found().plan()
+    held = ho.memory(fastest)
+    assert held.reserve > held.tensors > 0
+
+    def within(memory: int) -> Evaluated:
+        return best_configuration(*stated_problem(TINY, {**asked, "memory": memory}))
+
+    assert within(held.tensors).configuration == found().best.configuration
+    less = within(held.tensors - 1)
+    assert less.memory < held.tensors
+    assert less.seconds >= found().best.seconds
+    with pytest.raises(InfeasibleError, match="none of 618 configurations fits in 1 kB"):
+        within(1000)

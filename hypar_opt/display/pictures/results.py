@@ -38,6 +38,7 @@ _PLANS = {
     "equal": "equal parts",
     "ratio": "compute ratio",
     "accpar": "AccPar's types",
+    "configured": "best configuration",
 }
 
 

@@ -44,13 +44,8 @@ def configurations_view(found: Configurations) -> RenderableType:
     # A pipe has whole rows: rich would ask for a width at which words of a cell are folded.
     cells = [(column.header, *column.cells) for column in table.columns]
     table.min_width = sum(max(cell_len(str(text)) for text in own) + 2 for own in cells)
-    return Group(
-        Text(_title(found)),
-        Text(),
-        table,
-        Text(),
-        *map(Text, _notes(found)),
-    )
+    notes = [*map(Text, _notes(found))]
+    return Group(Text(_title(found)), Text(), table, *([Text(), *notes] if notes else []))
 
 
 def _title(found: Configurations) -> str:
