@@ -17,8 +17,8 @@ import hypar_opt as ho
 from hypar_opt.cli.output import print_view
 from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError
 from hypar_opt.execution.settings import FRAMEWORKS, TrainingRun, lacks
-from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.models import find_network, names
+from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.configuration import Configuration, configuration_of, family
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stated import stated_problem
