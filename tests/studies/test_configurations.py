@@ -484,13 +484,13 @@ def test_a_comparison_has_the_best_configuration_as_a_row(cost: str) -> None:
 
 def test_a_stated_memory_is_of_tensors_alone() -> None:
     """As for `solve`: the reserve is beside it."""
-    asked = {"array": "h100-8", "batch": 8, "optimizer": "adam"}
     fastest = found().plan()
     held = ho.memory(fastest)
     assert held.reserve > held.tensors > 0
 
     def within(memory: int) -> Evaluated:
-        return best_configuration(*stated_problem(TINY, {**asked, "memory": memory}))
+        asked: Any = {"array": "h100-8", "batch": 8, "optimizer": "adam", "memory": memory}
+        return best_configuration(*stated_problem(TINY, asked))
 
     assert within(held.tensors).configuration == found().best.configuration
     less = within(held.tensors - 1)
