@@ -23,6 +23,7 @@ from hypar_opt.errors import (
     WrongClaimError,
     argument,
 )
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, price, tensors_of
 from hypar_opt.plan.arguments import ProblemArguments
@@ -487,8 +488,8 @@ def with_overlap(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
             "seconds": without.solver.seconds + time.perf_counter() - started,
             "statistics": (
                 *own.statistics,
-                best.found.statistics,
-                {"simulated plans": best.simulated},
+                FrozenDict(best.found.statistics),
+                FrozenDict({"simulated plans": best.simulated}),
             ),
         }
     )
@@ -507,11 +508,13 @@ def _trained_as(plan: Plan, training: Training, deadline: Deadline) -> Plan:
     how = SolveRequest(own.name, own.search, options, own.options, None, deadline)
     again = _solve(Instance.to_search(network, problem), how, silent)
     asked = plan.training.model_copy(update=training_left_open(plan))
-    chosen = {
-        SEARCHED + name: 1
-        for name, word in dict(asked).items()
-        if word is None and getattr(training, name) is not None
-    }
+    chosen = FrozenDict(
+        {
+            SEARCHED + name: 1
+            for name, word in dict(asked).items()
+            if word is None and getattr(training, name) is not None
+        }
+    )
     statistics = (*again.solver.statistics, chosen)
     solver = again.solver.vouched(statistics=statistics)
     return again.model_copy(update={"solver": solver})

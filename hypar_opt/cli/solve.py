@@ -83,7 +83,6 @@ def solve(
     from hypar_opt.models import find_network
     from hypar_opt.plan.plan import write_plan
     from hypar_opt.search.plan_file import read_plan
-    from hypar_opt.studies import configurations
 
     deadline = Deadline.after(solving.time_limit)
     if plan_file is not None and str(plan_file) == "-":
@@ -120,8 +119,12 @@ def solve(
     output.draw(picture, lambda pictures: pictures.plan_dots(plan))
     print_plan(plan, regret=regret, best=best, as_json=as_json, deadline=deadline)
     # As JSON it is a plan file, which has no other.
-    if not as_json and (sentence := configurations.beside(plan, deadline)) is not None:
-        output.print_view(Text(sentence), folds=True)
+    if not as_json and plan.array is not None:
+        # Imported late: without an array nothing is simulated.
+        from hypar_opt.studies.configurations import beside
+
+        if (sentence := beside(plan, deadline)) is not None:
+            output.print_view(Text(sentence), folds=True)
     if certificate is not None:  # last: it may be refused, which does not affect the plan
         from hypar_opt.proofs.certificate import certify, write_certificate
 
