@@ -108,7 +108,7 @@ def test_what_it_cannot_charge_is_refused_and_without_the_package_it_is_unknown(
 
 
 def test_dollars_are_the_seconds_of_all_accelerators_at_their_price(theirs: Path) -> None:
-    asked = ["solve", "vgg-a", "--array", "h100-8x8", "--bucket", "0"]
+    asked = ["solve", "vgg-a", "--array", "h100-8x8", "--bucket", "0", "--overlap", "none"]
     dollars, time = (document(theirs, *asked, "--cost", cost) for cost in ("dollars", "time"))
     assert (dollars["cost"]["unit"], time["cost"]["unit"]) == ("picodollars", "femtoseconds")
     exact = Fraction(time["cost"]["total"], 10**15) * 64 * Fraction("2.99") * 10**12 / 3600
