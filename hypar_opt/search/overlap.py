@@ -270,13 +270,10 @@ class PlansWithOverlap:
         start = self.start
         for rows in (start, *also):
             self.time(rows)
-        in_parallel = tuple(map(tuple, np.zeros_like(start).tolist()))  # data parallelism
-        if not self.workload.forbidden[:, 0].any() and self.fits(in_parallel):
-            self.time(in_parallel)
-        prices, bound = self._by_prices(start)
-        self._improve(prices)
-        if closes and bound < self._best[0] and not self.stopped_by:
-            bound = self._by_listing(prices, bound)
+        if self.instance.constraints.only_plan is None:
+            prices, bound = self._searched(start, closes=closes)
+        else:  # pins leave no other
+            prices, bound = (0,) * _PIECES, self.known[start]
         rows = self._best[1]
         seconds = self.seconds(rows)
         without = seconds if rows == start else max(seconds, self.known[start])
@@ -284,6 +281,17 @@ class PlansWithOverlap:
         bound = seconds if bound >= seconds * (1 - _ROUNDING) else bound
         found = WithOverlap(self.overlap, seconds, bound, without, prices)
         return LeastTime(rows, found, None if found.proved else self.stopped_by, len(self.known))
+
+    def _searched(self, start: Rows, *, closes: bool) -> tuple[tuple[int, ...], float]:
+        """Search, and return the best prices with the best bound."""
+        in_parallel = tuple(map(tuple, np.zeros_like(start).tolist()))  # data parallelism
+        if not self.workload.forbidden[:, 0].any() and self.fits(in_parallel):
+            self.time(in_parallel)
+        prices, bound = self._by_prices(start)
+        self._improve(prices)
+        if closes and bound < self._best[0] and not self.stopped_by:
+            bound = self._by_listing(prices, bound)
+        return prices, bound
 
     @property
     def _best(self) -> tuple[float, Rows]:

@@ -507,3 +507,11 @@ def test_options_that_compare_plans_by_their_cost_leave_overlap_out(
 
 def replace_seconds(plan: ho.Plan) -> ho.Plan:
     return plan.model_copy(update={"solver": plan.solver.model_copy(update={"seconds": 0.0})})
+
+
+def test_pins_that_leave_one_plan_leave_its_time() -> None:
+    asked: dict[str, Any] = {"array": "h100-8", "batch": 16, "degrees": "tp=2,dp=4"}
+    plan = ho.solve("gpt:layers=2,hidden=64,heads=4,tokens=32,vocabulary=100", **asked)
+    known = plan.solver.with_overlap
+    assert known is not None
+    assert known.seconds == known.bound == known.without == ho.simulate(plan).seconds

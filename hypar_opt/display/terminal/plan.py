@@ -151,9 +151,10 @@ def _overlapped(plan: Plan, found: WithOverlap) -> str:
     if found.proved:
         says += f", {known}the least of plans that train alike"
     else:
-        least = format_si(found.bound, "s")
-        says += f"; {known}none that trains alike takes less than {least},"
-        says += f" {format_percent(found.gap)} above which it is"
+        least, excess = format_si(found.bound, "s"), format_percent(found.gap)
+        says += (
+            f"; {known}no plan that trains alike takes less than {least}, this one {excess} more"
+        )
     if found.without > found.seconds:
         excess = format_percent(found.without / found.seconds - 1)
         says += f"; the plan that is fastest without overlap takes {excess} more"
