@@ -106,7 +106,7 @@ def alignments(groups: Groups, choices: Sequence[int]) -> tuple[Indices, Indices
     Returns
     -------
     sources, targets : (levels, alignments)
-        One pair of states for each.
+        One pair of states for each, in integers no larger than that takes.
 
     Raises
     ------
@@ -114,12 +114,15 @@ def alignments(groups: Groups, choices: Sequence[int]) -> tuple[Indices, Indices
         If they are more than memory allows.
     """
     levels, own, counts = ways_to_align(groups, choices)
-    numbers = np.unravel_index(np.arange(math.prod(counts)), counts)
-    sources, targets = np.zeros((2, len(groups), math.prod(counts)), np.intp)
-    for n, some, number in zip(own, levels, numbers, strict=True):
+    ends = np.empty((2, len(groups), *counts), np.min_scalar_type(max(own, default=0)))
+    for axis, (n, some) in enumerate(zip(own, levels, strict=True)):
         kinds = itertools.combinations_with_replacement(range(n**2), len(some))
-        pairs = np.array(list(kinds), np.intp).T[:, number]
-        sources[some], targets[some] = np.divmod(pairs, n)
+        pairs = np.divmod(np.array(list(kinds), np.intp).T, n)
+        # The same whatever the other groups have.
+        alone = [count if axis == other else 1 for other, count in enumerate(counts)]
+        for end, own_ends in zip(ends, pairs, strict=True):
+            end[some] = own_ends.reshape(len(some), *alone)
+    sources, targets = ends.reshape(2, len(groups), -1)
     return sources, targets
 
 

@@ -418,13 +418,14 @@ class PairsOfStates:
             choices = (1 + self.states.max(axis=1)).tolist()
             sources, targets = alignments(classes.groups, choices)
         pair = classes.of(sources) * classes.count + classes.of(targets)
+        pair = pair.astype(np.min_scalar_type(classes.count**2))  # small ones are sorted faster
         order = pair.argsort(kind="stable")
         starts = np.searchsorted(pair[order], np.arange(classes.count**2))
         found = {}
         for kind in kinds:
             deadline.check()
             parts = (
-                (sources[:, first : first + _CACHED], targets[:, first : first + _CACHED])
+                (ends[:, first : first + _CACHED].astype(np.intp) for ends in (sources, targets))
                 for first in range(0, sources.shape[1], _CACHED)
             )
             charges = np.concatenate([self._charges(kind, *own) for own in parts])
