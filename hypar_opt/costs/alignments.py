@@ -68,11 +68,15 @@ class StateClasses:
 
     def _counts(self, states: Indices) -> Indices:
         """Return how many levels of each group make each choice, as one number."""
-        counts = np.zeros(states.shape[1], np.intp)
+        weight, weights = 1, {}
         for group in dict.fromkeys(self.groups):
-            here = states[np.array(self.groups) == group]
-            for choice in range(self.choices):
-                counts = counts * (len(here) + 1) + (here == choice).sum(axis=0)
+            levels, choices = self.groups.count(group), np.arange(self.choices)
+            # Of a level alone the choice itself is the smaller number.
+            weights[group] = weight * (choices if levels == 1 else (levels + 1) ** choices)
+            weight *= self.choices if levels == 1 else (levels + 1) ** self.choices
+        counts = np.zeros(states.shape[1], np.intp)
+        for group, level in zip(self.groups, states, strict=True):
+            counts += weights[group][level]
         return counts
 
 

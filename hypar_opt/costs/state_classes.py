@@ -420,6 +420,7 @@ class PairsOfStates:
         pair = classes.of(sources) * classes.count + classes.of(targets)
         pair = pair.astype(np.min_scalar_type(classes.count**2))  # small ones are sorted faster
         order = pair.argsort(kind="stable")
+        sources, targets = sources[:, order], targets[:, order]
         starts = np.searchsorted(pair[order], np.arange(classes.count**2))
         found = {}
         for kind in kinds:
@@ -429,7 +430,7 @@ class PairsOfStates:
                 for first in range(0, sources.shape[1], _CACHED)
             )
             charges = np.concatenate([self._charges(kind, *own) for own in parts])
-            found[kind] = np.minimum.reduceat(charges[order], starts), int(charges.max())
+            found[kind] = np.minimum.reduceat(charges, starts), int(charges.max())
         return found
 
     def _charges(self, kind: int, sources: Indices, targets: Indices) -> Integers:
