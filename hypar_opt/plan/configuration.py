@@ -248,6 +248,16 @@ def training_of(
     )
 
 
+def trains_as(
+    configuration: Configuration, network: Network, hierarchy: Hierarchy, stated: Training
+) -> bool:
+    """Return whether a configuration trains as is stated, in all that is."""
+    if not stated.stated:
+        return True
+    training = training_of(configuration, network, hierarchy, stated)
+    return stated.stated.items() <= training.stated.items()
+
+
 def blocks_of(network: Network) -> list[str]:
     """Return the patterns of the network's blocks, in order: what full recomputation repeats."""
     return [

@@ -5,15 +5,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cache, partial
+from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hypar_opt.costs.state_classes import ClassTable
 from hypar_opt.deadline import NEVER as NO_LIMIT
 from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import NoAnswerError
-from hypar_opt.plan.configuration import HYBRID, Configuration, rows_of, training_of
+from hypar_opt.plan.configuration import HYBRID, training_of, trains_as
 from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.joint import joint
@@ -27,6 +27,7 @@ from hypar_opt.solvers.elimination.classes import solve_classes
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
+    from hypar_opt.plan.configuration import Configuration
     from hypar_opt.plan.training import Training
     from hypar_opt.search.left_columns import Chosen
     from hypar_opt.search.result import Search, SearchRequest
@@ -183,54 +184,42 @@ def configuration_that_fits(search: SearchRequest) -> Counted | None:
     It is soon found. None if there is none.
     """
     # Imported late: it needs the simulator.
-    from hypar_opt.search.degrees import search_degrees
+    from hypar_opt.search.degrees import rows_by_mesh, search_degrees
 
     instance, left = search.instance, search.deadline.left()
     network, problem, workload = instance.network, instance.problem, instance.workload
     has_some = network.repeats and not problem.groups and workload is instance.executed_workload
     if not has_some or problem.cost != "time":
         return None
-    stated = problem.training
-
-    @cache
-    def rows(*mesh: Any) -> Rows | None:
-        try:
-            found = rows_of(Configuration(*mesh), network, workload, problem.hierarchy)
-        except ValueError:  # the problem lacks a choice
-            return None
-        allows = instance.constraints.allow([row[workload.shared :] for row in found])
-        return tuple(found) if allows else None
-
-    def allowed(one: Configuration) -> bool:
-        again = one.recompute if one.blocks is None else None
-        shard = one.zero if one.dp_replicate == 1 else None
-        # Of the ways that are searched, so that their bound holds.
-        return (
-            one.recompute != "op"
-            and one.zero != HYBRID
-            and stated.recompute in (None, again)
-            and stated.shard in (None, shard)
-            and rows(*one[:6]) is not None
-        )
-
-    deadline = NO_LIMIT if left is None else Deadline.after(left / 2)
     assert problem.array is not None
-    array = problem.array.description
-    described, chip = array.description() | {"overlap": "none"}, array.accelerator
-    if problem.constraints.memory:  # that of tensors alone
-        most = min(int(chip.dram_capacity), problem.constraints.memory + chip.reserved())
-        described["accelerator"]["dram_capacity"] = f"{most} B"
-    own_array = ArrayRecord.of(type(array).model_validate(described))
-    anywhere = problem.constraints.model_copy(update={"memory": None})
-    without = problem.model_copy(update={"array": own_array, "constraints": anywhere})
-    found = search_degrees(network, without, allowed=allowed, deadline=deadline)
-    for own in found.best:
-        training = training_of(own.configuration, network, problem.hierarchy, stated)
-        nodes = rows(*own.configuration[:6])
-        assert nodes is not None
-        counted = counted_plan(search, WayOfTraining.of(search, training), nodes)
-        if counted.fits:
-            return counted
+    array, rows = problem.array.description, rows_by_mesh(instance)
+
+    def allowed(configuration: Configuration) -> bool:
+        # Of the ways that are searched, so that their bound holds.
+        if configuration.recompute == "op" or configuration.zero == HYBRID:
+            return False
+        if rows(configuration) is None:
+            return False
+        return trains_as(configuration, network, problem.hierarchy, problem.training)
+
+    # Ranked as the search's cost is.
+    described = array.description() | {"overlap": "none"}
+    without = ArrayRecord.of(type(array).model_validate(described))
+    found = search_degrees(
+        network,
+        problem.model_copy(update={"array": without}),
+        allowed=allowed,
+        deadline=NO_LIMIT if left is None else Deadline.after(left / 2),
+    )
+    for evaluated in found.best:
+        configuration = evaluated.configuration
+        training = training_of(configuration, network, problem.hierarchy, problem.training)
+        way = WayOfTraining.of(search, training)
+        # In micro-batches other choices may be there.
+        if choices := rows_by_mesh(way.instance)(configuration):
+            counted = counted_plan(search, way, choices)
+            if counted.fits:
+                return counted
     return None
 
 

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.hardware.array import Array
+    from hypar_opt.instance.instance import Instance
     from hypar_opt.plan.problem import Problem
     from hypar_opt.simulator.tasks import Task
     from hypar_opt.workload.network import Network
@@ -216,11 +217,23 @@ class Evaluator:
             again.setdefault((repeats.again, repeats.by_op), word)
         return tuple(again.values())
 
-    @property
-    def capacity(self) -> int:
-        """The bytes of an accelerator that a configuration may take."""
-        stated = self.problem.constraints.memory
-        return stated or int(self.array.accelerator.dram_capacity)
+    def fits(self, configuration: Configuration, memory: int) -> bool:
+        """Return whether a configuration's step fits an accelerator, and what is stated.
+
+        A stated memory is of tensors alone; the accelerator's reserve lies beside it.
+
+        Parameters
+        ----------
+        memory
+            Its bytes, with the reserve.
+        """
+        stated, short = self.problem.constraints.memory, self._shortened(self._again(configuration))
+        if memory > int(self.array.accelerator.dram_capacity):
+            return False
+        if stated is None:
+            return True
+        reserve = self._weights(configuration[:6], short.lengths, configuration.zero)[1]
+        return memory - reserve <= stated
 
     def evaluate(self, configuration: Configuration) -> Evaluated:
         """Return what a training step of a configuration takes."""
@@ -559,6 +572,28 @@ class Evaluator:
         return seconds
 
 
+def rows_by_mesh(
+    instance: Instance,
+) -> Callable[[Configuration], tuple[tuple[int, ...], ...] | None]:
+    """Return what gives the choices of all nodes in a configuration: ``(levels, nodes)``.
+
+    None where the problem lacks one of them, or its constraints forbid them.
+    """
+    network, workload = instance.network, instance.workload
+    hierarchy = instance.problem.hierarchy
+
+    @cache
+    def of_mesh(mesh: Mesh) -> tuple[tuple[int, ...], ...] | None:
+        try:
+            rows = rows_of(Configuration(*mesh), network, workload, hierarchy)
+        except ValueError:
+            return None
+        allows = instance.constraints.allow([row[workload.shared :] for row in rows])
+        return tuple(rows) if allows else None
+
+    return lambda configuration: of_mesh(configuration[:6])
+
+
 class _Candidate(NamedTuple):
     """A configuration that fits, and its bytes."""
 
@@ -693,7 +728,7 @@ def _considered(
         count += 1
         memory = evaluator.memory(one)
         least = sorted([*least, _Candidate(one, memory)], key=lambda own: own.memory)[:3]
-        if memory > evaluator.capacity:
+        if not evaluator.fits(one, memory):
             continue
         fits += 1
         if one.recompute == "none":
@@ -716,7 +751,7 @@ def _least_again(
         middle = (below + enough) // 2
         fewer = one._replace(blocks=middle)
         memory = evaluator.memory(fewer)
-        if memory <= evaluator.capacity:
+        if evaluator.fits(fewer, memory):
             enough, best = middle, _Candidate(fewer, memory)
         else:
             below = middle

@@ -31,13 +31,13 @@ from hypar_opt.errors import HyparError, InputError, NoAnswerError, RefusedError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import charges_by_level
 from hypar_opt.integers import exact_dtype
-from hypar_opt.plan.configuration import rows_of, training_of
+from hypar_opt.plan.configuration import training_of, trains_as
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.plan import WithOverlap
 from hypar_opt.plan.stored_layouts import rows_of_plan, rows_with_stored
 from hypar_opt.plan.training import Training
 from hypar_opt.search.default_solver import default_solver
-from hypar_opt.search.degrees import search_degrees
+from hypar_opt.search.degrees import rows_by_mesh, search_degrees
 from hypar_opt.search.joint import joint
 from hypar_opt.search.k_best import in_order_of_cost
 from hypar_opt.search.open_ways import training_left_open
@@ -57,8 +57,6 @@ from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
 from hypar_opt.step.states import added_up
 from hypar_opt.workload.contiguous import first_gap
-from hypar_opt.workload.operators.axes import EXPERTS, TOKENS
-from hypar_opt.workload.parallelism import LEFT_WHOLE
 from hypar_opt.workload.splitting import spatial_columns
 
 if TYPE_CHECKING:
@@ -619,40 +617,32 @@ def faster_configuration(
         Its choices.
     """
     network, problem = plan.network.description, plan.problem
-    asked = problem.training.model_copy(update=training_left_open(plan))
-    stated = {name: own for name in _TRAINED if (own := getattr(asked, name)) is not None}
+    training = problem.training.model_copy(update=training_left_open(plan))
     assert plan.array is not None
     is_arrays = RunOptions().on(plan.array.description)[1] == overlap
     # Pins, and degrees, which are pins, ask for a plan of their own.
     left = network.repeats and plan.levels and not (problem.constraints.fix or deadline.passed())
-    if not (left and is_arrays) or len(stated) == len(_TRAINED):
+    if not (left and is_arrays) or {*_TRAINED} <= training.stated.keys():
         return None
-    by_token, whole = (word in problem.choices for word in (TOKENS.word, LEFT_WHOLE))
-    of_experts = EXPERTS.word in problem.choices
-
-    def allowed(one: Configuration) -> bool:
-        if (one.cp > 1 and not by_token) or (one.ep > 1 and not of_experts):
-            return False
-        if one.tp > 1 and not (by_token if one.sp else whole):
-            return False
-        own = training_of(one, network, problem.hierarchy, asked) if stated else asked
-        return all(getattr(own, name) == word for name, word in stated.items())
-
     search = PlansWithOverlap(plan, overlap, deadline)
-    below, problem = search.time(search.start), problem.model_copy(update={"training": asked})
+    opened = problem.model_copy(update={"training": training})
+    rows = rows_by_mesh(Instance.to_search(network, opened))
+
+    def allowed(configuration: Configuration) -> bool:
+        if rows(configuration) is None:
+            return False
+        return trains_as(configuration, network, problem.hierarchy, training)
+
+    below = search.time(search.start)
     limits: Any = {"below": below, "deadline": deadline}
-    found = search_degrees(network, problem, count=1, allowed=allowed, **limits)
-    if not found.best:
-        return None
-    best = found.best[0].configuration
-    training = training_of(best, network, problem.hierarchy, asked)
-    try:
-        rows = rows_of(best, network, search.workload, problem.hierarchy)
-    except ValueError:  # a word that is no choice of the problem
-        return None
-    trained = PlansWithOverlap(plan.model_copy(update={"training": training}), overlap)
-    made = tuple(map(tuple, rows))
-    return (training, made) if trained.fits(made) and trained.time(made) < below else None
+    for evaluated in search_degrees(network, opened, allowed=allowed, **limits).best:
+        way = training_of(evaluated.configuration, network, problem.hierarchy, training)
+        trained = PlansWithOverlap(plan.model_copy(update={"training": way}), overlap)
+        # In micro-batches other choices may be there.
+        choices = rows_by_mesh(trained.instance)(evaluated.configuration)
+        if choices is not None and trained.fits(choices) and trained.time(choices) < below:
+            return way, choices
+    return None
 
 
 def check_with_overlap(plan: Plan, *, file: str) -> None:

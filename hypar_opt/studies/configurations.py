@@ -27,7 +27,7 @@ from hypar_opt.plan.configuration import (
     Configuration,
     family,
     limits_of,
-    training_of,
+    trains_as,
 )
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import ArrayRecord, Problem
@@ -432,18 +432,14 @@ def best_configuration(network: Network, problem: Problem, deadline: Deadline = 
     NoAnswerError
         If the deadline comes first.
     """
-    stated, memory = problem.training.stated, problem.constraints.memory
-    if memory is not None:  # of tensors alone, beside the reserve
-        problem = _with_capacity(problem, memory, ("reserve", "reserve_groups", "reserve_experts"))
-
-    def alike(one: Configuration) -> bool:
-        training = training_of(one, network, problem.hierarchy, problem.training)
-        return stated.items() <= training.stated.items()
-
-    allowed = alike if stated else None
     try:
         found = search_degrees(
-            network, problem, count=1, allowed=allowed, by_events=False, deadline=deadline
+            network,
+            problem,
+            count=1,
+            allowed=lambda one: trains_as(one, network, problem.hierarchy, problem.training),
+            by_events=False,
+            deadline=deadline,
         )
     except NotInLockstepError:
         raise RefusedError(
@@ -517,15 +513,8 @@ def _with_margin(problem: Problem, margin: int) -> Problem:
     if left <= (chip.reserve or 0):
         has = format_bytes(int(chip.dram_capacity) - int(chip.reserve or 0))
         raise HyparError(f"{argument('margin')} should leave some of {has} that tensors may take")
-    return _with_capacity(problem, left)
-
-
-def _with_capacity(problem: Problem, capacity: int, without: Sequence[str] = ()) -> Problem:
-    """Return a problem on accelerators of another capacity, and without some keys."""
-    assert problem.array is not None
     described = problem.array.description.description()
-    chip = {key: own for key, own in described["accelerator"].items() if key not in without}
-    described["accelerator"] = {**chip, "dram_capacity": f"{capacity} B"}
+    described["accelerator"]["dram_capacity"] = f"{left} B"
     array = ArrayRecord.of(Array.model_validate(described))
     return problem.model_copy(update={"array": array})
 
@@ -621,6 +610,8 @@ def _none_fits(found: Searched, network: Network, problem: Problem, margin: int)
         for one in found.least
     ]
     room = format_bytes(capacity - margin) + (f" of {format_bytes(capacity)}" if margin else "")
+    if problem.constraints.memory is not None:
+        room = f"{format_bytes(problem.constraints.memory)} of tensors, beside the reserve"
     least = "; ".join(f"{format_bytes(need.bytes)} by {need.plan}" for need in needs)
     which = f"the {len(needs)} that need" if len(needs) > 1 else "the one that needs"
     count = f"{found.considered:,} configurations"

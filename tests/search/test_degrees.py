@@ -169,11 +169,12 @@ FAMILIES = [
 def test_the_best_configuration_is_the_fastest_of_all_that_fit_by_events(
     name: str, overlap: str, batch: int, share: float
 ) -> None:
-    keys = {"overlap": overlap, "overlap_efficiency": None, "topology__per_node": 2}
+    keys: dict[str, Any] = {"overlap": overlap, "overlap_efficiency": None}
+    keys["topology__per_node"] = 2
     if find_array("h100-8").overlap_efficiency is None:
         del keys["overlap_efficiency"]
-    array = array_of("h100-8x8", topology__nodes=2, **keys)
-    network, problem = problem_on(name, array, batch, 3)
+    keys["topology__nodes"] = 2
+    network, problem = problem_on(name, array_of("h100-8x8", **keys), batch, 3)
     every = [*family(network, problem)]
     found = {own: seconds_by_events(network, problem, own) for own in every}
     bytes_ = sorted(memory for _, memory in found.values())
@@ -181,8 +182,8 @@ def test_the_best_configuration_is_the_fastest_of_all_that_fit_by_events(
     memory = bytes_[min(int(share * len(bytes_)), len(bytes_) - 1)]
 
     def within(memory: int) -> Searched:
-        constraints = problem.constraints.model_copy(update={"memory": memory})
-        limited = problem.model_copy(update={"constraints": constraints})
+        capacity = {"accelerator__dram_capacity": f"{memory} B"}
+        _, limited = problem_on(name, array_of("h100-8x8", **keys, **capacity), batch, 3)
         return search_degrees(network, limited, count=3, allowed=lambda own: own.recompute != "op")
 
     searched = within(memory)
@@ -383,7 +384,8 @@ def test_recipes_that_are_published_take_little_longer_than_the_best() -> None:
 
 
 def test_without_room_the_three_are_named_that_need_the_least_memory() -> None:
-    network, problem = problem_on("gpt2", array_of("h100-8"), 8, 2, memory="5.1 GB")
+    array = array_of("h100-8", accelerator__dram_capacity="5.1 GB")
+    network, problem = problem_on("gpt2", array, 8, 2)
     found = search_degrees(network, problem)
     assert found.best == ()
     assert found.fitting == 0
