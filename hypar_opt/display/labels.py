@@ -31,11 +31,11 @@ def cost_name(plan: Plan) -> str:
 
 def optimality(plan: Plan) -> str:
     """Return in what sense a plan is optimal, or its status without a proof, and who claims it."""
-    own = plan.solver.with_overlap
-    if own is not None and own.proved:
+    with_overlap = plan.solver.with_overlap
+    if with_overlap is not None and with_overlap.proved:
         return f"{plan.solver.says}least time with overlap{plan.constraints.within}"
-    if own is not None:
-        gap = format_percent(own.gap)
+    if with_overlap is not None:
+        gap = format_percent(with_overlap.gap)
         return f"not proved optimal with overlap, {plan.solver.says}gap {gap}"
     if plan.solver.status == "optimal":
         return plan.solver.says + _OPTIMALITY[plan.solver.scope] + plan.constraints.within

@@ -24,44 +24,46 @@ if TYPE_CHECKING:
 
 
 @style()
-def time_and_memory(found: Configurations) -> Figure:
+def time_and_memory(configurations: Configurations) -> Figure:
     """Draw every configuration that fits by its memory and its seconds, and name the fastest.
 
     Lines are the memory that configurations may take, and the bound over all plans.
     """
     from matplotlib.lines import Line2D
 
-    points = found.points()
-    (size, unit), (second, symbol) = axis_byte_unit(found.capacity), axis_unit(found.best.seconds)
-    figure = new_figure(6.4, 3.8 + 0.15 * len(found), layout="constrained")
+    points = configurations.points()
+    size, unit = axis_byte_unit(configurations.capacity)
+    second, symbol = axis_unit(configurations.best.seconds)
+    figure = new_figure(6.4, 3.8 + 0.15 * len(configurations), layout="constrained")
     axes = figure.add_subplot(yscale="log")
     dots = axes.scatter(
-        [one.memory / size for one in points],
-        [one.seconds / second for one in points],
+        [point.memory / size for point in points],
+        [point.seconds / second for point in points],
         s=5,
         color=FAINT,
         linewidth=0,
         label=f"{len(points):,} configurations that fit",
     )
     handles: list[object] = [dots]
-    for number, one in enumerate(found, start=1):
-        at = one.memory / size, one.seconds / second
+    for number, point in enumerate(configurations, start=1):
+        at = point.memory / size, point.seconds / second
         axes.plot(*at, marker="o", markersize=4, color=HYPAR)
         # Those in turn above and below, as the fastest differ by little.
         write_near(axes, str(number), at, (0, 4 if number % 2 else -9), ha="center", color=HYPAR)
-        words = in_words(one.configuration, found.blocks)
-        label = f"{number}  {format_si(one.seconds, 's')}: {words}"
+        words = in_words(point.configuration, configurations.blocks)
+        label = f"{number}  {format_si(point.seconds, 's')}: {words}"
         handles.append(Line2D([], [], marker="o", linestyle="", color=HYPAR, label=label))
-    room = (found.capacity - found.margin) / size
+    room = (configurations.capacity - configurations.margin) / size
     handles.append(axes.axvline(room, color=MARK, linewidth=1.0, label="what may be taken"))
-    if found.bound is not None:
-        bound = f"no plan takes less: {format_si(found.bound, 's')}"
-        line = axes.axhline(found.bound / second, color=OTHER, linewidth=1.0, label=bound)
+    if configurations.bound is not None:
+        bound = f"no plan takes less: {format_si(configurations.bound, 's')}"
+        line = axes.axhline(configurations.bound / second, color=OTHER, linewidth=1.0, label=bound)
         handles.append(line)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.4g}")
     axes.yaxis.set_minor_formatter(lambda value, _: f"{value:,.4g}")
     axes.set_xlabel(f"memory of an accelerator ({unit})")
     axes.set_ylabel(f"a step ({symbol})")
-    title = f"{found.network.name} on {found.array.name}, batch {found.problem.batch:,}"
-    add_legend(figure, f"{title}, {format_bytes(found.capacity)}", handles, ncols=1)
+    network, array = configurations.network.name, configurations.array.name
+    title = f"{network} on {array}, batch {configurations.problem.batch:,}"
+    add_legend(figure, f"{title}, {format_bytes(configurations.capacity)}", handles, ncols=1)
     return figure

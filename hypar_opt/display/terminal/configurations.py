@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SHARE: Form = partial(format_percent, decimals=1)
 
 
-def configurations_view(found: Configurations) -> RenderableType:
+def configurations_view(configurations: Configurations) -> RenderableType:
     """Show the fastest configurations, between what was searched and what bounds all plans."""
     columns: list[Column] = [
         ("#", COUNT),
@@ -32,66 +32,72 @@ def configurations_view(found: Configurations) -> RenderableType:
         ("micro", COUNT),
         ("recompute", str),
         ("step", SECONDS),
-        (f"{found.unit}/s", "{:,.0f}".format),
+        (f"{configurations.unit}/s", "{:,.0f}".format),
         ("MFU", _SHARE),
         ("memory", format_bytes),
         ("to spare", format_bytes),
         ("exposed", _SHARE),
         ("over #1", _SHARE),
     ]
-    lines = [[number, *_cells(found, one)] for number, one in enumerate(found, start=1)]
+    lines = [
+        [number, *_cells(configurations, candidate)]
+        for number, candidate in enumerate(configurations, start=1)
+    ]
     table = unbroken(new_table(columns, lines))
-    # A pipe has whole rows: rich would ask for a width at which words of a cell are folded.
+    # In a pipe rows stay whole: at the width that rich measures it would fold a cell's words.
     cells = [(column.header, *column.cells) for column in table.columns]
-    table.min_width = sum(max(cell_len(str(text)) for text in own) + 2 for own in cells)
-    notes = [*map(Text, _notes(found))]
-    return Group(Text(_title(found)), Text(), table, *([Text(), *notes] if notes else []))
+    table.min_width = sum(max(cell_len(str(text)) for text in column) + 2 for column in cells)
+    notes = [*map(Text, _notes(configurations))]
+    return Group(Text(_title(configurations)), Text(), table, *([Text(), *notes] if notes else []))
 
 
-def _title(found: Configurations) -> str:
-    problem, capacity = found.problem, format_bytes(found.capacity)
-    each = f" x {found.tokens:,} tokens" if found.tokens is not None else " images"
-    room = f"{format_bytes(found.capacity - found.margin)} of {capacity}"
+def _title(configurations: Configurations) -> str:
+    network, array = configurations.network.name, configurations.array.name
+    tokens, capacity = configurations.tokens, format_bytes(configurations.capacity)
+    inputs = f" x {tokens:,} tokens" if tokens is not None else " images"
+    room = f"{format_bytes(configurations.capacity - configurations.margin)} of {capacity}"
     return (
-        f"{found.network.name} on {found.array.name}, batch {problem.batch:,}{each},"
-        f" {optimizer(found)}: {found.considered:,} configurations, {found.fitting:,} fit in"
-        f" {room if found.margin else capacity}, {found.simulated:,} simulated"
+        f"{network} on {array}, batch {configurations.problem.batch:,}{inputs},"
+        f" {optimizer(configurations)}: {configurations.considered:,} configurations,"
+        f" {configurations.fitting:,} fit in {room if configurations.margin else capacity},"
+        f" {configurations.simulated:,} simulated"
     )
 
 
-def optimizer(found: Configurations) -> str:
+def optimizer(configurations: Configurations) -> str:
     """Return the optimizer, or the bytes of its state for a weight."""
-    own = found.problem.constraints.optimizer
-    return own if isinstance(own, str) else f"{own} bytes of state a weight"
+    setting = configurations.problem.constraints.optimizer
+    return setting if isinstance(setting, str) else f"{setting} bytes of state a weight"
 
 
-def _cells(found: Configurations, one: Evaluated) -> Iterator[Any]:
-    own, row = one.configuration, found.row(one)
+def _cells(configurations: Configurations, candidate: Evaluated) -> Iterator[Any]:
+    configuration, row = candidate.configuration, configurations.row(candidate)
     degrees = ("tp", "sp", "cp", "ep", "dp_shard", "dp_replicate")
     yield from (row[name] for name in (*degrees, "zero", "micro_batches"))
-    yield recomputation(own, found.blocks)
+    yield recomputation(configuration, configurations.blocks)
     yield from (row[name] for name in ("seconds", "per_second", "mfu", "memory", "spare"))
-    yield one.exposed
-    yield row["over_first"] if one is not found.best else None
+    yield candidate.exposed
+    yield row["over_first"] if candidate is not configurations.best else None
 
 
-def _notes(found: Configurations) -> Iterator[str]:
+def _notes(configurations: Configurations) -> Iterator[str]:
     """Yield what bounds all plans, and what configurations without sharded weights need."""
-    if not found.complete:
+    if not configurations.complete:
         yield "The time limit ended the search: others may be faster."
-    if found.bound is not None:
-        least, capacity = format_si(found.bound, "s"), format_bytes(found.capacity)
-        above = format_percent(found.best.seconds / found.bound - 1, decimals=1)
+    if configurations.bound is not None:
+        bound = format_si(configurations.bound, "s")
+        capacity = format_bytes(configurations.capacity)
+        above = format_percent(configurations.best.seconds / configurations.bound - 1, decimals=1)
         yield (
-            f"No plan of any kind that fits in {capacity} takes less than {least} (proved, but for"
+            f"No plan of any kind that fits in {capacity} takes less than {bound} (proved, but for"
             f" recomputation by op): the first takes {above} more."
         )
-    if found.unsharded in (None, found.best):
+    if configurations.unsharded in (None, configurations.best):
         return
-    how = in_words(found.unsharded.configuration, found.blocks)
-    held = format_bytes(found.unsharded.memory)
-    if found.unsharded.memory > found.capacity - found.margin:
-        yield f"Without sharded weights none fits: {held} is the least, by {how}."
+    how = in_words(configurations.unsharded.configuration, configurations.blocks)
+    memory = format_bytes(configurations.unsharded.memory)
+    if configurations.unsharded.memory > configurations.capacity - configurations.margin:
+        yield f"Without sharded weights none fits: {memory} is the least, by {how}."
     else:
-        seconds = format_si(found.unsharded.seconds, "s")
-        yield f"Without sharded weights the fastest takes {seconds} and {held}: {how}."
+        seconds = format_si(configurations.unsharded.seconds, "s")
+        yield f"Without sharded weights the fastest takes {seconds} and {memory}: {how}."

@@ -111,8 +111,8 @@ def plan_title(plan: Plan) -> str:
 
 def _proved(plan: Plan) -> bool:
     """Return whether the title says among which plans the plan is best."""
-    own = plan.solver.with_overlap
-    return plan.solver.status == "optimal" if own is None else own.proved
+    with_overlap = plan.solver.with_overlap
+    return plan.solver.status == "optimal" if with_overlap is None else with_overlap.proved
 
 
 def reductions(plan: Plan) -> list[str]:
@@ -144,19 +144,21 @@ def _shares(plan: Plan) -> str:
     return f"{sentence}."
 
 
-def _overlapped(plan: Plan, found: WithOverlap) -> str:
+def _overlapped(plan: Plan, with_overlap: WithOverlap) -> str:
     """Return what is known of the time with overlap."""
-    says = f"A step takes {format_si(found.seconds, 's')} with overlap ({found.overlap})"
-    known = plan.solver.says
-    if found.proved:
-        says += f", {known}the least of plans that train alike"
+    seconds = format_si(with_overlap.seconds, "s")
+    says = f"A step takes {seconds} with overlap ({with_overlap.overlap})"
+    attribution = plan.solver.says
+    if with_overlap.proved:
+        says += f", {attribution}the least of plans that train alike"
     else:
-        least, excess = format_si(found.bound, "s"), format_percent(found.gap)
+        bound, excess = format_si(with_overlap.bound, "s"), format_percent(with_overlap.gap)
         says += (
-            f"; {known}no plan that trains alike takes less than {least}, this one {excess} more"
+            f"; {attribution}no plan that trains alike takes less than {bound}, this one"
+            f" {excess} more"
         )
-    if found.without > found.seconds:
-        excess = format_percent(found.without / found.seconds - 1)
+    if with_overlap.without > with_overlap.seconds:
+        excess = format_percent(with_overlap.without / with_overlap.seconds - 1)
         says += f"; the plan that is fastest without overlap takes {excess} more"
     return f"{says}."
 

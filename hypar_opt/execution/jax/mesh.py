@@ -74,7 +74,7 @@ def mesh_axes(program: Program, *, as_planned: bool = True) -> Axes:
     ----------
     as_planned
         Whether the program's exchanges are made: levels with an all-to-all each then stay axes of
-        their own, for one over both moves less.
+        their own, as a single all-to-all over both would move less.
     """
     kinds = [_kind(program, level) for level in range(program.hierarchy.levels)]
     if any(name == _SHARDS for name, _ in kinds):
@@ -83,19 +83,19 @@ def mesh_axes(program: Program, *, as_planned: bool = True) -> Axes:
     groups: list[list[int]] = []
     for level, (name, _) in enumerate(kinds):
         before = groups[-1][-1] if groups else None
-        alike = name and before is not None and kinds[before][0] == name
-        if alike and _alike(program, before, level, as_planned=as_planned):  # type: ignore[arg-type]
+        name_matches = name and before is not None and kinds[before][0] == name
+        if name_matches and _joinable(program, before, level, as_planned=as_planned):  # type: ignore[arg-type]
             groups[-1].append(level)
         else:
             groups.append([level])
-    several, numbers = Counter(kinds[own[0]][0] for own in groups), Counter[str]()
+    several, numbers = Counter(kinds[levels[0]][0] for levels in groups), Counter[str]()
     axes = []
-    for own in groups:
-        name, meaning = kinds[own[0]]
+    for levels in groups:
+        name, meaning = kinds[levels[0]]
         numbers[name] += 1
-        named = name or f"h{own[0] + 1}"
+        named = name or f"h{levels[0] + 1}"
         numbered = f"{named}{numbers[name]}" if name and several[name] > 1 else named
-        axes.append(MeshAxis(numbered, tuple(own), meaning))
+        axes.append(MeshAxis(numbered, tuple(levels), meaning))
     return axes
 
 
@@ -104,8 +104,10 @@ def on_axes(program: Program, axes: Axes) -> Program:
     axis_of = {level: n for n, axis in enumerate(axes) for level in axis.levels}
     repeats = program.workload.repeats
     sharded = {
-        node: Shards(*(first if first is None else axis_of.get(first, len(axes)) for first in own))
-        for node, own in repeats.sharded.items()
+        node: Shards(
+            *(first if first is None else axis_of.get(first, len(axes)) for first in shards)
+        )
+        for node, shards in repeats.sharded.items()
     }
     return replace(
         program,
@@ -118,16 +120,16 @@ def on_axes(program: Program, axes: Axes) -> Program:
 def _kind(program: Program, level: int) -> tuple[str, str]:
     """Return the name of a level, and its meaning; no name if layers differ."""
     kinds = {kind for _, kind in _products(program, level)} - {REPLICATED}
-    others = kinds - {EXPERT}
-    if EXPERT in kinds and not others:
+    other_kinds = kinds - {EXPERT}
+    if EXPERT in kinds and not other_kinds:
         return "ep", EXPERT
-    if EXPERT in kinds and len(others) == 1 and others <= _OTHERS.keys():
-        return "ep", f"{EXPERT}; other layers are split by {_OTHERS[others.pop()]}"
+    if EXPERT in kinds and len(other_kinds) == 1 and other_kinds <= _OTHERS.keys():
+        return "ep", f"{EXPERT}; other layers are split by {_OTHERS[other_kinds.pop()]}"
     if len(kinds) != 1 or not kinds <= _NAMES.keys():
         return "", "layers are split differently"
     (kind,) = kinds
     shard = program.workload.repeats.shard
-    nodes = [node for node, own in _products(program, level) if own == DATA]
+    nodes = [node for node, parallelism in _products(program, level) if parallelism == DATA]
     if kind == DATA and all(shard(node, level) == "weights" for node in nodes):
         return _SHARDS, f"{DATA} that shards the weights"
     return _NAMES[kind], kind
@@ -143,16 +145,16 @@ def _products(program: Program, level: int) -> Iterator[tuple[int, str]]:
             yield node, kind_of(choice)
 
 
-def _alike(program: Program, one: int, other: int, *, as_planned: bool) -> bool:
-    """Whether two levels may be one: of one choice and one shard of each node."""
+def _joinable(program: Program, upper: int, lower: int, *, as_planned: bool) -> bool:
+    """Return whether two levels may be one axis: each node has one choice and one shard at both."""
     workload, rows = program.workload, program.rows
     shard = workload.repeats.shard
-    if tuple(rows[one]) != tuple(rows[other]):
+    if tuple(rows[upper]) != tuple(rows[lower]):
         return False
-    if any(shard(node, one) != shard(node, other) for node in workload.repeats.sharded):
+    if any(shard(node, upper) != shard(node, lower) for node in workload.repeats.sharded):
         return False
     conversions = map(program.input_steps, range(len(workload.boundaries) * as_planned))
-    each = (
-        {step.levels for step in own if step.kind is StepKind.ALL_TO_ALL} for own in conversions
+    exchanges = (
+        {step.levels for step in steps if step.kind is StepKind.ALL_TO_ALL} for steps in conversions
     )
-    return not any({(one,), (other,)} <= levels for levels in each)
+    return not any({(upper,), (lower,)} <= levels for levels in exchanges)

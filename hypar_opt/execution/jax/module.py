@@ -167,17 +167,17 @@ def _header(
     sharded: ShardedNetwork, title: str, said: Mapping[str, Sequence[str]], element_bytes: int
 ) -> str:
     hierarchy = sharded.hierarchy
-    devices, places, given = hierarchy.accelerators, "tokens", ""
+    devices, places, input_note = hierarchy.accelerators, "tokens", ""
     if sharded.splits_images:
         places = "rows, its columns"
-        given = (
+        input_note = (
             " The input is given whole along rows, or columns, where windows read beyond a part of"
             " it: each device cuts out its own."
         )
     arrays = textwrap.fill(
         f"{sharded.axes_said} Along its batch, its {places} and its channels an array has a"
         " dimension for each axis, which is 1 where the axis never splits them, so that a"
-        f" PartitionSpec says which axis splits what. Exchanges are explicit.{given}",
+        f" PartitionSpec says which axis splits what. Exchanges are explicit.{input_note}",
         _WIDTH - 4,
     )
     if sharded.padding is not None:
@@ -231,10 +231,11 @@ def _weights_table(sharded: ShardedNetwork, *, alone: bool) -> str:
     return _table(rows)
 
 
-def _given_table(sharded: ShardedNetwork, given: Mapping[str, StepInput]) -> str:
+def _given_table(sharded: ShardedNetwork, inputs: Mapping[str, StepInput]) -> str:
     rows, count = {}, sharded.program.workload.repeats.micro_batches
-    for name, one in given.items():
-        rows[name] = [*_array(sharded, one.tensor, *[count] * (count > 1)), str(one.below)]
+    for name, step_input in inputs.items():
+        array = _array(sharded, step_input.tensor, *[count] * (count > 1))
+        rows[name] = [*array, str(step_input.below)]
     return _table(rows)
 
 

@@ -276,9 +276,9 @@ def traffic(
     """
     planned: defaultdict[tuple[int, str], Fraction] = defaultdict(Fraction)
     unused = Fraction()
-    for one, moves in _needed_exchanges(sharded, sharded.by_level):
-        planned[one.level, str(one.kind)] += moves
-        unused += one.elements * ELEMENT_BYTES - moves
+    for exchange, moves in _needed_exchanges(sharded, sharded.by_level):
+        planned[exchange.level, str(exchange.kind)] += moves
+        unused += exchange.elements * ELEMENT_BYTES - moves
     compiled: Counter[tuple[int, str]] = Counter()
     for each in moved:
         compiled[each.level, _PLANNED.get(each.kind, each.kind)] += each.bytes

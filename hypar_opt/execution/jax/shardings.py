@@ -33,15 +33,16 @@ def shardings_text(sharded: ShardedNetwork, *, title: str) -> str:
     """
     weights, stored, tensors = weights_of(sharded), biases_of(sharded), stored_tensors(sharded)
     specs = {
-        name: _spec(sharded, own.tensor, *own.over("weights")) for name, own in weights.items()
+        name: _spec(sharded, parameter.tensor, *parameter.over("weights"))
+        for name, parameter in weights.items()
     }
     biases = {
         layer.name: _spec(sharded, stored[bias_of(layer.name)].tensor)
         for layer in sharded.network.layers
         if layer.has_bias
     }
-    sizes = {name: str(own.tensor.sizes) for name, own in weights.items()}
-    outputs = {name: _spec(sharded, own) for name, own in tensors.items()}
+    sizes = {name: str(parameter.tensor.sizes) for name, parameter in weights.items()}
+    outputs = {name: _spec(sharded, tensor) for name, tensor in tensors.items()}
     parts = {
         "LEVELS = ...": f"LEVELS = {sharded.names(range(sharded.levels))}",
         "SIZES = ...": f"SIZES = {sharded.hierarchy.sizes}",
@@ -75,12 +76,12 @@ def _header(
             "Rows and columns of images are in parts one after the other: XLA exchanges what"
             " windows read beyond theirs, of the input, too, which the plan counts as given."
         )
-    if any(own.over("weights") for own in weights):
+    if any(parameter.over("weights") for parameter in weights):
         said.append(
             "Of sharded weights the largest dimension that divides is split into their shards: XLA"
             " gathers them for each use. Biases are whole."
         )
-    if any(map(_in_segments, (*(own.tensor for own in weights), *tensors))):
+    if any(map(_in_segments, (*(parameter.tensor for parameter in weights), *tensors))):
         said.append(
             "Some axes are split part by part, as queries, keys and values of one product are: a"
             " PartitionSpec splits them in one, so that more is moved."
@@ -108,9 +109,12 @@ def _stacked(layers: Sequence[str]) -> str:
     for layer in layers:
         for number in re.finditer(r"\.\d+(?=\.)", layer):
             stacked[layer[: number.start()] + layer[number.end() :]].append(layer)
-    repeated = {name: own for name, own in stacked.items() if len(own) > 1 and name not in layers}
+    repeated = {
+        name: names for name, names in stacked.items() if len(names) > 1 and name not in layers
+    }
     rows = (
-        f"    {quoted(name)}: [{', '.join(map(quoted, own))}],\n" for name, own in repeated.items()
+        f"    {quoted(name)}: [{', '.join(map(quoted, names))}],\n"
+        for name, names in repeated.items()
     )
     return f"{{\n{''.join(rows)}}}" if repeated else "{}"
 

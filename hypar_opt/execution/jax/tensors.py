@@ -240,8 +240,8 @@ class ShardedNetwork(NetworkMaps):
         padding = padded(network, program) if pads else None
         by_level = padding.program if padding else program
         axes = axes_of(by_level)
-        own = on_axes(by_level, axes)
-        return cls(network, own, by_level, axes, padding, tuple(differences))
+        mesh_program = on_axes(by_level, axes)
+        return cls(network, mesh_program, by_level, axes, padding, tuple(differences))
 
     @cached_property
     def split(self) -> SplitAxes:

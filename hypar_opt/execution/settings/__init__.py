@@ -57,10 +57,10 @@ def lacks(name: str, configuration: Configuration, run: TrainingRun) -> list[str
     Examples
     --------
     >>> run = TrainingRun(batch=64, tokens=4096, devices=64, layers=80)
-    >>> own = Configuration(dp_shard=64, recompute="full", blocks=20, zero="weights")
-    >>> lacks("megatron", own, run)
+    >>> configuration = Configuration(dp_shard=64, recompute="full", blocks=20, zero="weights")
+    >>> lacks("megatron", configuration, run)
     []
-    >>> lacks("torchtitan", own, run)
+    >>> lacks("torchtitan", configuration, run)
     ['full recomputation in 20 of 80 blocks: FullAC wraps every block']
     """
     return framework(name).lacks(configuration, run)

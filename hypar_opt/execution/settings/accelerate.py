@@ -41,63 +41,71 @@ class Accelerate(Framework):
     elsewhere: ClassVar[str] = "the model, loaded by its tp_plan, optimizer, data and machine_rank"
     has_models: ClassVar[bool] = False
 
-    def unexpressed(self, own: Configuration, run: TrainingRun) -> Iterator[str]:
+    def unexpressed(self, configuration: Configuration, run: TrainingRun) -> Iterator[str]:
         yield from of_fully_shard(
-            own, "dp_replicate_size", "dp_shard_size", "fsdp_reshard_after_forward: false"
+            configuration, "dp_replicate_size", "dp_shard_size", "fsdp_reshard_after_forward: false"
         )
-        if own.dp_replicate > 1 and own.dp_shard == 1 and (own.tp > 1 or own.cp > 1):
+        if (
+            configuration.dp_replicate > 1
+            and configuration.dp_shard == 1
+            and (configuration.tp > 1 or configuration.cp > 1)
+        ):
             yield (
-                f"{own.dp_replicate} replicas with dp_shard_size 1 and tensor or context"
+                f"{configuration.dp_replicate} replicas with dp_shard_size 1 and tensor or context"
                 " parallelism, which ParallelismConfig refuses"
             )
-        if own.sp:
+        if configuration.sp:
             yield "sequence parallelism: the model's tp_plan says what is split"
-        if own.ep > 1:
-            yield f"expert parallelism {own.ep}"
-        if own.recompute not in (NONE, FULL) or own.blocks is not None:
-            yield f"{of_blocks(own, run)}: fsdp_activation_checkpointing is of every block, whole"
-        elif own.recompute == FULL and not _fsdp(own):
-            yield f"{of_blocks(own, run)} without FSDP: the model's"
-        if own.cp > 1:
-            yield from mirrored(own._replace(sp=False), run, "they")
+        if configuration.ep > 1:
+            yield f"expert parallelism {configuration.ep}"
+        if configuration.recompute not in (NONE, FULL) or configuration.blocks is not None:
+            yield (
+                f"{of_blocks(configuration, run)}: fsdp_activation_checkpointing is of every block,"
+                " whole"
+            )
+        elif configuration.recompute == FULL and not _fsdp(configuration):
+            yield f"{of_blocks(configuration, run)} without FSDP: the model's"
+        if configuration.cp > 1:
+            yield from mirrored(configuration._replace(sp=False), run, "they")
 
-    def document(self, own: Configuration, run: TrainingRun, remarks: list[str]) -> str:
+    def document(self, configuration: Configuration, run: TrainingRun, remarks: list[str]) -> str:
         sizes = {
-            "dp_replicate": own.dp_replicate,
-            "dp_shard": own.dp_shard,
-            "tp": own.tp,
-            "cp": own.cp,
+            "dp_replicate": configuration.dp_replicate,
+            "dp_shard": configuration.dp_shard,
+            "tp": configuration.tp,
+            "cp": configuration.cp,
         }
+        fsdp = _fsdp(configuration)
         settings: dict[str, Any] = {
             "compute_environment": "LOCAL_MACHINE",
-            "distributed_type": "FSDP" if _fsdp(own) else "MULTI_GPU" if run.devices > 1 else "NO",
+            "distributed_type": "FSDP" if fsdp else "MULTI_GPU" if run.devices > 1 else "NO",
             "num_machines": run.nodes,
             "num_processes": run.devices,
             "mixed_precision": "no" if run.element_bytes == 4 else "bf16",
         }
-        if _fsdp(own):
+        if fsdp:
             settings["fsdp_config"] = {
                 "fsdp_version": 2,
                 "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-                "fsdp_reshard_after_forward": WEIGHTS in own.zero,
-                "fsdp_activation_checkpointing": own.recompute == FULL,
+                "fsdp_reshard_after_forward": WEIGHTS in configuration.zero,
+                "fsdp_activation_checkpointing": configuration.recompute == FULL,
             }
-        if _fsdp(own) or own.tp > 1:
+        if fsdp or configuration.tp > 1:
             mesh: dict[str, Any] = {f"{name}_size": size for name, size in sizes.items()}
-            if own.cp > 1:
+            if configuration.cp > 1:
                 mesh["cp_comm_strategy"] = "allgather"
             prefixed = {f"parallelism_config_{name}": value for name, value in mesh.items()}
             settings["parallelism_config"] = prefixed
         more = [
-            f"In your program: DataLoader(batch_size={micro_batch_of(own, run)}),"
-            f" Accelerator(gradient_accumulation_steps={own.micro_batches})."
+            f"In your program: DataLoader(batch_size={micro_batch_of(configuration, run)}),"
+            f" Accelerator(gradient_accumulation_steps={configuration.micro_batches})."
         ]
         return commented([*remarks, *more]) + _yaml(settings)
 
 
-def _fsdp(own: Configuration) -> bool:
+def _fsdp(configuration: Configuration) -> bool:
     """Return whether anything is sharded: over data parallelism, or the parts of sequences."""
-    return own.dp_shard > 1 or own.cp > 1
+    return configuration.dp_shard > 1 or configuration.cp > 1
 
 
 def _yaml(settings: dict[str, Any]) -> str:
@@ -105,7 +113,7 @@ def _yaml(settings: dict[str, Any]) -> str:
     lines = []
     for key, value in settings.items():
         if isinstance(value, dict):
-            lines += [f"{key}:", *(f"  {name}: {_scalar(own)}" for name, own in value.items())]
+            lines += [f"{key}:", *(f"  {name}: {_scalar(field)}" for name, field in value.items())]
         else:
             lines.append(f"{key}: {_scalar(value)}")
     return "\n".join(lines) + "\n"

@@ -42,37 +42,44 @@ class DeepSpeed(Framework):
     elsewhere: ClassVar[str] = "the model, its tokens, optimizer and data"
     has_models: ClassVar[bool] = False
 
-    def unexpressed(self, own: Configuration, run: TrainingRun) -> Iterator[str]:
-        if own.zero == HYBRID:
+    def unexpressed(self, configuration: Configuration, run: TrainingRun) -> Iterator[str]:
+        if configuration.zero == HYBRID:
             yield (
                 "weights gathered from a part of data parallelism: with zero_hpz_partition_size"
                 " the forward pass gathers them from all"
             )
-        elif own.dp_replicate > 1 and own.dp_shard * own.cp > 1:
-            yield f"{own.dp_replicate} replicas of what is sharded: ZeRO shards over all"
-        if own.cp > 1:
+        elif configuration.dp_replicate > 1 and configuration.dp_shard * configuration.cp > 1:
+            yield f"{configuration.dp_replicate} replicas of what is sharded: ZeRO shards over all"
+        if configuration.cp > 1:
             yield (
-                f"context parallelism {own.cp}: sequence_parallel_size is of Ulysses, which the"
-                " model's attention calls"
+                f"context parallelism {configuration.cp}: sequence_parallel_size is of Ulysses,"
+                " which the model's attention calls"
             )
-        if own.sp:
+        if configuration.sp:
             yield "sequence parallelism: AutoTP leaves norms whole"
-        if own.tp > 1 and own.ep > 1:
+        if configuration.tp > 1 and configuration.ep > 1:
             yield (
-                f"experts split by tensor parallelism {own.tp}: expert_tensor_parallel_size is 1"
+                f"experts split by tensor parallelism {configuration.tp}:"
+                " expert_tensor_parallel_size is 1"
             )
-        if own.recompute != NONE:
-            yield f"{of_blocks(own, run)}: the model's, as its gradient_checkpointing_enable"
+        if configuration.recompute != NONE:
+            yield (
+                f"{of_blocks(configuration, run)}: the model's, as its"
+                " gradient_checkpointing_enable"
+            )
 
-    def document(self, own: Configuration, run: TrainingRun, remarks: list[str]) -> str:
-        stage = SHARDED.index(WEIGHTS if own.zero == HYBRID else own.zero)
+    def document(self, configuration: Configuration, run: TrainingRun, remarks: list[str]) -> str:
+        stage = SHARDED.index(WEIGHTS if configuration.zero == HYBRID else configuration.zero)
         zero: dict[str, Any] = {"stage": stage}
         if stage:
             zero["overlap_comm"] = True
-        if own.zero == HYBRID and own.tp * own.cp * own.ep == 1:
-            zero["zero_hpz_partition_size"] = own.dp_shard
+        if (
+            configuration.zero == HYBRID
+            and configuration.tp * configuration.cp * configuration.ep == 1
+        ):
+            zero["zero_hpz_partition_size"] = configuration.dp_shard
         batch = {"train_batch_size": run.batch}
-        if own.tp > 1:
+        if configuration.tp > 1:
             batch = {}
             said = (
                 "train_batch_size is DeepSpeed's own: it counts ranks of tensor parallelism, too."
@@ -81,16 +88,16 @@ class DeepSpeed(Framework):
         settings: dict[str, Any] = {
             "_comment": remarks,
             **batch,
-            "train_micro_batch_size_per_gpu": micro_batch_of(own, run),
-            "gradient_accumulation_steps": own.micro_batches,
+            "train_micro_batch_size_per_gpu": micro_batch_of(configuration, run),
+            "gradient_accumulation_steps": configuration.micro_batches,
             "bf16": {"enabled": run.element_bytes != 4},
             "zero_optimization": zero,
         }
-        if own.tp > 1:
-            settings["tensor_parallel"] = {"autotp_size": own.tp}
-        if own.cp > 1:
-            settings["sequence_parallel_size"] = own.cp
-            settings["data_parallel_size"] = own.dp_replicate * own.dp_shard
-        if own.ep > 1:
-            settings["expert_parallel"] = {"enabled": True, "autoep_size": own.ep}
+        if configuration.tp > 1:
+            settings["tensor_parallel"] = {"autotp_size": configuration.tp}
+        if configuration.cp > 1:
+            settings["sequence_parallel_size"] = configuration.cp
+            settings["data_parallel_size"] = configuration.dp_replicate * configuration.dp_shard
+        if configuration.ep > 1:
+            settings["expert_parallel"] = {"enabled": True, "autoep_size": configuration.ep}
         return json.dumps(settings, indent=2) + "\n"

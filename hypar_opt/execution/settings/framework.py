@@ -97,7 +97,7 @@ class Framework(ExportFormat):
     elsewhere
         What these settings leave to one's own program.
     has_models
-        Whether the models that it trains are its own, which read tokens, and not any.
+        Whether it trains models of its own, which read tokens, and not any model.
     """
 
     sources: ClassVar[tuple[str, ...]]
@@ -105,11 +105,11 @@ class Framework(ExportFormat):
     has_models: ClassVar[bool] = True
 
     @abstractmethod
-    def unexpressed(self, own: Configuration, run: TrainingRun) -> Iterator[str]:
+    def unexpressed(self, configuration: Configuration, run: TrainingRun) -> Iterator[str]:
         """Yield what the framework has no words for in a `plain` configuration."""
 
     @abstractmethod
-    def document(self, own: Configuration, run: TrainingRun, remarks: list[str]) -> str:
+    def document(self, configuration: Configuration, run: TrainingRun, remarks: list[str]) -> str:
         """Return the settings that come nearest to a `plain` configuration, as a file.
 
         Parameters
@@ -157,18 +157,18 @@ class Framework(ExportFormat):
         return self.document(plain(configuration, run), run, remarks)
 
     def text(self, plan: Plan, *, approximate: bool) -> str:  # noqa: ARG002
-        # Names no layer, and so is of a model of which the network leaves out parts, too.
+        # Settings name no layer, so they also fit a model of which the network leaves out parts.
         check_trains(plan)
         return self.settings(configuration_of(plan), TrainingRun.of(plan))
 
 
-def plain(own: Configuration, run: TrainingRun) -> Configuration:
-    """Return the one of equal configurations that says nothing in two ways.
+def plain(configuration: Configuration, run: TrainingRun) -> Configuration:
+    """Return a configuration in the form that all equal ones have.
 
     Nothing is sharded over one part, and unsharded data parallelism is replicas; without tensor
     parallelism there is no sequence parallelism; all blocks are None, and none recompute nothing.
     """
-    replicas, shards, cp, tp, ep, sp, micro_batches, recompute, blocks, zero = own
+    replicas, shards, cp, tp, ep, sp, micro_batches, recompute, blocks, zero = configuration
     if zero == HYBRID and replicas == 1:
         zero = WEIGHTS
     if shards * cp == 1:
@@ -186,9 +186,10 @@ def plain(own: Configuration, run: TrainingRun) -> Configuration:
     )
 
 
-def micro_batch_of(own: Configuration, run: TrainingRun) -> int:
+def micro_batch_of(configuration: Configuration, run: TrainingRun) -> int:
     """Return the sequences of a micro-batch in each part of data parallelism."""
-    return run.batch // (own.dp_replicate * own.dp_shard * own.micro_batches)
+    replicas, shards = configuration.dp_replicate, configuration.dp_shard
+    return run.batch // (replicas * shards * configuration.micro_batches)
 
 
 def commented(lines: list[str]) -> str:
@@ -202,7 +203,12 @@ def _wrapped(lines: list[str]) -> list[str]:
 
 
 def module_text(
-    remarks: list[str], use: str, imports: list[str], own: str, kind: str, values: Mapping[str, Any]
+    remarks: list[str],
+    use: str,
+    imports: list[str],
+    parameter: str,
+    kind: str,
+    values: Mapping[str, Any],
 ) -> str:
     """Return a Python module with a function that sets attributes of a configuration.
 
@@ -210,13 +216,13 @@ def module_text(
     ----------
     use
         How it is used: a sentence, and a line of Python.
-    own, kind
+    parameter, kind
         The function's parameter, and its class.
     values
-        By attribute; those of class `PythonCode` are so, and others are written as Python.
+        By attribute; those of class `PythonCode` are Python already, others become literals.
     """
     lines = [
-        f"    {own}.{name} = {value if isinstance(value, PythonCode) else _literal(value)}"
+        f"    {parameter}.{name} = {value if isinstance(value, PythonCode) else _literal(value)}"
         for name, value in values.items()
     ]
     return "\n".join(
@@ -226,9 +232,9 @@ def module_text(
             *imports,
             "",
             "",
-            f"def configured({own}: {kind}) -> {kind}:",
+            f"def configured({parameter}: {kind}) -> {kind}:",
             *lines,
-            f"    return {own}",
+            f"    return {parameter}",
             "",
         ]
     )
@@ -244,27 +250,30 @@ def _literal(value: object) -> str:
     return json.dumps(value) if isinstance(value, str) else repr(value)
 
 
-def mirrored(own: Configuration, run: TrainingRun, name: str) -> Iterator[str]:
-    """Yield why tokens cannot be split as a framework does, the parts of a causal mask mirrored.
+def mirrored(configuration: Configuration, run: TrainingRun, name: str) -> Iterator[str]:
+    """Yield why tokens cannot be split as a framework does: for a causal mask, in mirrored pairs.
 
     Parameters
     ----------
     name
-        The framework's for a sequence's tokens.
+        The framework's name for the tokens of a sequence.
     """
-    parts = (own.tp if own.sp else 1) * (2 * own.cp if own.cp > 1 else 1)
+    parts = configuration.tp if configuration.sp else 1
+    parts *= 2 * configuration.cp if configuration.cp > 1 else 1
     if run.tokens % parts:
         yield f"{run.tokens:,} tokens: {name} should be a multiple of {parts}"
 
 
-def of_blocks(own: Configuration, run: TrainingRun) -> str:
+def of_blocks(configuration: Configuration, run: TrainingRun) -> str:
     """Return what is computed again and where, as text."""
-    where = "all" if own.blocks is None else f"{own.blocks} of {run.layers}"
-    return f"{own.recompute} recomputation in {where} blocks"
+    where = "all" if configuration.blocks is None else f"{configuration.blocks} of {run.layers}"
+    return f"{configuration.recompute} recomputation in {where} blocks"
 
 
-def of_fully_shard(own: Configuration, replicas: str, shards: str, reshard: str) -> Iterator[str]:
-    """Yield what PyTorch's `fully_shard` does not shard so, for frameworks that call it.
+def of_fully_shard(
+    configuration: Configuration, replicas: str, shards: str, reshard: str
+) -> Iterator[str]:
+    """Yield what PyTorch's `fully_shard` cannot shard so, for frameworks that call it.
 
     Source: pytorch/pytorch torch/distributed/fsdp/_fully_shard/_fully_shard.py, v2.13.0.
 
@@ -273,16 +282,16 @@ def of_fully_shard(own: Configuration, replicas: str, shards: str, reshard: str)
     replicas, shards
         The framework's names of the degrees.
     reshard
-        Its setting by which the backward pass gathers nothing.
+        The framework's setting with which the backward pass gathers no weights.
     """
-    if own.zero == STATE:
+    if configuration.zero == STATE:
         yield f"the optimizer's state sharded alone (ZeRO-1): {shards} shards weights, too"
-    elif own.zero == GRADIENTS and own.micro_batches > 1:
+    elif configuration.zero == GRADIENTS and configuration.micro_batches > 1:
         yield (
             "weights gathered once a step (ZeRO-2): with"
-            f" {reshard} each of {own.micro_batches} micro-batches gathers them"
+            f" {reshard} each of {configuration.micro_batches} micro-batches gathers them"
         )
-    elif own.zero == HYBRID:
+    elif configuration.zero == HYBRID:
         yield f"state over all, weights over a part: {shards} shards both, {replicas} neither"
-    elif own.zero == NOTHING and own.cp > 1:
+    elif configuration.zero == NOTHING and configuration.cp > 1:
         yield "weights whole in context parallelism: they are sharded over its parts"

@@ -50,59 +50,63 @@ class MaxText(Framework):
     )
     elsewhere: ClassVar[str] = "model_name, hardware, attention, optimizer, data"
 
-    def unexpressed(self, own: Configuration, run: TrainingRun) -> Iterator[str]:
-        if own.zero == GRADIENTS:
+    def unexpressed(self, configuration: Configuration, run: TrainingRun) -> Iterator[str]:
+        if configuration.zero == GRADIENTS:
             yield "gradients sharded and weights whole (ZeRO-2)"
-        elif own.zero in (NOTHING, STATE) and max(own.cp, own.ep) > 1:
+        elif configuration.zero in (NOTHING, STATE) and max(configuration.cp, configuration.ep) > 1:
             yield "weights whole in context or expert parallelism: both axes shard them"
-        if own.zero == STATE and own.dp_replicate > 1:
-            yield f"{own.dp_replicate} replicas of a sharded state: it is sharded over all"
-        if own.recompute == NONE:
+        if configuration.zero == STATE and configuration.dp_replicate > 1:
+            yield (
+                f"{configuration.dp_replicate} replicas of a sharded state: it is sharded over all"
+            )
+        if configuration.recompute == NONE:
             yield (
                 "no recomputation: with minimal_with_context norms and activations are computed"
                 " again"
             )
-        elif own.recompute == SELECTIVE:
+        elif configuration.recompute == SELECTIVE:
             yield (
-                f"{of_blocks(own, run)}: with minimal norms and activations are computed again, too"
+                f"{of_blocks(configuration, run)}: with minimal norms and activations are"
+                " computed again, too"
             )
-        elif own.blocks is not None or own.recompute != FULL:
-            yield f"{of_blocks(own, run)}: layers are scanned, all alike"
-        if own.tp > 1 and not own.sp:
+        elif configuration.blocks is not None or configuration.recompute != FULL:
+            yield f"{of_blocks(configuration, run)}: layers are scanned, all alike"
+        if configuration.tp > 1 and not configuration.sp:
             yield (
                 "tensor parallelism that leaves norms whole: the axis tensor splits them by"
                 " feature, tensor_sequence by token"
             )
-        axes = _axes(own)
-        if axes is None and own.zero in (WEIGHTS, HYBRID):
+        axes = _axes(configuration)
+        if axes is None and configuration.zero in (WEIGHTS, HYBRID):
             yield (
-                f"expert parallelism {own.ep} of a part of cp {own.cp} and dp_shard"
-                f" {own.dp_shard}: it is of one of them"
+                f"expert parallelism {configuration.ep} of a part of cp {configuration.cp} and"
+                f" dp_shard {configuration.dp_shard}: it is of one of them"
             )
         elif axes and _inside(axes, run) is None:
             yield f"degrees that do not fill nodes of {run.per_node}"
-        if own.cp > 1 and run.tokens % (2 * own.cp):
-            yield f"{run.tokens:,} tokens: they should be a multiple of {2 * own.cp}"
-        if int(run.devices * _per_device(own, run)) * own.micro_batches != run.batch:
-            yield f"{_per_device(own, run)!r} sequences per device, which are rounded down"
+        if configuration.cp > 1 and run.tokens % (2 * configuration.cp):
+            yield f"{run.tokens:,} tokens: they should be a multiple of {2 * configuration.cp}"
+        sequences = _per_device(configuration, run)
+        if int(run.devices * sequences) * configuration.micro_batches != run.batch:
+            yield f"{sequences!r} sequences per device, which are rounded down"
 
-    def document(self, own: Configuration, run: TrainingRun, remarks: list[str]) -> str:
-        axes = _axes(own) or _axes(own._replace(ep=1))
+    def document(self, configuration: Configuration, run: TrainingRun, remarks: list[str]) -> str:
+        axes = _axes(configuration) or _axes(configuration._replace(ep=1))
         assert axes is not None
         inside = _inside(axes, run) or dict.fromkeys(axes, 1)
         settings: dict[str, Any] = {
             "base_config": "base.yml",
-            "per_device_batch_size": _per_device(own, run),
-            "gradient_accumulation_steps": own.micro_batches,
+            "per_device_batch_size": _per_device(configuration, run),
+            "gradient_accumulation_steps": configuration.micro_batches,
             "max_target_length": run.tokens,
             "dtype": ELEMENTS.get(run.element_bytes, ELEMENTS[2]),
-            "remat_policy": _POLICIES.get(own.recompute, "full"),
-            "shard_optimizer_over_data": own.zero in (STATE, GRADIENTS, HYBRID),
+            "remat_policy": _POLICIES.get(configuration.recompute, "full"),
+            "shard_optimizer_over_data": configuration.zero in (STATE, GRADIENTS, HYBRID),
         }
-        if own.cp > 1:
+        if configuration.cp > 1:
             settings["context_parallel_strategy"] = "all_gather"
         if axes["expert"] > 1:
-            of_tokens = own.cp > 1
+            of_tokens = configuration.cp > 1
             settings["expert_shard_attention_option"] = "context" if of_tokens else "fsdp"
         for name, degree in axes.items():
             settings[f"ici_{name}_parallelism"] = inside[name]
@@ -110,22 +114,25 @@ class MaxText(Framework):
         return commented(remarks) + "".join(f"{k}: {v}\n" for k, v in settings.items())
 
 
-def _axes(own: Configuration) -> dict[str, int] | None:
-    """Return the degree of each axis, the innermost first; None if experts are of two of them."""
-    context, shards, replicas = own.cp, own.dp_shard, own.dp_replicate
-    if own.zero in (STATE, GRADIENTS):
+def _axes(configuration: Configuration) -> dict[str, int] | None:
+    """Return the degree of each axis, the innermost first.
+
+    None if expert parallelism does not divide the axis that it is a part of.
+    """
+    context, shards, replicas = configuration.cp, configuration.dp_shard, configuration.dp_replicate
+    if configuration.zero in (STATE, GRADIENTS):
         # The axis fsdp shards weights.
         shards, replicas = 1, replicas * shards
-    of_one = context if own.cp > 1 else shards
-    if of_one % own.ep:
+    of_one = context if configuration.cp > 1 else shards
+    if of_one % configuration.ep:
         return None
-    if own.cp > 1:
-        context //= own.ep
+    if configuration.cp > 1:
+        context //= configuration.ep
     else:
-        shards //= own.ep
+        shards //= configuration.ep
     return {
-        "tensor_sequence" if own.sp else "tensor": own.tp,
-        "expert": own.ep,
+        "tensor_sequence" if configuration.sp else "tensor": configuration.tp,
+        "expert": configuration.ep,
         "context": context,
         "fsdp": shards,
         "data": replicas,
@@ -144,7 +151,7 @@ def _inside(axes: dict[str, int], run: TrainingRun) -> dict[str, int] | None:
     return inside if room == 1 else None
 
 
-def _per_device(own: Configuration, run: TrainingRun) -> int | float:
-    """Return the sequences of a micro-batch by devices."""
-    sequences = run.batch // own.micro_batches
+def _per_device(configuration: Configuration, run: TrainingRun) -> int | float:
+    """Return the sequences of a micro-batch per device."""
+    sequences = run.batch // configuration.micro_batches
     return sequences // run.devices if sequences % run.devices == 0 else sequences / run.devices

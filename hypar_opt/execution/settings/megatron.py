@@ -45,50 +45,53 @@ if TYPE_CHECKING:
 class MegatronCore(Framework):
     """What frameworks that train with Megatron Core have in common."""
 
-    def unexpressed(self, own: Configuration, run: TrainingRun) -> Iterator[str]:
-        if own.recompute not in (NONE, SELECTIVE, FULL):
-            yield of_blocks(own, run)
-        elif own.recompute == SELECTIVE and own.blocks is not None:
-            yield f"{of_blocks(own, run)}: it always uses all"
-        if run.experts > 1 and own.tp > 1 and not own.sp:
+    def unexpressed(self, configuration: Configuration, run: TrainingRun) -> Iterator[str]:
+        if configuration.recompute not in (NONE, SELECTIVE, FULL):
+            yield of_blocks(configuration, run)
+        elif configuration.recompute == SELECTIVE and configuration.blocks is not None:
+            yield f"{of_blocks(configuration, run)}: it always uses all"
+        if run.experts > 1 and configuration.tp > 1 and not configuration.sp:
             yield "experts with tensor parallelism and no sequence parallelism"
-        yield from mirrored(own, run, "seq-length")
+        yield from mirrored(configuration, run, "seq-length")
 
-    def of_model(self, own: Configuration, run: TrainingRun) -> dict[str, Any]:
+    def of_model(self, configuration: Configuration, run: TrainingRun) -> dict[str, Any]:
         """Return fields of the model's configuration by name."""
-        full, some = own.recompute == FULL, own.recompute != NONE
+        recompute, blocks = configuration.recompute, configuration.blocks
+        full = recompute == FULL
+        granularity = None if recompute == NONE else FULL if full else SELECTIVE
         fields: dict[str, Any] = {
-            "tensor_model_parallel_size": own.tp,
-            "context_parallel_size": own.cp,
+            "tensor_model_parallel_size": configuration.tp,
+            "context_parallel_size": configuration.cp,
             "pipeline_model_parallel_size": 1,
-            "sequence_parallel": own.sp,
-            "recompute_granularity": (FULL if full else SELECTIVE) if some else None,
-            "recompute_method": ("uniform" if own.blocks is None else "block") if full else None,
-            "recompute_num_layers": (own.blocks or 1) if full else None,
+            "sequence_parallel": configuration.sp,
+            "recompute_granularity": granularity,
+            "recompute_method": ("uniform" if blocks is None else "block") if full else None,
+            "recompute_num_layers": (blocks or 1) if full else None,
         }
-        if own.cp > 1:
+        if configuration.cp > 1:
             fields["cp_comm_type"] = "all_gather"
         if run.experts > 1:
-            fields["expert_model_parallel_size"] = own.ep
-            fields["expert_tensor_parallel_size"] = own.tp
+            fields["expert_model_parallel_size"] = configuration.ep
+            fields["expert_tensor_parallel_size"] = configuration.tp
         return fields
 
-    def of_data_parallelism(self, own: Configuration) -> dict[str, Any]:
+    def of_data_parallelism(self, configuration: Configuration) -> dict[str, Any]:
         """Return fields of the configuration of data parallelism by name."""
-        sharded = own.zero != NOTHING
-        fsdp = own.zero not in (NOTHING, STATE)
+        replicas, zero = configuration.dp_replicate, configuration.zero
+        sharded = zero != NOTHING
+        fsdp = zero not in (NOTHING, STATE)
         fields: dict[str, Any] = {
             "use_distributed_optimizer": sharded,
-            "num_distributed_optimizer_instances": own.dp_replicate if sharded else 1,
-            "overlap_grad_reduce": own.dp_replicate * own.dp_shard * own.cp > 1,
+            "num_distributed_optimizer_instances": replicas if sharded else 1,
+            "overlap_grad_reduce": replicas * configuration.dp_shard * configuration.cp > 1,
             "overlap_param_gather": sharded,
             "use_megatron_fsdp": fsdp,
         }
         if fsdp:
-            whole = own.zero == GRADIENTS
+            whole = zero == GRADIENTS
             fields |= {
                 "data_parallel_sharding_strategy": "optim_grads" if whole else "optim_grads_params",
-                "outer_dp_sharding_strategy": "optim" if own.zero == HYBRID else "no_shard",
+                "outer_dp_sharding_strategy": "optim" if zero == HYBRID else "no_shard",
             }
         return fields
 
@@ -106,14 +109,14 @@ class Megatron(MegatronCore):
         " torchrun's PET_MASTER_ADDR and PET_NODE_RANK"
     )
 
-    def document(self, own: Configuration, run: TrainingRun, remarks: list[str]) -> str:
+    def document(self, configuration: Configuration, run: TrainingRun, remarks: list[str]) -> str:
         batch = {
-            "micro_batch_size": micro_batch_of(own, run),
+            "micro_batch_size": micro_batch_of(configuration, run),
             "global_batch_size": run.batch,
             "seq_length": run.tokens,
             "bf16": run.element_bytes != 4,
         }
-        fields = self.of_model(own, run) | batch | self.of_data_parallelism(own)
+        fields = self.of_model(configuration, run) | batch | self.of_data_parallelism(configuration)
         if fsdp := fields["use_megatron_fsdp"]:
             fields |= {"no_gradient_accumulation_fusion": True, "ckpt_format": "fsdp_dtensor"}
         arguments = [
@@ -124,7 +127,7 @@ class Megatron(MegatronCore):
         connections = []
         if fsdp:
             connections = ["unset CUDA_DEVICE_MAX_CONNECTIONS"]
-        elif own.tp > 1 or own.cp > 1:
+        elif configuration.tp > 1 or configuration.cp > 1:
             connections = ["export CUDA_DEVICE_MAX_CONNECTIONS=1"]
         lines = [
             *connections,
@@ -148,17 +151,17 @@ class Nemo(MegatronCore):
     )
     elsewhere: ClassVar[str] = "the model, optimizer and data of the recipe"
 
-    def document(self, own: Configuration, run: TrainingRun, remarks: list[str]) -> str:
+    def document(self, configuration: Configuration, run: TrainingRun, remarks: list[str]) -> str:
         fields: dict[str, Any] = {
-            f"model.{name}": value for name, value in self.of_model(own, run).items()
+            f"model.{name}": value for name, value in self.of_model(configuration, run).items()
         }
         fields |= {
             "model.seq_length": run.tokens,
             "dataset.seq_length": run.tokens,
-            "train.micro_batch_size": micro_batch_of(own, run),
+            "train.micro_batch_size": micro_batch_of(configuration, run),
             "train.global_batch_size": run.batch,
         }
-        shared = self.of_data_parallelism(own)
+        shared = self.of_data_parallelism(configuration)
         fields |= {f"ddp.{name}": value for name, value in shared.items()}
         # Recipes set both, and either one turns the other on.
         fields["optimizer.use_distributed_optimizer"] = shared["use_distributed_optimizer"]

@@ -46,44 +46,47 @@ class Torchtitan(Framework):
     )
     elsewhere: ClassVar[str] = "model_spec, optimizer, data, compilation"
 
-    def unexpressed(self, own: Configuration, run: TrainingRun) -> Iterator[str]:
+    def unexpressed(self, configuration: Configuration, run: TrainingRun) -> Iterator[str]:
         replicas, shards = "data_parallel_replicate_degree", "data_parallel_shard_degree"
-        yield from of_fully_shard(own, replicas, shards, 'fsdp_reshard_after_forward = "never"')
-        if own.recompute == SELECTIVE:
+        yield from of_fully_shard(
+            configuration, replicas, shards, 'fsdp_reshard_after_forward = "never"'
+        )
+        if configuration.recompute == SELECTIVE:
             yield (
-                f"{of_blocks(own, run)}, of attention: SelectiveAC keeps attention, and computes"
-                " every second matrix product again"
+                f"{of_blocks(configuration, run)}, of attention: SelectiveAC keeps attention, and"
+                " computes every second matrix product again"
             )
-        elif own.blocks is not None:
-            yield f"{of_blocks(own, run)}: FullAC wraps every block"
-        elif own.recompute not in (NONE, FULL):
-            yield of_blocks(own, run)
-        if run.experts > 1 and own.tp > 1:
+        elif configuration.blocks is not None:
+            yield f"{of_blocks(configuration, run)}: FullAC wraps every block"
+        elif configuration.recompute not in (NONE, FULL):
+            yield of_blocks(configuration, run)
+        if run.experts > 1 and configuration.tp > 1:
             yield (
-                f"experts split by tensor parallelism {own.tp}: expert_parallel_degree covers"
-                " its ranks, too"
+                f"experts split by tensor parallelism {configuration.tp}: expert_parallel_degree"
+                " covers its ranks, too"
             )
-        elif own.ep > _most_experts(own):
+        elif configuration.ep > _most_experts(configuration):
             yield (
-                f"expert parallelism {own.ep} beside whole weights: it takes its ranks from"
-                f" {shards}"
+                f"expert parallelism {configuration.ep} beside whole weights: it takes its ranks"
+                f" from {shards}"
             )
-        yield from mirrored(own, run, "seq_len")
+        yield from mirrored(configuration, run, "seq_len")
 
-    def document(self, own: Configuration, run: TrainingRun, remarks: list[str]) -> str:
-        experts = own.ep if own.ep <= _most_experts(own) else 1
-        full = own.recompute == FULL
+    def document(self, configuration: Configuration, run: TrainingRun, remarks: list[str]) -> str:
+        experts = configuration.ep if configuration.ep <= _most_experts(configuration) else 1
+        reshard = "always" if WEIGHTS in configuration.zero else "never"
+        full = configuration.recompute == FULL
         settings: dict[str, Any] = {
-            "training.local_batch_size": micro_batch_of(own, run),
+            "training.local_batch_size": micro_batch_of(configuration, run),
             "training.global_batch_size": run.batch,
             "training.seq_len": run.tokens,
             "training.mixed_precision_param": ELEMENTS.get(run.element_bytes, ELEMENTS[2]),
-            "parallelism.data_parallel_replicate_degree": own.dp_replicate,
-            "parallelism.data_parallel_shard_degree": own.dp_shard,
-            "parallelism.fsdp_reshard_after_forward": "always" if WEIGHTS in own.zero else "never",
-            "parallelism.tensor_parallel_degree": own.tp,
-            "parallelism.enable_sequence_parallel": own.sp,
-            "parallelism.context_parallel_degree": own.cp,
+            "parallelism.data_parallel_replicate_degree": configuration.dp_replicate,
+            "parallelism.data_parallel_shard_degree": configuration.dp_shard,
+            "parallelism.fsdp_reshard_after_forward": reshard,
+            "parallelism.tensor_parallel_degree": configuration.tp,
+            "parallelism.enable_sequence_parallel": configuration.sp,
+            "parallelism.context_parallel_degree": configuration.cp,
             "parallelism.expert_parallel_degree": experts,
             "parallelism.pipeline_parallel_degree": 1,
         }
@@ -101,6 +104,7 @@ class Torchtitan(Framework):
         return module_text(remarks, use, imports, "config", "Trainer.Config", settings)
 
 
-def _most_experts(own: Configuration) -> int:
-    """Return the degree of expert parallelism at most: what is not replicas."""
-    return own.cp * own.tp * (1 if own.zero == NOTHING else own.dp_shard)
+def _most_experts(configuration: Configuration) -> int:
+    """Return the largest degree of expert parallelism: the ranks that are not replicas."""
+    shards = 1 if configuration.zero == NOTHING else configuration.dp_shard
+    return configuration.cp * configuration.tp * shards
