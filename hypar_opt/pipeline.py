@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 
 
 Overlap = Literal["none", "gradient", "prefetch"]
-"""What may overlap in the time that is least."""
+"""What may overlap in the time that is minimised."""
 
 
 @checked
@@ -120,7 +120,7 @@ def solve(
     place
         Also choose the best placement of the levels among those that the topology allows.
     overlap
-        What exchanges of gradients and weights overlap in the time that is least, as in the
+        Which exchanges of gradients and weights overlap in the time that is minimised, as in the
         simulator: ``gradient``, ``prefetch`` or ``none``. None for what the array says, in a joint
         search of the time on it. The plan's cost is that without overlap;
         ``solver.with_overlap`` has the time and a bound.
@@ -160,7 +160,7 @@ def solve(
         solver, _search_for(stated, search), options, recorded, start, deadline, answer
     )
     instance = Instance.to_search(described, stated)
-    asked = overlap is not None
+    is_stated = overlap is not None
     if overlap is None:
         overlap = _overlap_of(instance, how)
     if overlap != "none":
@@ -176,7 +176,7 @@ def solve(
     try:
         return with_overlap(plan, overlap, deadline)
     except RefusedError:  # too large to simulate
-        if asked:
+        if is_stated:
             raise
         return plan
 
@@ -284,15 +284,21 @@ def _search_for(problem: Problem, search: str | None) -> str:
 
 
 def _overlap_of(instance: Instance, how: SolveRequest) -> Overlap:
-    """Return what overlaps unless it is stated: what the array says of a search of its time."""
+    """Return what overlaps where it is not stated: in a search of its time what the array says."""
     array = instance.problem.array
-    own = (array and array.description.overlap) or "none"
+    overlap = (array and array.description.overlap) or "none"
     is_searched = how.search == "joint" and how.answer is None
-    if own == "none" or not is_searched or not (how.solver is None or SOLVERS[how.solver].searches):
+    if (
+        overlap == "none"
+        or not is_searched
+        or not (how.solver is None or SOLVERS[how.solver].searches)
+    ):
         return "none"
     from hypar_opt.search.overlap import OVERLAPS, lacks_for_overlap
 
-    return cast(Overlap, own) if own in OVERLAPS and not lacks_for_overlap(instance) else "none"
+    if overlap not in OVERLAPS or lacks_for_overlap(instance):
+        return "none"
+    return cast(Overlap, overlap)
 
 
 def _solve_placed(network: Network, how: SolveRequest, problem: Problem) -> Plan:
@@ -455,8 +461,8 @@ def with_overlap(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
     """Return the plan of least time with overlap, of those that train as a plan does.
 
     Where the problem leaves open how layers train, and a configuration takes less than the plan,
-    they train as in that. What is claimed of its cost without overlap is what is known of the
-    fastest plan without, of those that train alike.
+    they train as in that. The claim on its cost without overlap is that of the plan that is
+    fastest without overlap, of those that train alike.
 
     Parameters
     ----------
@@ -473,30 +479,32 @@ def with_overlap(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
         if training.unlike_defaults == plan.training.unlike_defaults:
             also = [rows_of_best]
         else:
-            with suppress(NoAnswerError):  # before a limit
+            with suppress(NoAnswerError):  # none within the time limit
                 plan, also = _trained_as(plan, training, deadline), [rows_of_best]
     best = least_time(plan, overlap, deadline, also=also, fastest_without=without)
-    instance, own = Instance.of_plan(plan), plan.solver
+    instance, solver = Instance.of_plan(plan), plan.solver
     shared, writers = instance.workload.shared, instance.workload.tensor_writers
     rows = tuple(row[shared:] for row in best.rows)
     tensors = tuple({node: row[node] for node in writers} for row in best.rows)
-    found = SearchResult(rows, Status.FEASIBLE, own.scope, None, tensors=tensors, priced=tensors)
-    record = own.model_copy(
+    result = SearchResult(
+        rows, Status.FEASIBLE, solver.scope, None, tensors=tensors, priced=tensors
+    )
+    record = solver.model_copy(
         update={
             "status": "feasible",
-            "stopped_by": best.stopped_by or own.stopped_by,
+            "stopped_by": best.stopped_by or solver.stopped_by,
             "seconds": without.solver.seconds + time.perf_counter() - started,
             "statistics": (
-                *own.statistics,
+                *solver.statistics,
                 FrozenDict(best.found.statistics),
                 FrozenDict({"simulated plans": best.simulated}),
             ),
         }
     )
-    priced = _priced(instance, rows, record, found)
-    if own.status != "optimal" or priced.cost.total > plan.cost.total:
+    priced = _priced(instance, rows, record, result)
+    if solver.status != "optimal" or priced.cost.total > plan.cost.total:
         return priced
-    # No faster without overlap than the optimum is, and so another.
+    # Without overlap it takes no longer than the optimum, and so it is another optimum.
     return priced.model_copy(update={"solver": priced.solver.vouched(status="optimal")})
 
 
@@ -504,14 +512,14 @@ def _trained_as(plan: Plan, training: Training, deadline: Deadline) -> Plan:
     """Return the plan of a plan's problem, solved again, whose layers train in another way."""
     network, options = plan.network.description, options_of(plan, parameters=True)
     problem = plan.problem.model_copy(update={"training": training})
-    own = plan.solver
-    how = SolveRequest(own.name, own.search, options, own.options, None, deadline)
+    record = plan.solver
+    how = SolveRequest(record.name, record.search, options, record.options, None, deadline)
     again = _solve(Instance.to_search(network, problem), how, silent)
-    asked = plan.training.model_copy(update=training_left_open(plan))
+    stated = plan.training.model_copy(update=training_left_open(plan))
     chosen = FrozenDict(
         {
             SEARCHED + name: 1
-            for name, word in dict(asked).items()
+            for name, word in dict(stated).items()
             if word is None and getattr(training, name) is not None
         }
     )

@@ -83,11 +83,11 @@ def configure(
 
         framework(to)  # an unknown name is refused before the work
     with output.outputs_checked(output_file, csv_file, picture=picture):
-        described, place = find_network(network, tokens), find_array(array)
+        described, hardware = find_network(network, tokens), find_array(array)
     with output.progress_bar("configurations") as progress:
-        found = configurations.configure(
+        configured = configurations.configure(
             described,
-            place,
+            hardware,
             batch=batch,
             optimizer=optimizer,
             reduce_bytes=reduce_bytes,
@@ -100,17 +100,17 @@ def configure(
             time_limit=time_limit,
             progress=progress,
         )
-    text = None if to is None else found.to(to)
-    for lack in () if to is None else found.lacks(to):
+    text = None if to is None else configured.to(to)
+    for lack in () if to is None else configured.lacks(to):
         output.warn(f"{to} has no words for {lack}; --frameworks {to} leaves such ones out")
     if text is not None and output_file is not None:
         write_whole(output_file, text)
     elif output_file is not None:
-        write_plan(found.plan(), output_file)
+        write_plan(configured.plan(), output_file)
     if csv_file is not None:
-        output.write_csv(found.rows(), csv_file)
-    output.draw(picture, lambda pictures: pictures.time_and_memory(found))
+        output.write_csv(configured.rows(), csv_file)
+    output.draw(picture, lambda pictures: pictures.time_and_memory(configured))
     if text is not None and output_file is None:
         output.print_text(text)
     else:
-        output.print_result(found, found.document, as_json=as_json)
+        output.print_result(configured, configured.document, as_json=as_json)

@@ -118,7 +118,7 @@ def solve(
         write_plan(plan, plan_file)
     output.draw(picture, lambda pictures: pictures.plan_dots(plan))
     print_plan(plan, regret=regret, best=best, as_json=as_json, deadline=deadline)
-    # As JSON it is a plan file, which has no other.
+    # JSON output is a plan file, which has no place for this sentence.
     if not as_json and plan.array is not None:
         # Imported late: without an array nothing is simulated.
         from hypar_opt.studies.configurations import beside
@@ -135,7 +135,7 @@ def solve(
                 f"the certificate proves less than the plan claims, {claimed}: it is"
                 f" {proof.claim(plan)}"
             )
-        elif proof.overlap is not None:  # of what is not the plan's cost
+        elif proof.overlap is not None:  # its bound is on the time with overlap, not on the cost
             output.note(f"the plan is {proof.claim(plan)}")
         write_certificate(proof, certificate)
 

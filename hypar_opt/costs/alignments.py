@@ -71,7 +71,7 @@ class StateClasses:
         weight, weights = 1, {}
         for group in dict.fromkeys(self.groups):
             levels, choices = self.groups.count(group), np.arange(self.choices)
-            # Of a level alone the choice itself is the smaller number.
+            # In a group of one level the choice itself is the smaller number.
             weights[group] = weight * (choices if levels == 1 else (levels + 1) ** choices)
             weight *= self.choices if levels == 1 else (levels + 1) ** self.choices
         counts = np.zeros(states.shape[1], np.intp)
@@ -110,7 +110,7 @@ def alignments(groups: Groups, choices: Sequence[int]) -> tuple[Indices, Indices
     Returns
     -------
     sources, targets : (levels, alignments)
-        One pair of states for each, in integers no larger than that takes.
+        One pair of states for each, in the smallest type of integers that holds them.
 
     Raises
     ------
@@ -119,13 +119,13 @@ def alignments(groups: Groups, choices: Sequence[int]) -> tuple[Indices, Indices
     """
     levels, own, counts = ways_to_align(groups, choices)
     ends = np.empty((2, len(groups), *counts), np.min_scalar_type(max(own, default=0)))
-    for axis, (n, some) in enumerate(zip(own, levels, strict=True)):
-        kinds = itertools.combinations_with_replacement(range(n**2), len(some))
+    for axis, (n, members) in enumerate(zip(own, levels, strict=True)):
+        kinds = itertools.combinations_with_replacement(range(n**2), len(members))
         pairs = np.divmod(np.array(list(kinds), np.intp).T, n)
-        # The same whatever the other groups have.
-        alone = [count if axis == other else 1 for other, count in enumerate(counts)]
+        # The pairs of a group do not depend on those of others.
+        alone = [count if axis == group else 1 for group, count in enumerate(counts)]
         for end, own_ends in zip(ends, pairs, strict=True):
-            end[some] = own_ends.reshape(len(some), *alone)
+            end[members] = own_ends.reshape(len(members), *alone)
     sources, targets = ends.reshape(2, len(groups), -1)
     return sources, targets
 

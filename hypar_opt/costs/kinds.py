@@ -42,7 +42,7 @@ def kinds_of_boundaries(
     Parameters
     ----------
     marks_of_ends
-        Of each node, as `CostModel.marks_of_ends`: what else tells apart boundaries that it ends.
+        Of each node, as `CostModel.marks_of_ends`: how else boundaries that end at it differ.
     """
     layouts, (sources, targets) = workload.layouts, workload.ends.T
     columns = np.vstack(

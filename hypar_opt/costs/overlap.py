@@ -64,7 +64,7 @@ class OverlapTime(TimeCost):
         Whether exchanges of the program are waited for; else each may run beside a computation, as
         around rings of context parallelism, and is free.
     again
-        What runs again in place of what the workload says, which need not run all of it.
+        What runs again, in place of what the workload says: less of it, where a step stops early.
     """
 
     prices: tuple[int, ...] | None = None
@@ -88,16 +88,20 @@ class OverlapTime(TimeCost):
         if prices is None:
             return cls(**kept | {"latencies": None})
         released = [*prices]
-        # Those that are scattered leave their buckets, which then are complete before.
+        # Those that are scattered leave their buckets, which then are complete earlier.
         if not _scattered(workload):
             for bucket in buckets_of(repeated(workload, ONCE), cost.bucket_elements):
                 for node in bucket:
                     released[node] = prices[bucket[-1]]
         # Before the last micro-batch nothing is hidden for certain.
         scale = PRICE * workload.repeats.micro_batches
-        own: dict[str, Any] = {"prices": tuple(prices), "released": tuple(released), "scale": scale}
+        arguments: dict[str, Any] = {
+            "prices": tuple(prices),
+            "released": tuple(released),
+            "scale": scale,
+        }
         most = scale * cost.upper_bound(workload)
-        return cls(**kept, **own).in_parts(min(cost.per_unit, finest(most)), workload)
+        return cls(**kept, **arguments).in_parts(min(cost.per_unit, finest(most)), workload)
 
     def in_parts(self, per_unit: int | None, workload: Workload) -> Self:
         cost = super().in_parts(per_unit, workload)
@@ -137,7 +141,7 @@ class OverlapTime(TimeCost):
                 if self.prices is None or operation.tensor == "weights":
                     continue
                 once = COLLECTIVES[operation.group][0] not in IN_HALVES
-                # What is scattered may be so with the rest of its block, with one latency of all.
+                # What is scattered may be so with the rest of its block, at one latency for all.
                 alone = np.isin(nodes, _scattered(workload), invert=True)
                 operation = operation._replace(times=operation.times * alone)
             elif not self.waits:
@@ -172,14 +176,15 @@ class OverlapTime(TimeCost):
         return added_up(amounts)
 
     def _at(self, prices: Sequence[int], nodes: Indices) -> Integers:
-        own: Integers = np.array(prices, self._dtype)[nodes]
-        return own
+        node_prices: Integers = np.array(prices, self._dtype)[nodes]
+        return node_prices
 
     def _rest(self, phase: Phase, workload: Workload, nodes: Indices) -> Integers | int:
-        """Return what the program costs in a pass of all micro-batches, the last of which hides.
+        """Return what the program is charged in a pass over all micro-batches.
 
-        Where it runs forward again that is half of its passes forward, and every second of them may
-        be there. A boundary's is that of its source, which in a backward pass is last.
+        The price hides a part of the last one. Where forward passes run again, every second of
+        them may be in the backward pass, and half the price is hidden. A boundary has the price of
+        its source, whose backward pass is last.
         """
         if self.prices is None:
             return 1
@@ -203,14 +208,16 @@ class OverlapTime(TimeCost):
 
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return what is charged alike: nodes by their prices and what runs again of them, too."""
-        alike, own = super().symmetries(workload, levels), self.marks_of_ends(workload)
-        return alike if own is None else alike._replace(marks=[*zip(alike.marks, own, strict=True)])
+        symmetries, marks = super().symmetries(workload, levels), self.marks_of_ends(workload)
+        if marks is None:
+            return symmetries
+        return symmetries._replace(marks=[*zip(symmetries.marks, marks, strict=True)])
 
 
 def _scattered(workload: Workload) -> list[int]:
     """Return the nodes whose gradients are scattered in each micro-batch, over some levels."""
     sharded = workload.repeats.sharded.items()
-    return [node for node, own in sharded if (own.gradients, own.weights) != (None, None)]
+    return [node for node, shards in sharded if (shards.gradients, shards.weights) != (None, None)]
 
 
 def of_program(

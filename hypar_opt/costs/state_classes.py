@@ -306,7 +306,7 @@ def classed(
     own_kinds = zip(kinds_of_nodes(workload).numbers.tolist(), alike.marks, allowed, strict=True)
     node_kinds, nodes = numbered((kind, mark, row.tobytes()) for kind, mark, row in own_kinds)
     choices = choices_by_level(workload, len(made))
-    # Of some states alone each is a class: levels may not be permuted.
+    # Where not all states are given, each is a class by itself: levels may not be permuted.
     groups = tuple(alike.groups) if len(states) == prod(choices) else tuple(range(len(made)))
     classes = StateClasses(groups, made, len(workload.choices))
     check_size(max(len(nodes) * len(states), len(boundaries) * classes.count**2))
@@ -410,7 +410,7 @@ class PairsOfStates:
         """Return the least and the highest charges of some kinds."""
         if not kinds:
             return {}
-        if classes.count == self.states.shape[1]:  # each state is one
+        if classes.count == self.states.shape[1]:  # each state is a class
             number = np.indices((classes.count,) * 2).reshape(2, -1)
             sources, targets = self.states[:, number[0]], self.states[:, number[1]]
         else:
@@ -429,7 +429,7 @@ class PairsOfStates:
                 (ends[:, first : first + _CACHED].astype(np.intp) for ends in (sources, targets))
                 for first in range(0, sources.shape[1], _CACHED)
             )
-            charges = np.concatenate([self._charges(kind, *own) for own in parts])
+            charges = np.concatenate([self._charges(kind, *part) for part in parts])
             found[kind] = np.minimum.reduceat(charges, starts), int(charges.max())
         return found
 

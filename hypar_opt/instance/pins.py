@@ -118,8 +118,8 @@ def pinned_choices(problem: Problem, workload: Workload) -> Pinned:
 
 def columns_of(pinned: Pinned, nodes: Iterable[int]) -> list[dict[int, int]]:
     """Return the pinned columns of some nodes, of those that have one, at each level."""
-    some = [*nodes]
-    return [{node: next(iter(row[node])) for node in some if row[node]} for row in pinned]
+    numbers = [*nodes]
+    return [{node: next(iter(row[node])) for node in numbers if row[node]} for row in pinned]
 
 
 def _check_contiguous(pinned: Pinned, workload: Workload) -> None:

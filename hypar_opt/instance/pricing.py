@@ -168,7 +168,9 @@ def _charges(
     if not plans[0]:
         return [_Charges([], 1)] * len(plans)
     if cost.is_additive or charged:
-        return [_Charges(own, cost.resolution) for own in charges_by_level(workload, cost, full)]
+        return [
+            _Charges(charges, cost.resolution) for charges in charges_by_level(workload, cost, full)
+        ]
     # Each by its own shares.
     own = [cost.of_plan(workload, nodes) for nodes in full]
     return [

@@ -57,7 +57,7 @@ _ROUNDING = Fraction(1, 10**9)
 """How much charges, which are rounded, may differ in all from seconds."""
 
 _COARSE = Fraction(1, 10**7)
-"""How much a search's bound may, which rounds to a coarser unit where sums would not fit."""
+"""How much a search's bound may differ: it is in a coarser unit where sums would not fit."""
 
 
 def _count(value: object) -> int:
@@ -158,33 +158,35 @@ class Certificate(Displayed, Document):
         return f"proved to {gap:.2f} % ({plan.solver.scope}{self.among(plan)})"
 
     def _claim_with_overlap(self, plan: Plan) -> str:
-        found = plan.solver.with_overlap
-        assert found is not None
+        record = plan.solver.with_overlap
+        assert record is not None
         assert self.bound is not None
-        alike = f"plan that trains alike{plan.constraints.within}"
-        if _is_reached(self.bound, found.seconds, plan):
-            return f"proved optimal with overlap ({self.overlap}): no {alike} takes less"
-        least = float(self.bound) / _per_second(plan)
-        excess = format_percent(found.seconds / least - 1) if least else "all of it"
+        alternative = f"plan that trains alike{plan.constraints.within}"
+        if _is_reached(self.bound, record.seconds, plan):
+            return f"proved optimal with overlap ({self.overlap}): no {alternative} takes less"
+        bound_seconds = float(self.bound) / _per_second(plan)
+        excess = (
+            format_percent(record.seconds / bound_seconds - 1) if bound_seconds else "all of it"
+        )
         return (
-            f"proved with overlap ({self.overlap}): no {alike} takes less than"
-            f" {format_si(least, 's')}; this one takes {format_si(found.seconds, 's')}, {excess}"
-            " more"
+            f"proved with overlap ({self.overlap}): no {alternative} takes less than"
+            f" {format_si(bound_seconds, 's')}; this one takes"
+            f" {format_si(record.seconds, 's')}, {excess} more"
         )
 
     def claimed_beyond(self, plan: Plan, bound: Fraction) -> str | None:
-        """Return what a plan claims of what a proved bound is of, and it does not prove, as text.
+        """Return, as text, what a plan claims of its cost or its time that a bound does not prove.
 
         None if all is proved.
         """
         if self.overlap is None:
             return claimed_beyond(plan, bound)
-        found = plan.solver.with_overlap
-        if found is None or _is_reached(bound, found.bound, plan, _COARSE):
+        record = plan.solver.with_overlap
+        if record is None or _is_reached(bound, record.bound, plan, _COARSE):
             return None
-        if found.proved:
+        if record.proved:
             return f"to take the least time with overlap ({self.overlap})"
-        return f"that none takes less than {format_si(found.bound, 's')} with overlap"
+        return f"that none takes less than {format_si(record.bound, 's')} with overlap"
 
     def to_json(self) -> str:
         return (
@@ -237,20 +239,20 @@ def certify(plan: Plan) -> Certificate:
     return certificate
 
 
-def _with_overlap(plan: Plan, found: WithOverlap) -> Certificate:
-    """Return a bound on the time with overlap of plans that train alike, whatever it proves."""
+def _with_overlap(plan: Plan, record: WithOverlap) -> Certificate:
+    """Return a proof of a bound on the time with overlap, even if the plan states a higher one."""
     # Imported late: other plans need no simulator.
     from hypar_opt.search.overlap import PlansWithOverlap
 
     _check_seconds(plan)
-    prices = PlansWithOverlap(plan, found.overlap).prices_of_layers(found.prices)
+    prices = PlansWithOverlap(plan, record.overlap).prices_of_layers(record.prices)
     try:
         table = table_with_overlap(plan, prices)
-        charged = Fraction(found.seconds) * _per_second(plan) / table.in_units(1)
+        charged = Fraction(record.seconds) * _per_second(plan) / table.in_units(1)
         certificate, bound = _proved(plan, [table], None, math.ceil(charged))
     except RefusedError as error:
         raise RefusedError(f"no certificate: {error.message}") from None
-    of_table = {"schema_": WITH_OVERLAP, "scope": "joint", "overlap": found.overlap}
+    of_table = {"schema_": WITH_OVERLAP, "scope": "joint", "overlap": record.overlap}
     stated = {"bound": max(bound, Fraction()), "prices": FrozenDict(prices)}
     return certificate.model_copy(update=of_table | stated)
 
@@ -440,9 +442,11 @@ def _bound_within_memory(plan: Plan, certificate: Certificate) -> Fraction:
 
 
 def _bound_with_overlap(plan: Plan, certificate: Certificate) -> Fraction:
-    found = plan.solver.with_overlap
-    if found is None or found.overlap != certificate.overlap:
-        overlap = f"{found.overlap!r}, the plan's" if found else "left out, as the plan states none"
+    record = plan.solver.with_overlap
+    if record is None or record.overlap != certificate.overlap:
+        overlap = (
+            f"{record.overlap!r}, the plan's" if record else "left out, as the plan states none"
+        )
         raise CheckFailedError(f"overlap: should be {overlap}, got {certificate.overlap!r}")
     if certificate.scope != "joint":
         raise CheckFailedError("scope: should be 'joint' with overlap")

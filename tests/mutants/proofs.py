@@ -140,8 +140,8 @@ PROOFS = (
     Mutant(
         "gradients have a price before their bucket is complete",
         _OVERLAP,
-        "released[node] = self.prices[own[-1]]",
-        "released[node] = self.prices[own[0]]",
+        "released[node] = self.prices[members[-1]]",
+        "released[node] = self.prices[members[0]]",
         (_OF_OVERLAP,),
     ),
     Mutant(
@@ -295,8 +295,8 @@ PROOFS = (
     Mutant(
         "a bucket is one gradient too full",
         "proofs/check/operations",
-        "if elements > most or not buckets:",
-        "if elements - stored[node] > most or not buckets:",
+        "if elements > limit or not buckets:",
+        "if elements - stored[node] > limit or not buckets:",
         ("proofs/test_buckets",),
     ),
     Mutant(

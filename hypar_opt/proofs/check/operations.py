@@ -700,11 +700,11 @@ def _exchanged(tensor: PlanEdge, parts: int, had: str, wanted: str) -> int:
     return tensor.elements // (first * second) * (first * second - kept)
 
 
-def buckets_of(graph: PlanGraph, most: int) -> list[list[int]]:
+def buckets_of(graph: PlanGraph, limit: int) -> list[list[int]]:
     """Return the nodes of each bucket, in the order in which gradients are complete.
 
     Buckets take whole gradients as the backward pass completes them, those of shared weights with
-    those of their first user, and are full with ``most`` elements.
+    those of their first user, and are full with ``limit`` elements.
 
     Source: S. Li et al., VLDB 13(12), 2020, section 3.2.3.
     """
@@ -712,12 +712,12 @@ def buckets_of(graph: PlanGraph, most: int) -> list[list[int]]:
     with_first = {min(users): n for n in range(graph.shared) if (users := graph.users(n))}
     layers = reversed(range(graph.shared, len(stored)))
     buckets: list[list[int]] = []
-    elements = most
+    elements = limit
     for node in (node for layer in layers for node in (layer, with_first.get(layer))):
         if node is None or not stored[node]:
             continue
         elements += stored[node]
-        if elements > most or not buckets:
+        if elements > limit or not buckets:
             buckets.append([])
             elements = stored[node]
         buckets[-1].append(node)
@@ -748,7 +748,7 @@ def shares_of_latency(
     stored = [node.stored for node in graph.nodes]
     together: defaultdict[tuple[int, str | None, object], list[int]] = defaultdict(list)
     buckets = enumerate(buckets_of(graph, bucket))
-    for number, node in ((number, node) for number, own in buckets for node in own):
+    for number, node in ((number, node) for number, members in buckets for node in members):
         if not chosen:
             together[number, None, ()].append(node)
             continue

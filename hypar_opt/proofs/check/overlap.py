@@ -36,8 +36,8 @@ _SCATTERED = ("gradients", "weights")
 def prices_of_nodes(plan: Plan, graph: PlanGraph, stated: Mapping[str, int]) -> list[int]:
     """Return the price from the backward pass of each node on.
 
-    Shared weights have that of their first user, whose pass is last, and a tensor that several
-    layers read its writer's.
+    Shared weights have that of their first user, whose pass is last. A tensor that several layers
+    read has its writer's.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def prices_of_nodes(plan: Plan, graph: PlanGraph, stated: Mapping[str, int]) -> 
     Raises
     ------
     CheckFailedError
-        Naming a layer that is unknown or out of order, or whose price is none or falls.
+        Naming a layer that is unknown or out of order, or whose price is out of range or falls.
     """
     position = {name: n for n, name in enumerate(plan.layers)}
     last, highest = len(position), 0
@@ -61,7 +61,7 @@ def prices_of_nodes(plan: Plan, graph: PlanGraph, stated: Mapping[str, int]) -> 
             raise CheckFailedError(f"prices, {name}: {problem}, got {price}")
         last, highest = position[name], price
     prices, price = [0] * len(graph.nodes), 0
-    for name, n in sorted(position.items(), key=lambda own: -own[1]):
+    for name, n in sorted(position.items(), key=lambda item: -item[1]):
         prices[graph.shared + n] = price = stated.get(name, price)
     writers = {tensor: writer for writer, tensor in graph.tensors.items()}
     for node in range(graph.shared):
@@ -107,10 +107,10 @@ class PricedStep(PlanStep):
             yield from self._waited_for(self.graph.edges[n].source, op)
 
     def left(self, step: Pass, n: int) -> int:
-        """Return what is charged of each time of the program in a pass of a node.
+        """Return how many parts of a time of the program are charged in a pass of a node.
 
-        Of as many parts as `PRICE` and the micro-batches multiply to; the last micro-batch alone
-        is hidden. Of passes that run forward twice every second may be in the backward pass.
+        There are `PRICE` times as many parts as micro-batches, of which the last alone may be
+        hidden. Where forward passes run twice, the second may be in the backward pass.
         """
         hidden = self.prices[n]
         if step is Pass.FORWARD:
@@ -137,7 +137,7 @@ class PricedStep(PlanStep):
             scattered = counts.scattered[n, op.level]
             amount = amount * scattered * counts.size // counts.moved(n, op.level)
             times = Times(scatters=scattered)
-        if self._is_scattered(n):  # with the rest of its block, maybe, and one latency of all
+        if self._is_scattered(n):  # maybe with the rest of its block, at one latency
             times = Times()
         return op._replace(amount=amount, times=times, weight=weight)
 
@@ -159,14 +159,14 @@ class PricedStep(PlanStep):
     def _prices_released(self, bucket: int) -> list[int]:
         """Return the price as each gradient is released: with the last of its bucket.
 
-        What is scattered leaves its bucket, which then may be complete before.
+        What is scattered leaves its bucket, which then may be complete earlier.
         """
         released = [*self.prices]
         if any(self._is_scattered(n) for n, node in enumerate(self.graph.nodes) if node.stored):
             return released
-        for own in buckets_of(self.graph, bucket):
-            for node in own:
-                released[node] = self.prices[own[-1]]
+        for members in buckets_of(self.graph, bucket):
+            for node in members:
+                released[node] = self.prices[members[-1]]
         return released
 
 
@@ -204,7 +204,7 @@ class PricedTime(Time):
             return 0
         step, accelerator = self._priced, self.array.accelerator
         charges = self._seconds_of(accelerator, node, step.work(node, state))
-        weights: Iterable[int] = (step.left(own, node) for own in step.passes)
+        weights: Iterable[int] = (step.left(phase, node) for phase in step.passes)
         if accelerator.gemm is not None:  # an update first, and what follows products last
             weights = step.left_of_update, *weights, step.left(Pass.FORWARD, node)
-        return sum(weight * own for weight, own in zip(weights, charges, strict=False))
+        return sum(weight * charge for weight, charge in zip(weights, charges, strict=False))
