@@ -496,7 +496,7 @@ def with_overlap(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
             "seconds": without.solver.seconds + time.perf_counter() - started,
             "statistics": (
                 *solver.statistics,
-                FrozenDict(best.found.statistics),
+                FrozenDict(best.time.statistics),
                 FrozenDict({"simulated plans": best.simulated}),
             ),
         }

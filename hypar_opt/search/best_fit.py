@@ -205,13 +205,13 @@ def configuration_that_fits(search: SearchRequest) -> Counted | None:
     # Ranked as the search's cost is.
     described = array.description() | {"overlap": "none"}
     without = ArrayRecord.of(type(array).model_validate(described))
-    found = search_degrees(
+    searched = search_degrees(
         network,
         problem.model_copy(update={"array": without}),
         allowed=allowed,
         deadline=NO_LIMIT if left is None else Deadline.after(left / 2),
     )
-    for evaluated in found.best:
+    for evaluated in searched.best:
         configuration = evaluated.configuration
         training = training_of(configuration, network, problem.hierarchy, problem.training)
         way = WayOfTraining.of(search, training)

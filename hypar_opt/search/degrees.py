@@ -96,8 +96,12 @@ class Evaluated(NamedTuple):
     exposed: float
 
     def __repr__(self) -> str:
-        own = self.configuration
-        unlike = [f"{k}={v}" for k, v in own._asdict().items() if v != own._field_defaults[k]]
+        configuration = self.configuration
+        unlike = [
+            f"{k}={v}"
+            for k, v in configuration._asdict().items()
+            if v != configuration._field_defaults[k]
+        ]
         amounts = f"{format_si(self.seconds, 's')}, {format_bytes(self.memory)}"
         return f"<Evaluated: {', '.join([*unlike, amounts])}>"
 
@@ -641,7 +645,7 @@ def search_degrees(
     evaluator = Evaluator(network, problem, early_stop=early_stop, by_events=by_events)
     considered = _considered(evaluator, problem, allowed, deadline)
     candidates = considered.fitting
-    bounds = evaluator.bounds([own.configuration for own in candidates])
+    bounds = evaluator.bounds([evaluated.configuration for evaluated in candidates])
     order = sorted(range(len(candidates)), key=bounds.__getitem__)
     best: list[Evaluated] = []
     simulated, complete = 0, considered.complete
@@ -657,13 +661,15 @@ def search_degrees(
             break
         progress(simulated, len(order))
         best.append(evaluator.evaluate(one))
-        best = [own for own in best if own.seconds < below]
-        best = sorted(best, key=lambda own: (own.seconds, own.memory))[:count]
+        best = [evaluated for evaluated in best if evaluated.seconds < below]
+        best = sorted(best, key=lambda evaluated: (evaluated.seconds, evaluated.memory))[:count]
         simulated += 1
     progress(len(order), len(order))
     needs = () if best else considered.least
-    least = tuple(evaluator.evaluate(own.configuration) for own in needs)
-    return Searched(tuple(best), considered.considered, considered.fits, simulated, least, complete)
+    smallest = tuple(evaluator.evaluate(evaluated.configuration) for evaluated in needs)
+    return Searched(
+        tuple(best), considered.considered, considered.fits, simulated, smallest, complete
+    )
 
 
 def all_that_fit(

@@ -184,7 +184,7 @@ class LeastTime(NamedTuple):
     ----------
     rows : (levels, nodes)
         Its choices.
-    found
+    time
         What it takes, and all others at least.
     stopped_by
         The limit that ended the search before a proof.
@@ -193,7 +193,7 @@ class LeastTime(NamedTuple):
     """
 
     rows: Rows
-    found: WithOverlap
+    time: WithOverlap
     stopped_by: str | None
     simulated: int
 
@@ -231,8 +231,8 @@ def least_time(
     if fastest_without in (None, plan):
         return best
     search = PlansWithOverlap(fastest_without, overlap)
-    found = best.found._replace(without=max(search.time(search.start), best.found.seconds))
-    return best._replace(found=found)
+    with_overlap = best.time._replace(without=max(search.time(search.start), best.time.seconds))
+    return best._replace(time=with_overlap)
 
 
 @dataclass
@@ -248,7 +248,7 @@ class PlansWithOverlap:
     plan: Plan
     overlap: str
     deadline: Deadline = NEVER
-    known: dict[Rows, float] = field(default_factory=dict)
+    times: dict[Rows, float] = field(default_factory=dict)
     """The seconds of the plans that were simulated."""
     stopped_by: str | None = None
 
@@ -271,14 +271,14 @@ class PlansWithOverlap:
         if self.instance.constraints.only_plan is None:
             prices, bound = self._searched(start, closes=closes)
         else:  # pins leave no other
-            prices, bound = (0,) * _PIECES, self.known[start]
+            prices, bound = (0,) * _PIECES, self.times[start]
         rows = self._best[1]
         seconds = self.seconds(rows)
-        without = seconds if rows == start else max(seconds, self.known[start])
+        without = seconds if rows == start else max(seconds, self.times[start])
         # Charges are rounded: a bound as large as the time but for that is the time.
         bound = seconds if bound >= seconds * (1 - _ROUNDING) else bound
-        found = WithOverlap(self.overlap, seconds, bound, without, prices)
-        return LeastTime(rows, found, None if found.proved else self.stopped_by, len(self.known))
+        time = WithOverlap(self.overlap, seconds, bound, without, prices)
+        return LeastTime(rows, time, None if time.proved else self.stopped_by, len(self.times))
 
     def _searched(self, start: Rows, *, closes: bool) -> tuple[tuple[int, ...], float]:
         """Search, and return the best prices with the best bound."""
@@ -293,7 +293,7 @@ class PlansWithOverlap:
 
     @property
     def _best(self) -> tuple[float, Rows]:
-        return min((seconds, rows) for rows, seconds in self.known.items())
+        return min((seconds, rows) for rows, seconds in self.times.items())
 
     def seconds(self, rows: Rows) -> float:
         """Return the simulated time of a plan, as `hypar_opt.simulate` says it to the last bit."""
@@ -302,9 +302,9 @@ class PlansWithOverlap:
 
     def time(self, rows: Rows) -> float:
         """Return what `seconds` does, but for rounding; it is known from then on, and quicker."""
-        if rows not in self.known:
-            self.known[rows] = self._simulated(rows, self._run)
-        return self.known[rows]
+        if rows not in self.times:
+            self.times[rows] = self._simulated(rows, self._run)
+        return self.times[rows]
 
     def _simulated(self, rows: Rows, run: Callable[[Sequence[Task]], float]) -> float:
         tasks = program(self.plan, self._once, self._array, self.options, rows)
@@ -332,8 +332,8 @@ class PlansWithOverlap:
     @cached_property
     def _launching(self) -> float:
         """The seconds in which the host launches the kernels of any plan's micro-batch."""
-        own = self.plan.problem, self._once, self._array
-        return launching(*own, repeats_on(self.plan.network.description, *own, self.options))
+        step = self.plan.problem, self._once, self._array
+        return launching(*step, repeats_on(self.plan.network.description, *step, self.options))
 
     @cached_property
     def _once(self) -> Workload:
@@ -354,7 +354,7 @@ class PlansWithOverlap:
         if instance.problem.device_memory is None:
             return True
         tensors = tuple({node: row[node] for node in self.workload.tensor_writers} for row in rows)
-        return all(held <= most for held, most, _ in bytes_held(instance, layers, tensors))
+        return all(amount <= limit for amount, limit, _ in bytes_held(instance, layers, tensors))
 
     # Paths and their mixtures
 
@@ -380,9 +380,9 @@ class PlansWithOverlap:
 
     def _cost(self, prices: Sequence[int]) -> OverlapTime:
         """Return the cost with prices of the pieces."""
-        own = [prices[piece] for piece in self._piece]
+        node_prices = [prices[piece] for piece in self._piece]
         waits = waits_on(self._array)
-        return OverlapTime.of(self.instance.cost.time, self.workload, own, waits=waits)
+        return OverlapTime.of(self.instance.cost.time, self.workload, node_prices, waits=waits)
 
     def prices_of_layers(self, prices: Sequence[float]) -> dict[str, int]:
         """Return prices of the pieces as of the first layer of each, by its backward pass.
@@ -418,16 +418,16 @@ class PlansWithOverlap:
 
         The prices are those of the best mixture of paths against all plans found so far.
         """
-        found = {start: self._along_paths(start)}
+        plans = {start: self._along_paths(start)}
         tried: set[tuple[int, ...]] = set()
         best, bound = (
             (0,) * _PIECES,
             least_compute(self.instance) / self.instance.cost.time.per_unit,
         )
         while len(tried) < _ROUNDS:
-            most, shares = mixture([*found.values()])
+            value, shares = mixture([*plans.values()])
             prices = tuple(round(PRICE * upto) for upto in accumulate(shares[1:]))
-            if most <= bound * _CLOSE or prices in tried:
+            if value <= bound * _CLOSE or prices in tried:
                 break
             if self._stops():
                 break
@@ -441,12 +441,12 @@ class PlansWithOverlap:
             except (NoAnswerError, RefusedError) as error:
                 self.stopped_by = getattr(error, "stopped_by", None) or "memory"
                 break
-            least = float((result.bound or Fraction()) * cost.resolution / _of_second(cost))
-            if least > bound:
-                best, bound = prices, least
+            least_seconds = float((result.bound or Fraction()) * cost.resolution / _of_second(cost))
+            if least_seconds > bound:
+                best, bound = prices, least_seconds
             tensors = result.priced or ({},) * len(start)
             rows = tuple(rows_with_stored(self.workload, result.assignments, tensors))
-            found[rows] = self._along_paths(rows)
+            plans[rows] = self._along_paths(rows)
             if self.fits(rows):
                 self.time(rows)
         return best, bound
@@ -467,67 +467,68 @@ class PlansWithOverlap:
         if len(self.workload.nodes) * self._count > _STEPS:
             return
         cost = self._cost(prices)
-        most = len(self.known) + _MOVED // len(self.workload.nodes)
-        for _, rows in sorted((seconds, rows) for rows, seconds in self.known.items()):
+        limit = len(self.times) + _MOVED // len(self.workload.nodes)
+        for _, rows in sorted((seconds, rows) for rows, seconds in self.times.items()):
             better: Rows | None = rows
-            while better is not None and len(self.known) < most and not self._stops():
-                rows, better = better, self._moved(better, cost, most)
+            while better is not None and len(self.times) < limit and not self._stops():
+                rows, better = better, self._moved(better, cost, limit)
 
-    def _moved(self, rows: Rows, cost: OverlapTime, most: int) -> Rows | None:
+    def _moved(self, rows: Rows, cost: OverlapTime, limit: int) -> Rows | None:
         """Return a plan of less time that differs in one move or several, if there is one."""
-        now, better, made = self.time(rows), None, np.array(rows, np.intp)
-        charged, changes = self._charged(rows, cost), self._changes(made, cost)
+        now, better, choices = self.time(rows), None, np.array(rows, np.intp)
+        charged, changes = self._charged(rows, cost), self._changes(choices, cost)
         moves: list[tuple[float, list[int], int]] = []
-        for nodes in self._alike:
+        for nodes in self._moved_together:
             by_state: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
             for node in nodes:
-                by_state[tuple(made[:, node].tolist())].append(node)
-            for own in by_state.values():
-                least = charged + changes[own].sum(axis=0)
-                least[~self._allowed[own].all(axis=0)] = np.inf
-                moves += [(float(least[n]), own, n) for n in np.flatnonzero(least < now).tolist()]
-        for least_of, own, column in sorted(moves):
-            if least_of >= now or len(self.known) >= most or self._stops():
+                by_state[tuple(choices[:, node].tolist())].append(node)
+            for moved in by_state.values():
+                seconds = charged + changes[moved].sum(axis=0)
+                seconds[~self._allowed[moved].all(axis=0)] = np.inf
+                faster = np.flatnonzero(seconds < now).tolist()
+                moves += [(float(seconds[n]), moved, n) for n in faster]
+        for lower_bound, moved, column in sorted(moves):
+            if lower_bound >= now or len(self.times) >= limit or self._stops():
                 break
-            other = made.copy()
-            other[:, own] = self._states[:, column, None]
-            candidate = tuple(map(tuple, other.tolist()))
-            if candidate in self.known or not self.fits(candidate):
+            changed = choices.copy()
+            changed[:, moved] = self._states[:, column, None]
+            candidate = tuple(map(tuple, changed.tolist()))
+            if candidate in self.times or not self.fits(candidate):
                 continue
             if self.time(candidate) < now:
-                now, better, made = self.time(candidate), candidate, other
+                now, better, choices = self.time(candidate), candidate, changed
         return better
 
-    def _changes(self, made: Indices, cost: OverlapTime) -> NDArray[np.float64]:
+    def _changes(self, choices: Indices, cost: OverlapTime) -> NDArray[np.float64]:
         """Return how many seconds a path of a plan changes by as each node moves to each state.
 
         All other nodes stay as they are: ``(nodes, states)``.
         """
-        workload, columns = self.workload, np.arange(made.shape[1])
-        marks = numbered(cost.symmetries(workload, len(made)).marks).numbers
-        own = self._states[:, None]
+        workload, columns = self.workload, np.arange(choices.shape[1])
+        marks = numbered(cost.symmetries(workload, len(choices)).marks).numbers
+        states = self._states[:, None]
 
         def of_kinds(keys: NDArray[np.intp], charge: Callable[[Indices], Any]) -> Any:
             _, first, kind = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-            charged = np.broadcast_to(added_up(charge(first)), (len(first), own.shape[2]))
+            charged = np.broadcast_to(added_up(charge(first)), (len(first), states.shape[2]))
             return charged[kind.reshape(-1)]
 
         def of_nodes(first: Indices) -> Any:
-            nodes, now = columns[first, None], made[:, first, None]
-            there, here = (cost.node(workload, nodes, [state]) for state in (own, now))
-            return [row - before for row, before in zip(there, here, strict=True)]
+            nodes, now = columns[first, None], choices[:, first, None]
+            rows = (cost.node(workload, nodes, [state]) for state in (states, now))
+            return [row - before for row, before in zip(*rows, strict=True)]
 
-        kinds = np.stack([kinds_of_nodes(workload).numbers, marks, *made])
+        kinds = np.stack([kinds_of_nodes(workload).numbers, marks, *choices])
         changes: NDArray[Any] = of_kinds(kinds, of_nodes).astype(exact_dtype(cost.largest))
         numbers = kinds_of_boundaries(workload, cost.marks_of_ends(workload)).numbers
         sources, targets = workload.ends.T
-        kinds = np.stack([numbers, *made[:, sources], *made[:, targets]])
+        kinds = np.stack([numbers, *choices[:, sources], *choices[:, targets]])
         for moved in (0, 1):
 
             def of_boundaries(first: Indices, moved: int = moved) -> Any:
-                now = [[made[:, end, None]] for end in workload.ends[first].T]
-                there = [[own] if end == moved else state for end, state in enumerate(now)]
-                rows = (cost.edge(workload, first[:, None], *ends) for ends in (there, now))
+                now = [[choices[:, end, None]] for end in workload.ends[first].T]
+                after = [[states] if end == moved else state for end, state in enumerate(now)]
+                rows = (cost.edge(workload, first[:, None], *ends) for ends in (after, now))
                 return [row - before for row, before in zip(*rows, strict=True)]
 
             if len(sources):
@@ -539,7 +540,7 @@ class PlansWithOverlap:
         return sum(*charges_by_level(self.workload, cost, [rows])) / _of_second(cost)
 
     @cached_property
-    def _alike(self) -> list[list[int]]:
+    def _moved_together(self) -> list[list[int]]:
         """The nodes that move together: those of one place in repeated blocks, or one alone.
 
         Nodes that share their weights are kept.
@@ -547,16 +548,16 @@ class PlansWithOverlap:
         workload, shared = self.workload, self.workload.shared
         places: dict[int, tuple[int, ...]] = {n: (n,) for n in range(len(workload.nodes))}
         for number, run in enumerate(self.plan.network.description.repeats):
-            for place in range(run.length * run.count):
-                places[shared + run.first + place] = (number, place % run.length)
+            for position in range(run.length * run.count):
+                places[shared + run.first + position] = (number, position % run.length)
         for node, writer in workload.tensor_writers.items():
             places[node] = (*places[writer], -1)
         tied = {*workload.ends[workload.is_weight_boundary].ravel().tolist()}
-        alike: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+        moved_together: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
         for node, at in places.items():
             if node not in tied:
-                alike[at].append(node)
-        return [*alike.values()]
+                moved_together[at].append(node)
+        return [*moved_together.values()]
 
     @property
     def _count(self) -> int:
@@ -584,17 +585,17 @@ class PlansWithOverlap:
         cost = self._cost(prices)
         instance, nodes = self.instance.with_cost(cost), len(self.workload.nodes)
         levels, states = instance.problem.levels, self._count
-        most = _LISTED // nodes
-        too_many = most < _FEW or nodes * states * max(states, levels) > _STEPS
+        limit = _LISTED // nodes
+        too_many = limit < _FEW or nodes * states * max(states, levels) > _STEPS
         if too_many or instance.constraints.couple_layers:
             return bound
         try:
             completion = completion_along_chain(instance, self.deadline)
             completion = completion or completion_by_elimination(instance, self.deadline)
-            listed = in_order_of_cost(completion, 0, most, interchangeable=False)
+            listed = in_order_of_cost(completion, 0, limit, interchangeable=False)
             for number, (charges, columns) in enumerate(listed):
                 bound = max(bound, charges / _of_second(cost))
-                if bound >= self._best[0] * (1 - _ROUNDING) or number == most or self._stops():
+                if bound >= self._best[0] * (1 - _ROUNDING) or number == limit or self._stops():
                     return bound
                 rows = tuple(zip(*(completion.states[column] for column in columns), strict=True))
                 if self.fits(rows):
@@ -685,16 +686,15 @@ def mixture(values: Sequence[Sequence[float]]) -> tuple[float, list[float]]:
 
     unit = max(map(max, values)) or 1.0
     solver = pywraplp.Solver.CreateSolver("GLOP")
-    least = solver.NumVar(0, solver.infinity(), "least")
+    value = solver.NumVar(0, solver.infinity(), "least")
     shares = [solver.NumVar(0, 1, f"share{path}") for path in range(len(values[0]))]
     solver.Add(sum(shares) == 1)
-    for own in values:
-        solver.Add(
-            least <= sum(share * (one / unit) for share, one in zip(shares, own, strict=True))
-        )
-    solver.Maximize(least)
+    for along_paths in values:
+        mean = sum(share * (path / unit) for share, path in zip(shares, along_paths, strict=True))
+        solver.Add(value <= mean)
+    solver.Maximize(value)
     solver.Solve()
-    return least.solution_value() * unit, [share.solution_value() for share in shares]
+    return value.solution_value() * unit, [share.solution_value() for share in shares]
 
 
 def _of_second(cost: OverlapTime) -> int:

@@ -88,17 +88,19 @@ def within_memory(
         return search, in_buckets(search, solve)
     first = WayOfTraining.of(search, fastest_training(search.instance))
     at_once = replace(search, instance=first.instance)
-    known = None
+    incumbent = None
     # Before the search, which may leave no time for it; a bound needs no plan.
     if search.deadline.left() is not None and search.instance.bounded is None:
-        known = configuration_that_fits(search) or uniform_plan(search, WaysByCount(search, None))
+        incumbent = configuration_that_fits(search) or uniform_plan(
+            search, WaysByCount(search, None)
+        )
     found = fastest_at_once(at_once, solve)
     counted = first.counted(found)
     if counted.fits:
         found = in_buckets(at_once, solve, found)
         counted = first.counted(found)
     part, best = counted.part if problem.groups else None, BestFit(search, solve, least=counted)
-    ways = _WaysSearched(best, counted, part, known, compares=bounds or counted.fits)
+    ways = _WaysSearched(best, counted, part, incumbent, compares=bounds or counted.fits)
     return ways.best_but(counted) if counted.fits else ways.best()
 
 

@@ -198,25 +198,25 @@ class Configurations(Results[Evaluated]):
         within = _with_margin(self.problem, self.margin)
         return all_that_fit(self.network, within, allowed=allowed, progress=progress)
 
-    def row(self, one: Evaluated) -> dict[str, Any]:
+    def row(self, evaluated: Evaluated) -> dict[str, Any]:
         """Return a configuration as a row of a table."""
-        own = one.configuration
+        configuration = evaluated.configuration
         return {
-            **{name: getattr(own, name) for name in PINS},
-            "sp": None if own.tp == 1 else "yes" if own.sp else "no",
-            "blocks": own.blocks,
-            "seconds": one.seconds,
-            "per_second": self.per_second(one.seconds),
-            "mfu": self.utilisation(one.seconds),
-            "memory": one.memory,
-            "spare": self.capacity - one.memory,
-            "exposed": one.exposed,
-            "over_first": one.seconds / self.best.seconds - 1,
+            **{name: getattr(configuration, name) for name in PINS},
+            "sp": None if configuration.tp == 1 else "yes" if configuration.sp else "no",
+            "blocks": configuration.blocks,
+            "seconds": evaluated.seconds,
+            "per_second": self.per_second(evaluated.seconds),
+            "mfu": self.utilisation(evaluated.seconds),
+            "memory": evaluated.memory,
+            "spare": self.capacity - evaluated.memory,
+            "exposed": evaluated.exposed,
+            "over_first": evaluated.seconds / self.best.seconds - 1,
         }
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dictionary for each configuration: the rows of a data frame."""
-        return [self.row(one) for one in self]
+        return [self.row(evaluated) for evaluated in self]
 
     def document(self) -> dict[str, Any]:
         """Return the configurations as plain data."""
@@ -375,29 +375,33 @@ def configurations_of(
             progress=report,
         )
 
-    found = search(best, allowed, progress)
-    if not found.considered and found.complete:
+    searched = search(best, allowed, progress)
+    if not searched.considered and searched.complete:
         raise _none_allowed(network, problem, fix, frameworks)
-    if not found.best:
-        raise _none_fits(found, network, problem, margin)
-    unsharded, least = next(filter(_is_unsharded, found.best), None), None
+    if not searched.best:
+        raise _none_fits(searched, network, problem, margin)
+    unsharded, bound_seconds = next(filter(_is_unsharded, searched.best), None), None
     if unsharded is None and not deadline.passed():
-        whole = search(1, lambda one: "weights" not in one.zero and allowed(one), silent)
+        whole = search(
+            1,
+            lambda configuration: "weights" not in configuration.zero and allowed(configuration),
+            silent,
+        )
         unsharded = next(iter((*whole.best, *whole.least)), None)
     if bound != "none":
-        least = _bound(network, problem, deadline)
+        bound_seconds = _bound(network, problem, deadline)
     return Configurations(
-        found.best,
+        searched.best,
         network,
         problem,
         margin,
         fix,
         frameworks,
-        found.considered,
-        found.fitting,
-        found.simulated,
-        found.complete,
-        least,
+        searched.considered,
+        searched.fitting,
+        searched.simulated,
+        searched.complete,
+        bound_seconds,
         unsharded,
     )
 
@@ -433,11 +437,13 @@ def best_configuration(network: Network, problem: Problem, deadline: Deadline = 
         If the deadline comes first.
     """
     try:
-        found = search_degrees(
+        searched = search_degrees(
             network,
             problem,
             count=1,
-            allowed=lambda one: trains_as(one, network, problem.hierarchy, problem.training),
+            allowed=lambda configuration: trains_as(
+                configuration, network, problem.hierarchy, problem.training
+            ),
             by_events=False,
             deadline=deadline,
         )
@@ -445,13 +451,13 @@ def best_configuration(network: Network, problem: Problem, deadline: Deadline = 
         raise RefusedError(
             "accelerators are out of lockstep in some configurations: configure simulates each"
         ) from None
-    if not found.complete:
+    if not searched.complete:
         raise NoAnswerError("the best configuration is not known", TIME_LIMIT)
-    if not found.considered:
+    if not searched.considered:
         raise _none_allowed(network, problem, None, ())
-    if not found.best:
-        raise _none_fits(found, network, problem, 0)
-    return found.best[0]
+    if not searched.best:
+        raise _none_fits(searched, network, problem, 0)
+    return searched.best[0]
 
 
 def beside(plan: Plan, deadline: Deadline = NEVER) -> str | None:
@@ -473,16 +479,20 @@ def beside(plan: Plan, deadline: Deadline = NEVER) -> str | None:
     except HyparError:  # none fits, or it takes long to know: the plan is the answer
         return None
     overlap = RunOptions().on(problem.array.description)[1]
-    known = plan.solver.with_overlap
-    seconds = known.seconds if known and known.overlap == overlap else simulate(plan).seconds
+    with_overlap = plan.solver.with_overlap
+    seconds = (
+        with_overlap.seconds
+        if with_overlap and with_overlap.overlap == overlap
+        else simulate(plan).seconds
+    )
     how = "simulated" if overlap == "none" else f"with overlap ({overlap})"
-    own, plans = format_si(best.seconds, "s"), format_si(seconds, "s")
     words = in_words(best.configuration, sum(repeat.count for repeat in network.repeats))
-    return f"The best configuration takes {own} {how}, this plan {plans}: {words}."
+    takes = f"The best configuration takes {format_si(best.seconds, 's')} {how}"
+    return f"{takes}, this plan {format_si(seconds, 's')}: {words}."
 
 
-def _is_unsharded(one: Evaluated) -> bool:
-    return "weights" not in one.configuration.zero
+def _is_unsharded(evaluated: Evaluated) -> bool:
+    return "weights" not in evaluated.configuration.zero
 
 
 def _bound(network: Network, problem: Problem, deadline: Deadline) -> float | None:
@@ -556,19 +566,21 @@ def _allowed(
     """Return whether a configuration keeps to pins, and one of some frameworks can express it."""
     pinned = pins(fix)
 
-    def keeps(one: Configuration) -> bool:
-        return all(getattr(one, field) == value for field, value in pinned.items())
+    def keeps(configuration: Configuration) -> bool:
+        return all(getattr(configuration, field) == value for field, value in pinned.items())
 
     if not frameworks:
         return keeps
     from hypar_opt.execution.settings import TrainingRun, framework
 
     named = [framework(name) for name in frameworks]
-    one = next(iter(family(network, problem)), None)
-    if one is None:
+    configuration = next(iter(family(network, problem)), None)
+    if configuration is None:
         return keeps
-    run = TrainingRun.of(plan_of_configuration(network, problem, one))
-    return lambda one: keeps(one) and any(not own.lacks(one, run) for own in named)
+    run = TrainingRun.of(plan_of_configuration(network, problem, configuration))
+    return lambda configuration: (
+        keeps(configuration) and any(not writer.lacks(configuration, run) for writer in named)
+    )
 
 
 def _none_allowed(
@@ -581,45 +593,47 @@ def _none_allowed(
         fault = limits.fault(Configuration(dp_shard=problem.accelerators))
         return HyparError(f"no configuration is known of {case}: {fault}")
     beside = ""
-    for key, own in sorted(pins(fix).items(), key=lambda pin: PINS.index(pin[0])):
-        values = sorted({getattr(one, key) for one in left})
+    for key, pinned_value in sorted(pins(fix).items(), key=lambda pin: PINS.index(pin[0])):
+        values = sorted({getattr(configuration, key) for configuration in left})
         word = {value: word for word, value in _WORDS.get(key, {}).items()}.get
-        if own not in values:
+        if pinned_value not in values:
             right = ", ".join(str(word(value, value)) for value in values)
-            fault = limits.fault_in_degrees(Configuration(**{key: own}))
+            fault = limits.fault_in_degrees(Configuration(**{key: pinned_value}))
             why = f": {fault}" if fault and key in ("tp", "cp", "ep") else ""
             return HyparError(
                 f"{argument('fix')}: {key} should be one of {right}{beside} for {case}, got"
-                f" {word(own, own)}{why}"
+                f" {word(pinned_value, pinned_value)}{why}"
             )
-        left = [one for one in left if getattr(one, key) == own]
-        beside += f"{',' if beside else ' with '}{key}={word(own, own)}"
+        left = [
+            configuration for configuration in left if getattr(configuration, key) == pinned_value
+        ]
+        beside += f"{',' if beside else ' with '}{key}={word(pinned_value, pinned_value)}"
     return HyparError(
         f"{argument('frameworks')}: {' and '.join(frameworks)} cannot express any of the"
         f" {len(left):,} configurations{beside} for {case}"
     )
 
 
-def _none_fits(found: Searched, network: Network, problem: Problem, margin: int) -> HyparError:
+def _none_fits(searched: Searched, network: Network, problem: Problem, margin: int) -> HyparError:
     """Return the error that says which configurations need the least memory."""
     assert problem.array is not None
     capacity = int(problem.array.description.accelerator.dram_capacity)
     blocks = sum(repeat.count for repeat in network.repeats)
     needs = [
-        Need(one.memory, capacity - margin, in_words(one.configuration, blocks))
-        for one in found.least
+        Need(evaluated.memory, capacity - margin, in_words(evaluated.configuration, blocks))
+        for evaluated in searched.least
     ]
     room = format_bytes(capacity - margin) + (f" of {format_bytes(capacity)}" if margin else "")
     if problem.constraints.memory is not None:
         room = f"{format_bytes(problem.constraints.memory)} of tensors, beside the reserve"
-    least = "; ".join(f"{format_bytes(need.bytes)} by {need.plan}" for need in needs)
+    smallest = "; ".join(f"{format_bytes(need.bytes)} by {need.plan}" for need in needs)
     which = f"the {len(needs)} that need" if len(needs) > 1 else "the one that needs"
-    count = f"{found.considered:,} configurations"
+    count = f"{searched.considered:,} configurations"
     message = f"{network.name} {problem.place}: none of {count} fits in {room}"
-    if not found.complete:
+    if not searched.complete:
         message = f"{network.name} {problem.place}: none was found within the {TIME_LIMIT} that"
         return NoAnswerError(f"{message} fits in {room}", TIME_LIMIT, *needs[:1])
-    return InfeasibleError(f"{message}; {which} least take {least}", *needs[:1])
+    return InfeasibleError(f"{message}; {which} least take {smallest}", *needs[:1])
 
 
 @lru_cache(maxsize=16)
@@ -645,25 +659,23 @@ def in_words(configuration: Configuration, blocks: int) -> str:
     blocks
         The network's repeated blocks.
     """
-    own = configuration
     parts = [
-        f"{name} {getattr(own, name)}{' with sp' if name == 'tp' and own.sp else ''}"
+        f"{name} {getattr(configuration, name)}{' with sp' if name == 'tp' and configuration.sp else ''}"
         for name in ("tp", "cp", "ep", "dp_shard", "dp_replicate")
-        if getattr(own, name) > 1
+        if getattr(configuration, name) > 1
     ]
-    if own.micro_batches > 1:
-        parts.append(f"{own.micro_batches:,} micro-batches")
-    if own.recompute != "none":
-        parts.append(f"{recomputation(own, blocks)} recomputed")
-    if own.zero != "none":
-        parts.append(f"{own.zero.replace('+', ' and ')} sharded")
+    if configuration.micro_batches > 1:
+        parts.append(f"{configuration.micro_batches:,} micro-batches")
+    if configuration.recompute != "none":
+        parts.append(f"{recomputation(configuration, blocks)} recomputed")
+    if configuration.zero != "none":
+        parts.append(f"{configuration.zero.replace('+', ' and ')} sharded")
     return ", ".join(parts) or "one accelerator"
 
 
 def recomputation(configuration: Configuration, blocks: int) -> str:
     """Return what the backward pass computes again: ``none``, ``full`` or ``20 of 80``."""
-    own = configuration
-    if own.recompute == "none" or own.blocks in (None, blocks):
-        return own.recompute
-    word = "" if own.recompute == "full" else f"{own.recompute} "
-    return f"{word}{own.blocks} of {blocks}"
+    if configuration.recompute == "none" or configuration.blocks in (None, blocks):
+        return configuration.recompute
+    word = "" if configuration.recompute == "full" else f"{configuration.recompute} "
+    return f"{word}{configuration.blocks} of {blocks}"

@@ -254,10 +254,10 @@ def test_the_least_of_all_plans_is_found_and_proved(
     every = every_time(plan, "gradient")
     assert len(every) == 256
     found, by_prices = least_time(plan, "gradient"), least_time(plan, "gradient", closes=False)
-    assert found.found.seconds == min(every)
-    assert found.found.proved
-    assert by_prices.found.bound <= min(every)
-    measured = found.found.seconds * 1e3, found.found.without * 1e3
+    assert found.time.seconds == min(every)
+    assert found.time.proved
+    assert by_prices.time.bound <= min(every)
+    measured = found.time.seconds * 1e3, found.time.without * 1e3
     assert measured == pytest.approx((least, without), abs=5e-5)
 
 
@@ -278,7 +278,7 @@ def test_random_networks_against_all_their_plans(seed: int, overlap: str) -> Non
             break
     every = every_time(plan, overlap)
     for closes in (False, True):
-        found = least_time(plan, overlap, closes=closes).found
+        found = least_time(plan, overlap, closes=closes).time
         assert found.bound <= min(every) * (1 + ROUNDED)
         assert found.seconds >= min(every)
         assert not found.proved or found.seconds <= min(every) * (1 + ROUNDED)
@@ -330,7 +330,7 @@ def test_plans_by_prices_are_no_slower_than_those_that_are_known(
     of_llama = {"shard": "state", "optimizer": "adam"} if more else {"search": "joint"}
     asked: dict[str, Any] = {"array": array, "batch": batch, "bucket": 0, **more, **of_llama}
     plan = ho.solve(network, choices=("data", "model", "output"), **asked)
-    found = least_time(plan, "gradient", closes=False).found
+    found = least_time(plan, "gradient", closes=False).time
     assert found.without * 1e3 == pytest.approx(without, rel=4e-4)
     assert found.seconds * 1e3 <= known * 1.0004
     assert bound * 0.975 <= found.bound * 1e3 <= found.seconds * 1e3
@@ -421,7 +421,7 @@ def test_a_limit_leaves_a_plan_with_a_bound() -> None:
     plan = ho.solve("vgg-a", array="mosaic-h100-8", batch=64, bucket=0)
     late = least_time(plan, "gradient", Deadline.after(1e-9))
     assert late.stopped_by == "time limit"
-    assert 0 < late.found.bound < late.found.seconds == late.found.without
+    assert 0 < late.time.bound < late.time.seconds == late.time.without
 
 
 @pytest.mark.parametrize(
