@@ -205,22 +205,27 @@ def configuration_that_fits(search: SearchRequest) -> Counted | None:
     # Ranked as the search's cost is.
     described = array.description() | {"overlap": "none"}
     without = ArrayRecord.of(type(array).model_validate(described))
-    searched = search_degrees(
-        network,
-        problem.model_copy(update={"array": without}),
-        allowed=allowed,
-        deadline=NO_LIMIT if left is None else Deadline.after(left / 2),
-    )
-    for evaluated in searched.best:
-        configuration = evaluated.configuration
+
+    def counted(configuration: Configuration) -> Counted | None:
         training = training_of(configuration, network, problem.hierarchy, problem.training)
         way = WayOfTraining.of(search, training)
         # In micro-batches other choices may be there.
-        if choices := rows_by_mesh(way.instance)(configuration):
-            counted = counted_plan(search, way, choices)
-            if counted.fits:
-                return counted
-    return None
+        choices = rows_by_mesh(way.instance)(configuration)
+        return None if choices is None else counted_plan(search, way, choices)
+
+    def accepted(configuration: Configuration) -> bool:
+        plan = counted(configuration)
+        return plan is not None and plan.fits
+
+    searched = search_degrees(
+        network,
+        problem.model_copy(update={"array": without}),
+        count=1,
+        allowed=allowed,
+        accepted=accepted,
+        deadline=NO_LIMIT if left is None else Deadline.after(left / 2),
+    )
+    return counted(searched.best[0].configuration) if searched.best else None
 
 
 def counted_plan(search: SearchRequest, way: WayOfTraining, nodes: Rows) -> Counted:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import cache, cached_property
 from itertools import groupby, pairwise
 from math import inf, lcm
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -611,6 +611,7 @@ def search_degrees(
     *,
     count: int = 10,
     allowed: Allowed | None = None,
+    accepted: Allowed | None = None,
     early_stop: bool = False,
     below: float = inf,
     by_events: bool = True,
@@ -630,6 +631,8 @@ def search_degrees(
         How many.
     allowed
         Which configurations are considered; None for all.
+    accepted
+        Which of those that would be among the fastest are, asked of these alone; None for all.
     early_stop
         Whether blocks that run again stop at the last tensor that a backward pass reads.
     below
@@ -660,13 +663,14 @@ def search_degrees(
             complete = False
             break
         progress(simulated, len(order))
-        best.append(evaluator.evaluate(one))
-        best = [evaluated for evaluated in best if evaluated.seconds < below]
-        best = sorted(best, key=lambda evaluated: (evaluated.seconds, evaluated.memory))[:count]
+        evaluated = evaluator.evaluate(one)
+        better = evaluated.seconds < below and evaluated.seconds <= slowest
+        if better and (accepted is None or accepted(one)):
+            best = sorted([*best, evaluated], key=attrgetter("seconds", "memory"))[:count]
         simulated += 1
     progress(len(order), len(order))
     needs = () if best else considered.least
-    smallest = tuple(evaluator.evaluate(evaluated.configuration) for evaluated in needs)
+    smallest = tuple(evaluator.evaluate(candidate.configuration) for candidate in needs)
     return Searched(
         tuple(best), considered.considered, considered.fits, simulated, smallest, complete
     )

@@ -634,16 +634,23 @@ def faster_configuration(
             return False
         return trains_as(configuration, network, problem.hierarchy, training)
 
-    below = search.time(search.start)
-    limits: Any = {"below": below, "deadline": deadline}
-    for evaluated in search_degrees(network, opened, allowed=allowed, **limits).best:
-        way = training_of(evaluated.configuration, network, problem.hierarchy, training)
-        trained = PlansWithOverlap(plan.model_copy(update={"training": way}), overlap)
+    def trained(configuration: Configuration) -> tuple[Training, Rows] | None:
+        way = training_of(configuration, network, problem.hierarchy, training)
+        plans = PlansWithOverlap(plan.model_copy(update={"training": way}), overlap)
         # In micro-batches other choices may be there.
-        choices = rows_by_mesh(trained.instance)(evaluated.configuration)
-        if choices is not None and trained.fits(choices) and trained.time(choices) < below:
-            return way, choices
-    return None
+        choices = rows_by_mesh(plans.instance)(configuration)
+        return (way, choices) if choices is not None and plans.fits(choices) else None
+
+    searched = search_degrees(
+        network,
+        opened,
+        count=1,
+        allowed=allowed,
+        accepted=lambda configuration: trained(configuration) is not None,
+        below=search.time(search.start),
+        deadline=deadline,
+    )
+    return trained(searched.best[0].configuration) if searched.best else None
 
 
 def check_with_overlap(plan: Plan, *, file: str) -> None:

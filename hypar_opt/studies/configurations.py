@@ -659,8 +659,9 @@ def in_words(configuration: Configuration, blocks: int) -> str:
     blocks
         The network's repeated blocks.
     """
+    sp = " with sp" if configuration.sp else ""
     parts = [
-        f"{name} {getattr(configuration, name)}{' with sp' if name == 'tp' and configuration.sp else ''}"
+        f"{name} {getattr(configuration, name)}{sp if name == 'tp' else ''}"
         for name in ("tp", "cp", "ep", "dp_shard", "dp_replicate")
         if getattr(configuration, name) > 1
     ]
