@@ -89,10 +89,12 @@ _ROUNDS = 6
 _CLOSE = 1.002
 """How much better a mixture may be at most that no further one is sought for."""
 
-_MOVED = 2**11
-_LISTED, _FEW = 2**11, 2**7
-"""The most nodes of plans that are simulated to improve others, and in a list of plans; where that
-would be of fewer plans there is none."""
+_SIMULATED, _OVERHEAD = 2**11, 8
+"""The most nodes of plans that are simulated to improve others, and in a list of plans; and how
+many nodes more a plan takes as long as."""
+
+_FEW = 2**6
+"""The plans of which there is no list if it would have fewer."""
 
 _STEPS = 2**22
 """The most steps that the costs of moves, or of a list, may take."""
@@ -467,7 +469,7 @@ class PlansWithOverlap:
         if len(self.workload.nodes) * self._count > _STEPS:
             return
         cost = self._cost(prices)
-        limit = len(self.times) + _MOVED // len(self.workload.nodes)
+        limit = len(self.times) + self._most_simulated
         for _, rows in sorted((seconds, rows) for rows, seconds in self.times.items()):
             better: Rows | None = rows
             while better is not None and len(self.times) < limit and not self._stops():
@@ -560,6 +562,11 @@ class PlansWithOverlap:
         return [*moved_together.values()]
 
     @property
+    def _most_simulated(self) -> int:
+        """The plans that may be simulated to improve others, or of a list."""
+        return _SIMULATED // (len(self.workload.nodes) + _OVERHEAD)
+
+    @property
     def _count(self) -> int:
         """The states that there are."""
         return prod(choices_by_level(self.workload, self.instance.problem.levels))
@@ -585,7 +592,7 @@ class PlansWithOverlap:
         cost = self._cost(prices)
         instance, nodes = self.instance.with_cost(cost), len(self.workload.nodes)
         levels, states = instance.problem.levels, self._count
-        limit = _LISTED // nodes
+        limit = self._most_simulated
         too_many = limit < _FEW or nodes * states * max(states, levels) > _STEPS
         if too_many or instance.constraints.couple_layers:
             return bound
