@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -78,7 +79,7 @@ def run_local(
         # The first of its locks starts multiprocessing's resource tracker.
         pool = ProcessPoolExecutor(processes, context, initializer=_end_with_parent)
     try:
-        with _only_installed_modules():
+        with _only_installed_modules(), _without_interrupts():
             keys: dict[Future[SweepRow], str] = {
                 pool.submit(run_case, case): key for key, case in cases.items()
             }
@@ -124,6 +125,19 @@ def _only_installed_modules() -> Iterator[None]:
                 os.environ["PYTHONSAFEPATH"] = safe
 
 
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Let processes start to which Ctrl-C does nothing, and hold it back meanwhile."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _cores() -> int:
     """Return the number of cores available to this process, within a container or taskset."""
     if hasattr(os, "sched_getaffinity"):
@@ -134,7 +148,6 @@ def _cores() -> int:
 def _end_with_parent() -> None:
     """Ignore Ctrl-C, which the parent handles, and end when the parent ends."""
     import multiprocessing
-    import signal
     import threading
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
