@@ -166,7 +166,7 @@ def solve(
     if overlap != "none":
         from hypar_opt.search.overlap import check_overlap
 
-        check_overlap(instance)
+        check_overlap(instance, overlap)
     if place:
         plan = best_placement(stated, partial(_solve_placed, described, how), progress, deadline)
     else:

@@ -27,7 +27,14 @@ from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
 from hypar_opt.costs.overlap import PRICE, OverlapTime, of_program, waits_on
 from hypar_opt.costs.state_tables import choices_by_level, states_of
 from hypar_opt.deadline import NEVER, TIME_LIMIT
-from hypar_opt.errors import HyparError, InputError, NoAnswerError, RefusedError, argument
+from hypar_opt.errors import (
+    HyparError,
+    InputError,
+    NoAnswerError,
+    RefusedError,
+    UnknownNameError,
+    argument,
+)
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import charges_by_level
 from hypar_opt.integers import exact_dtype
@@ -156,14 +163,18 @@ def bound_of_all_plans(
     return BoundOfPlans(float(seconds), found.status is Status.OPTIMAL)
 
 
-def check_overlap(instance: Instance) -> None:
+def check_overlap(instance: Instance, overlap: str = "prefetch") -> None:
     """Refuse a problem whose step is no program with a queue beside it.
 
     Raises
     ------
+    UnknownNameError
+        If what overlaps is none of `OVERLAPS`.
     RefusedError
         Naming what the time with overlap needs.
     """
+    if overlap not in OVERLAPS:
+        raise UnknownNameError("overlap in a search", overlap, ["none", *OVERLAPS])
     if needs := lacks_for_overlap(instance):
         raise RefusedError(f"the time with {argument('overlap')} needs {needs}")
 
@@ -256,7 +267,7 @@ class PlansWithOverlap:
 
     def __post_init__(self) -> None:
         self.instance = Instance.of_plan(self.plan)
-        check_overlap(self.instance)
+        check_overlap(self.instance, self.overlap)
         self.workload: Workload = self.instance.workload
         self.options = RunOptions(overlap=self.overlap, **self.plan.training.stated)
 

@@ -437,6 +437,13 @@ def test_what_is_no_program_with_a_queue_is_refused(asked: dict[str, Any], needs
         ho.solve("resnet-18", batch=64, overlap="gradient", **asked)
 
 
+def test_what_is_no_queue_is_no_overlap_of_a_search() -> None:
+    """Of branches a step may take less than any of its program's paths."""
+    known = "unknown overlap in a search 'branches': known: none, gradient, prefetch"
+    with pytest.raises(ho.HyparError, match=known):
+        ho.solve("lenet-c", array="h100-8", batch=64, overlap="branches")  # type: ignore[arg-type]
+
+
 def test_the_array_says_what_overlaps_unless_that_is_stated() -> None:
     asked: dict[str, Any] = {"array": "mosaic-h100-8", "batch": 64}
     plans = [ho.solve("lenet-c", overlap=own, **asked) for own in (None, "prefetch", "none")]
