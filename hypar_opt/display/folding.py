@@ -13,7 +13,10 @@ from typing import Protocol
 
 
 class Repetitions(Protocol):
-    """A block's consecutive repetitions: the first layer's position, layers of one, how many."""
+    """A block's consecutive repetitions: the first layer's position, layers of one, how many.
+
+    Their numbers, which layers' names contain, begin with ``number``; None if there are none.
+    """
 
     @property
     def name(self) -> str: ...
@@ -23,6 +26,8 @@ class Repetitions(Protocol):
     def length(self) -> int: ...
     @property
     def count(self) -> int: ...
+    @property
+    def number(self) -> int | None: ...
 
 
 @dataclass(frozen=True)
@@ -82,17 +87,34 @@ def fold(
     names, keys
         The name and the key of each layer.
     repeats
-        The repeated blocks; their layers are named ``block.0.layer``.
+        The repeated blocks; their layers are named ``block.0.layer``. Neighbours of one name are
+        one block in several runs.
     runs
         Whether to fold neighbours of the same key too.
     """
     sections: list[Section] = []
     start = 0
-    for repeat in sorted(repeats, key=lambda repeat: repeat.first):
-        sections += _outside(names, keys, start, repeat.first, runs)
-        sections += _folded_block(names, keys, repeat, runs)
-        start = repeat.first + repeat.length * repeat.count
+    for block in _blocks(repeats):
+        sections += _outside(names, keys, start, block[0].first, runs)
+        sections += _folded_block(names, keys, block, runs)
+        start = _end(block[-1])
     return (*sections, *_outside(names, keys, start, len(names), runs))
+
+
+def _blocks(repeats: Iterable[Repetitions]) -> list[list[Repetitions]]:
+    """Return the runs of each block, in order: neighbours of one name."""
+    blocks: list[list[Repetitions]] = []
+    for repeat in sorted(repeats, key=lambda repeat: repeat.first):
+        before = blocks[-1][-1] if blocks else None
+        if before and (before.name, _end(before)) == (repeat.name, repeat.first):
+            blocks[-1].append(repeat)
+        else:
+            blocks.append([repeat])
+    return blocks
+
+
+def _end(repeat: Repetitions) -> int:
+    return repeat.first + repeat.length * repeat.count
 
 
 def _outside(
@@ -106,32 +128,31 @@ def _outside(
 
 
 def _folded_block(
-    names: Sequence[str], keys: Sequence[Hashable], repeat: Repetitions, runs: bool
+    names: Sequence[str], keys: Sequence[Hashable], block: Sequence[Repetitions], runs: bool
 ) -> list[Section]:
-    alike: dict[tuple[Hashable, ...], list[int]] = {}
-    starts = [repeat.first + number * repeat.length for number in range(repeat.count)]
-    for number, first in enumerate(starts):
-        # By the keys of the whole repetition, so that equal ones are together wherever they are.
-        alike.setdefault(tuple(keys[first : first + repeat.length]), []).append(number)
+    name, numbered = block[0].name, block[0].number is not None
+    alike: dict[tuple[Hashable, ...], list[tuple[int, int]]] = {}
+    for repeat in block:
+        for n in range(repeat.count):
+            first = repeat.first + n * repeat.length
+            # By the keys of the whole repetition, so that equal ones are together wherever they
+            # are.
+            of_layers = tuple(keys[first : first + repeat.length])
+            alike.setdefault(of_layers, []).append(((repeat.number or 0) + n, first))
     sections = []
-    for numbers in alike.values():
-        first = starts[numbers[0]]
+    for of_layers, own in alike.items():
+        numbers, starts = zip(*own, strict=True)
+        first = starts[0]
         rows = tuple(
             FoldedLayers(
-                local_name(names[run[0]], repeat.name),
-                local_name(names[run[-1]], repeat.name),
-                tuple(starts[n] - first + layer for n in numbers for layer in run),
+                local_name(names[run[0]], name),
+                local_name(names[run[-1]], name),
+                tuple(start - first + layer for start in starts for layer in run),
             )
-            for run in _runs(range(first, first + repeat.length), keys, runs)
+            for run in _runs(range(first, first + len(of_layers)), keys, runs)
         )
-        numbered = is_numbered(names, repeat)
-        sections.append(Section(repeat.name, tuple(numbers), rows, numbered))
+        sections.append(Section(name, numbers, rows, numbered))
     return sections
-
-
-def is_numbered(names: Sequence[str], repeat: Repetitions) -> bool:
-    """Return whether layers' names contain the numbers of repetitions."""
-    return names[repeat.first].startswith(f"{repeat.name}.0.")
 
 
 def _runs(positions: range, keys: Sequence[Hashable], runs: bool) -> list[list[int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from hypar_opt.display.folding import Repetitions, is_numbered, local_name, ranges
+from hypar_opt.display.folding import Repetitions, local_name, ranges
 
 INPUT = -1
 """The source number of the network's input."""
@@ -70,7 +70,7 @@ def operator_graph(
     frames = tuple(
         frame
         for repeat in sorted(repeats, key=lambda repeat: repeat.first)
-        for frame in _frames(names, repeat, keys)
+        for frame in _frames(repeat, keys)
     )
     nodes = [Box(INPUT, "input")]
     number = {INPUT: 0}
@@ -97,16 +97,17 @@ def operator_graph(
     return OperatorGraph(tuple(nodes), tuple(edges), frames)
 
 
-def _frames(names: Sequence[str], repeat: Repetitions, keys: Sequence[Hashable]) -> list[Frame]:
+def _frames(repeat: Repetitions, keys: Sequence[Hashable]) -> list[Frame]:
     starts = [repeat.first + n * repeat.length for n in range(repeat.count + 1)]
     bodies = [tuple(keys[start : start + repeat.length]) for start in starts[:-1]]
     # Neighbours only: repetitions between others are drawn elsewhere, with edges to them.
     changes = [n for n in range(repeat.count) if n == 0 or bodies[n] != bodies[n - 1]]
-    numbered = is_numbered(names, repeat)
     return [
         Frame(
             repeat.name,
-            f"{repeat.name}.{ranges(range(n, after))}" if numbered else repeat.name,
+            repeat.name
+            if repeat.number is None
+            else f"{repeat.name}.{ranges(range(repeat.number + n, repeat.number + after))}",
             starts[n],
             repeat.length,
             after - n,

@@ -147,7 +147,8 @@ def read_network(
     *,
     dims: Mapping[str, int] | None = None,
 ) -> Network:
-    """Read a network file, or by its suffix an ONNX model, as `hypar_opt.import_` does.
+    """Read a network file, or by its suffix an ONNX model, as `hypar_opt.import_` does, or a
+    language model's ``config.json``.
 
     Parameters
     ----------
@@ -171,4 +172,8 @@ def read_network(
         return import_(path, dims=dims)
     if dims:
         raise HyparError(f"{argument('dims')} goes with an ONNX model")
+    if file.endswith(".json"):
+        from hypar_opt.models.config import read_config
+
+        return validate(Network, read_config(path), file=file)
     return validate(Network, parse_toml(read_text(path), file=file), file=file)

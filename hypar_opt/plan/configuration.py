@@ -260,11 +260,7 @@ def trains_as(
 
 def blocks_of(network: Network) -> list[str]:
     """Return the patterns of the network's blocks, in order: what full recomputation repeats."""
-    return [
-        glob.escape(block.name if block.count == 1 else f"{block.name}.{number}")
-        for block in network.repeats
-        for number in range(block.count)
-    ]
+    return [glob.escape(label) for block in network.repeats for label in block.labels]
 
 
 class Limits(NamedTuple):

@@ -304,9 +304,10 @@ class Evaluator:
 
     def _new_network(self, lengths: Lengths) -> Network:
         described = self.network.description()
-        names = [block.name for block in self.network.repeats]
+        numbers = [(block.name, block.number) for block in self.network.repeats]
         for block in described["block"]:
-            block["repeat"] = lengths[names.index(block["name"])]
+            first = block.get("first", 0) if "repeat" in block else None
+            block["repeat"] = lengths[numbers.index((block["name"], first))]
         return type(self.network).model_validate(described)
 
     def _new_workload(self, lengths: Lengths, batch: int) -> Workload:

@@ -9,16 +9,19 @@ from pydantic import (
     GetJsonSchemaHandler,
     PlainValidator,
     SerializeAsAny,
+    Strict,
     TypeAdapter,
     ValidationError,
+    ValidationInfo,
+    field_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails
 
-from hypar_opt.documents.document import Document, Name, Size, rule
+from hypar_opt.documents.document import LARGEST_SIZE, Document, Name, Size, rule
 from hypar_opt.documents.parsing import shown
 from hypar_opt.workload.operators import OPERATORS
-from hypar_opt.workload.operators.base import Operator
+from hypar_opt.workload.operators.base import Operator, default
 
 
 def _operator(value: object) -> Operator:
@@ -63,6 +66,16 @@ class Block(Document):
 
     name: Name
     repeat: Size | None = None
+    first: Annotated[int | None, Strict(), Field(ge=0, le=LARGEST_SIZE), default(0)] = None
+    """The number of the first repetition in its layers' names: a network's runs of blocks of
+    several kinds are often numbered as one, and have one name."""
     inputs: Annotated[tuple[Name, ...], Field(min_length=1, max_length=1)] | None = None
     """The layer or block that the first repetition reads as ``input``."""
     layers: Annotated[tuple[Layer, ...], Field(min_length=1, alias="layer")]
+
+    @field_validator("first")
+    @classmethod
+    def _numbers_repetitions(cls, given: int | None, info: ValidationInfo) -> int | None:
+        if given is not None and info.data.get("repeat") is None:
+            raise rule("numbers the repetitions of a block with 'repeat'")
+        return given

@@ -33,22 +33,38 @@ class Repeat:
     length: int
     """Layers per repetition."""
     count: int
+    number: int | None = 0
+    """The number of the first repetition in the names of its layers; None where they have none."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the repetitions, which begin those of their layers: ``decoder.0``."""
+        if self.number is None:
+            return (self.name,)
+        return tuple(f"{self.name}.{self.number + n}" for n in range(self.count))
 
 
 def starred(names: Iterable[str], repeats: Sequence[Repeat]) -> list[str]:
     """Return names of layers, ``*`` for the number of a repetition where all have the layer.
 
+    Where several blocks have one name, the numbers of one stand for it.
+
     >>> starred(["token", "h.0.up", "h.1.up", "h.1.down"], [Repeat("h", 1, 2, 2)])
     ['token', 'h.*.up', 'h.1.down']
+    >>> starred(["h.0.up", "h.1.up", "h.2.up"], [Repeat("h", 0, 1, 1), Repeat("h", 1, 1, 2, 1)])
+    ['h.0.up', 'h.1-2.up']
     """
     kept = dict.fromkeys(names)
+    blocks = Counter(block.name for block in repeats)
     for block in repeats:
-        numbered = [f"{block.name}.{n}." for n in range(block.count)]
+        numbered = [f"{label}." for label in block.labels]
+        of_all = f"{block.number}-{(block.number or 0) + block.count - 1}"
+        numbers = "*" if blocks[block.name] == 1 else of_all
         first = (name for name in kept if name.startswith(numbered[0]))
         for rest in [name.removeprefix(numbered[0]) for name in first]:
             every = {before + rest for before in numbered}
             if block.count > 1 and every <= kept.keys():
-                star = f"{block.name}.*.{rest}"
+                star = f"{block.name}.{numbers}.{rest}"
                 kept = dict.fromkeys(star if name in every else name for name in kept)
     return list(kept)
 
@@ -104,7 +120,7 @@ def _stated(
         for n in range(block.repeat or 1)
         for layer in block.layers
     }
-    for block in blocks:
+    for block in blocks:  # of several with one name, the last
         outside[block.name] = _named(block, (block.repeat or 1) - 1, block.layers[-1].name)
 
     def resolved(read: str, where: str, local: Mapping[str, str]) -> str:
@@ -120,13 +136,13 @@ def _stated(
         reads = (before,) if layer.inputs is None else layer.inputs
         yield layer, tuple(resolved(read, where, {INPUT: INPUT}) for read in reads)
         before = layer.name
-    before_block: str | None = None
+    entry: str | None = None
     for block in blocks:
         where = f"block {block.name!r}"
-        if block.inputs is None and before_block is None:
+        if block.inputs is not None:
+            entry = resolved(block.inputs[0], where, {INPUT: INPUT})
+        elif entry is None:
             raise rule(f"{where}: missing key 'inputs', required of the first block")
-        (read,) = block.inputs or (before_block or "",)
-        entry = resolved(read, where, {INPUT: INPUT})
         for n in range(block.repeat or 1):
             local = {INPUT: entry} | {
                 layer.name: _named(block, n, layer.name) for layer in block.layers
@@ -139,13 +155,12 @@ def _stated(
                 yield layer.model_copy(update={"name": name}), inputs
                 before = layer.name
             entry = local[block.layers[-1].name]
-        before_block = block.name
 
 
 def _named(block: Block, repetition: int, layer: str) -> str:
     if block.repeat is None:
         return f"{block.name}.{layer}"
-    return f"{block.name}.{repetition}.{layer}"
+    return f"{block.name}.{(block.first or 0) + repetition}.{layer}"
 
 
 def _check_names(layers: Sequence[Operator], blocks: Sequence[Block], names: Sequence[str]) -> None:
@@ -153,7 +168,7 @@ def _check_names(layers: Sequence[Operator], blocks: Sequence[Block], names: Seq
     if INPUT in stated | {layer.name for block in blocks for layer in block.layers}:
         raise rule("layer 'input', name: is the network's input; rename the layer")
     # A name that a block and a layer have in common would be ambiguous.
-    for name, times in Counter([*names, *(block.name for block in blocks)]).items():
+    for name, times in Counter([*names, *{block.name for block in blocks}]).items():
         if times > 1:
             raise rule(f"layer {name!r}, name: should be unique, appears twice")
 
@@ -209,5 +224,6 @@ def _repeats(
         # A layer outside that reads the middle of a block may come between its layers.
         first = positions[0]
         if positions == list(range(first, first + len(positions))):
-            yield Repeat(block.name, first, length, count)
+            number = None if block.repeat is None else block.first or 0
+            yield Repeat(block.name, first, length, count, number)
         start += length * count

@@ -61,8 +61,11 @@ def _repetitions(entries: Sequence[Entry], block: Repeat) -> list[tuple[Entry, .
 def _loops(name: str, block: Repeat, repetitions: Sequence[Sequence[Entry]]) -> Iterator[str]:
     """Yield a loop for each run of equal repetitions."""
     numbered = enumerate(
-        tuple((entry.key.removeprefix(f"{block.name}.{n}."), entry.value) for entry in rows)
-        for n, rows in enumerate(repetitions)
+        (
+            tuple((entry.key.removeprefix(f"{label}."), entry.value) for entry in rows)
+            for label, rows in zip(block.labels, repetitions, strict=True)
+        ),
+        block.number or 0,
     )
     for rows, group in groupby(numbered, key=lambda own: own[1]):
         numbers = [number for number, _ in group]
