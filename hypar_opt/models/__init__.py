@@ -147,8 +147,9 @@ def read_network(
     *,
     dims: Mapping[str, int] | None = None,
 ) -> Network:
-    """Read a network file, or by its suffix an ONNX model, as `hypar_opt.import_` does, or a
-    language model's ``config.json``.
+    """Read a network file; by its suffix a language model's ``config.json``, or an ONNX model.
+
+    ONNX models are read as `hypar_opt.import_` does.
 
     Parameters
     ----------
