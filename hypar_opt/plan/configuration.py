@@ -394,9 +394,10 @@ def limits_of(network: Network, problem: ProblemFields, *, tp_across_nodes: bool
         size = dict(zip(words, workload.split_sizes[:, node].tolist(), strict=True))
         in_block = inside_blocks is None or node - workload.shared in inside_blocks
         if in_block and role.tp in (COLUMN, ROW, HEADS.word, CHANNELS.word):
-            part = "key-value heads" if role.tp == HEADS.word else "features"
+            choice = workload.choices_of_nodes[node][words.index(role.tp)]
+            part = f"{choice.part}s" if choice and role.tp == HEADS.word else "features"
             tensor.setdefault(size[role.tp], f"{part} of {layer.name}")
-        if role.cp == TOKENS.word and role.tp == HEADS.word:
+        if role.cp == TOKENS.word and HEADS in layer.operator.splits.values():
             two = 2 if getattr(layer.operator, "causal", False) else 1
             context.setdefault((size[TOKENS.word], two), f"tokens of {layer.name}")
         if role.sp == TOKENS.word:

@@ -1,11 +1,11 @@
 """Megatron-LM's tensor parallelism: which layer of a transformer is split how.
 
 Which layer is which follows from the graph. The fully-connected layers that attention reads, and
-the first of an MLP, are split by output features; attention by heads; those behind attention, and
-the second of an MLP, by input features; the token embedding and the network's head by words of the
-vocabulary. `tensor_parallelism` has these, and a strategy leaves all else (residuals, norms, stored
-tensors) to the search, which finds sequence parallelism there where it moves less. `roles` has the
-choice of every node, as a configuration of degrees splits it.
+the first of an MLP, are split by output features; attention, and norms of its heads, by heads;
+those behind attention, and the second of an MLP, by input features; the token embedding and the
+network's head by words of the vocabulary. `tensor_parallelism` has these, and a strategy leaves all
+else (residuals, other norms, stored tensors) to the search, which finds sequence parallelism there
+where it moves less. `roles` has the choice of every node, as a configuration of degrees splits it.
 
 Source: Shoeybi et al., "Megatron-LM", arXiv 2019, section 3; Korthikanti et al., "Reducing
 Activation Recomputation in Large Transformer Models", MLSys 2023, for sequence parallelism.
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.attention import HEADS
 from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, EXPERTS, REPLICAS, TOKENS
+from hypar_opt.workload.operators.norm import NORMED_HEADS
 from hypar_opt.workload.patterns import EVERY, patterns_naming
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def tensor_parallelism(network: Network) -> dict[str, str]:
             words[n] = HEADS.word
             words |= dict.fromkeys(graph.before(n), COLUMN)
             words |= dict.fromkeys(graph.behind(n), ROW)
+        elif NORMED_HEADS in layer.splits.values():
+            words[n] = NORMED_HEADS.word
         elif getattr(layer, "loss", None) == "softmax":
             (head,) = network.sources[n]
             if head >= 0 and layers[head].axes.is_matrix_product:

@@ -203,17 +203,27 @@ class _NetworkDraft:
             self.add("global_pool", _Form("vector", form.channels), [source], over=over)
 
     def norm(self, source: str, form: _Form) -> None:
-        self.add("norm", form, [source], norm=self.rng.choice(["layer", "rms", "batch", "affine"]))
+        keys: Described = {"norm": self.rng.choice(["layer", "rms", "batch", "affine"])}
+        if form.kind == "tokens" and keys["norm"] in ("layer", "rms"):
+            keys["heads"] = self.rng.choice([n for n in (1, 1, 2, 3) if not form.channels % n])
+        self.add("norm", form, [source], **keys)
 
     def attention(self, source: str, form: _Form) -> None:
-        """Attention of some heads, its queries, keys and values in one projection or in three."""
+        """Attention of some heads, its queries, keys and values in one projection or in three.
+
+        Of three, heads of queries and keys may have norms.
+        """
         heads, kv = self.rng.choice([(1, 1), (2, 1), (2, 2), (4, 2)])
         size = self.rng.choice([1, 2, 3])
         output = form._replace(channels=heads * size)
         widths = [heads * size, kv * size, kv * size]
         if self.rng.random() < 0.5:
             widths = [sum(widths)]
-        reads = [self.add("fc", form._replace(channels=n), [source], units=n) for n in widths]
+        forms = [form._replace(channels=width) for width in widths]
+        reads = [self.add("fc", one, [source], units=one.channels) for one in forms]
+        if len(reads) > 1 and self.rng.random() < 0.5:
+            for n, count in enumerate((heads, kv)):
+                reads[n] = self.add("norm", forms[n], [reads[n]], norm="rms", heads=count)
         self.add("attention", output, reads, heads=heads, kv_heads=kv)
 
     def joined(self, source: str, form: _Form) -> None:

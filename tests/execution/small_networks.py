@@ -129,7 +129,10 @@ def decoder(unit: int = 8) -> Network:
         | {"inputs": []},
         {"name": "k", "kind": "fc", "units": width, "inputs": ["memory"], "bias": True},
         {"name": "v", "kind": "fc", "units": width, "inputs": ["memory"]},
-        {"name": "across", "kind": "attention", "heads": unit, "inputs": ["q", "k", "v"]}
+        {"name": "queries", "kind": "norm", "norm": "layer", "heads": unit, "inputs": ["q"]},
+        {"name": "keys", "kind": "norm", "norm": "rms", "heads": unit, "inputs": ["k"]}
+        | {"epsilon": 0.1},
+        {"name": "across", "kind": "attention", "heads": unit, "inputs": ["queries", "keys", "v"]}
         | {"rotary": {"base": 50.0}, "scale": 0.4},
         {"name": "causal", "kind": "attention", "heads": unit, "causal": True}
         | {"inputs": ["across", "input", "q"], "rotary": {"interleaved": True}},

@@ -100,8 +100,11 @@ class LayerDrawing:
     def _fc(self, _: Array) -> Layer:
         return {"units": self.number(1, 8), "bias": self.yes()}
 
-    def _norm(self, _: Array) -> Layer:
-        return {"norm": self.of(["layer", "rms", "batch", "affine"])}
+    def _norm(self, read: Array) -> Layer:
+        norm = self.of(["layer", "rms", "batch", "affine"])
+        if read.ndim != 2 or norm not in ("layer", "rms"):
+            return {"norm": norm}
+        return {"norm": norm, "heads": self.of([n for n in range(1, 5) if read.shape[1] % n == 0])}
 
     def _global_pool(self, read: Array) -> Layer:
         return {"over": self.of(["average", "max", *(["first", "last"] if read.ndim == 2 else [])])}
@@ -150,7 +153,14 @@ class LayerDrawing:
             | {"inputs": [other if role in ("k", "v") else main]}
             for role, width in widths.items()
         ]
-        return [*projections, layer | {"inputs": [one["name"] for one in projections]}]
+        reads = [one["name"] for one in projections]
+        norms: list[Layer] = []
+        for place, count in ((0, heads), (1, shared)) if len(reads) > 1 else ():
+            if self.yes():
+                norms.append({"name": f"{reads[place]} norm", "kind": "norm", "norm": "rms"})
+                norms[-1] |= {"inputs": [reads[place]], "heads": count}
+                reads[place] = norms[-1]["name"]
+        return [*projections, *norms, layer | {"inputs": reads}]
 
     def embedding(self, main: str) -> list[Layer]:
         """Return an embedding of the network's tokens, or a table that fits ``main``, added."""

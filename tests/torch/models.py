@@ -54,6 +54,8 @@ class Sizes:
     kv_heads: int = 2
     inner: int = 96
     words: int = WORDS
+    normed: bool = False
+    """Whether each head of queries and keys has a norm."""
 
 
 class Attention(nn.Module):
@@ -67,14 +69,18 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(sizes.width, few, bias=False)
         self.v_proj = nn.Linear(sizes.width, few, bias=False)
         self.o_proj = nn.Linear(sizes.width, sizes.width, bias=False)
+        if sizes.normed:
+            self.q_norm, self.k_norm = (RmsNorm(sizes.width // sizes.heads) for _ in range(2))
 
     def forward(self, x: Any) -> Any:
         batch, tokens, width = x.shape
         size, queries = width // self.sizes.heads, self.sizes.heads // self.sizes.kv_heads
         query, key, value = (
-            own(x).view(batch, tokens, -1, size).transpose(1, 2)
-            for own in (self.q_proj, self.k_proj, self.v_proj)
+            own(x).view(batch, tokens, -1, size) for own in (self.q_proj, self.k_proj, self.v_proj)
         )
+        if self.sizes.normed:
+            query, key = self.q_norm(query), self.k_norm(key)
+        query, key, value = (own.transpose(1, 2) for own in (query, key, value))
         key, value = key.repeat_interleave(queries, 1), value.repeat_interleave(queries, 1)
         scores = query @ key.transpose(-1, -2) * size**-0.5
         mask = torch.ones(tokens, tokens, dtype=torch.bool).tril()
@@ -125,14 +131,22 @@ class Llama(nn.Module):
         return self.lm_head(self.model.norm(x))
 
 
-def llama() -> Network:
+def llama(*, normed: bool = False) -> Network:
     attention = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    read, norms = attention, []
+    if normed:
+        read = ("self_attn.q_norm", "self_attn.k_norm", attention[2])
+        norms = [
+            layer(name, "norm", norm="rms", heads=heads, inputs=[source])
+            for name, source, heads in zip(read, attention[:2], (HEADS, 2), strict=False)
+        ]
     block = [
         layer("input_layernorm", "norm", norm="rms"),
         layer(attention[0], units=WIDTH, inputs=["input_layernorm"]),
         layer(attention[1], units=WIDTH // 2, inputs=["input_layernorm"]),
         layer(attention[2], units=WIDTH // 2, inputs=["input_layernorm"]),
-        layer("attention", "attention", inputs=attention, heads=HEADS, kv_heads=2, causal=True),
+        *norms,
+        layer("attention", "attention", inputs=read, heads=HEADS, kv_heads=2, causal=True),
         layer("self_attn.o_proj", units=WIDTH),
         layer("add1", "add", inputs=["input", "self_attn.o_proj"]),
         layer("post_attention_layernorm", "norm", norm="rms"),

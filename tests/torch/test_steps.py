@@ -88,6 +88,11 @@ def of_llama(plan: Plan) -> Case:
     return Case(torch_file(plan), models.Llama, ids, models.WORDS, micro_batches=micro)
 
 
+def of_normed(plan: Plan) -> Case:
+    sizes = models.Sizes(normed=True)
+    return replace(of_llama(plan), model=lambda: models.Llama(sizes))
+
+
 def of_gpt(plan: Plan) -> Case:
     return Case(torch_file(plan), models.Gpt, ids, models.WORDS, models.name_in_gpt)
 
@@ -121,6 +126,7 @@ def gpt() -> Network:
 def plans(levels: int) -> dict[str, Plan]:
     """Return plans of all models on processes of some levels; the first word is the model."""
     mlp, llama, cnn = models.mlp(), models.llama(), models.cnn()
+    normed = models.llama(normed=True)
     even: dict[str, Any] = {"search": "joint", "constraints": {"even": True}}
     by_batch: dict[str, Any] = {"constraints": {"fix": ["*=data"]}}
     own = {
@@ -132,6 +138,10 @@ def plans(levels: int) -> dict[str, Plan]:
         **{f"mlp {seed}": drawn(mlp, levels, seed) for seed in range(8)},
         "llama joint": solved(llama, levels, **even),
         "llama tensor": of_degrees(llama, levels, 2),
+        "normed joint": solved(normed, levels, **even),
+        "normed tensor": of_degrees(normed, levels, 2),
+        # Two heads of keys are split once.
+        **{f"normed {seed}": drawn(normed, 1, seed) for seed in range(4) if levels == 1},
         "gpt tensor": of_degrees(gpt(), levels, 2),
         "gpt joint": solved(gpt(), levels, **even),
         "conv1d tensor": of_degrees(gpt(), levels, 2),
@@ -161,6 +171,7 @@ def plans(levels: int) -> dict[str, Plan]:
 CASES = {
     "mlp": of_mlp,
     "llama": of_llama,
+    "normed": of_normed,
     "gpt": of_gpt,
     "conv1d": of_conv1d,
     "cnn": of_cnn,

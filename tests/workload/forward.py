@@ -140,6 +140,11 @@ def _channel_axis(read: Array) -> int:
 
 
 def norm(layer: Layer, read: Array) -> Array:
+    if (heads := layer.get("heads") or 1) > 1:
+        _need(read.ndim == 2 and read.shape[1] % heads == 0)
+        _need(layer["norm"] in ("layer", "rms"))
+        of_one = {**layer, "heads": 1}
+        return norm(of_one, read.reshape(len(read) * heads, -1)).reshape(read.shape)
     axis = _channel_axis(read)
     others = tuple(a for a in range(read.ndim) if a != axis)
     over = others if layer["norm"] == "batch" else (axis,)

@@ -236,6 +236,18 @@ REFUSED: dict[str, tuple[Table, str]] = {
         network(TOKENS, fc("qkv", units=10), layer("a", "attention", heads=2)),
         "layer 'a', heads: should divide the 10 features, got 6 heads of q, k and v",
     ),
+    "a norm's heads that do not divide": (
+        network(TOKENS, layer("n", "norm", norm="rms", heads=3)),
+        "layer 'n', heads: should divide the 8 features, got 3 heads",
+    ),
+    "heads of a norm of images": (
+        network(IMAGE, layer("n", "norm", norm="layer", heads=2)),
+        "layer 'n', heads: needs tokens, got ",
+    ),
+    "heads of a norm over the batch": (
+        network(TOKENS, layer("n", "norm", norm="batch", heads=2)),
+        "layer 'n', heads: should be left out where norm = 'batch'",
+    ),
     "kv_heads that do not divide": (
         network(TOKENS, *projections(12, 8, 8), attention(6, kv_heads=4)),
         "layer 'a', kv_heads: should divide the 6 heads, got 4",

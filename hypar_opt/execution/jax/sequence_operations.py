@@ -52,6 +52,22 @@ def each_image(w: jax.Array, images: tuple[int, ...]) -> jax.Array:
     return jnp.broadcast_to(w, (*images, *w.shape))
 
 
+def head_norm(x: jax.Array, size: int, *, centred: bool, epsilon: float = 1e-5) -> jax.Array:
+    """Normalise each head of ``size`` features by itself, and return ``[.., heads, features]``.
+
+    Without ``centred`` by the root of the mean square alone.
+    """
+    x = x.reshape(*x.shape[:-1], -1, size)
+    x = x - jnp.mean(x, -1, keepdims=True) if centred else x
+    normed: jax.Array = x * lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + epsilon)
+    return normed
+
+
+def heads_joined(x: jax.Array) -> jax.Array:
+    """Return the features of all heads in one dimension: the inverse of `head_norm`'s view."""
+    return x.reshape(*x.shape[:-2], -1)
+
+
 def attention(
     query: jax.Array,
     key: jax.Array,

@@ -270,6 +270,11 @@ class Values:
                 layouts = self.program.read[position + self.shared]
                 of = f"{of or ', ()'}, {self.real_images(read, layouts)}"
             read = f"batch_norm({unwrapped(read)}{of}{epsilon})"
+        elif layer.heads:
+            size = layer.sizes(self.sharded.layer_maps[position])["e"]
+            more = f"{size}, centred={layer.norm == 'layer'}{epsilon}"
+            of_heads = self._applied("affine", position, f"head_norm({unwrapped(read)}, {more})")
+            return f"heads_joined({of_heads})"
         elif layer.norm != "affine":
             split = split_by(self.program.read[position + self.shared], CHANNEL)
             features = self.sharded.written(position).size

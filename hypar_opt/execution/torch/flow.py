@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.batches import sizes_remedy
-from hypar_opt.execution.torch.rules import has_module, otherwise, without_rule
+from hypar_opt.execution.torch.rules import has_hook, has_module, otherwise, without_rule
 from hypar_opt.sharding.conversions import exchanges, scattered
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, TOKEN, WHOLE, is_split
 from hypar_opt.workload.operators.axes import BATCH as BATCH_AXIS
@@ -171,7 +171,7 @@ class Flow:
     def _leaves(self, position: int) -> Layouts:
         """Return the layouts in which a layer's output leaves its module."""
         writes, workload = self._computed[position][2], self.program.workload
-        if not has_module(self.network.layers[position]):
+        if not has_hook(self.network.layers[position]):
             return writes
         boundary = workload.boundary_into_shared.get(position + workload.shared)
         wanted = (WHOLE,) * len(writes)
@@ -191,9 +191,9 @@ class Flow:
         return wanted if self.network.sources[position] else _without_batch(wanted)
 
     def _converts(self, position: int) -> bool:
-        """Whether the only reader of a layer's output has no weights, and so no hook."""
+        """Whether the only reader of a layer's output has no hook, as those without weights."""
         readers = self._readers[position]
-        return len(readers) == 1 and not has_module(self.network.layers[readers[0][0]])
+        return len(readers) == 1 and not has_hook(self.network.layers[readers[0][0]])
 
     def is_shared_whole(self, position: int) -> tuple[bool, ...]:
         """Return whether a layer shares a weight that is kept whole, on each dimension.
@@ -220,9 +220,10 @@ class Flow:
         splits = (own.axis in layer.axes.weight for own in flow.choices)
         if any(map(and_, splits, self.is_shared_whole(position))):
             yield "its weight is shared with a layer that splits it otherwise, and replicated"
-        if not has_module(layer):
+        if not has_hook(layer):
             if flow.arrives != flow.reads:
-                yield "is no module: DTensor converts what it reads"
+                what = "has no hook" if has_module(layer) else "is no module"
+                yield f"{what}: DTensor converts what it reads"
             return
         if any(_crosses(*own) for own in flow.conversions):
             yield "DTensor splits an axis in the mesh's order, and may move more to convert it"

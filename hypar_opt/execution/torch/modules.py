@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 REPLICATE, BY_BATCH = "Replicate()", "Shard(0)"
 
-_VECTOR, _TABLE, _MATRIX, _KERNEL = ("c",), ("i", "o"), ("o", "i"), ("o", "i", "k", "l")
-"""The axes of weights in PyTorch's order: of norms, embeddings, products and convolutions."""
+_VECTOR, _OF_HEAD = ("c",), ("e",)
+"""The axes of a norm's scale: of channels, or of those of a head."""
+
+_TABLE, _MATRIX, _KERNEL = ("i", "o"), ("o", "i"), ("o", "i", "k", "l")
+"""The axes of weights in PyTorch's order: of embeddings, products and convolutions."""
 
 Placements = tuple[str, ...]
 """A placement for each dimension of tensor parallelism, in DTensor's words."""
@@ -57,6 +60,11 @@ class Module:
     on_shards: bool
 
     @property
+    def has_hook(self) -> bool:
+        """Whether a hook converts what it reads and writes."""
+        return self.axes != _OF_HEAD
+
+    @property
     def vector(self) -> Placements:
         """The placements of its bias, or of a norm's scale and shift."""
         return tuple(own if own == BY_BATCH else REPLICATE for own in self.weight)
@@ -91,7 +99,7 @@ def _axes(layer: Operator, sizes: Mapping[str, int]) -> dict[str, int]:
     """Return the axes of a module's weight, in PyTorch's order, and their sizes."""
     own = layer.axes.weight
     if "o" not in own:  # a norm's scale, which has as many values as its shift
-        return {axis: sizes[axis] for axis in _VECTOR}
+        return {axis: sizes[axis] for axis in own if (axis,) in (_VECTOR, _OF_HEAD)}
     # A table's rows are its first axis, as a product's outputs are.
     if layer.reads_ids:
         return dict(zip(_TABLE, (sizes[axis] for axis in own), strict=True))

@@ -94,7 +94,7 @@ def _tables(flow: Flow, modules: Sequence[Module]) -> Iterator[str]:
     yield table("SHAPES", {own.layer: (own.layer, str(own.shape)) for own in modules})
     if mesh.tensor:
         yield "\n# How each layer's module is split, and what it converts its input and output to."
-        yield table("PLAN", {own.layer: (own.layer, style(own)) for own in modules})
+        yield table("PLAN", {own.layer: (own.layer, style(own)) for own in modules if own.has_hook})
     dimensions = ", ".join(own.name for own in mesh.dimensions)
     yield f"\n# The placements of each parameter, on {dimensions}; of those of TURNED, turned."
     yield table("PLACEMENTS", dict(_placements(flow, modules)))

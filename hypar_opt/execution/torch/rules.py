@@ -79,6 +79,14 @@ def has_module(layer: Operator) -> bool:
     return bool(layer.axes.weight) and layer.kind in _RULES
 
 
+def has_hook(layer: Operator) -> bool:
+    """Whether a layer's module has a hook that converts what it reads and writes.
+
+    A norm of heads has none: models hand it a view of them, each with heads where it likes.
+    """
+    return has_module(layer) and not getattr(layer, "heads", None)
+
+
 def without_rule(layer: Operator, choice: Choice, inputs: int) -> str:
     """Return why DTensor cannot compute a layer under a choice, or would gather it to do so.
 

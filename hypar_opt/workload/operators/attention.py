@@ -12,17 +12,19 @@ from hypar_opt.documents.document import Document, Size
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import DATA_CHOICE, TOKENS, Axes, Choice, Contraction
 from hypar_opt.workload.operators.base import Operator, default
-from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallLayer, SmallMap, constant
+from hypar_opt.workload.operators.free_sizes import (
+    SMALL_HEAD,
+    FreeSizes,
+    SmallLayer,
+    SmallMap,
+    constant,
+)
 from hypar_opt.workload.operators.kernels import Fused, PassesKernels, PassKernels
 from hypar_opt.workload.operators.maps import LayerMaps, Map, TokenMap, described
 from hypar_opt.workload.operators.saved import OwnTensor, Saved
 
 HEADS = Choice("heads", "g", "key-value head", "●", "M")
 """Each part has a share of the heads: with grouped queries, those of a share of the keys."""
-
-
-_SMALL_HEAD = 2
-"""Features of a head in a small network."""
 
 
 ROTARY_BASE = 10_000.0
@@ -165,7 +167,7 @@ class Attention(Operator):
         return pairs * (sizes["e"] + sizes["d"])
 
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
-        queries, one = min(self.heads // self._kv_heads, 2), small.parts * _SMALL_HEAD
+        queries, one = min(self.heads // self._kv_heads, 2), small.parts * SMALL_HEAD
         widths = [queries * one, one, one] if len(reads) > 1 else [(queries + 2) * one]
         for read, width in zip(reads, widths, strict=True):
             small.equate(read.channels, constant(width), self.name)

@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from hypar_opt.errors import RefusedError
 
+SMALL_HEAD = 2
+"""Features of a head in a small network."""
+
 Size = Mapping[int | None, int]
 """A linear sum: the multiplicity of each free size, and a constant under None."""
 
@@ -89,8 +92,10 @@ class FreeSizes:
             return
         for left, right in ((one, other), (other, one)):
             (key, count), *more = left.items()
-            if not more and key is not None and count == 1 and key not in right:
-                self._value[key] = right
+            if more or key is None or key in right:
+                continue
+            if not any(number % count for number in right.values()):
+                self._value[key] = {other: number // count for other, number in right.items()}
                 return
         raise RefusedError(f"layer {layer!r} ties sizes for which no small ones are known")
 
