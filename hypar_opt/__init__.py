@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hypar_opt.models import names as names
     from hypar_opt.models import read_network as read_network
     from hypar_opt.models.gpt import gpt as gpt
-    from hypar_opt.onnx import import_ as import_
+    from hypar_opt.models.imported import import_ as import_
     from hypar_opt.paper import reproduce as reproduce
     from hypar_opt.pipeline import solve as solve
     from hypar_opt.pipeline import write_model as write_model
@@ -94,7 +94,7 @@ _HOME = {
     "export": "studies.export",
     "geometric_means": "studies.comparison",
     "gpt": "models.gpt",
-    "import_": "onnx",
+    "import_": "models.imported",
     "layer_graph": "workload.graph",
     "list": "studies.lists",
     "load": "models",

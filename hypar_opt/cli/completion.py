@@ -42,11 +42,20 @@ def several_of(complete_one: Completion) -> Completion:
 
 
 def networks(incomplete: str) -> list[str]:
-    return matching(incomplete, models.names()) + onnx_files(incomplete)
+    return matching(incomplete, models.names()) + imported(incomplete)
+
+
+def imported(incomplete: str) -> list[str]:
+    """Return models of others and folders whose path starts with what was typed."""
+    return _files(incomplete, ("config.json", ".onnx"))
 
 
 def onnx_files(incomplete: str) -> list[str]:
     """Return ONNX models and folders whose path starts with what was typed."""
+    return _files(incomplete, (".onnx",))
+
+
+def _files(incomplete: str, endings: tuple[str, ...]) -> list[str]:
     folder, name = os.path.split(incomplete)
     try:
         entries = sorted(os.scandir(folder or "."), key=lambda entry: entry.name)
@@ -55,7 +64,7 @@ def onnx_files(incomplete: str) -> list[str]:
     paths = []
     for entry in entries:
         # Folders only once a path is being typed: otherwise they would clutter the names.
-        if entry.name.startswith(name) and entry.name.endswith(".onnx"):
+        if entry.name.startswith(name) and entry.name.endswith(endings):
             paths.append(os.path.join(folder, entry.name))  # noqa: PTH118
         elif folder and entry.name.startswith(name) and entry.is_dir():
             paths.append(os.path.join(folder, entry.name, ""))  # noqa: PTH118

@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 
 EPILOG = (
     "Examples: [bold]hypar-opt import resnet50.onnx -o resnet50.toml[/bold];"
-    " [bold]hypar-opt import gpt2.onnx --dim sequence=1024[/bold]"
+    " [bold]hypar-opt import gpt2.onnx --dim sequence=1024[/bold];"
+    " [bold]hypar-opt import config.json -o llama.toml[/bold]"
 )
 
 
 MODEL = typer.Argument(
-    metavar="MODEL.onnx",
-    help="An ONNX model; its weights, and the files that hold them, are not read.",
-    autocompletion=completion.onnx_files,
+    metavar="MODEL",
+    help="An ONNX model, or the config.json of a language model; weights are not read.",
+    autocompletion=completion.imported,
 )
 OUTPUT = options.file_option("-o", "--output", help="The network file (default: print it).")
 LOSS = typer.Option(
@@ -52,7 +53,7 @@ def import_(
     from hypar_opt.documents.document import validate
     from hypar_opt.documents.files import check_outputs, write_whole
     from hypar_opt.documents.toml import toml_text
-    from hypar_opt.onnx import read_model
+    from hypar_opt.models.imported import read_model
     from hypar_opt.workload.network import Network
 
     check_outputs([model], output_file)

@@ -30,6 +30,9 @@ ALIASES = {"vgg11": "vgg-a", "vgg13": "vgg-b", "vgg16": "vgg-d", "vgg19": "vgg-e
 Source: Simonyan and Zisserman, "Very deep convolutional networks", ICLR 2015, table 1; of their two
 with 16 layers, C and D, D is what frameworks call VGG-16."""
 
+MODELS = (".json", ".onnx")
+"""How the files of models of others end: of a ``config.json``, and of ONNX."""
+
 
 @cache
 def names() -> tuple[str, ...]:
@@ -128,7 +131,7 @@ def file_text(network: str) -> str:
     InputError
         If the file cannot be read or is no network.
     HyparError
-        If it is an ONNX model, which is no text.
+        If it is a model of others, which is no network file.
     """
     from hypar_opt.documents.document import preset_text, read_text
 
@@ -136,8 +139,8 @@ def file_text(network: str) -> str:
     if name in names():
         return preset_text(__name__, name)
     find_network(network)
-    if network.endswith(".onnx"):
-        raise HyparError(f"{network!r} is an ONNX model: hypar-opt import writes it as TOML")
+    if network.endswith(MODELS):
+        raise HyparError(f"{network!r} is a model of others: hypar-opt import writes it as TOML")
     return read_text(network)
 
 
@@ -166,15 +169,10 @@ def read_network(
     from hypar_opt.workload.network import Network
 
     file = file_name(path)
-    if file.endswith(".onnx"):
-        # Imported late: a few networks are models, and reading one needs an extra.
-        from hypar_opt.onnx import import_
+    if file.endswith(MODELS):
+        from hypar_opt.models.imported import import_
 
         return import_(path, dims=dims)
     if dims:
         raise HyparError(f"{argument('dims')} goes with an ONNX model")
-    if file.endswith(".json"):
-        from hypar_opt.models.config import read_config
-
-        return validate(Network, read_config(path), file=file)
     return validate(Network, parse_toml(read_text(path), file=file), file=file)

@@ -55,7 +55,7 @@ class Decoder(NamedTuple):
     norms
         Whether queries and keys are normalised: each of their heads, or all together.
     fused
-        Whether one weight projects to queries, keys and values.
+        Whether one weight projects to queries, keys and values, and one to both halves of an MLP.
     before, after
         Whether what attention and the MLP read is normalised, and what they write.
     scaled
@@ -447,7 +447,7 @@ class _DecoderLayers:
             self._norm(
                 f"self_attn.{own}_norm",
                 f"self_attn.{own}_proj",
-                groups=counts[own] if decoder.norms == "heads" else None,
+                heads=counts[own] if decoder.norms == "heads" else None,
             )
             for own in "qk"
         ]
@@ -545,7 +545,12 @@ class _DecoderLayers:
         """Return a gated MLP whose inner features a key says."""
         config = self.config
         sizes = {"units": times * config.size(*keys), "bias": config.flag("mlp_bias")}
-        gate, up, gated = (f"{name}.{own}" for own in ("gate_proj", "up_proj", "gated"))
+        own = (
+            ("gate_up_proj.gate", "gate_up_proj.up")
+            if self.decoder.fused
+            else ("gate_proj", "up_proj")
+        )
+        gate, up, gated = (f"{name}.{own}" for own in (*own, "gated"))
         return [
             _layer(gate, "fc", norm, **sizes, activation=self._activation()),
             _layer(up, "fc", norm, **sizes),

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hypar_opt.checked import checked
 from hypar_opt.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -40,39 +39,6 @@ class ImportedModel(NamedTuple):
     layers: list[Layer]
 
 
-def read_model(
-    path: str | Path,
-    dims: Mapping[str, int] | None = None,
-    *,
-    loss: str | None = None,
-    untie: bool = False,
-    causal: bool = False,
-) -> tuple[dict[str, Any], list[str]]:
-    """Read a model as the content of a network file, with notes on what was left out.
-
-    Parameters
-    ----------
-    path
-        The model's file; files beside it that hold its weights are not read.
-    dims
-        The sizes of its dynamic dimensions by name; the batch is not a dimension of a network.
-    loss
-        ``cross-entropy`` or ``squared-error``, in place of what the model's end suggests.
-    untie
-        Give layers that share weights in the file weights of their own, except a head that shares
-        an embedding's.
-    causal
-        Take masks of attention whose values are not known to hide all later tokens.
-
-    Raises
-    ------
-    InputError
-        Names the file, the node and the operator, and says what would be right.
-    """
-    imported = imported_model(path, dims, loss=loss, untie=untie, causal=causal)
-    return imported.content, imported.notes
-
-
 def imported_model(
     path: str | Path,
     dims: Mapping[str, int] | None = None,
@@ -81,7 +47,18 @@ def imported_model(
     untie: bool = False,
     causal: bool = False,
 ) -> ImportedModel:
-    """Read a model as a network, with where in the file its weights are; see `read_model`."""
+    """Read a model as a network, with where in the file its weights are.
+
+    Parameters
+    ----------
+    path, dims, loss, untie, causal
+        As `hypar_opt.models.imported.read_model` has them.
+
+    Raises
+    ------
+    InputError
+        Names the file, the node and the operator, and says what would be right.
+    """
     from hypar_opt.documents.document import validate
     from hypar_opt.onnx.account import check, left_out, repeated
     from hypar_opt.onnx.document import document
@@ -123,41 +100,3 @@ def imported_model(
 
 def _printable(text: str) -> str:
     return "".join(letter for letter in text if letter.isprintable())[:80].strip()
-
-
-@checked
-def import_(
-    model: str | Path,
-    output: str | Path | None = None,
-    *,
-    dims: Mapping[str, int] | None = None,
-    loss: str | None = None,
-    untie: bool = False,
-    causal: bool = False,
-) -> Network:
-    """Return an ONNX model as a network, as ``hypar-opt import`` does (a keyword in Python).
-
-    The network's ``not_kept`` and ``remarks`` say what was left out, and how it was read.
-
-    Parameters
-    ----------
-    model
-        The model's file; files beside it that hold its weights are not read.
-    output
-        Also write this network file.
-    dims, loss, untie, causal
-        As for `read_model`.
-
-    Raises
-    ------
-    InputError
-        Names the file, the node and the operator, and says what would be right.
-    """
-    from hypar_opt.documents.files import check_outputs, write_whole
-    from hypar_opt.documents.toml import toml_text
-
-    check_outputs([model], output)
-    imported = imported_model(model, dims, loss=loss, untie=untie, causal=causal)
-    if output is not None:
-        write_whole(output, toml_text(imported.content))
-    return imported.network

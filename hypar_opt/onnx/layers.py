@@ -23,7 +23,7 @@ def layers_of(state: ImportState, *, loss: str | None = None, untie: bool = Fals
     Parameters
     ----------
     loss, untie
-        As for `hypar_opt.onnx.read_model`.
+        As for `hypar_opt.onnx.imported_model`.
 
     Raises
     ------

@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import hypar_opt as ho
-from hypar_opt.onnx import read_model
+from hypar_opt.models.imported import read_model
 from hypar_opt.workload.description import describe
 
 LIGHT = Path(os.path.dirname(onnx.__file__)) / "backend/test/data/light"  # noqa: PTH120

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hypar_opt.errors import InputError
-from hypar_opt.onnx import import_
+from hypar_opt.models.imported import import_
 from tests.onnx.graph_writer import EXPORTED, parameters
 
 FOLDER = EXPORTED / "torch"

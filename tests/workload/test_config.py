@@ -1,0 +1,144 @@
+"""Configurations of language models as networks, beside transformers' own models of them.
+
+``tests/data/configs.json`` has, of transformers 5.24.0, each configuration as ``to_json_string``
+writes it, the parameters of the model that ``AutoModelForCausalLM.from_config`` makes of it on the
+meta device, and those of each module with weights, ``*`` for the numbers of layers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.errors import HyparError
+from hypar_opt.models.config import DECODERS
+from tests.commands import command
+
+RECORDED = json.loads(Path("tests/data/configs.json").read_text())
+
+LLAMA = RECORDED["llama-3-8b"]["config"]
+
+LEFT_OUT = {
+    "gpt-oss-20b": {"self_attn", "mlp.router", "mlp.experts"},
+    "qwen1.5-moe-a2.7b": {"mlp.shared_expert_gate"},
+}
+"""The modules of which a part is no layer's: sinks, biases, and a gate."""
+
+
+def read(tmp_path: Path, config: dict[str, Any]) -> ho.Network:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config))
+    return ho.read_network(file)
+
+
+def left_out(network: ho.Network) -> int:
+    counts = [re.search(r"\(([\d,]+) parameters\)$", part) for part in network.not_kept or ()]
+    return sum(int(count[1].replace(",", "")) for count in counts if count)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_parameters_are_those_of_the_model(name: str, tmp_path: Path) -> None:
+    network = read(tmp_path, RECORDED[name]["config"])
+    layers = zip(network.layers, network.maps(), strict=True)
+    counts = {layer.name: layer.parameters(maps) for layer, maps in layers if not tied(layer)}
+    assert sum(counts.values()) + left_out(network) == RECORDED[name]["parameters"]
+
+    # Module by module, of one block of each kind.
+    of_blocks = {re.sub(r"\.\d+\.", ".*.", layer): count for layer, count in counts.items()}
+    modules = Counter(
+        {
+            module: sum(
+                count
+                for layer, count in of_blocks.items()
+                if layer == module or layer.startswith(f"{module}.")
+            )
+            for module in RECORDED[name]["modules"]
+        }
+    )
+    differing = {
+        module.partition("*.")[2]
+        for module, count in RECORDED[name]["modules"].items()
+        if modules[module] != count
+    }
+    assert differing == LEFT_OUT.get(name, set())
+
+
+def tied(layer: Any) -> bool:
+    return layer.shares_weights_with is not None
+
+
+def test_every_type_of_model_is_recorded() -> None:
+    types = {own["config"]["model_type"] for own in RECORDED.values()}
+    assert types == {"gpt2", "gpt_neox", *DECODERS}
+
+
+def test_runs_of_blocks_are_numbered_as_one(tmp_path: Path) -> None:
+    network = read(tmp_path, RECORDED["deepseek-v3"]["config"])
+    runs = [(run.name, run.number, run.count) for run in network.repeats]
+    assert runs == [("model.layers", 0, 3), ("model.layers", 3, 58)]
+    names = {layer.name for layer in network.layers}
+    assert {"model.layers.2.mlp.gate_proj", "model.layers.3.mlp.experts.gate_proj"} <= names
+
+
+def test_gemma_3_sees_all_tokens_in_one_layer_of_six(tmp_path: Path) -> None:
+    network = read(tmp_path, RECORDED["gemma-3-1b"]["config"])
+    windows = [layer.window for layer in network.layers if layer.kind == "attention"]
+    assert windows == ([512] * 5 + [None]) * 4 + [512] * 2
+
+
+def test_keys_that_nothing_reads_are_named(tmp_path: Path) -> None:
+    network = read(tmp_path, LLAMA | {"mixed_up": 1, "use_cache": False, "nothing": None})
+    assert network.not_kept == ("what these keys say: mixed_up",)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "lama"}, "model_type: unknown type of model 'lama': did you mean llama?"),
+        ({"hidden_size": "4096"}, "hidden_size: should be a whole number from 1 to"),
+        ({"hidden_size": None}, "missing key 'hidden_size'"),
+        ({"rms_norm_eps": -1}, "rms_norm_eps: should be a number of 0 or more, got -1"),
+        ({"tie_word_embeddings": 1}, "tie_word_embeddings: should be true or false, got 1"),
+        ({"hidden_act": "gelv"}, "hidden_act: unknown activation 'gelv': did you mean gelu?"),
+        ({"rope_parameters": []}, "rope_parameters: should be a table"),
+        (
+            {"rope_parameters": {"rope_theta": "x"}},
+            "rope_parameters, rope_theta: should be a number",
+        ),
+        ({"layer_types": ["full_attention"]}, "layer_types: should have 32 words, one for each"),
+        (
+            {"layer_types": ["ssm"] * 32},
+            "layer_types: should be full_attention or sliding_attention",
+        ),
+        ({"dtype": "float8"}, "dtype: should be one of float16, bfloat16, float64, float32"),
+        ({"architectures": ["LlamaModel"]}, "architectures: should be a model with a head of its"),
+        ({"num_attention_heads": 7}, "heads"),
+    ],
+)
+def test_what_is_wrong_is_named(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(HyparError) as error:
+        read(tmp_path, LLAMA | change)
+    assert message in str(error.value)
+    assert "config.json: " in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_configuration_is_planned_and_imported(tmp_path: Path) -> None:
+    small = (
+        LLAMA
+        | {"num_hidden_layers": 2, "vocab_size": 512, "hidden_size": 64}
+        | {"num_attention_heads": 8, "num_key_value_heads": 2, "intermediate_size": 128}
+    )
+    network = read(tmp_path, small)
+    file, imported = str(tmp_path / "config.json"), str(tmp_path / "small.toml")
+    assert ho.solve(file, levels=2, batch=4, tokens=32).network.description.input.tokens == 32
+    assert command(["import", file, "-o", imported], tmp_path).output.startswith(
+        "llama: 27 layers, "
+    )
+    assert ho.read_network(imported) == network
