@@ -357,7 +357,7 @@ def _gpt_neox(config: Config, notes: _Notes) -> _Parts:
         "gpt_neox.layers",
         [block] * config.size("num_hidden_layers"),
         _layer("gpt_neox.final_layer_norm", "norm", **norm),
-        "embed_out",
+        "lm_head",
         tied=False,
     )
 

@@ -139,6 +139,6 @@ def test_a_configuration_is_planned_and_imported(tmp_path: Path) -> None:
     file, imported = str(tmp_path / "config.json"), str(tmp_path / "small.toml")
     assert ho.solve(file, levels=2, batch=4, tokens=32).network.description.input.tokens == 32
     assert command(["import", file, "-o", imported], tmp_path).output.startswith(
-        "llama: 27 layers, "
+        "llama: 30 layers, 442,688 parameters, "
     )
     assert ho.read_network(imported) == network
