@@ -135,6 +135,7 @@ def decoder(unit: int = 8) -> Network:
         {"name": "across", "kind": "attention", "heads": unit, "inputs": ["queries", "keys", "v"]}
         | {"rotary": {"base": 50.0}, "scale": 0.4},
         {"name": "causal", "kind": "attention", "heads": unit, "causal": True}
+        | {"window": 3, "softcap": 0.7}
         | {"inputs": ["across", "input", "q"], "rotary": {"interleaved": True}},
         {"name": "normed", "kind": "norm", "norm": "rms", "epsilon": 0.01},
         {"name": "again", "kind": "attention", "heads": unit, "causal": True}
@@ -145,7 +146,7 @@ def decoder(unit: int = 8) -> Network:
         {"name": "gated", "kind": "mul", "inputs": ["both", "gate"]},
         {"name": "flat", "kind": "flatten"},
         {"name": "head", "kind": "fc", "units": width},
-        {"name": "loss", "kind": "output"},
+        {"name": "loss", "kind": "output", "softcap": 0.5},
     ]
     given = {"tokens": unit, "features": width}
     return Network.model_validate(
