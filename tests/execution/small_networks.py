@@ -129,7 +129,9 @@ def decoder(unit: int = 8) -> Network:
         | {"inputs": []},
         {"name": "k", "kind": "fc", "units": width, "inputs": ["memory"], "bias": True},
         {"name": "v", "kind": "fc", "units": width, "inputs": ["memory"]},
-        {"name": "queries", "kind": "norm", "norm": "layer", "heads": unit, "inputs": ["q"]},
+        # Of two features a layer norm leaves the sign alone, but for its epsilon.
+        {"name": "queries", "kind": "norm", "norm": "layer", "heads": unit, "inputs": ["q"]}
+        | {"epsilon": 0.5},
         {"name": "keys", "kind": "norm", "norm": "rms", "heads": unit, "inputs": ["k"]}
         | {"epsilon": 0.1},
         {"name": "across", "kind": "attention", "heads": unit, "inputs": ["queries", "keys", "v"]}
