@@ -97,7 +97,7 @@ def _kinds_of_tensors(workload: Workload) -> Indices:
     ]
     # An activation, say, is a kernel and no tensor of its own.
     known = {
-        own: (x.kind, x.sizes, *own[2:], *(x.operator.kernels(fused=one) for one in ALL_FUSED))
+        own: (x.kind, x.sizes, *own[2:], *(x.kernels(fused=one) for one in ALL_FUSED))
         for own, x in dict(zip(same, nodes, strict=True)).items()
     }
     columns = np.vstack(

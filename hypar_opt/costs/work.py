@@ -355,8 +355,8 @@ def _pass_of(
     flash = 1 / (peak * exactly(accelerator.flash)) if accelerator.flash else gemm
     conv = 1 / (peak * exactly(accelerator.conv)) if accelerator.conv else gemm
     numbers, first = kinds_of_nodes(workload)
-    operators = [workload.nodes[node].operator for node in first]
-    kernels = [operator.kernels(fused=fused)[list(Phase).index(phase)] for operator in operators]
+    nodes = [workload.nodes[node] for node in first]
+    kernels = [node.kernels(fused=fused)[list(Phase).index(phase)] for node in nodes]
     if epilogue:
         kernels = [own.epilogue for own in kernels]
     columns = np.array(
@@ -367,12 +367,12 @@ def _pass_of(
         k.products
         * (
             flash
-            if fused.attention and operator.inner
+            if fused.attention and node.operator.inner
             else conv
-            if "k" in operator.axes.weight
+            if "k" in node.operator.axes.weight
             else gemm
         )
-        for k, operator in zip(kernels, operators, strict=True)
+        for k, node in zip(kernels, nodes, strict=True)
     ]
     seconds = tuple(kind_seconds[kind] for kind in numbers)
     return _Pass._make((*columns[:, numbers], seconds))
@@ -381,4 +381,4 @@ def _pass_of(
 def launches_of(workload: Workload, phase: Phase, *, fused: Fused) -> list[int]:
     """Return the kernels of a pass of each node."""
     number = list(Phase).index(phase)
-    return [node.operator.kernels(fused=fused)[number].launches for node in workload.nodes]
+    return [node.kernels(fused=fused)[number].launches for node in workload.nodes]

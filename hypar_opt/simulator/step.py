@@ -173,7 +173,7 @@ def launching(
     again = [*repeats.again, *(node for node, word in repeats.by_op.items() if word == PASS)]
     kernels += sum(passes[0][node] * often[node] for node in again)
     kernels += sum(
-        workload.nodes[node].operator.kernels(fused=fused)[0].epilogue.launches * often[node]
+        workload.nodes[node].kernels(fused=fused)[0].epilogue.launches * often[node]
         for node, word in repeats.by_op.items()
         if word == EPILOGUE
     )

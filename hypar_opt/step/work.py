@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
@@ -22,7 +23,8 @@ from hypar_opt.step.operations import Kernel, Update
 from hypar_opt.step.states import added_up, copies, level_choices, replicas
 from hypar_opt.step.uneven import split_sizes, stretched, stretches_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
-from hypar_opt.workload.mirrored import are_mirrored, causal_nodes
+from hypar_opt.workload.mirrored import are_mirrored, causal_nodes, windowed_nodes
+from hypar_opt.workload.operators.attention import Attention
 from hypar_opt.workload.operators.base import elements
 from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import ONCE
@@ -222,16 +224,20 @@ class WorkRules:
         layouts, macs = workload.layouts, self.macs(workload)
         done = self._amounts(workload, macs, layouts.whole, nodes, states)
         once = repeated(workload, ONCE)
-        causal = causal_nodes(once)
+        causal, mirrored = causal_nodes(once), are_mirrored(once, self._accelerators)
+        if mirrored:
+            causal = windowed_nodes(once)  # all parts see as much of what is before them
         # Of an unequal part the first token is not known.
         skips = self.skips_masked and self.longest and self.part is None and bool(causal.any())
-        if not skips or TOKEN not in layouts.names or are_mirrored(once, self._accelerators):
+        if not skips or TOKEN not in layouts.names:
             return done
         by_token = causal & (layouts.output == layouts.names.index(TOKEN))
         split = (by_token[choice, nodes] for choice in level_choices(states))
         parts = replicas(split, self.hierarchy.sizes)
-        # The last of some parts in order sees 2 - 1/parts times the mean.
-        return stretched(done, [(parts, 2 * parts - 1)])
+        if not windowed_nodes(once).any():
+            # The last of some parts in order sees 2 - 1/parts times the mean.
+            return stretched(done, [(parts, 2 * parts - 1)])
+        return stretched(done, [_most_seen(once, nodes, parts, mirrored=mirrored)])
 
     def _amounts(
         self, workload: Workload, sizes: Integers, lacks: Flags, nodes: Indices, states: States
@@ -255,6 +261,47 @@ class WorkRules:
             split = np.where(lacks, 0, split_sizes(workload))[:, nodes]
             amounts = stretched(amounts, stretches_of(split, states, self.hierarchy))
         return amounts
+
+
+def _most_seen(
+    workload: Workload, nodes: Indices, parts: Integers, *, mirrored: bool
+) -> tuple[Integers, Integers]:
+    """Return what a mask leaves of nodes in the part that sees most, over the mean of all parts.
+
+    As a denominator and a numerator, of nodes in states.
+
+    Parameters
+    ----------
+    parts
+        Into which each node's tokens are split.
+    """
+    which, parts = np.broadcast_arrays(nodes, parts)
+    under, over = np.ones((2, *which.shape), np.int64)
+    for node in np.unique(which).tolist():
+        operator = workload.nodes[node].operator
+        if not isinstance(operator, Attention):
+            continue
+        tokens, own = workload.nodes[node].sizes["t"], which == node
+        for count in np.unique(parts[own]).tolist():
+            seen = _longest_share(operator, tokens, count, mirrored=mirrored)
+            here = own & (parts == count)
+            over[here], under[here] = seen.as_integer_ratio()
+    return under, over
+
+
+@lru_cache(maxsize=1024)
+def _longest_share(operator: Attention, tokens: int, parts: int, *, mirrored: bool) -> Fraction:
+    """Return the scores of the part of a sequence that sees most, over the mean of all parts.
+
+    That is the last of parts in order, and of mirrored ones that in the middle.
+    """
+    if not operator.causal or parts == 1:
+        return Fraction(1)
+    size, end = Fraction(tokens, parts), Fraction(tokens)
+    if mirrored:
+        end = (tokens + size) / 2
+    most = operator.pairs(end) - operator.pairs(end - size)
+    return parts * most / operator.pairs(tokens)
 
 
 @lru_cache(maxsize=64)

@@ -41,6 +41,7 @@ from hypar_opt.simulator.options import RunOptions
 from hypar_opt.studies.simulation import simulate
 from hypar_opt.units import format_bytes, format_si
 from hypar_opt.workload.network import Network, TokenInput
+from hypar_opt.workload.operators.attention import Attention
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 
 if TYPE_CHECKING:
@@ -640,14 +641,15 @@ def _none_fits(searched: Searched, network: Network, problem: Problem, margin: i
 def operations(network: Network) -> int:
     """Return the operations of products in a training step on one image or sequence.
 
-    Three passes of two for each multiply-accumulate, half as many in causal attention. What the
-    backward pass computes again does not count.
+    Three passes of two for each multiply-accumulate, of those in attention that a mask leaves: half
+    under a causal one. What the backward pass computes again does not count.
 
     Source: Chowdhery et al., "PaLM", 2022, appendix B, where causal attention counts in full.
     """
+    layers = zip(network.layers, network.maps(), network.rows(), strict=True)
     return sum(
-        row["macs"] * (3 if getattr(layer, "causal", False) else 6)
-        for row, layer in zip(network.rows(), network.layers, strict=True)
+        int(6 * row["macs"] * (own.seen(own.sizes(maps)) if isinstance(own, Attention) else 1))
+        for own, maps, row in layers
     )
 
 

@@ -224,7 +224,13 @@ class _NetworkDraft:
         if len(reads) > 1 and self.rng.random() < 0.5:
             for n, count in enumerate((heads, kv)):
                 reads[n] = self.add("norm", forms[n], [reads[n]], norm="rms", heads=count)
-        self.add("attention", output, reads, heads=heads, kv_heads=kv)
+        keys: Described = {"heads": heads, "kv_heads": kv}
+        if self.rng.random() < 0.3:
+            keys["softcap"] = self.rng.choice([0.5, 2.0])
+        if self.rng.random() < 0.5:
+            keys["causal"] = True
+            keys["window"] = self.rng.randint(1, form.positions)
+        self.add("attention", output, reads, **keys)
 
     def joined(self, source: str, form: _Form) -> None:
         """A sum, a product or a concatenation with other maps that fit; else another reader."""
@@ -290,7 +296,10 @@ class _NetworkDraft:
         if len(ends) == 1 and self.rng.random() < 0.5:
             return  # the output of the last layer need not be read
         for name in ends:
-            self.add("output", self.forms[name], [name], loss=self.rng.choice(["softmax", "none"]))
+            keys: Described = {"loss": self.rng.choice(["softmax", "none"])}
+            if self.rng.random() < 0.3:
+                keys["softcap"] = self.rng.choice([0.5, 2.0])
+            self.add("output", self.forms[name], [name], **keys)
 
     def _some(self, names: list[str]) -> list[str]:
         return self.rng.sample(names, self.rng.randint(1, min(2, len(names))))

@@ -49,7 +49,7 @@ def border_of(layer: Operator, maps: LayerMaps, axis: str) -> Border | None:
     They may not where a tensor has others than the rest: one that is broadcast, a last window that
     is partly covered, a pool that is fused and overlaps.
     """
-    window, number = layer.window(axis), SPATIAL.index(axis)
+    window, number = layer.window_along(axis), SPATIAL.index(axis)
     contraction = layer.axes
     reads = zip(contraction.read(len(maps.inputs), len(maps.inputs)), maps.inputs, strict=True)
     read = {_extent(over, number) for axes, over in reads if axis in axes}

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.halos import Border
     from hypar_opt.workload.operators.axes import Choice, Contraction
     from hypar_opt.workload.operators.base import Operator
+    from hypar_opt.workload.operators.kernels import Fused, PassesKernels
     from hypar_opt.workload.operators.maps import LayerMaps, Map
 
 Made = TypeVar("Made")
@@ -86,6 +87,10 @@ class LayerTensors:
     def macs(self) -> int:
         """Multiply-accumulates of one pass (forward, backward or gradient), whole batch."""
         return self.operator.macs(self.sizes)
+
+    def kernels(self, *, fused: Fused) -> PassesKernels:
+        """Return the kernels of its passes; see `Operator.kernels`."""
+        return self.operator.kernels(self.sizes, fused=fused)
 
     @property
     def gradient(self) -> Shape:

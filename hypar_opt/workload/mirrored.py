@@ -1,7 +1,8 @@
 """Whether parts of a sequence have tokens of both of its ends, so that a causal mask suits all.
 
 Of tokens in order the last of n parts would see 2 - 1/n times as many before them as the mean. Of
-2 n chunks each part has one from the front and the one as far from the end.
+2 n chunks each part has one from the front and the one as far from the end. In a sliding window
+all but the first tokens see as many, and such parts are not quite alike.
 
 Source: docs/decisions/0042-mirrored-tokens.md.
 """
@@ -23,6 +24,18 @@ if TYPE_CHECKING:
 def causal_nodes(workload: Workload) -> NDArray[np.bool_]:
     """Return the nodes whose tokens see only those before them: ``(nodes,)``."""
     return np.array([bool(getattr(node.operator, "causal", False)) for node in workload.nodes])
+
+
+@lru_cache(maxsize=64)
+def windowed_nodes(workload: Workload) -> NDArray[np.bool_]:
+    """Return the causal nodes whose tokens see fewer of those before them: ``(nodes,)``."""
+    causal = causal_nodes(workload).tolist()
+    return np.array(
+        [
+            own and 0 < (getattr(node.operator, "window", None) or 0) < node.sizes["t"]
+            for node, own in zip(workload.nodes, causal, strict=True)
+        ]
+    )
 
 
 @lru_cache(maxsize=64)

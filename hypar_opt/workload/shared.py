@@ -38,7 +38,7 @@ class SharedTensor(Weightless):
 
     choices: ClassVar[Mapping[str, Choice]] = WITH_EXPERTS
 
-    def kernels(self, *, fused: Fused) -> PassesKernels:  # noqa: ARG002
+    def kernels(self, sizes: Mapping[str, int], *, fused: Fused) -> PassesKernels:  # noqa: ARG002
         return NOTHING_RUNS
 
 
@@ -69,7 +69,7 @@ class SharedWeights(Operator):
     def macs(self, sizes: Mapping[str, int]) -> int:  # noqa: ARG002
         return 0  # its users' are counted
 
-    def kernels(self, *, fused: Fused) -> PassesKernels:  # noqa: ARG002
+    def kernels(self, sizes: Mapping[str, int], *, fused: Fused) -> PassesKernels:  # noqa: ARG002
         return NOTHING_RUNS
 
 

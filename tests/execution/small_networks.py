@@ -129,12 +129,15 @@ def decoder(unit: int = 8) -> Network:
         | {"inputs": []},
         {"name": "k", "kind": "fc", "units": width, "inputs": ["memory"], "bias": True},
         {"name": "v", "kind": "fc", "units": width, "inputs": ["memory"]},
-        {"name": "queries", "kind": "norm", "norm": "layer", "heads": unit, "inputs": ["q"]},
+        # Of two features a layer norm leaves the sign alone, but for its epsilon.
+        {"name": "queries", "kind": "norm", "norm": "layer", "heads": unit, "inputs": ["q"]}
+        | {"epsilon": 0.5},
         {"name": "keys", "kind": "norm", "norm": "rms", "heads": unit, "inputs": ["k"]}
         | {"epsilon": 0.1},
         {"name": "across", "kind": "attention", "heads": unit, "inputs": ["queries", "keys", "v"]}
         | {"rotary": {"base": 50.0}, "scale": 0.4},
         {"name": "causal", "kind": "attention", "heads": unit, "causal": True}
+        | {"window": 3, "softcap": 0.7}
         | {"inputs": ["across", "input", "q"], "rotary": {"interleaved": True}},
         {"name": "normed", "kind": "norm", "norm": "rms", "epsilon": 0.01},
         {"name": "again", "kind": "attention", "heads": unit, "causal": True}
@@ -145,7 +148,7 @@ def decoder(unit: int = 8) -> Network:
         {"name": "gated", "kind": "mul", "inputs": ["both", "gate"]},
         {"name": "flat", "kind": "flatten"},
         {"name": "head", "kind": "fc", "units": width},
-        {"name": "loss", "kind": "output"},
+        {"name": "loss", "kind": "output", "softcap": 0.5},
     ]
     given = {"tokens": unit, "features": width}
     return Network.model_validate(

@@ -146,6 +146,10 @@ class LayerDrawing:
             layer |= {"causal": self.yes()}
         else:
             widths = {"q": heads * size, "k": shared * size, "v": shared * self.number(1, 3)}
+        if layer.get("causal") and self.yes():
+            layer |= {"window": self.number(1, 5)}
+        if self.yes():
+            layer |= {"softcap": self.of([0.5, 2.0])}
         sequences = [one for one in scope if self.pooled[scope[one]].ndim == 2]
         other = self.of(sequences)
         projections: list[Layer] = [

@@ -96,7 +96,8 @@ class _Drawing(LayerDrawing):
         return {"layer": layers} | ({"block": blocks} if blocks else {})
 
     def output(self, read: str) -> Layer:
-        return {"name": self.name("output"), "kind": "output", "inputs": [read]}
+        cap = {"softcap": self.of([0.5, 2.0])} if self.yes() else {}
+        return {"name": self.name("output"), "kind": "output", "inputs": [read], **cap}
 
     def unread(self, computed: Mapping[str, Computed]) -> list[str]:
         read = {name for one in self.computed.values() for name in one.reads}

@@ -128,8 +128,12 @@ def attention(layer: Layer, *reads: Array) -> Array:
     _need(q.shape[2] == k.shape[2] and k.shape[1] == v.shape[1])
     k, v = (np.repeat(one, heads // shared, axis=0) for one in (k, v))
     scores = q @ k.swapaxes(1, 2) / np.sqrt(q.shape[2])
+    if cap := layer.get("softcap"):
+        scores = cap * np.tanh(scores / cap)
     if layer.get("causal"):
         scores[:, np.tri(*scores.shape[1:]) == 0] = -np.inf
+        window = layer.get("window") or scores.shape[2]
+        scores[:, np.tri(*scores.shape[1:], -window) == 1] = -np.inf
     exponentials = np.exp(scores - scores.max(axis=2, keepdims=True))
     mixed: Array = exponentials / exponentials.sum(axis=2, keepdims=True) @ v
     return mixed.swapaxes(0, 1).reshape(len(query), -1)
@@ -206,6 +210,8 @@ def shuffle(layer: Layer, read: Array) -> Array:
 
 
 def output(layer: Layer, read: Array) -> Array:
+    if cap := layer.get("softcap"):
+        read = cap * np.tanh(read / cap)
     if layer.get("loss", "softmax") == "none":
         return read
     axis = _channel_axis(read)

@@ -222,6 +222,11 @@ def squared_relu(x: jax.Array) -> jax.Array:
     return jnp.square(jax.nn.relu(x))
 
 
+def soft_cap(x: jax.Array, cap: float) -> jax.Array:
+    """Return values that are bounded by a cap, and almost x where they are small."""
+    return cap * jnp.tanh(x / cap)
+
+
 def layer_norm(
     x: jax.Array, features: int, split: Levels, *, centred: bool, epsilon: float = 1e-5
 ) -> jax.Array:

@@ -76,6 +76,8 @@ def attention(
     queries: int,
     *,
     causal: bool,
+    window: int | None = None,
+    softcap: float | None = None,
     mirrored: bool = False,
     split: Levels = (),
     rotary: tuple[float, int, bool] | None = None,
@@ -85,8 +87,9 @@ def attention(
 
     ``groups`` and ``queries`` are the key-value heads in the last dimension, and the heads of each;
     ``split`` levels split the queries' tokens, and each part reads all keys and values; tokens may
-    be ``mirrored``. ``rotary`` positions have a base, the number of a head's features, and whether
-    pairs are neighbours.
+    be ``mirrored``. In a ``window`` a token sees itself and those before it, so many in all; a
+    ``softcap`` bounds scores. ``rotary`` positions have a base, the number of a head's features,
+    and whether pairs are neighbours.
     """
     batch, dims = batch_dims(query), channel_dims(query)[:-1]
     images, many = math.prod(batch), math.prod(dims) * groups
@@ -102,8 +105,10 @@ def attention(
     if rotary:
         q, k = turned(q, own, *rotary), turned(k, every, *rotary)
     scores = jnp.einsum("btgre,bsge->bgrts", q, k) * (scale or 1 / math.sqrt(q.shape[-1]))
+    scores = softcap * jnp.tanh(scores / softcap) if softcap else scores
     if causal:
         seen = every <= own[:, None]
+        seen = seen & (every > own[:, None] - window) if window else seen
         scores = jnp.where(seen, scores, -jnp.inf)
     y = jnp.einsum("bgrts,bsgd->btgrd", jax.nn.softmax(scores), v)
     return y.reshape(*batch, *positions(query), *dims, -1)

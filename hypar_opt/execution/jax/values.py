@@ -251,6 +251,8 @@ class Values:
         inputs = ", ".join(reads)
         split = self.mesh_levels(split_by(self.program.written[position + self.shared], TOKEN))
         more = f"{groups}, {sizes['r']}, causal={bool(layer.causal)}"
+        more += f", window={layer.window}" if layer.window else ""
+        more += f", softcap={layer.softcap!r}" if layer.softcap else ""
         more += ", mirrored=True" if self.sharded.mirrors_tokens else ""
         more += f", split={self.axes(split)}" if split else ""
         if layer.rotary is not None:
@@ -402,7 +404,9 @@ KINDS: dict[str, Callable[..., str]] = {
     "global_pool": Values._global_pool,
     "flatten": Values._flatten,
     "shuffle": lambda self, position, layer, read: f"dealt_out({read})",
-    "output": lambda self, position, layer, read: read,
+    "output": lambda self, position, layer, read: (
+        f"soft_cap({unwrapped(read)}, {layer.softcap!r})" if layer.softcap else read
+    ),
 }
 """The kinds of layers that have a JAX program."""
 

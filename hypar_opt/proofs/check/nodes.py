@@ -137,8 +137,11 @@ class PlanNode:
         Elements of an inner tensor, and the kernels of each pass, on a machine that has them.
     image
         What it reads of images, where parts of them read of one another.
-    is_causal, has_tokens
-        Whether its tokens see only those before them; and whether it reads or writes any tokens.
+    sees
+        How many tokens it has, and how many each sees at most, itself the last; None where no mask
+        hides any.
+    has_tokens
+        Whether it reads or writes any tokens.
     ends_in_sums
         Whether nothing is computed of its sums, so that addends of them may be added up later.
     """
@@ -159,7 +162,7 @@ class PlanNode:
     inner: int = 0
     kernels: tuple[PassKernels, ...] = ()
     image: ReadImage | None = None
-    is_causal: bool = False
+    sees: tuple[int, int] | None = None
     has_tokens: bool = False
     ends_in_sums: bool = False
 
@@ -393,7 +396,7 @@ def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
     operands = _operands(described, maps)
     kernels: tuple[PassKernels, ...] = ()
     if plan.array is not None and plan.array.description.accelerator.gemm is not None:
-        kernels = described.kernels(fused=fused_of(plan))
+        kernels = described.kernels(sizes, fused=fused_of(plan))
     return PlanNode(
         described.name,
         splits=tuple(_splits(described, operands, maps, sizes, plan)),
@@ -411,10 +414,18 @@ def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
         inner=prod(sizes[axis] for axis in described.inner) if described.inner else 0,
         kernels=kernels,
         image=_image(described, operands, maps, plan),
-        is_causal=bool(getattr(described, "causal", False)),
+        sees=_sees(described, maps),
         has_tokens=any(over.tokens for over in (*maps.inputs, maps.output)),
         ends_in_sums=described.fused_pool is None and not getattr(described, "activation", None),
     )
+
+
+def _sees(described: Operator, maps: LayerMaps) -> tuple[int, int] | None:
+    """Return a causal layer's tokens, and those that each sees at most."""
+    tokens = maps.output.tokens
+    if not getattr(described, "causal", False):
+        return None
+    return tokens, min(getattr(described, "window", None) or tokens, tokens)
 
 
 def _operands(described: Operator, maps: LayerMaps) -> list[Operand]:
@@ -456,7 +467,7 @@ def _strip(
         return None
     (height,) = heights
     rows, pooled = (written[0][dimension], written[1][dimension]) if written else (height, height)
-    reach, stride, padding = described.window(axis)
+    reach, stride, padding = described.window_along(axis)
     behind = max(0, int(reach - stride) - padding)
     own_pool = described.fused_pool
     if own_pool is not None:

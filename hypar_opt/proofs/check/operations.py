@@ -16,7 +16,8 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import pairwise
 from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -196,6 +197,25 @@ def padded(amount: int, axes: PaddedAxes) -> int:
     for size, longest in axes:
         amount = -(-amount * longest // size)
     return amount
+
+
+@lru_cache(maxsize=1024)
+def _most_seen(tokens: int, window: int, parts: int, *, mirrored: bool) -> tuple[int, int]:
+    """Return the scores that parts of a sequence see in the mean, to those of one that sees most.
+
+    Of those before a token, itself the last half, it sees as many as its window has.
+    """
+
+    def of_first(count: Fraction) -> Fraction:
+        return count**2 / 2 if count < window else window * count - Fraction(window**2, 2)
+
+    chunks = parts * 2 if mirrored else parts
+    ends = [of_first(Fraction(tokens * end, chunks)) for end in range(chunks + 1)]
+    seen = [after - before for before, after in pairwise(ends)]
+    if mirrored:
+        seen = [one + other for one, other in zip(seen[:parts], reversed(seen), strict=False)]
+    most, mean = (parts * max(seen) / ends[-1]).as_integer_ratio()
+    return mean, most
 
 
 def padded_axes(
@@ -450,10 +470,10 @@ class PlanStep:
         repeated = copies_in(state, node.whole, self.hierarchy)  # by replicas
         of_all = self._uneven(node, state, at_h1=at_h1)
         macs = padded(repeated * (node.macs_by_input if by_input else node.macs), of_all)
-        if self._pads and node.is_causal and self._skips_what_is_hidden:
+        if self._pads and node.sees and self._skips_what_is_hidden:
             tokens = self.plan.choices.index("tokens")
             parts = copies_in(state, (tokens,), self.hierarchy)
-            macs = padded(macs, ((parts, 2 * parts - 1),))  # what the last tokens see
+            macs = padded(macs, (_most_seen(*node.sees, parts, mirrored=self._mirrored),))
         # Where its state is sharded, each weight is updated once, not in each copy.
         shards = prod(
             self.sizes[level]
@@ -478,19 +498,21 @@ class PlanStep:
 
     @cached_property
     def _skips_what_is_hidden(self) -> bool:
-        """Whether the last tokens of a sequence are more work than the first, and in one part.
+        """Whether kernels leave out what a mask hides, and it is known of parts of a sequence.
 
-        They are in all parts where each has tokens of both ends: of equal chunks, two a part. Where
-        a share of tokens begins is not known.
+        Where a share of tokens begins is not known.
         """
         assert self.plan.array is not None
         accelerator = self.plan.array.description.accelerator
         skips = accelerator.gemm is not None and accelerator.attention != "unfused"
-        if not skips or self.plan.groups or "tokens" not in self.plan.choices:
-            return False
+        return skips and not self.plan.groups and "tokens" in self.plan.choices
+
+    @cached_property
+    def _mirrored(self) -> bool:
+        """Whether each part of a sequence has tokens of both ends: of equal chunks, two a part."""
         column, chunks = self.plan.choices.index("tokens"), 2 * self.plan.accelerators
         splits = [node.splits[column] for node in self.graph.nodes if node.has_tokens]
-        return not all(split and split.size % chunks == 0 for split in splits)
+        return all(split and split.size % chunks == 0 for split in splits)
 
     # -- A boundary --------------------------------------------------------------------------
 

@@ -64,14 +64,19 @@ class Attention(Operator):
 
     It reads queries, keys and values as three inputs, or as one with these features side by side:
     then these are three results of the layer that writes them, each read as the kind needs it.
-    ``causal`` says that a token sees only those before it. Fused kernels skip the scores that the
-    mask hides, and so half of the products; in all other counts they are there.
+    ``causal`` says that a token sees only those before it and itself, and ``window`` that it sees
+    only the last so many of them. Fused kernels skip the scores that the mask hides, and so half of
+    the products, or more; in all other counts they are there.
     """
 
     kind: Literal["attention"]
     heads: Size
     kv_heads: Size | None = None
     causal: Annotated[bool | None, default(False)] = None
+    window: Size | None = None
+    """The tokens that one sees, itself the last: causal attention in a sliding window."""
+    softcap: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """The bound of scores, each replaced by softcap * tanh(score / softcap) before the softmax."""
     rotary: Rotary | None = None
     scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """The factor of the scores; by default one over the root of a key's features."""
@@ -88,27 +93,42 @@ class Attention(Operator):
     reads: ClassVar[tuple[int, int]] = (1, 3)
     inner: ClassVar[Axes] = ("b", "t", "s", "g", "r")
 
-    def kernels(self, *, fused: Fused) -> PassesKernels:
+    def kernels(self, sizes: Mapping[str, int], *, fused: Fused) -> PassesKernels:
         if fused.attention:
-            # Backward computes the scores again: three products and two, of two forward.
-            # Of a causal mask the kernels skip what it hides: half, up to the diagonal.
-            seen = Fraction(1, 2) if self.causal else Fraction(1)
+            # Backward computes the scores again: three products and two, of two forward. What a
+            # mask hides the kernels skip; a soft cap is done on chip.
+            seen = self.seen(sizes)
             once = PassKernels(seen, launches=1)
             return once, once._replace(products=seen * 3 / 2), once._replace(launches=0)
-        # Two products a pass; softmax, the dropout with its mask of a byte, and transpositions.
-        drops = bool(self.dropout)
+        # Two products a pass; softmax, a soft cap as an activation of the scores, the dropout with
+        # its mask of a byte, and transpositions.
+        drops, caps = bool(self.dropout), self.softcap is not None
         both = PassKernels(Fraction(1), scores=2, output=8, launches=4)
-        there = both._replace(inner=8 + 10 * drops, launches=4 + drops)
-        return there, there._replace(inner=12 + 10 * drops), both._replace(launches=3)
+        there = both._replace(inner=8 + 10 * drops + 8 * caps, launches=4 + drops + caps)
+        back = there._replace(inner=12 + 10 * drops + 12 * caps)
+        return there, back, both._replace(launches=3)
 
     def saves(self, *, fused: Fused) -> Saved:
         if fused.attention:
             # Of each row of scores the logarithm of its sum, in single precision.
             rows = OwnTensor(tuple(axis for axis in self.inner if axis != "s"), bytes=4)
             return Saved(inputs=True, output=True, own=(rows,))
-        # The softmax; with dropout the mask and what it leaves.
-        drops = bool(self.dropout)
-        return Saved(inputs=True, own=(OwnTensor(self.inner, 1 + drops, drops),))
+        # The softmax; with dropout the mask and what it leaves; the tangents of a soft cap.
+        drops, caps = bool(self.dropout), self.softcap is not None
+        return Saved(inputs=True, own=(OwnTensor(self.inner, 1 + drops + caps, drops),))
+
+    def pairs(self, tokens: Fraction | int) -> Fraction:
+        """Return the scores of the first tokens that a causal mask leaves, of each head.
+
+        Of itself a token sees half: up to the diagonal.
+        """
+        inside = min(Fraction(tokens), Fraction(self.window or tokens))
+        return inside * inside / 2 + (tokens - inside) * inside
+
+    def seen(self, sizes: Mapping[str, int]) -> Fraction:
+        """Return the share of scores that a mask leaves, as if keys were as many as queries."""
+        tokens = sizes["t"]
+        return self.pairs(tokens) / tokens**2 if self.causal else Fraction(1)
 
     @field_validator("kv_heads")
     @classmethod
@@ -120,6 +140,8 @@ class Attention(Operator):
         return self.kv_heads or self.heads
 
     def maps(self, *reads: Map) -> LayerMaps:
+        if self.window and not self.causal:
+            raise self.refuse("window", "needs causal = true")
         if len(reads) == 2 or not all(isinstance(read, TokenMap) for read in reads):
             got = " and ".join(map(described, reads))
             raise self.refuse("inputs", f"should be q, k and v, or one fused, of tokens; got {got}")
@@ -166,10 +188,12 @@ class Attention(Operator):
         pairs = sizes["b"] * sizes["t"] * sizes["s"] * sizes["g"] * sizes["r"]
         return pairs * (sizes["e"] + sizes["d"])
 
-    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:
         queries, one = min(self.heads // self._kv_heads, 2), small.parts * SMALL_HEAD
         widths = [queries * one, one, one] if len(reads) > 1 else [(queries + 2) * one]
         for read, width in zip(reads, widths, strict=True):
             small.equate(read.channels, constant(width), self.name)
         keys = {"heads": constant(small.parts * queries), "kv_heads": constant(small.parts)}
+        if self.window and self.window < maps.output.tokens and reads[0].tokens:
+            keys["window"] = constant(-(-small.of(reads[0].tokens) // 2))
         return SmallMap(constant(queries * one), reads[0].tokens), keys

@@ -152,7 +152,7 @@ class Operator(Document):
         """Whether nothing follows its sums, so that their reader may take addends of them."""
         return self.fused_pool is None and not getattr(self, "activation", None)
 
-    def window(self, axis: str) -> Window:  # noqa: ARG002
+    def window_along(self, axis: str) -> Window:  # noqa: ARG002
         """Return what it reads of its input's rows, or columns, for one of its output."""
         return Window()
 
@@ -233,11 +233,13 @@ class Operator(Document):
     inner: ClassVar[Axes] = ()
     """The axes of a tensor between its products, which a fused kernel does not write."""
 
-    def kernels(self, *, fused: Fused) -> PassesKernels:  # noqa: ARG002
+    def kernels(self, sizes: Mapping[str, int], *, fused: Fused) -> PassesKernels:  # noqa: ARG002
         """Return the kernels of its passes on a machine that takes them one by one.
 
         Parameters
         ----------
+        sizes
+            The size of every axis, the batch's ``b`` among them.
         fused
             What kernels do not write.
 

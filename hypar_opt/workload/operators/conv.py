@@ -86,14 +86,14 @@ class Conv(Operator):
     def _groups(self) -> int:
         return self.groups or 1
 
-    def window(self, axis: str) -> Window:
+    def window_along(self, axis: str) -> Window:
         number = SPATIAL.index(axis)
         dilation = self.dilation[number] if self.dilation else 1
         reach = (self.kernel[number] - 1) * dilation + 1
         return Window(reach, self.stride[number], self.padding[number])
 
     def _slide(self, read: FeatureMap, filters: int) -> FeatureMap:
-        window = self.window(ROWS.axis).size, self.window(COLUMNS.axis).size
+        window = self.window_along(ROWS.axis).size, self.window_along(COLUMNS.axis).size
         return slide(self.name, "kernel", read, window, self.stride, self.padding, filters)
 
     def maps(self, *reads: Map) -> LayerMaps:

@@ -8,6 +8,8 @@ from fractions import Fraction
 from itertools import accumulate
 from typing import Annotated, ClassVar, Literal
 
+from pydantic import Field
+
 from hypar_opt.documents.document import Size
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
@@ -100,8 +102,8 @@ class Add(_Broadcast):
     def splits(self) -> Mapping[str, Choice]:
         return self.choices if self.keeps_addends and not self.dropout else WITH_EXPERTS
 
-    def kernels(self, *, fused: Fused) -> PassesKernels:
-        there, back, gradient = super().kernels(fused=fused)
+    def kernels(self, sizes: Mapping[str, int], *, fused: Fused) -> PassesKernels:
+        there, back, gradient = super().kernels(sizes, fused=fused)
         if not self.dropout:
             return there, back, gradient
         # The mask of a byte, for elements of two; backward it is read, and the error written.
@@ -179,7 +181,7 @@ class Pool(Weightless):
 
     reads_images: ClassVar[bool] = True
 
-    def window(self, axis: str) -> Window:
+    def window_along(self, axis: str) -> Window:
         return self.pool.window(axis)
 
     def saves(self, *, fused: Fused) -> Saved:  # noqa: ARG002
@@ -205,7 +207,7 @@ class Upsample(Weightless):
 
     reads_images: ClassVar[bool] = True
 
-    def window(self, axis: str) -> Window:
+    def window_along(self, axis: str) -> Window:
         return Window(stride=Fraction(1, self.factor[SPATIAL.index(axis)]))
 
     def maps(self, *reads: Map) -> LayerMaps:
@@ -263,7 +265,7 @@ class Flatten(Weightless):
 
     writes_vectors: ClassVar[bool] = True
 
-    def kernels(self, *, fused: Fused) -> PassesKernels:  # noqa: ARG002
+    def kernels(self, sizes: Mapping[str, int], *, fused: Fused) -> PassesKernels:  # noqa: ARG002
         return NOTHING_RUNS  # the same bytes, seen otherwise
 
     def maps(self, *reads: Map) -> LayerMaps:
@@ -345,6 +347,8 @@ class Output(Weightless):
 
     kind: Literal["output"]
     loss: Literal["softmax", "none"] = "softmax"
+    softcap: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """The bound of logits, each replaced by softcap * tanh(logit / softcap) before the loss."""
     classes: Size | None = None
     """The channels that a softmax is over, the first ones; others are padding. By default all, or
     the units of a padded layer that it reads."""
@@ -355,16 +359,25 @@ class Output(Weightless):
     )
     ends: ClassVar[bool] = True
 
-    def kernels(self, *, fused: Fused) -> PassesKernels:
-        if self.loss == "none":
-            return NOTHING_RUNS
-        return (*_OF_LOSSES[fused.loss], NO_KERNELS)
+    def kernels(self, sizes: Mapping[str, int], *, fused: Fused) -> PassesKernels:  # noqa: ARG002
+        there, back = _OF_LOSSES[fused.loss] if self.loss == "softmax" else _both(0, 0, 0)
+        if self.softcap is not None and (self.loss == "none" or fused.loss != "fused"):
+            # An activation of the logits, but in a loss that is fused with it.
+            there = there._replace(output=there.output + 8, launches=there.launches + 1)
+            back = back._replace(output=back.output + 12, launches=back.launches + 1)
+        return there, back, NO_KERNELS
 
     def saves(self, *, fused: Fused) -> Saved:
         if self.loss == "none":
-            return Saved()
+            return Saved(own=self._tangents)
         singles = _SINGLES[fused.loss]
-        return Saved(inputs=singles > 0, singles=singles, unwritten=not singles)
+        if not singles:
+            return Saved(unwritten=True)
+        return Saved(inputs=True, singles=singles, own=self._tangents)
+
+    @property
+    def _tangents(self) -> tuple[OwnTensor, ...]:
+        return () if self.softcap is None else (OwnTensor(self.axes.output, 1),)
 
     @property
     def statistics(self) -> Statistics:

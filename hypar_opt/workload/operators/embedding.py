@@ -128,7 +128,7 @@ class Embedding(Operator):
     def macs(self, sizes: Mapping[str, int]) -> int:  # noqa: ARG002
         return 0  # rows are read, not multiplied
 
-    def kernels(self, *, fused: Fused) -> PassesKernels:  # noqa: ARG002
+    def kernels(self, sizes: Mapping[str, int], *, fused: Fused) -> PassesKernels:  # noqa: ARG002
         rows = PassKernels(output=8, launches=1)
         return rows, NO_KERNELS, rows._replace(output=4)
 

@@ -112,7 +112,7 @@ class Norm(Operator):
     def macs(self, sizes: Mapping[str, int]) -> int:  # noqa: ARG002
         return 0  # elementwise, as activations are
 
-    def kernels(self, *, fused: Fused) -> PassesKernels:  # noqa: ARG002
+    def kernels(self, sizes: Mapping[str, int], *, fused: Fused) -> PassesKernels:  # noqa: ARG002
         # Over the batch statistics are a pass of their own; a token's are at hand.
         passes = (6, 10) if self.norm == "batch" else (4, 7)
         launches = 2 if self.norm == "batch" else 1

@@ -209,7 +209,7 @@ LEVELS: dict[str, tuple[tuple[int, ...] | None, ...]] = {
 
 PLANS: list[tuple[str, str, Iterable[int], int, int]] = [
     ("chains", "of halves", range(8), 4, 25),
-    ("graphs", "of halves", (4, 5), 2, 6),
+    ("graphs", "of halves", (5, 6), 2, 6),
     ("equal layers", "of halves", range(20), 3, 10),
     ("chains", "of parts", range(8), 3, 7),
     # Seed 2 draws a scale before a batch norm, whose gradient is a sum of what cancels.

@@ -53,7 +53,8 @@ class AttentionArithmetic(Arithmetic):
         if cast("Attention", tensors.operator).rotary is not None:
             each = sizes["b"] * sizes["g"] * sizes["e"]
             turned = each * (sizes["r"] * sizes["t"] + sizes["s"])
-        return Footprint(kept=scores + turned, working=5 * scores + 4 * turned)
+        kept = 2 if cast("Attention", tensors.operator).softcap else 1
+        return Footprint(kept=kept * scores + turned, working=5 * scores + 4 * turned)
 
     def __init__(self, shard: LayerShard) -> None:
         super().__init__(shard)
@@ -62,6 +63,7 @@ class AttentionArithmetic(Arithmetic):
         heads = self._sizes["g"] or 1
         self._heads = len(shard.written) * heads // shard.maps.output.channels
         self._causal, self._rotary = bool(layer.causal), layer.rotary
+        self._window, self._cap = layer.window, layer.softcap
         self._scale = layer.scale or 1 / np.sqrt(self._sizes["e"])
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
@@ -70,8 +72,14 @@ class AttentionArithmetic(Arithmetic):
         self._k = turned(self._split(key, 1), np.arange(key.shape[1]), self._rotary)
         self._v = self._split(value, 1)
         scores = self._q @ self._k.swapaxes(3, 4) * self._scale
+        if self._cap:
+            self._tangent = np.tanh(scores / self._cap)
+            scores = self._cap * self._tangent
         if self._causal:
-            seen = np.arange(scores.shape[4]) <= self.shard.tokens[:, None]
+            keys, own = np.arange(scores.shape[4]), self.shard.tokens[:, None]
+            seen = keys <= own
+            if self._window:
+                seen &= keys > own - self._window
             scores = np.where(seen, scores, -np.inf)
         shares = np.exp(scores - scores.max(axis=4, keepdims=True))
         self._p = shares / shares.sum(axis=4, keepdims=True)
@@ -81,6 +89,8 @@ class AttentionArithmetic(Arithmetic):
         mixed = self._split(error, self._sizes["r"])
         of_shares = mixed @ self._v.swapaxes(3, 4)
         of_scores = self._p * (of_shares - (of_shares * self._p).sum(axis=4, keepdims=True))
+        if self._cap:
+            of_scores *= 1 - self._tangent**2
         of_scores *= self._scale
         # Queries of a group share keys and values: their errors are added.
         of_k = (of_scores.swapaxes(3, 4) @ self._q).sum(axis=2, keepdims=True)

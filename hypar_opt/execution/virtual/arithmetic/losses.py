@@ -17,19 +17,29 @@ if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array
 
 
-class IdentityArithmetic(Arithmetic):
-    """An output without a loss."""
+class OutputArithmetic(Arithmetic):
+    """An output without a loss: what it reads, or that under a soft cap."""
 
     kept_inputs = 3
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
-        return reads[0]
+        self._written = self._capped(reads[0])
+        return self._written
 
     def backward(self, error: Array, sums: Array | None) -> tuple[Sequence[Array], Array | None]:  # noqa: ARG002
-        return [error], None
+        return [
+            error if self._cap is None else error * (1 - (self._written / self._cap) ** 2)
+        ], None
+
+    @property
+    def _cap(self) -> float | None:
+        return getattr(self.shard.layer, "softcap", None)
+
+    def _capped(self, read: Array) -> Array:
+        return read if self._cap is None else self._cap * np.tanh(read / self._cap)
 
 
-class SoftmaxLoss(IdentityArithmetic):
+class SoftmaxLoss(OutputArithmetic):
     """The cross-entropy of softmax with random targets, its mean over images and tokens.
 
     Its sums over channels are three numbers per position: the largest logit, the sum of
@@ -37,7 +47,7 @@ class SoftmaxLoss(IdentityArithmetic):
     """
 
     def sums(self, reads: Sequence[Array]) -> Array | None:
-        logits = self._logits(reads[0])
+        logits = self._logits(self._capped(reads[0]))
         assert self.shard.data is not None
         targets = self.shard.data.reshape(-1)
         largest = logits.max(axis=1, initial=-np.inf)
@@ -55,21 +65,21 @@ class SoftmaxLoss(IdentityArithmetic):
     def combine(self) -> Callable[[Array, Array], Array]:
         return _combined
 
-    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
+    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:
         assert sums is not None
-        (self._read,) = reads
-        logits = self._logits(self._read)
+        written = super().forward(reads, weights, sums)
+        logits = self._logits(written)
         positions = self.shard.batch * self.shard.maps.output.positions
         shares = np.exp(logits - sums[:, :1]) / sums[:, 1:2]
         self._error = (shares - self._hits) / positions
         self.loss = float((sums[:, 0] + np.log(sums[:, 1]) - sums[:, 2]).sum() / positions)
-        return self._read
+        return written
 
-    def backward(self, error: Array, sums: Array | None) -> tuple[Sequence[Array], Array | None]:  # noqa: ARG002
+    def backward(self, error: Array, sums: Array | None) -> tuple[Sequence[Array], Array | None]:
         # One of the replicas of a whole loss counts: the error is 1 there, and 0 in the others.
-        axis = channel_axis(self._read)
-        shape = np.moveaxis(self._read, axis, -1).shape
-        return [error * np.moveaxis(self._error.reshape(shape), -1, axis)], None
+        axis = channel_axis(self._written)
+        shape = np.moveaxis(self._written, axis, -1).shape
+        return super().backward(error * np.moveaxis(self._error.reshape(shape), -1, axis), sums)
 
 
 def _combined(one: Array, other: Array) -> Array:
@@ -81,4 +91,4 @@ def _combined(one: Array, other: Array) -> Array:
     return np.stack([largest, sums, one[:, 2] + other[:, 2]], axis=1)
 
 
-KINDS: dict[str, type[Arithmetic]] = {"output": IdentityArithmetic}
+KINDS: dict[str, type[Arithmetic]] = {"output": OutputArithmetic}
