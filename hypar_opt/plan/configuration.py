@@ -336,7 +336,9 @@ class Limits(NamedTuple):
         sp = own.tp if own.sp else 1
         parts = own.cp * sp
         for name, (size, kv_heads, heads) in self.tensor.items():
-            several = [kv_heads * n for n in self.inner if kv_heads and not heads % (kv_heads * n)]
+            several = [
+                kv_heads * n for n in sorted(self.inner) if kv_heads and not heads % (kv_heads * n)
+            ]
             if size % own.tp and own.tp not in several:
                 more = f", or be {' or '.join(map(str, several))}" if several and heads else ""
                 return f"tp: {own.tp} should divide the {name}{more}"

@@ -46,6 +46,8 @@ class TrainingRun(NamedTuple):
         The experts of a layer; 1 without.
     element_bytes
         The bytes of an element of weights and activations.
+    kv_heads
+        The key-value heads of the attention that has the fewest; 0 without attention.
     images
         Whether the network reads images.
     name
@@ -59,6 +61,7 @@ class TrainingRun(NamedTuple):
     per_node: int = 8
     experts: int = 1
     element_bytes: int = 2
+    kv_heads: int = 0
     images: bool = False
     name: str = "a network"
 
@@ -77,6 +80,7 @@ class TrainingRun(NamedTuple):
             per_node=min(getattr(topology, "per_node", devices), devices),
             experts=max(getattr(layer, "experts", 1) for layer in network.layers),
             element_bytes=plan.element_bytes,
+            kv_heads=min((network.layers[n].sizes(maps[n])["g"] for n in attention), default=0),
             images=not isinstance(network.input, TokenInput),
             name=network.name,
         )
@@ -121,6 +125,9 @@ class Framework(ExportFormat):
     def lacks(self, configuration: Configuration, run: TrainingRun) -> list[str]:
         """Return what the framework has no words for; empty if it trains the configuration."""
         lacks = [*self.unexpressed(plain(configuration, run), run)]
+        if 0 < run.kv_heads < configuration.tp:
+            heads = f"{run.kv_heads} key-value heads in tp of {configuration.tp}"
+            lacks.append(f"{heads}: it does not replicate the projections of a head")
         if run.element_bytes not in ELEMENTS:
             lacks.append(f"elements of {run.element_bytes} bytes: it trains in 2 or 4")
         if run.images and self.has_models:
