@@ -21,7 +21,7 @@ from hypar_opt.plan.stored_layouts import stored_layouts
 from hypar_opt.plan.training import Training
 from hypar_opt.sharding.weights import shared_weights
 from hypar_opt.workload.layer_tensors import tensors_of
-from hypar_opt.workload.operators.attention import HEADS, QUERIES
+from hypar_opt.workload.operators.attention import HEADS, QUERIES, Attention
 from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, EXPERTS, LAST_RESORT, TOKENS
 from hypar_opt.workload.parallelism import CHOICES, LEFT_WHOLE, SHARDED
 from hypar_opt.workload.patterns import EVERY, words_by_layer
@@ -164,6 +164,14 @@ def choices_of_configurations(network: Network, *, kv_replicated: bool = False) 
         for role, known in zip(roles(network, workload), workload.choices_of_nodes, strict=True)
     )
     return choices if whole else choices[:-1]
+
+
+@lru_cache(maxsize=16)
+def key_value_heads(network: Network) -> int:
+    """Return the key-value heads of the attention that has the fewest; 0 without attention."""
+    layers = zip(network.layers, network.maps(), strict=True)
+    heads = (own.sizes(maps)["g"] for own, maps in layers if isinstance(own, Attention))
+    return min(heads, default=0)
 
 
 def words_of(

@@ -11,7 +11,12 @@ from hypar_opt.errors import HyparError, argument, printable
 from hypar_opt.execution.docstrings import docstring
 from hypar_opt.execution.export import check_trains
 from hypar_opt.execution.formats import ExportFormat
-from hypar_opt.plan.configuration import HYBRID, Configuration, configuration_of
+from hypar_opt.plan.configuration import (
+    HYBRID,
+    Configuration,
+    configuration_of,
+    key_value_heads,
+)
 from hypar_opt.version import __version__
 from hypar_opt.workload.network import TokenInput
 from hypar_opt.workload.operators.attention import HEADS
@@ -80,7 +85,7 @@ class TrainingRun(NamedTuple):
             per_node=min(getattr(topology, "per_node", devices), devices),
             experts=max(getattr(layer, "experts", 1) for layer in network.layers),
             element_bytes=plan.element_bytes,
-            kv_heads=min((network.layers[n].sizes(maps[n])["g"] for n in attention), default=0),
+            kv_heads=key_value_heads(network),
             images=not isinstance(network.input, TokenInput),
             name=network.name,
         )
