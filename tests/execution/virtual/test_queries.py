@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.execution.index_labels import labels_of
+from hypar_opt.execution.ties import Axis
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.arguments import problem_of
@@ -132,6 +134,36 @@ def test_every_way_of_keys_and_values_beside_queries() -> None:
             }
             extra += read[way] - read["whole"]
         assert total - least == 4 * extra, (key, value)
+
+
+@pytest.mark.parametrize("words", [("heads", "queries"), ("queries", "heads")])
+def test_each_part_has_as_many_heads_with_their_keys(words: tuple[str, str]) -> None:
+    """One head of four, and the key-value head that it reads."""
+    workload = workload_of(SMALL, 4, WHOLE_TOO, shared_tensors=True)
+    names = [node.name for node in workload.nodes]
+    rows = []
+    for word in words:
+        of_keys = "output" if word == "heads" else "whole"
+        chosen = {"query": "output", "key": of_keys, "value": of_keys, "attention": word}
+        rows.append(
+            [
+                own.index(chosen.get(name.removeprefix("decoder.0."), "data"))
+                for name, own in zip(names, workload.words, strict=True)
+            ]
+        )
+    program = Program(workload, rows, Hierarchy((2, 2)))
+    labels = labels_of(SMALL, program).of
+    query, key = (
+        labels[Axis(names.index(f"decoder.0.{name}") - workload.shared)]
+        for name in ("query", "key")
+    )
+    heads, of_keys = query.reshape(2, 2, 4), key.reshape(2, 4)
+    assert sorted(heads[..., 0].flat) == [0, 1, 2, 3]
+    assert (heads == heads[..., :1]).all()
+    level = words.index("heads")
+    digit = program.hierarchy.digit
+    assert (digit(of_keys, 1 - level) == 0).all()
+    assert (digit(heads, level) == digit(of_keys, level)[:, :1, None]).all()
 
 
 @pytest.mark.parametrize("tp", [2, 4, 8])
