@@ -10,3 +10,6 @@ WITH_EXPERTS = (*WITH_TOKENS, "experts")
 
 WITH_ADDENDS = (*WITH_TOKENS, "addends")
 """As these, of sums that take addends, too."""
+
+WITH_QUERIES = (*WITH_TOKENS, "queries")
+"""As these, of the queries of key-value heads, too."""

@@ -23,6 +23,7 @@ from hypar_opt.step.readings import READINGS, reading_of
 from hypar_opt.step.rules import rules_of
 from hypar_opt.step.states import added_up, levels_of, runs_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
+from hypar_opt.workload.operators.attention import QUERIES
 from hypar_opt.workload.operators.axes import ADDENDS
 from hypar_opt.workload.parallelism import OF_IMAGES, OF_RUNS
 
@@ -380,6 +381,8 @@ def check_reading(problem: Problem, workload: Workload) -> None:
                 needs = f"images whose {word} can be split evenly; no layer's of this can"
             elif word == ADDENDS.word:
                 needs = "sums that no activation follows; no layer of this is one"
+            elif word == QUERIES.word:
+                needs = "attention with several queries of a key-value head; no layer of this is"
             raise HyparError(f"{stated} needs a network of {needs}")
     if reading.input_error is not None:
         return

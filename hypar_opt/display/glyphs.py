@@ -20,6 +20,7 @@ from hypar_opt.sharding.layouts import (
     Layout,
 )
 from hypar_opt.workload.operators import OPERATORS
+from hypar_opt.workload.operators.attention import QUERIES
 from hypar_opt.workload.operators.axes import (
     ADDENDS,
     COLUMNS,
@@ -82,6 +83,9 @@ Source: Figure 5, whose open dots are data and filled dots model parallelism."""
 DATA_SYMBOL, MODEL_SYMBOL, OUTPUT_SYMBOL, TOKENS_SYMBOL, *SPATIAL_SYMBOLS = SYMBOLS[:-3]
 EXPERTS_SYMBOL, ADDENDS_SYMBOL, WHOLE_SYMBOL = SYMBOLS[-3:]
 
+QUERIES_SYMBOL = MODEL_SYMBOL._replace(glyph=QUERIES.glyph, ascii_glyph=QUERIES.ascii_glyph)
+"""Of attention that splits queries beside its heads: cells of a page as those of heads."""
+
 ONE_SIDED = {
     # Cells of a page as those of `whole`, by another glyph.
     word: WHOLE_SYMBOL._replace(glyph=choice.glyph, ascii_glyph=choice.ascii_glyph)
@@ -111,6 +115,8 @@ def symbol(choice: str) -> Symbol:
         return SYMBOLS[ALL_CHOICES.index(choice)]
     if choice in ONE_SIDED:
         return ONE_SIDED[choice]
+    if choice == QUERIES.word:
+        return QUERIES_SYMBOL
     for operator in _kinds():
         for word, declared in operator.choices.items():
             if choice == declared.word:
@@ -174,7 +180,7 @@ def legend(choices: Iterable[str]) -> list[tuple[Symbol, str]]:
     # The paper's words first; a sort keeps the order of the others.
     for choice in sorted(choices, key=lambda choice: choice not in ALL_CHOICES):
         words.setdefault(symbol(choice), []).append(str(choice))
-    order = sorted(words, key=(*SYMBOLS, *ONE_SIDED.values()).index)
+    order = sorted(words, key=(*SYMBOLS, QUERIES_SYMBOL, *ONE_SIDED.values()).index)
     unsplit = _UNSPLIT.values()
     return [
         (own, _named(words[own][0]) if own in unsplit else f"{', '.join(words[own])} parallelism")

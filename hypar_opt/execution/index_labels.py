@@ -173,7 +173,7 @@ class _Labelling:
         }
         self.result_of = np.isin(np.arange(self.count), list(begins)).cumsum()
         self.label = np.zeros(self.count, np.intp)
-        self.ties: dict[int, list[Tie]] = {}
+        self.ties: dict[tuple[int, str], list[Tie]] = {}
 
     def labels(self) -> Labels:
         splits = {axis: tuple(self.levels_of(axis)) for axis in self.axes}
@@ -273,9 +273,13 @@ class _Labelling:
         tied = []
         for position in range(len(self.network.layers)):
             if program.read[position + shared][level] == CHANNEL:
-                if position not in self.ties:
-                    self.ties[position] = list(ties_of(self.network, position))
-                tied += self.ties[position]
+                column = program.rows[level][position + shared]
+                choice = program.workload.choices_of_nodes[position + shared][column]
+                assert choice is not None, "it reads a part of its channels"
+                key = position, choice.axis
+                if key not in self.ties:
+                    self.ties[key] = list(ties_of(self.network, *key))
+                tied += self.ties[key]
         for node, users in program.workload.weight_users.items():
             if is_split(program.weights(node)[level]):
                 axes = [

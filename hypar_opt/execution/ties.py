@@ -46,13 +46,15 @@ class Tie(NamedTuple):
     right_indices: Indices
 
 
-def ties_of(network: Network, position: int) -> Iterator[Tie]:
-    """Yield the ties between a layer's inputs and output, if it splits its channels."""
+def ties_of(network: Network, position: int, split: str) -> Iterator[Tie]:
+    """Yield the ties between a layer's inputs and output, if it splits an axis of its channels."""
     layer, maps = network.layers[position], list(network.maps())[position]
     operands = operands_of(network)[position]
     axes = [*(Axis(operand.source) for operand in operands), Axis(position)]
     begins = [*(operand.channels[0] if operand.channels else 0 for operand in operands), 0]
     for parts in layer.parts(maps):
+        if parts.axis != split:
+            continue
         runs = [run._replace(offset=begins[run.tensor] + run.offset) for run in parts.runs]
         first = runs[0]
         for run in runs:

@@ -21,7 +21,7 @@ from hypar_opt.plan.stored_layouts import stored_layouts
 from hypar_opt.plan.training import Training
 from hypar_opt.sharding.weights import shared_weights
 from hypar_opt.workload.layer_tensors import tensors_of
-from hypar_opt.workload.operators.attention import HEADS
+from hypar_opt.workload.operators.attention import HEADS, QUERIES, Attention
 from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, EXPERTS, LAST_RESORT, TOKENS
 from hypar_opt.workload.parallelism import CHOICES, LEFT_WHOLE, SHARDED
 from hypar_opt.workload.patterns import EVERY, words_by_layer
@@ -136,8 +136,14 @@ def _innermost(sizes: Sequence[int], degree: int, name: str) -> int:
 
 
 @lru_cache(maxsize=16)
-def choices_of_configurations(network: Network) -> tuple[str, ...]:
-    """Return the choices of a problem that any configuration of a network answers."""
+def choices_of_configurations(network: Network, *, kv_replicated: bool = False) -> tuple[str, ...]:
+    """Return the choices of a problem that any configuration of a network answers.
+
+    Parameters
+    ----------
+    kv_replicated
+        With those of tensor parallelism of more parts than key-value heads.
+    """
     splits = [layer.splits.values() for layer in network.layers]
     # Layers that split tokens may read images or vectors.
     of = zip(network.layers, network.maps(), strict=True)
@@ -148,6 +154,8 @@ def choices_of_configurations(network: Network) -> tuple[str, ...]:
     more = [TOKENS.word] if by_token else []
     layers = zip(network.layers, splits, strict=True)
     more += [EXPERTS.word] if any(EXPERTS in own and x.axes.weight for x, own in layers) else []
+    replicates = any(QUERIES in own for own in splits) and kv_replicated
+    more += [QUERIES.word] if replicates else []
     choices = (*CHOICES, *more, LEFT_WHOLE)
     workload = workload_of(network, 1, choices, shared_tensors=True)
     # Of a kind that is whole under no other choice of a problem.
@@ -156,6 +164,14 @@ def choices_of_configurations(network: Network) -> tuple[str, ...]:
         for role, known in zip(roles(network, workload), workload.choices_of_nodes, strict=True)
     )
     return choices if whole else choices[:-1]
+
+
+@lru_cache(maxsize=16)
+def key_value_heads(network: Network) -> int:
+    """Return the key-value heads of the attention that has the fewest; 0 without attention."""
+    layers = zip(network.layers, network.maps(), strict=True)
+    heads = (own.sizes(maps)["g"] for own, maps in layers if isinstance(own, Attention))
+    return min(heads, default=0)
 
 
 def words_of(
@@ -172,9 +188,15 @@ def words_of(
     """
     dimensions, experts = levels_of(configuration, sizes)
     rows = []
-    for dimension, borrowed in zip(dimensions, experts, strict=True):
+    for level, (dimension, borrowed) in enumerate(zip(dimensions, experts, strict=True)):
         key = "sp" if dimension == "tp" and configuration.sp else dimension
         words = [getattr(role, key, DATA_CHOICE.word) for role in by_node]
+        if dimension == "tp":
+            inner = prod(sizes[level:])
+            words = [
+                role.below if 0 < role.kv_heads * inner <= configuration.tp else word
+                for role, word in zip(by_node, words, strict=True)
+            ]
         if borrowed:
             words = [role.ep or word for role, word in zip(by_node, words, strict=True)]
         rows.append(tuple(words))
@@ -272,6 +294,8 @@ class Limits(NamedTuple):
     ----------
     tensor
         Heads and features of blocks that tensor parallelism splits; none where it splits nothing.
+        With the key-value heads that may be replicated instead, and the heads that tensor
+        parallelism then splits; 0 for none.
     context
         Tokens that context parallelism splits; twice them where they are mirrored, for a causal
         mask. None where the network has no attention.
@@ -283,15 +307,18 @@ class Limits(NamedTuple):
         The sequences, or images, of a step.
     inside
         The accelerators of a node; None where tensor parallelism may be of any degree.
+    inner
+        The parts of inner levels together, over which key-value heads may be replicated.
     """
 
     network: str
-    tensor: Mapping[str, int]
+    tensor: Mapping[str, tuple[int, int, int]]
     context: Mapping[str, tuple[int, int]]
     sequence: Mapping[str, int]
     experts: Mapping[str, int]
     batch: int
     inside: int | None
+    inner: tuple[int, ...]
 
     def fault(self, own: Configuration) -> str | None:
         """Return why a configuration is none of this network's, naming the degree; else None."""
@@ -312,8 +339,14 @@ class Limits(NamedTuple):
             return f"tp should be at most the {self.inside} accelerators of a node, got {own.tp}"
         sp = own.tp if own.sp else 1
         parts = own.cp * sp
+        for name, (size, kv_heads, heads) in self.tensor.items():
+            several = [
+                kv_heads * n for n in sorted(self.inner) if kv_heads and not heads % (kv_heads * n)
+            ]
+            if size % own.tp and own.tp not in several:
+                more = f", or be {' or '.join(map(str, several))}" if several and heads else ""
+                return f"tp: {own.tp} should divide the {name}{more}"
         dividing = (
-            *(("tp", own.tp, size, name) for name, size in self.tensor.items()),
             *(
                 ("cp", own.cp * two, size, name)
                 for name, (size, two) in self.context.items()
@@ -354,7 +387,8 @@ def check(configuration: Configuration, network: Network, problem: ProblemFields
         Naming the degree, and what it should be.
     """
     levels_of(configuration, problem.hierarchy.sizes)
-    fault = limits_of(network, problem, tp_across_nodes=True).fault(configuration)
+    limits = limits_of(network, problem, tp_across_nodes=True, kv_replicated=True)
+    fault = limits.fault(configuration)
     if fault is None and problem.inference:
         once = configuration.micro_batches, configuration.recompute, configuration.zero
         if once != (1, "none", "none"):
@@ -372,7 +406,13 @@ def zeros_of(own: Configuration) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=16)
-def limits_of(network: Network, problem: ProblemFields, *, tp_across_nodes: bool = False) -> Limits:
+def limits_of(
+    network: Network,
+    problem: ProblemFields,
+    *,
+    tp_across_nodes: bool = False,
+    kv_replicated: bool = False,
+) -> Limits:
     """Return what the degrees of a network's configurations have to divide.
 
     Parameters
@@ -381,11 +421,13 @@ def limits_of(network: Network, problem: ProblemFields, *, tp_across_nodes: bool
         Its batch, and its array if there is one.
     tp_across_nodes
         Let tensor parallelism cross nodes.
+    kv_replicated
+        Let tensor parallelism have more parts than key-value heads, and replicate these.
     """
-    choices = choices_of_configurations(network)
+    choices = choices_of_configurations(network, kv_replicated=kv_replicated)
     workload = workload_of(network, 1, choices, shared_tensors=True)
     inside_blocks = {n for block in segments(network) for n in block} if network.repeats else None
-    tensor: dict[int, str] = {}
+    tensor: dict[tuple[int, int, int], str] = {}
     context: dict[tuple[int, int], str] = {}
     sequence: dict[int, str] = {}
     experts: dict[int, str] = {}
@@ -396,7 +438,9 @@ def limits_of(network: Network, problem: ProblemFields, *, tp_across_nodes: bool
         if in_block and role.tp in (COLUMN, ROW, HEADS.word, CHANNELS.word):
             choice = workload.choices_of_nodes[node][words.index(role.tp)]
             part = f"{choice.part}s" if choice and role.tp == HEADS.word else "features"
-            tensor.setdefault(size[role.tp], f"{part} of {layer.name}")
+            heads = getattr(layer.operator, "heads", 0) if role.kv_heads else 0
+            key = size[role.tp], role.kv_heads, heads
+            tensor.setdefault(key, f"{part} of {layer.name}")
         if role.cp == TOKENS.word and HEADS in layer.operator.splits.values():
             two = 2 if getattr(layer.operator, "causal", False) else 1
             context.setdefault((size[TOKENS.word], two), f"tokens of {layer.name}")
@@ -404,18 +448,19 @@ def limits_of(network: Network, problem: ProblemFields, *, tp_across_nodes: bool
             sequence.setdefault(size[TOKENS.word], f"tokens of {layer.name}")
         if role.ep:
             experts.setdefault(size[role.ep], f"experts of {layer.name}")
-    inside = None
+    inside, sizes = None, problem.hierarchy.sizes
     if problem.array is not None and not tp_across_nodes:
         levels = problem.array.description.inside_nodes(problem.placement)
         inside = problem.hierarchy.parts(level - 1 for level in levels) if levels else None
     return Limits(
         network.name,
-        {f"{size:,} {name}": size for size, name in tensor.items()},
+        {f"{key[0]:,} {name}": key for key, name in tensor.items()},
         {f"{size:,} {name}": (size, two) for (size, two), name in context.items()},
         {f"{size:,} {name}": size for size, name in sequence.items()},
         {f"{size:,} {name}": size for size, name in experts.items()},
         problem.batch,
         inside,
+        tuple(prod(sizes[level:]) for level in range(len(sizes))),
     )
 
 
@@ -438,13 +483,17 @@ def family(
         Its batch and hierarchy, its array if there is one, and its micro-batches if they are
         stated.
     fixed
-        Fields of `Configuration`, and the only value of each, or its values as a list.
+        Fields of `Configuration`, and the only value of each, or its values as a list. Where they
+        have ``tp``, it may be of more parts than key-value heads, which are then replicated.
     recompute
         What the backward pass may compute again, of all blocks.
     tp_across_nodes
         Let tensor parallelism cross nodes.
     """
-    limits = limits_of(network, problem, tp_across_nodes=tp_across_nodes)
+    kv_replicated = "tp" in (fixed or {})
+    limits = limits_of(
+        network, problem, tp_across_nodes=tp_across_nodes, kv_replicated=kv_replicated
+    )
     kept = {
         name: set(value) if isinstance(value, list | tuple | set | frozenset) else {value}
         for name, value in (fixed or {}).items()
@@ -501,7 +550,7 @@ def configuration_of(plan: Plan) -> Configuration:
     network, sizes = plan.network.description, plan.hierarchy.sizes
     if plan.unequal_shares is not None:
         raise HyparError("no configuration: parts of H1 have unequal shares")
-    choices = choices_of_configurations(network)
+    choices = choices_of_configurations(network, kv_replicated=True)
     workload = workload_of(network, 1, choices, shared_tensors=True)
     by_node = roles(network, workload)
     by_layer = by_node[workload.shared :]
@@ -549,7 +598,7 @@ def _degrees_of(plan: Plan, by_layer: Sequence[Role]) -> tuple[Configuration, in
     sizes = plan.hierarchy.sizes
     main = next((n for n, role in enumerate(by_layer) if role.tp in (HEADS.word, COLUMN)), 0)
     role, words = by_layer[main], [row[main] for row in plan.parallelism]
-    known = {role.tp: "tp", role.cp: "cp", DATA_CHOICE.word: "dp_shard"}
+    known = {role.below: "tp", role.tp: "tp", role.cp: "cp", DATA_CHOICE.word: "dp_shard"}
     dimensions = [known.get(word) for word in words]
     order = [name for name in ("dp_shard", "cp", "tp") for own in dimensions if own == name]
     if order != dimensions:

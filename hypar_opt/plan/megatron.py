@@ -17,11 +17,18 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.workload.operators.attention import HEADS
-from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, EXPERTS, REPLICAS, TOKENS
+from hypar_opt.workload.operators.attention import HEADS, QUERIES, Attention
+from hypar_opt.workload.operators.axes import (
+    CHANNELS,
+    DATA_CHOICE,
+    EXPERTS,
+    LAST_RESORT,
+    REPLICAS,
+    TOKENS,
+)
 from hypar_opt.workload.operators.norm import NORMED_HEADS
 from hypar_opt.workload.patterns import EVERY, patterns_naming
 
@@ -82,12 +89,18 @@ class Role(NamedTuple):
         At levels of tensor parallelism, without sequence parallelism and with it.
     ep
         At levels of expert parallelism; None for the choice at the levels that it borrows.
+    kv_heads, below
+        Key-value heads, and the choice at the inner levels of tensor parallelism that has more
+        parts than these: each head is replicated over those of the inner levels. 0 and "" of
+        layers without, and where a problem does not split queries.
     """
 
     cp: str
     tp: str
     sp: str
     ep: str | None = None
+    kv_heads: int = 0
+    below: str = ""
 
 
 @lru_cache(maxsize=64)
@@ -106,6 +119,7 @@ def roles(network: Network, workload: Workload) -> tuple[Role, ...]:
     """
     shared, names = workload.shared, [layer.name for layer in network.layers]
     split, experts = _with_experts(network)
+    replicated = _below_heads(network) if QUERIES.word in workload.choices else {}
     sizes = [
         size
         for word, row in zip(workload.choices, workload.split_sizes.tolist(), strict=True)
@@ -135,7 +149,9 @@ def roles(network: Network, workload: Workload) -> tuple[Role, ...]:
         )
 
     layers = [
-        role(node, split.get(name), by_expert=name in experts)
+        role(node, split.get(name), by_expert=name in experts)._replace(
+            **replicated.get(node - shared, {})
+        )
         for node, name in enumerate(names, shared)
     ]
     tensors = {
@@ -164,6 +180,25 @@ def _with_experts(network: Network) -> tuple[dict[str, str], set[str]]:
             if experts.issuperset(reads):
                 experts.add(layer.name)
     return split, experts
+
+
+def _below_heads(network: Network) -> dict[int, dict[str, Any]]:
+    """Return how layers are split below one key-value head a part: fields of `Role`, by position.
+
+    Attention splits the queries of a head. Projections that it alone reads, as keys or values, are
+    whole; what else writes these is split as above, and gathered.
+    """
+    fields: dict[int, dict[str, Any]] = {}
+    for n, layer in enumerate(network.layers):
+        if not isinstance(layer, Attention) or QUERIES not in layer.splits.values():
+            continue
+        fields[n] = {"kv_heads": layer.kv_heads, "below": QUERIES.word}
+        query, *keys = network.sources[n]
+        for source in {*keys} - {query, -1}:
+            readers = [m for m, reads in enumerate(network.sources) if source in reads]
+            if readers == [n] and network.layers[source].axes.is_matrix_product:
+                fields[source] = {**fields[n], "below": LAST_RESORT.word}
+    return fields
 
 
 def gathered_again(network: Network) -> Mapping[str, str] | None:

@@ -206,6 +206,7 @@ class Plan(Displayed, ProblemFields):
         "hypar-opt/plan/11",
         "hypar-opt/plan/12",
         "hypar-opt/plan/13",
+        "hypar-opt/plan/14",
         "hypar-opt/plan/8",
         "hypar-opt/plan/9",
     ] = Field(default=SCHEMA, alias="schema")

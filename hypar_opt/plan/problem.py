@@ -25,7 +25,7 @@ from hypar_opt.plan.share_of_group import SHARES, Share, shares_of_parts
 from hypar_opt.plan.training import Training
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import (
-    ALL_CHOICES,
+    EVERY_CHOICE,
     LEFT_WHOLE,
     OF_IMAGES,
     PAPERS_CHOICES,
@@ -52,7 +52,7 @@ def _choices(value: tuple[str, ...]) -> tuple[str, ...]:
     whole = (LEFT_WHOLE,) if LEFT_WHOLE in value else ()
     sides = tuple(side for side in SIDES if side in value)
     if own not in SETS_OF_CHOICES or value != own + whole + sides:
-        known = [*ALL_CHOICES, LEFT_WHOLE]
+        known = [*EVERY_CHOICE, LEFT_WHOLE]
         strange = [word for word in value if word not in (*known, *SIDES)]
         if strange:
             raise rule(unknown("choice", strange[0], known))

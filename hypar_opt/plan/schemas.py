@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SCHEMA: Literal["hypar-opt/plan/2"] = "hypar-opt/plan/2"
 WITHOUT_LAYOUTS: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
-NEWEST = "hypar-opt/plan/13"
+NEWEST = "hypar-opt/plan/14"
 
 
 _NEW = {*OF_IMAGES, "experts"}
@@ -31,7 +31,8 @@ def _has_more_parts(problem: ProblemFields) -> bool:
 
 STATED_SINCE: Mapping[str, tuple[str, Callable[[ProblemFields], bool]]] = MappingProxyType(
     {
-        NEWEST: ("training: recompute by op", lambda own: own.training.by_op),
+        NEWEST: ("choices: queries", lambda own: "queries" in own.choices),
+        "hypar-opt/plan/13": ("training: recompute by op", lambda own: own.training.by_op),
         "hypar-opt/plan/12": (
             "training: gather or reduce_bytes",
             lambda own: own.training.gathers_or_reduces,

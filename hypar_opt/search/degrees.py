@@ -10,13 +10,13 @@ Source: docs/simulator.md; docs/decisions/0029-memory-of-a-device.md for what is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from itertools import groupby, pairwise
 from math import inf, lcm
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -176,6 +176,8 @@ class Evaluator:
         Whether blocks that run again stop at the last tensor that a backward pass reads.
     by_events
         Whether steps of accelerators out of lockstep are simulated; else they are refused.
+    kv_replicated
+        Whether tensor parallelism may have more parts than key-value heads.
     """
 
     def __init__(
@@ -185,10 +187,12 @@ class Evaluator:
         *,
         early_stop: bool = False,
         by_events: bool = True,
+        kv_replicated: bool = False,
     ) -> None:
         assert problem.array is not None
         self.network, self.early_stop, self.by_events = network, early_stop, by_events
-        self.problem = problem.model_copy(update={"choices": choices_of_configurations(network)})
+        choices = choices_of_configurations(network, kv_replicated=kv_replicated)
+        self.problem = problem.model_copy(update={"choices": choices})
         self.array: Array = problem.array.description
         self._hierarchy = problem.hierarchy
         self._fused = Fused.on(self.array.accelerator)
@@ -611,6 +615,7 @@ def search_degrees(
     problem: Problem,
     *,
     count: int = 10,
+    fixed: Mapping[str, Any] | None = None,
     allowed: Allowed | None = None,
     accepted: Allowed | None = None,
     early_stop: bool = False,
@@ -630,6 +635,8 @@ def search_degrees(
         With an array; its batch, optimizer, and memory, if stated, are used.
     count
         How many.
+    fixed
+        The only values of some fields, as `hypar_opt.plan.configuration.family` takes them.
     allowed
         Which configurations are considered; None for all.
     accepted
@@ -646,8 +653,9 @@ def search_degrees(
     NotInLockstepError
         If they are not, and one of these may be the fastest.
     """
-    evaluator = Evaluator(network, problem, early_stop=early_stop, by_events=by_events)
-    considered = _considered(evaluator, problem, allowed, deadline)
+    options = {"early_stop": early_stop, "by_events": by_events}
+    evaluator = Evaluator(network, problem, **options, kv_replicated="tp" in (fixed or {}))
+    considered = _considered(evaluator, problem, fixed, allowed, deadline)
     candidates = considered.fitting
     bounds = evaluator.bounds([evaluated.configuration for evaluated in candidates])
     order = sorted(range(len(candidates)), key=bounds.__getitem__)
@@ -681,14 +689,16 @@ def all_that_fit(
     network: Network,
     problem: Problem,
     *,
+    fixed: Mapping[str, Any] | None = None,
     allowed: Allowed | None = None,
     early_stop: bool = False,
     deadline: Deadline = NEVER,
     progress: Progress = silent,
 ) -> list[Evaluated]:
     """Return all configurations that fit, or those until a deadline, as `search_degrees` does."""
-    evaluator = Evaluator(network, problem, early_stop=early_stop)
-    candidates = _considered(evaluator, problem, allowed, deadline).fitting
+    kv_replicated = "tp" in (fixed or {})
+    evaluator = Evaluator(network, problem, early_stop=early_stop, kv_replicated=kv_replicated)
+    candidates = _considered(evaluator, problem, fixed, allowed, deadline).fitting
     evaluated = []
     for done, own in enumerate(candidates):
         if deadline.passed():
@@ -722,7 +732,11 @@ class _Considered(NamedTuple):
 
 
 def _considered(
-    evaluator: Evaluator, problem: Problem, allowed: Allowed | None, deadline: Deadline
+    evaluator: Evaluator,
+    problem: Problem,
+    fixed: Mapping[str, Any] | None,
+    allowed: Allowed | None,
+    deadline: Deadline,
 ) -> _Considered:
     """Return the configurations that are considered, and which of them fit."""
     count = fits = 0
@@ -730,7 +744,7 @@ def _considered(
     least: list[_Candidate] = []
     complete = True
     saves_all: set[Configuration] = set()  # that fit
-    for one in family(evaluator.network, problem, recompute=evaluator.policies):
+    for one in family(evaluator.network, problem, fixed=fixed, recompute=evaluator.policies):
         if allowed is not None and not allowed(one):
             continue
         if deadline.passed():

@@ -195,9 +195,9 @@ class Configurations(Results[Evaluated]):
     @checked
     def points(self, progress: Progress = silent) -> Sequence[Evaluated]:
         """Return every configuration that fits, each simulated."""
-        allowed = _allowed(self.network, self.problem, self.fix, self.frameworks)
-        within = _with_margin(self.problem, self.margin)
-        return all_that_fit(self.network, within, allowed=allowed, progress=progress)
+        allowed = _allowed(self.network, self.problem, self.frameworks)
+        within, fixed = _with_margin(self.problem, self.margin), pins(self.fix)
+        return all_that_fit(self.network, within, fixed=fixed, allowed=allowed, progress=progress)
 
     def row(self, evaluated: Evaluated) -> dict[str, Any]:
         """Return a configuration as a row of a table."""
@@ -363,7 +363,7 @@ def configurations_of(
             f"configurations need {lacks}, unlike {network.name} {problem.place}: solve finds a"
             " plan layer by layer"
         )
-    allowed = _allowed(network, problem, fix, frameworks)
+    fixed, allowed = pins(fix), _allowed(network, problem, frameworks)
     within = _with_margin(problem, margin)
 
     def search(count: int, rule: Allowed, report: Progress) -> Searched:
@@ -371,6 +371,7 @@ def configurations_of(
             network,
             within,
             count=count,
+            fixed=fixed,
             allowed=rule,
             deadline=deadline,
             progress=report,
@@ -561,34 +562,27 @@ def pins(fix: str | None) -> dict[str, Any]:
     return pinned
 
 
-def _allowed(
-    network: Network, problem: Problem, fix: str | None, frameworks: Sequence[str]
-) -> Allowed:
-    """Return whether a configuration keeps to pins, and one of some frameworks can express it."""
-    pinned = pins(fix)
-
-    def keeps(configuration: Configuration) -> bool:
-        return all(getattr(configuration, field) == value for field, value in pinned.items())
-
+def _allowed(network: Network, problem: Problem, frameworks: Sequence[str]) -> Allowed:
+    """Return whether one of some frameworks, if there are any, can express a configuration."""
     if not frameworks:
-        return keeps
+        return lambda configuration: True
     from hypar_opt.execution.settings import TrainingRun, framework
 
     named = [framework(name) for name in frameworks]
     configuration = next(iter(family(network, problem)), None)
     if configuration is None:
-        return keeps
+        return lambda configuration: True
     run = TrainingRun.of(plan_of_configuration(network, problem, configuration))
-    return lambda configuration: (
-        keeps(configuration) and any(not writer.lacks(configuration, run) for writer in named)
-    )
+    return lambda configuration: any(not writer.lacks(configuration, run) for writer in named)
 
 
 def _none_allowed(
     network: Network, problem: Problem, fix: str | None, frameworks: Sequence[str]
 ) -> HyparError:
     """Return the error that says what leaves no configuration, and what would be right."""
-    left, limits = [*family(network, problem)], limits_of(network, problem)
+    fixed = {name: value for name, value in pins(fix).items() if name == "tp"}
+    left = [*dict.fromkeys((*family(network, problem), *family(network, problem, fixed=fixed)))]
+    limits = limits_of(network, problem, kv_replicated=bool(fixed))
     case = f"batch {problem.batch:,} of {network.name} {problem.place}"
     if not left:
         fault = limits.fault(Configuration(dp_shard=problem.accelerators))

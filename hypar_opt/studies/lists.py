@@ -105,10 +105,10 @@ def operators() -> Rows:
 def choices() -> Rows:
     """List what --choices takes, and what each kind of layer splits under it."""
     from hypar_opt.workload.operators import OPERATORS
-    from hypar_opt.workload.parallelism import ALL_CHOICES, LEFT_WHOLE
+    from hypar_opt.workload.parallelism import EVERY_CHOICE, LEFT_WHOLE
 
     rows = []
-    for word in ALL_CHOICES:
+    for word in EVERY_CHOICE:
         kinds: dict[str, Any] = {}
         for name in OPERATORS:
             choice = OPERATORS[name].choices.get(word)

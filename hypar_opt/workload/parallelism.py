@@ -26,7 +26,13 @@ sums that take addends.
 Source: docs/decisions/0035-tokens.md, docs/decisions/0039-rows-and-columns.md,
 docs/decisions/0038-features-of-experts.md, docs/decisions/0044-addends.md."""
 
-OF_RUNS = ALL_CHOICES[len(CHOICES) :]
+EVERY_CHOICE = (*ALL_CHOICES, "queries")
+"""With that of attention which ``all`` leaves out: a part has some of the queries of each key-value
+head, and all keys and values.
+
+Source: docs/strategies.md."""
+
+OF_RUNS = EVERY_CHOICE[len(CHOICES) :]
 """Those that only the readings of a run charge: a layer has them where its tensors do."""
 
 OF_IMAGES = ("rows", "columns")
@@ -37,8 +43,8 @@ OF_EQUAL_PARTS = (*OF_IMAGES, "addends")
 
 SETS_OF_CHOICES = tuple(
     (*PAPERS_CHOICES, *some)
-    for count in range(len(ALL_CHOICES) - 1)
-    for some in itertools.combinations(ALL_CHOICES[2:], count)
+    for count in range(len(EVERY_CHOICE) - 1)
+    for some in itertools.combinations(EVERY_CHOICE[2:], count)
 )
 """The choices that a problem may have: the paper's, with any others."""
 

@@ -31,11 +31,13 @@ def test_tied_channels_have_one_label(seed: int) -> None:
     for program in drawn_programs(network, seed, 3):
         made = labels_of(network, program)
         for position in range(len(network.layers)):
-            read = program.read[position + program.workload.shared]
+            node = position + program.workload.shared
             for level in range(len(program.rows)):
-                if read[level] != CHANNEL:
+                if program.read[node][level] != CHANNEL:
                     continue
-                for tie in ties_of(network, position):
+                choice = program.workload.choices_of_nodes[node][program.rows[level][node]]
+                assert choice is not None
+                for tie in ties_of(network, position, choice.axis):
                     left = made.parts(tie.left, level)[tie.left_indices]
                     right = made.parts(tie.right, level)[tie.right_indices]
                     assert (left == right).all()

@@ -326,6 +326,15 @@ def test_each_framework_has_words_for_what_its_users_run() -> None:
     assert stages == ["fsdp", "tp", "k of n", "state", "gradients"]
 
 
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_no_framework_replicates_key_value_heads(name: str) -> None:
+    run = TrainingRun(batch=64, tokens=4096, devices=64, layers=80, kv_heads=4)
+    own = {tp: Configuration(dp_shard=64 // tp, tp=tp) for tp in (4, 8)}
+    named = {tp: [lack for lack in lacks(name, own[tp], run) if "heads" in lack] for tp in own}
+    lack = "4 key-value heads in tp of 8: it does not replicate the projections of a head"
+    assert named == {4: [], 8: [lack]}
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

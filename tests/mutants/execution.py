@@ -10,6 +10,20 @@ _RUNS = ("execution/virtual/test_optima",)
 
 EXECUTION = (
     Mutant(
+        "queries of a head are others than those that read its keys",
+        "workload/operators/attention",
+        "run._replace(scale=run.scale // heads.count, repeats=heads.count)",
+        "run",
+        ("execution/virtual/test_queries",),
+    ),
+    Mutant(
+        "heads are tied where queries are split",
+        "execution/ties",
+        "        if parts.axis != split:\n            continue\n",
+        "",
+        ("execution/virtual/test_queries",),
+    ),
+    Mutant(
         "error of replicas counted twice",
         _STEP,
         "[block * (not within(n, addends)) for n, block in enumerate(blocks)]",

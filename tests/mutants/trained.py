@@ -11,6 +11,20 @@ _BOUND = "costs/overlap"
 
 TRAINED = (
     Mutant(
+        "a key-value head in two parts is not replicated",
+        "plan/configuration",
+        "0 < role.kv_heads * inner <= configuration.tp",
+        "0 < role.kv_heads * inner < configuration.tp",
+        ("plan/test_configuration",),
+    ),
+    Mutant(
+        "replicated projections are split",
+        "plan/megatron",
+        'fields[source] = {**fields[n], "below": LAST_RESORT.word}',
+        "continue",
+        ("plan/test_configuration",),
+    ),
+    Mutant(
         "a block does not wait for its weights",
         _SCHEDULE,
         "        if gathered:\n            self.streams.wait(gathered)\n",

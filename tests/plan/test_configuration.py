@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from math import prod
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypar_opt.instance.pricing import check_plan
 from hypar_opt.models import find_network
 from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.plan.configuration import Configuration, configuration_of, family
+from hypar_opt.plan.configuration import Configuration, check, configuration_of, family
 
 GPT_3 = "gpt:layers=96,hidden=12288,heads=96,tokens=2048,vocabulary=51200"
 SMALL = "gpt:layers=2,hidden=32,heads=4,tokens=32,vocabulary=64"
@@ -71,6 +72,52 @@ def test_a_plan_of_a_configuration_is_priced_and_is_that_configuration(
             plan = plan_of_configuration(described, problem, own)
             check_plan(plan, file="plan.json")
             assert configuration_of(plan) == own
+
+
+GROUPED = "gpt:layers=2,hidden=64,heads=8,kv_heads=2,tokens=32,vocabulary=64,gated=true"
+
+
+@pytest.mark.parametrize("sizes", [(2, 2, 2), (2, 4), (3, 2, 2, 2)])
+def test_key_value_heads_are_replicated_where_tensor_parallelism_is_stated(
+    sizes: tuple[int, ...],
+) -> None:
+    network = find_network(GROUPED, None)
+    problem = problem_of(network, hierarchy=sizes, whole_levels=True, batch=24)
+    assert {own.tp for own in family(network, problem)} <= {1, 2}
+    every = [*family(network, problem, fixed={"tp": 8})]
+    assert {own.sp for own in every} == {True, False}
+    assert {own.devices for own in every} == {prod(sizes)}
+    for drawn in random.Random(3).sample(every, 3):
+        plan = plan_of_configuration(network, problem, drawn)
+        check_plan(plan, file="plan.json")
+        assert configuration_of(plan) == drawn
+        assert plan.schema_ == "hypar-opt/plan/14"
+        inner = len(sizes) - (3 if len(sizes) > 2 else 2)
+        words = {
+            name: [row[plan.layers.index(f"decoder.1.{name}")] for row in plan.parallelism][inner:]
+            for name in ("query", "key", "value", "attention", "proj")
+        }
+        below = len(words["query"]) - 1
+        assert words["query"] == ["output"] * (below + 1)
+        assert words["key"] == words["value"] == ["output", *["whole"] * below]
+        assert words["attention"] == ["heads", *["queries"] * below]
+        assert words["proj"] == ["model"] * (below + 1)
+
+
+def test_replicas_are_of_whole_heads_at_inner_levels() -> None:
+    network = find_network(GROUPED, None)
+    levels = {"hierarchy": (8,), "whole_levels": True, "batch": 8}
+    with pytest.raises(HyparError, match="8 should divide the 2 key-value heads"):
+        check(Configuration(tp=8), network, problem_of(network, **levels))
+    sixteen = problem_of(network, hierarchy=(2, 2, 2, 2), batch=8)
+    message = "16 should divide the 2 key-value heads of decoder.0.attention, or be 4 or 8$"
+    with pytest.raises(HyparError, match=message):
+        check(Configuration(tp=16), network, sixteen)
+    # As many queries as heads leave nothing to replicate.
+    equal = find_network(SMALL, None)
+    message = "8 should divide the 4 key-value heads of decoder.0.attention$"
+    with pytest.raises(HyparError, match=message):
+        check(Configuration(tp=8), equal, problem_of(equal, hierarchy=(2, 2, 2), batch=8))
 
 
 def test_a_search_with_its_pins_finds_the_plan_of_a_configuration() -> None:

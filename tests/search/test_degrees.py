@@ -14,7 +14,7 @@ from hypar_opt.deadline import Deadline
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.models import find_network
 from hypar_opt.pipeline import plan_of_configuration
-from hypar_opt.plan.configuration import Configuration, family, rows_of
+from hypar_opt.plan.configuration import HYBRID, Configuration, family, rows_of
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.search.degrees import Evaluator, Searched, all_that_fit, search_degrees
 from hypar_opt.search.overlap import bound_of_all_plans
@@ -125,6 +125,20 @@ def test_a_configuration_takes_the_seconds_and_bytes_of_its_simulated_plan(
         # Now that its queue is known.
         assert bound <= evaluator.bound(configuration, bound) <= step.seconds, configuration
         assert 0 <= evaluated.exposed < 1
+
+
+def test_replicated_key_value_heads_take_the_seconds_and_bytes_of_their_plan() -> None:
+    name = "gpt:layers=4,hidden=512,heads=16,kv_heads=2,ffn=1024,tokens=512,gated=true"
+    network, problem = problem_on(name, array_of("h100-8x8"), 64)
+    every = [*family(network, problem, fixed={"tp": 8}, recompute=("none", "full"))]
+    assert {own.zero for own in every} == {"none", "state", "gradients", "weights", HYBRID}
+    evaluator = Evaluator(network, problem, kv_replicated=True)
+    for configuration in random.Random(1).sample(every, 4):
+        step = ho.simulate(plan_of_configuration(network, problem, configuration))
+        evaluated = evaluator.evaluate(configuration)
+        assert evaluated.seconds == pytest.approx(step.seconds, rel=1e-12), configuration
+        assert evaluated.memory == step.memory, configuration
+        assert evaluator.bounds([configuration])[0] <= step.seconds, configuration
 
 
 def test_micro_batches_smaller_than_the_parts_of_a_sum_hold_what_their_plans_do() -> None:

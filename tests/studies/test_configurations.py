@@ -232,6 +232,20 @@ def test_pins_hold_and_what_keeps_to_them_is_not_faster() -> None:
     assert pins(None) == {}
 
 
+def test_only_a_pinned_tp_replicates_key_value_heads() -> None:
+    """No framework has words for it; their settings name what they lack."""
+    network = "gpt:layers=2,hidden=256,heads=8,kv_heads=2,tokens=64,vocabulary=128,gated=true"
+    free = found(network=network)
+    assert {one.configuration.tp for one in free} <= {1, 2}
+    pinned = found(network=network, fix="tp=8", best=2)
+    assert {one.configuration.tp for one in pinned} == {8}
+    assert {one.configuration.tp for one in pinned.points()} == {8}
+    assert ho.simulate(pinned.plan()).seconds == pytest.approx(pinned.best.seconds, rel=1e-12)
+    assert any("key-value heads in tp of 8" in lack for lack in pinned.lacks("megatron"))
+    with pytest.raises(HyparError, match=r"cannot express any of the \d+ configurations with tp=8"):
+        found(network=network, fix="tp=8", frameworks=("megatron", "maxtext"))
+
+
 def test_frameworks_leave_what_each_has_words_for_of_all() -> None:
     """Of every configuration of a family, by the settings of its plan."""
     described, stated = problem()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from hypar_opt.sharding.passes import TRAINING, Phase
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.axes import ADDENDS, DATA_CHOICE, OUTPUT, REPLICAS, Contraction
-from hypar_opt.workload.parallelism import ALL_CHOICES, CHOICES, PAPERS_CHOICES
+from hypar_opt.workload.parallelism import CHOICES, EVERY_CHOICE, PAPERS_CHOICES
 from hypar_opt.workload.tensors import Workload, workload_of
 from tests.commands import command
 from tests.strategies.networks import networks
@@ -102,13 +103,13 @@ def test_layouts_follow_from_the_axes() -> None:
 def test_parts_take_every_channel_that_a_layer_writes_once(seed: int) -> None:
     network = random_graph(random.Random(seed))
     for layer, maps in zip(network.layers, network.maps(), strict=True):
-        taken = []
+        taken = Counter[str]()
         for parts in layer.parts(maps):
             for run in parts.runs:
                 count = parts.count * run.scale * run.repeats
                 assert run.offset + count <= [*maps.inputs, maps.output][run.tensor].channels
-                taken += [count] if run.tensor == OUTPUT else []
-        assert sum(taken) in {0, maps.output.channels}
+                taken[parts.axis] += count * (run.tensor == OUTPUT)
+        assert {*taken.values()} <= {0, maps.output.channels}
 
 
 @pytest.mark.parametrize("kind", OPERATORS)
@@ -118,7 +119,7 @@ def test_a_kind_halves_axes_that_it_has_data_first(kind: str) -> None:
     tensors = (*contraction.inputs.values(), contraction.weight, contraction.output)
     axes = {axis for tensor in tensors for axis in tensor}
     assert operator.choices["data"] == DATA_CHOICE
-    assert list(operator.choices) == [word for word in ALL_CHOICES if word in operator.choices]
+    assert list(operator.choices) == [word for word in EVERY_CHOICE if word in operator.choices]
     assert {*PAPERS_CHOICES} <= {*operator.choices}
     halved = [own.axis for own in operator.choices.values() if own not in (REPLICAS, ADDENDS)]
     assert set(halved) <= axes

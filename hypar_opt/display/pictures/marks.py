@@ -12,6 +12,7 @@ from hypar_opt.display.glyphs import (
     MODEL_SYMBOL,
     ONE_SIDED,
     OUTPUT_SYMBOL,
+    QUERIES_SYMBOL,
     SPATIAL_SYMBOLS,
     TOKENS_SYMBOL,
     WHOLE_SYMBOL,
@@ -41,6 +42,7 @@ MARKS: dict[Symbol, dict[str, Any]] = {
     for own, marker, filled in (
         (DATA_SYMBOL, "o", False),
         (MODEL_SYMBOL, "o", True),
+        (QUERIES_SYMBOL, "h", True),
         (OUTPUT_SYMBOL, "D", True),
         (TOKENS_SYMBOL, "D", False),
         *((own, marker, True) for own, marker in zip(SPATIAL_SYMBOLS, "_|", strict=True)),

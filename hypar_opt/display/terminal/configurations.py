@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt.display.terminal.console import COUNT, SECONDS, Column, Form, new_table, unbroken
+from hypar_opt.plan.configuration import key_value_heads
 from hypar_opt.studies.configurations import in_words, recomputation
 from hypar_opt.units import format_bytes, format_percent, format_si
 
@@ -88,9 +89,13 @@ def _notes(configurations: Configurations) -> Iterator[str]:
         bound = format_si(configurations.bound, "s")
         capacity = format_bytes(configurations.capacity)
         above = format_percent(configurations.best.seconds / configurations.bound - 1, decimals=1)
+        replicates = (
+            0 < key_value_heads(configurations.network) < configurations.best.configuration.tp
+        )
+        heads = " and replicated key-value heads" if replicates else ""
         yield (
             f"No plan of any kind that fits in {capacity} takes less than {bound} (proved, but for"
-            f" recomputation by op): the first takes {above} more."
+            f" recomputation by op{heads}): the first takes {above} more."
         )
     if configurations.unsharded in (None, configurations.best):
         return

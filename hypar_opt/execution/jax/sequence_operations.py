@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -112,6 +113,25 @@ def attention(
         scores = jnp.where(seen, scores, -jnp.inf)
     y = jnp.einsum("bgrts,bsgd->btgrd", jax.nn.softmax(scores), v)
     return y.reshape(*batch, *positions(query), *dims, -1)
+
+
+def attention_below_heads(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    groups: int,
+    queries: int,
+    **options: Any,
+) -> jax.Array:
+    """Mix values as `attention` does, by some of the queries of each key-value head.
+
+    ``groups`` and ``queries`` are the key-value heads that this device holds, and of each the heads
+    of queries; queries, keys and values are split by levels of their own.
+    """
+    ones = (1,) * len(channel_dims(query)[:-1])
+    q, k, v = (x.reshape(*batch_dims(x), *positions(x), *ones, -1) for x in (query, key, value))
+    y = attention(q, k, v, groups, queries, **options)
+    return y.reshape(*batch_dims(query), *positions(query), *channel_dims(query)[:-1], -1)
 
 
 def turned(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from hypar_opt.errors import HyparError
 from hypar_opt.execution.index_labels import levels_by
 from hypar_opt.execution.jax.axes import NETWORK_INPUT, AxisTies, StoredAxis, split_by
 from hypar_opt.execution.jax.maps import BETWEEN
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, TOKEN
 from hypar_opt.workload.operands import operands_of
+from hypar_opt.workload.operators.attention import HEADS, QUERIES
+from hypar_opt.workload.operators.axes import Parts
 from hypar_opt.workload.operators.maps import LogitMap
 
 if TYPE_CHECKING:
@@ -75,8 +78,41 @@ def split_axes(maps: NetworkMaps) -> SplitAxes:
         axes = tying.ties.solve()
         split = {p for p in first if axes[shapes[network.sources[p][0]].writes].split}
         if not split:
+            _check_queries(maps, axes, shapes)
             return SplitAxes(axes, shapes, first, tying.places)
         first -= split
+
+
+def _below_heads(heads: Parts, queries: Parts) -> tuple[Parts, ...]:
+    """Return the parts of attention that splits queries: a head's features, of keys each alone."""
+    of_queries = {run.tensor: run._replace(repeats=1) for run in queries.runs}
+    every = Parts("head", heads.count * queries.count, tuple(of_queries.values()), queries.axis)
+    keys = (
+        Parts("feature", heads.count * run.scale, (run._replace(scale=1),), heads.axis)
+        for run in heads.runs
+        if run.tensor not in of_queries
+    )
+    return every, *keys
+
+
+def _check_queries(maps: NetworkMaps, axes: Sequence[StoredAxis], shapes: Sequence[Shapes]) -> None:
+    """Refuse attention whose queries do not follow its keys' parts, since parts are contiguous.
+
+    They do where a key-value head is in each part of the outermost levels of all their features.
+    """
+    for position, layer in enumerate(maps.network.layers):
+        words = maps.program.words(position + maps.shared)
+        if QUERIES.word not in words:
+            continue
+        heads = tuple(level for level, word in enumerate(words) if word == HEADS.word)
+        count = layer.sizes(maps.layer_maps[position])["g"]
+        own = [axes[number].split for number in (*shapes[position].reads, shapes[position].writes)]
+        outermost = all(split[: len(heads)] == heads for split in own)
+        if not outermost or maps.hierarchy.parts(heads) != count:
+            raise HyparError(
+                f"layer {layer.name!r}: its queries can be split in JAX below levels that have one"
+                f" of its {count} key-value heads in each part, and that split nothing else above"
+            )
 
 
 @dataclass(frozen=True)
@@ -184,7 +220,10 @@ class _Tying:
         axes = [*sources, writes]
         operands = operands_of(self.maps.network)[position]
         begins = [*(one.channels[0] if one.channels else 0 for one in operands), 0]
-        for parts in layer.parts(maps):
+        parts_of_layer = layer.parts(maps)
+        if QUERIES.word in self.maps.program.words(position + self.maps.shared):
+            parts_of_layer = _below_heads(*parts_of_layer)
+        for parts in parts_of_layer:
             inner = self.ties.new(parts.count, f"{name}, {parts.name}s")
             for run in parts.runs:
                 begin = begins[run.tensor] + run.offset

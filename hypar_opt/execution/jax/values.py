@@ -14,6 +14,7 @@ from hypar_opt.execution.jax.gathers import readers_of
 from hypar_opt.execution.jax.maps import BETWEEN
 from hypar_opt.execution.jax.weights import bias_of, split_ends, weights_of
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, EXPERT, PARTIAL, TOKEN
+from hypar_opt.workload.operators.attention import HEADS, QUERIES
 from hypar_opt.workload.operators.maps import LogitMap
 from hypar_opt.workload.recomputation import blocks_by_op
 
@@ -247,10 +248,20 @@ class Values:
 
     def _attention(self, position: int, layer: Any, *reads: str) -> str:
         sizes = layer.sizes(self.sharded.layer_maps[position])
-        groups = sizes["g"] // self.sharded.written(position).parts
+        words, function = self.program.words(position + self.shared), "attention"
+        groups, queries = sizes["g"] // self.sharded.written(position).parts, sizes["r"]
+        if QUERIES.word in words:
+            function = "attention_below_heads"
+            groups, queries = (
+                sizes[own.axis]
+                // self.program.hierarchy.parts(
+                    self.mesh_levels([n for n, word in enumerate(words) if word == own.word])
+                )
+                for own in (HEADS, QUERIES)
+            )
         inputs = ", ".join(reads)
         split = self.mesh_levels(split_by(self.program.written[position + self.shared], TOKEN))
-        more = f"{groups}, {sizes['r']}, causal={bool(layer.causal)}"
+        more = f"{groups}, {queries}, causal={bool(layer.causal)}"
         more += f", window={layer.window}" if layer.window else ""
         more += f", softcap={layer.softcap!r}" if layer.softcap else ""
         more += ", mirrored=True" if self.sharded.mirrors_tokens else ""
@@ -260,8 +271,8 @@ class Values:
         more += f", scale={layer.scale!r}" if layer.scale else ""
         again = position + self.shared in self.repeats.again
         if again and not (self.alone or self.runs_again(position)):
-            return f"jax.checkpoint(lambda *x: attention(*x, {more}))({inputs})"
-        return f"attention({inputs}, {more})"
+            return f"jax.checkpoint(lambda *x: {function}(*x, {more}))({inputs})"
+        return f"{function}({inputs}, {more})"
 
     def _norm(self, position: int, layer: Any, read: str) -> str:
         epsilon = "" if layer.epsilon is None else f", epsilon={layer.epsilon!r}"

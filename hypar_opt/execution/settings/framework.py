@@ -11,7 +11,12 @@ from hypar_opt.errors import HyparError, argument, printable
 from hypar_opt.execution.docstrings import docstring
 from hypar_opt.execution.export import check_trains
 from hypar_opt.execution.formats import ExportFormat
-from hypar_opt.plan.configuration import HYBRID, Configuration, configuration_of
+from hypar_opt.plan.configuration import (
+    HYBRID,
+    Configuration,
+    configuration_of,
+    key_value_heads,
+)
 from hypar_opt.version import __version__
 from hypar_opt.workload.network import TokenInput
 from hypar_opt.workload.operators.attention import HEADS
@@ -46,6 +51,8 @@ class TrainingRun(NamedTuple):
         The experts of a layer; 1 without.
     element_bytes
         The bytes of an element of weights and activations.
+    kv_heads
+        The key-value heads of the attention that has the fewest; 0 without attention.
     images
         Whether the network reads images.
     name
@@ -59,6 +66,7 @@ class TrainingRun(NamedTuple):
     per_node: int = 8
     experts: int = 1
     element_bytes: int = 2
+    kv_heads: int = 0
     images: bool = False
     name: str = "a network"
 
@@ -77,6 +85,7 @@ class TrainingRun(NamedTuple):
             per_node=min(getattr(topology, "per_node", devices), devices),
             experts=max(getattr(layer, "experts", 1) for layer in network.layers),
             element_bytes=plan.element_bytes,
+            kv_heads=key_value_heads(network),
             images=not isinstance(network.input, TokenInput),
             name=network.name,
         )
@@ -121,6 +130,9 @@ class Framework(ExportFormat):
     def lacks(self, configuration: Configuration, run: TrainingRun) -> list[str]:
         """Return what the framework has no words for; empty if it trains the configuration."""
         lacks = [*self.unexpressed(plain(configuration, run), run)]
+        if 0 < run.kv_heads < configuration.tp:
+            heads = f"{run.kv_heads} key-value heads in tp of {configuration.tp}"
+            lacks.append(f"{heads}: it does not replicate the projections of a head")
         if run.element_bytes not in ELEMENTS:
             lacks.append(f"elements of {run.element_bytes} bytes: it trains in 2 or 4")
         if run.images and self.has_models:

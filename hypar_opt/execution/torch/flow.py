@@ -253,7 +253,7 @@ class Flow:
             (
                 f"{layer.name}: its number of {own.name}s",
                 own.count,
-                self._parts(map(_splits_channels, flow.choices)),
+                self._parts(choice.axis == own.axis for choice in flow.choices),
             )
             for own in layer.parts(maps)
         ]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hypar_opt.frozen import FrozenDict
+from hypar_opt.workload.operators.attention import QUERIES
 from hypar_opt.workload.operators.axes import ADDENDS, BATCH, TOKENS
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def _norm(layer: Operator, choice: Choice, inputs: int) -> str:  # noqa: ARG001
 
 
 def _attention(layer: Operator, choice: Choice, inputs: int) -> str:  # noqa: ARG001
+    if choice == QUERIES:
+        return "DTensor has no module whose key-value heads are read by several parts"
     fused = "DTensor splits query, key and value in one tensor as if they were one"
     return fused if inputs == 1 else ""
 

@@ -598,7 +598,8 @@ def _tensor(writer: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
     layouts |= {"rows": "row", "columns": "column", "experts": "expert"}
     layouts |= {side: side for side in SIDES}
     # A tensor that may be whole is that as one choice.
-    layouts |= {"whole": "" if "output" in plan.choices else WHOLE, ADDENDS.word: ""}
+    layouts |= {"whole": "" if "output" in plan.choices else WHOLE}
+    layouts |= {ADDENDS.word: "", "queries": ""}
     if sizes["expert"] and "experts" not in plan.choices:
         layouts["model"] = "expert"
 

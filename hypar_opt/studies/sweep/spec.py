@@ -28,7 +28,7 @@ from hypar_opt.solvers import SOLVERS
 from hypar_opt.step.readings import READINGS
 from hypar_opt.studies.sweep.case import CHOICES, Case, network_of, on, place_of
 from hypar_opt.studies.sweep.vary import Variant, as_json, combinations, variants
-from hypar_opt.workload.parallelism import ALL_CHOICES, PAPERS_CHOICES
+from hypar_opt.workload.parallelism import EVERY_CHOICE, PAPERS_CHOICES
 
 SCHEMA: Literal["hypar-opt/sweep/1"] = "hypar-opt/sweep/1"
 
@@ -280,7 +280,7 @@ def _solver(text: str) -> tuple[str, str | None]:
 
 def _choices(text: str) -> str:
     if text not in ("all", *CHOICES):
-        more = ",".join(ALL_CHOICES[len(PAPERS_CHOICES) :])
+        more = ",".join(EVERY_CHOICE[len(PAPERS_CHOICES) :])
         raise HyparError(
             f"should be 'all', or 'data,model' and some of {more}, in this order, got {text!r}"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import Annotated, ClassVar, Literal
 
@@ -10,7 +11,14 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from hypar_opt.documents.document import Document, Size
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.workload.operators.axes import DATA_CHOICE, TOKENS, Axes, Choice, Contraction
+from hypar_opt.workload.operators.axes import (
+    DATA_CHOICE,
+    TOKENS,
+    Axes,
+    Choice,
+    Contraction,
+    Parts,
+)
 from hypar_opt.workload.operators.base import Operator, default
 from hypar_opt.workload.operators.free_sizes import (
     SMALL_HEAD,
@@ -26,6 +34,11 @@ from hypar_opt.workload.operators.saved import OwnTensor, Saved
 HEADS = Choice("heads", "g", "key-value head", "●", "M")
 """Each part has a share of the heads: with grouped queries, those of a share of the keys."""
 
+QUERIES = Choice("queries", "r", "query head", "◉", "Q")
+"""Each part has a share of the queries of each key-value head, and all keys and values."""
+
+_OF_EQUAL_HEADS: Mapping[str, Choice] = FrozenDict(data=DATA_CHOICE, model=HEADS, tokens=TOKENS)
+"""The choices of an attention whose queries have a key-value head each."""
 
 ROTARY_BASE = 10_000.0
 """The default base of rotary positions, that of RoFormer."""
@@ -86,9 +99,7 @@ class Attention(Operator):
     contraction: ClassVar[Contraction] = Contraction.parse(
         "q[b,t,g,r,e] * k[b,s,g,e] * v[b,s,g,d] -> y[b,t,g,r,d]"
     )
-    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
-        data=DATA_CHOICE, model=HEADS, tokens=TOKENS
-    )
+    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(**_OF_EQUAL_HEADS, queries=QUERIES)
     trick: ClassVar[str] = "data"
     reads: ClassVar[tuple[int, int]] = (1, 3)
     inner: ClassVar[Axes] = ("b", "t", "s", "g", "r")
@@ -138,6 +149,24 @@ class Attention(Operator):
     @property
     def _kv_heads(self) -> int:
         return self.kv_heads or self.heads
+
+    @property
+    def splits(self) -> Mapping[str, Choice]:
+        return self.choices if self.kv_heads else _OF_EQUAL_HEADS
+
+    def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:
+        heads, *queries = super().parts(maps)
+        # Of each key-value head one after the other.
+        return heads, *(
+            replace(
+                own,
+                runs=tuple(
+                    run._replace(scale=run.scale // heads.count, repeats=heads.count)
+                    for run in own.runs
+                ),
+            )
+            for own in queries
+        )
 
     def maps(self, *reads: Map) -> LayerMaps:
         if self.window and not self.causal:

@@ -182,11 +182,14 @@ class Parts:
         The name of one part, for messages: ``group``, ``key-value head``.
     runs
         The channels of the parts in inputs and output.
+    axis
+        The axis of which each part is an index.
     """
 
     name: str
     count: int
     runs: tuple[Run, ...]
+    axis: str
 
 
 class Contraction(NamedTuple):

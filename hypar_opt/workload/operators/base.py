@@ -206,6 +206,7 @@ class Operator(Document):
                     for number, over in enumerate(tensors, OUTPUT)
                     if number == OUTPUT or choice.axis in read[number]
                 ),
+                choice.axis,
             )
             for choice in self.splits.values()
             if choice.axis in both

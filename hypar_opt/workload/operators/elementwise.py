@@ -157,7 +157,12 @@ class Concat(Weightless):
             return super().parts(maps)
         counts = [read.channels for read in maps.inputs]
         return tuple(
-            Parts(CHANNELS.part, count, (Run(OUTPUT, offset=end - count), Run(number)))
+            Parts(
+                CHANNELS.part,
+                count,
+                (Run(OUTPUT, offset=end - count), Run(number)),
+                CHANNELS.axis,
+            )
             for number, (count, end) in enumerate(zip(counts, accumulate(counts), strict=True))
         )
 
@@ -285,7 +290,7 @@ class Flatten(Weightless):
             return super().parts(maps)
         # A sequence is flattened token by token, an image channel by channel.
         runs = Run(OUTPUT, repeats=maps.input.tokens), Run(0)
-        return (Parts(CHANNELS.part, maps.input.channels, runs),)
+        return (Parts(CHANNELS.part, maps.input.channels, runs, CHANNELS.axis),)
 
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
         (read,) = reads

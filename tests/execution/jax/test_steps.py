@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.errors import HyparError
 from hypar_opt.execution.export import sharded_plan
 from hypar_opt.execution.jax.module import module_text
 from hypar_opt.execution.jax.tensors import ShardedNetwork
@@ -23,7 +24,7 @@ from hypar_opt.sharding.program import Program
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
-from tests.choices import WITH_EXPERTS, WITH_TOKENS
+from tests.choices import WITH_EXPERTS, WITH_QUERIES, WITH_TOKENS
 from tests.execution.drawn_images import image_program, images
 from tests.execution.drawn_plans import (
     UNIT,
@@ -38,6 +39,7 @@ from tests.execution.drawn_plans import (
 )
 from tests.execution.jax.steps import results
 from tests.execution.small_networks import (
+    SCHEMA,
     by_tokens,
     cnn,
     decoder,
@@ -132,6 +134,55 @@ def test_attention_by_tokens_moves_what_is_planned(
     One sequence has no batch to split, not even between a reduce-scatter and an all-gather.
     """
     assert_moves_its_price(by_tokens(network, batch, *sizes))
+
+
+def below_heads(sizes: tuple[int, ...], *, fused: bool, pins: tuple[str, ...]) -> ho.Plan:
+    """Return a plan whose attention has fewer key-value heads than parts, two of 8 queries."""
+    layers: list[dict[str, Any]] = [
+        {"name": name, "kind": "fc", "units": units, "inputs": ["input"]}
+        for name, units in (("q", 32), ("k", 8), ("v", 8))
+    ]
+    if fused:
+        layers = [{"name": "qkv", "kind": "fc", "units": 48}]
+    own = {"name": "attention", "kind": "attention", "heads": 8, "kv_heads": 2, "causal": True}
+    own |= {} if fused else {"inputs": ["q", "k", "v"], "rotary": {}}
+    network = Network.model_validate(
+        {
+            "schema": SCHEMA,
+            "name": "few keys",
+            "input": {"tokens": 8, "features": 16},
+            "layer": [*layers, own, {"name": "proj", "kind": "fc", "units": 16}],
+        }
+    )
+    return ho.solve(
+        network,
+        batch=2,
+        hierarchy=sizes,
+        choices=WITH_QUERIES,
+        constraints={"fix": pins, "even": True},
+        search="joint",
+    )
+
+
+@pytest.mark.parametrize(
+    ("fused", "pins"),
+    slow_after(1, [(False, ("k@H1=output", "k@H2=whole", "v=output")), (True, ("qkv=output",))]),
+)
+def test_queries_below_key_value_heads_move_what_is_planned(
+    fused: bool, pins: tuple[str, ...]
+) -> None:
+    """One projection is replicated, the other one gathered; of fused ones keys and values are."""
+    attention = ("attention@H1=heads", "attention@H2=queries", "proj=model")
+    plan = below_heads((2, 2), fused=fused, pins=(*pins, *attention))
+    assert_moves_its_price(plan)
+
+
+def test_queries_that_jax_cannot_split_below_heads_are_refused_by_name() -> None:
+    plan = below_heads(
+        (2, 2), fused=False, pins=("attention@H1=queries", "attention@H2=heads", "k=output")
+    )
+    with pytest.raises(HyparError, match="'attention': its queries can be split in JAX below lev"):
+        sharded_plan(plan)
 
 
 def test_each_part_of_a_causal_sequence_sees_as_many_tokens() -> None:

@@ -40,7 +40,7 @@ def turned(x: Array, positions: Indices, rotary: Rotary | None, *, back: bool = 
 
 
 class AttentionArithmetic(Arithmetic):
-    """``softmax(Q K^T / sqrt(e)) V`` of the key-value heads that a device has, or another scale.
+    """``softmax(Q K^T / sqrt(e)) V`` of a device's key-value heads, or another scale.
 
     Inside, arrays are ``(images, key-value heads, queries of a head, tokens, features)``.
     """
@@ -60,17 +60,17 @@ class AttentionArithmetic(Arithmetic):
         super().__init__(shard)
         layer = cast("Attention", shard.layer)
         self._sizes = layer.sizes(shard.maps)
-        heads = self._sizes["g"] or 1
-        self._heads = len(shard.written) * heads // shard.maps.output.channels
         self._causal, self._rotary = bool(layer.causal), layer.rotary
         self._window, self._cap = layer.window, layer.softcap
         self._scale = layer.scale or 1 / np.sqrt(self._sizes["e"])
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         query, key, value = reads
-        self._q = turned(self._split(query, self._sizes["r"]), self.shard.tokens, self._rotary)
-        self._k = turned(self._split(key, 1), np.arange(key.shape[1]), self._rotary)
-        self._v = self._split(value, 1)
+        features, values = self._sizes["e"], self._sizes["d"]
+        self._heads = key.shape[2] // features
+        self._q = turned(self._split(query, features), self.shard.tokens, self._rotary)
+        self._k = turned(self._split(key, features), np.arange(key.shape[1]), self._rotary)
+        self._v = self._split(value, values)
         scores = self._q @ self._k.swapaxes(3, 4) * self._scale
         if self._cap:
             self._tangent = np.tanh(scores / self._cap)
@@ -86,7 +86,7 @@ class AttentionArithmetic(Arithmetic):
         return self._joined(self._p @ self._v)
 
     def backward(self, error: Array, sums: Array | None) -> tuple[Sequence[Array], Array | None]:  # noqa: ARG002
-        mixed = self._split(error, self._sizes["r"])
+        mixed = self._split(error, self._sizes["d"])
         of_shares = mixed @ self._v.swapaxes(3, 4)
         of_scores = self._p * (of_shares - (of_shares * self._p).sum(axis=4, keepdims=True))
         if self._cap:
@@ -99,9 +99,9 @@ class AttentionArithmetic(Arithmetic):
         of_k = turned(of_k, np.arange(of_k.shape[3]), self._rotary, back=True)
         return [self._joined(one) for one in (of_q, of_k, of_v)], None
 
-    def _split(self, array: Array, queries: int) -> Array:
+    def _split(self, array: Array, size: int) -> Array:
         images, tokens, features = array.shape
-        size = features // (self._heads * queries) if self._heads else 0
+        queries = features // (self._heads * size) if self._heads else 0
         parts = array.reshape(images, tokens, self._heads, queries, size)
         return parts.transpose(0, 2, 3, 1, 4)
 
