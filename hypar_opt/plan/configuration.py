@@ -438,7 +438,7 @@ def limits_of(
         if in_block and role.tp in (COLUMN, ROW, HEADS.word, CHANNELS.word):
             choice = workload.choices_of_nodes[node][words.index(role.tp)]
             part = f"{choice.part}s" if choice and role.tp == HEADS.word else "features"
-            heads = getattr(layer.operator, "heads", 0) if role.kv_heads else 0
+            heads = layer.operator.heads if isinstance(layer.operator, Attention) else 0
             key = size[role.tp], role.kv_heads, heads
             tensor.setdefault(key, f"{part} of {layer.name}")
         if role.cp == TOKENS.word and HEADS in layer.operator.splits.values():

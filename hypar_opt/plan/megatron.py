@@ -13,7 +13,7 @@ Activation Recomputation in Large Transformer Models", MLSys 2023, for sequence 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -185,19 +185,27 @@ def _with_experts(network: Network) -> tuple[dict[str, str], set[str]]:
 def _below_heads(network: Network) -> dict[int, dict[str, Any]]:
     """Return how layers are split below one key-value head a part: fields of `Role`, by position.
 
-    Attention splits the queries of a head. Projections that it alone reads, as keys or values, are
-    whole; what else writes these is split as above, and gathered.
+    Attention splits the queries of a head. Projections that it alone reads, as keys or values, and
+    the norms of these are whole; what else writes them is split as above, and gathered.
     """
     fields: dict[int, dict[str, Any]] = {}
+    readers = defaultdict[int, list[int]](list)
+    for n, sources in enumerate(network.sources):
+        for source in {*sources} - {-1}:
+            readers[source].append(n)
     for n, layer in enumerate(network.layers):
         if not isinstance(layer, Attention) or QUERIES not in layer.splits.values():
             continue
         fields[n] = {"kv_heads": layer.kv_heads, "below": QUERIES.word}
         query, *keys = network.sources[n]
-        for source in {*keys} - {query, -1}:
-            readers = [m for m, reads in enumerate(network.sources) if source in reads]
-            if readers == [n] and network.layers[source].axes.is_matrix_product:
-                fields[source] = {**fields[n], "below": LAST_RESORT.word}
+        whole = {**fields[n], "below": LAST_RESORT.word}
+        before = [(n, source) for source in {*keys} - {query, -1}]
+        for reader, source in before:
+            own = network.layers[source]
+            is_norm = NORMED_HEADS in own.splits.values()
+            if readers[source] == [reader] and (is_norm or own.axes.is_matrix_product):
+                fields[source] = whole
+                before += [(source, read) for read in network.sources[source] if is_norm]
     return fields
 
 
