@@ -238,7 +238,13 @@ def _activation(config: Config, *keys: str, default: str) -> str:
 
 
 def _rotary(
-    config: Config, notes: _Notes, size: int, *, kind: str = "", share: float = 1.0
+    config: Config,
+    notes: _Notes,
+    size: int,
+    *,
+    kind: str = "",
+    share: float = 1.0,
+    interleaved: bool = False,
 ) -> Table:
     """Return the key of rotary positions of heads of some features.
 
@@ -248,6 +254,8 @@ def _rotary(
         The word of a layer's attention, which may have angles of its own.
     share
         Of the features that turn, where no key says.
+    interleaved
+        Whether pairs are neighbours, where no key says.
     """
     stated = config.table("rope_parameters")
     if stated.has(kind):
@@ -261,7 +269,9 @@ def _rotary(
     for table in (stated, config.table("rope_scaling")):
         if (word := table.word("rope_type", "type", default="default")) != "default":
             notes.leave_out(f"the angles of rotary positions by {word!r}")
-    turned = {"features": features} if features < size else {}
+    turned: Table = {"features": features} if features < size else {}
+    if config.flag("rope_interleave", default=interleaved):
+        turned["interleaved"] = True
     return {"rotary": {**({"base": base} if base != 10_000 else {}), **turned}}
 
 
@@ -461,6 +471,8 @@ class _DecoderLayers:
         config = self.config
         heads, rotary = config.size("num_attention_heads"), config.size("qk_rope_head_dim")
         features = config.size("qk_nope_head_dim")
+        for key in ("num_key_value_heads", "head_dim", "qk_head_dim"):
+            config.has(key)  # said by others, too
         bias = config.flag("attention_bias")
         down, up = "self_attn.kv_a_proj_with_mqa", "self_attn.kv_b_proj"
         latent = self._norm("self_attn.kv_a_layernorm", f"{down}.latent")
@@ -507,7 +519,7 @@ class _DecoderLayers:
             scale=None if scalar == size else scalar**-0.5,
             softcap=config.number("attn_logit_softcapping", default=0),
             dropout=bool(config.number("attention_dropout", default=0)),
-        ) | _rotary(config, self.notes, size, kind=word)
+        ) | _rotary(config, self.notes, size, kind=word, interleaved=latent)
         bias = self.decoder.output_bias and config.flag("attention_bias")
         output = _layer("self_attn.o_proj", "fc", units=self.width, bias=bias)
         if config.word("model_type") == "gpt_oss":
@@ -631,7 +643,8 @@ class _DecoderLayers:
             notes.leave_out("the loss that balances experts' loads (output_router_logits)")
         if config.number("router_jitter_noise", default=0):
             notes.leave_out("the noise of routers' inputs (router_jitter_noise)")
-        if config.number("n_group", default=1) > 1 and config.number("topk_group", default=1):
+        groups = config.number("n_group", default=1), config.number("topk_group", default=1)
+        if config.word("topk_method", default="") != "greedy" and groups[0] > 1:
             notes.leave_out("the choice of groups of experts before experts (n_group)")
         if (factor := config.number("routed_scaling_factor", default=1)) != 1:
             notes.leave_out(f"the multiplication of experts' sums by {factor:g}")

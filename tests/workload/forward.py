@@ -113,18 +113,22 @@ def attention(layer: Layer, *reads: Array) -> Array:
     heads = layer["heads"]
     shared: int = layer.get("kv_heads") or heads
     _need(heads % shared == 0)
+    rest_of_keys: list[Array] = []
     if len(reads) == 1:
         size, rest = divmod(reads[0].shape[1], heads + 2 * shared)
         _need(rest == 0)
         query, key, value = np.split(reads[0], [heads * size, (heads + shared) * size], axis=1)
     else:
-        query, key, value = reads
+        query, key, value, *rest_of_keys = reads
 
     def split(tokens: Array, count: int) -> Array:
         _need(tokens.shape[1] % count == 0)
         return tokens.reshape(len(tokens), count, -1).swapaxes(0, 1)
 
     q, k, v = split(query, heads), split(key, shared), split(value, shared)
+    for one in rest_of_keys:
+        _need(len(one) == len(key))
+        k = np.concatenate([k, np.repeat(one[None], shared, axis=0)], axis=2)
     _need(q.shape[2] == k.shape[2] and k.shape[1] == v.shape[1])
     k, v = (np.repeat(one, heads // shared, axis=0) for one in (k, v))
     scores = q @ k.swapaxes(1, 2) / np.sqrt(q.shape[2])

@@ -134,6 +134,29 @@ def attention_below_heads(
     return y.reshape(*batch_dims(query), *positions(query), *channel_dims(query)[:-1], -1)
 
 
+def attention_with_shared_features(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    shared: jax.Array,
+    groups: int,
+    queries: int,
+    **options: Any,
+) -> jax.Array:
+    """Mix values as `attention` does, by keys whose last features are the same in all heads.
+
+    It is these that rotary positions turn: scores are the same where they come first.
+    """
+    dims, count = channel_dims(query)[:-1], math.prod(channel_dims(shared))
+    q = query.reshape(*batch_dims(query), *positions(query), *dims, groups, queries, -1)
+    q = jnp.roll(q, count, -1).reshape(query.shape)
+    places = (*batch_dims(key), *positions(key))
+    k = key.reshape(*places, *dims, groups, -1)
+    z = shared.reshape(*places, *(1,) * len(dims), 1, count)
+    k = jnp.concatenate([jnp.broadcast_to(z, (*k.shape[:-1], count)), k], -1)
+    return attention(q, k.reshape(*places, *dims, -1), value, groups, queries, **options)
+
+
 def turned(
     x: jax.Array, places: jax.Array, base: float, features: int, interleaved: bool
 ) -> jax.Array:

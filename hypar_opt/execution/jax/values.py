@@ -259,6 +259,8 @@ class Values:
                 )
                 for own in (HEADS, QUERIES)
             )
+        if layer.shares_features:
+            function = "attention_with_shared_features"
         inputs = ", ".join(reads)
         split = self.mesh_levels(split_by(self.program.written[position + self.shared], TOKEN))
         more = f"{groups}, {queries}, causal={bool(layer.causal)}"
@@ -267,7 +269,7 @@ class Values:
         more += ", mirrored=True" if self.sharded.mirrors_tokens else ""
         more += f", split={self.axes(split)}" if split else ""
         if layer.rotary is not None:
-            more += f", rotary={layer.rotary.of_head(sizes['e'])}"
+            more += f", rotary={layer.rotary.of_head(sizes.get('m', sizes['e']))}"
         more += f", scale={layer.scale!r}" if layer.scale else ""
         again = position + self.shared in self.repeats.again
         if again and not (self.alone or self.runs_again(position)):

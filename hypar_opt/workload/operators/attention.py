@@ -37,6 +37,11 @@ HEADS = Choice("heads", "g", "key-value head", "●", "M")
 QUERIES = Choice("queries", "r", "query head", "◉", "Q")
 """Each part has a share of the queries of each key-value head, and all keys and values."""
 
+_SHARED_FEATURES = Contraction.parse(
+    "q[b,t,g,r,e] * k[b,s,g,n] * v[b,s,g,d] * z[b,s,m] -> y[b,t,g,r,d]"
+)
+"""Attention with features of keys that all heads share: n of a head's own, and m."""
+
 _OF_EQUAL_HEADS: Mapping[str, Choice] = FrozenDict(data=DATA_CHOICE, model=HEADS, tokens=TOKENS)
 """The choices of an attention whose queries have a key-value head each."""
 
@@ -76,7 +81,9 @@ class Attention(Operator):
     """Attention with ``heads`` heads and ``kv_heads`` heads of keys and values (grouped queries).
 
     It reads queries, keys and values as three inputs, or as one with these features side by side:
-    then these are three results of the layer that writes them, each read as the kind needs it.
+    then these are three results of the layer that writes them, each read as the kind needs it. A
+    fourth input has features that follow those of each head's keys, the same for all heads; then it
+    is they, and those of queries beside them, that rotary positions turn (latent attention).
     ``causal`` says that a token sees only those before it and itself, and ``window`` that it sees
     only the last so many of them. Fused kernels skip the scores that the mask hides, and so half of
     the products, or more; in all other counts they are there.
@@ -101,7 +108,7 @@ class Attention(Operator):
     )
     choices: ClassVar[Mapping[str, Choice]] = FrozenDict(**_OF_EQUAL_HEADS, queries=QUERIES)
     trick: ClassVar[str] = "data"
-    reads: ClassVar[tuple[int, int]] = (1, 3)
+    reads: ClassVar[tuple[int, int]] = (1, 4)
     inner: ClassVar[Axes] = ("b", "t", "s", "g", "r")
 
     def kernels(self, sizes: Mapping[str, int], *, fused: Fused) -> PassesKernels:
@@ -120,13 +127,15 @@ class Attention(Operator):
         return there, back, both._replace(launches=3)
 
     def saves(self, *, fused: Fused) -> Saved:
+        # Keys are saved with a copy of shared features for each head.
+        copies = (OwnTensor(("b", "s", "g", "m")),) if self.shares_features else ()
         if fused.attention:
             # Of each row of scores the logarithm of its sum, in single precision.
             rows = OwnTensor(tuple(axis for axis in self.inner if axis != "s"), bytes=4)
-            return Saved(inputs=True, output=True, own=(rows,))
+            return Saved(inputs=True, output=True, own=(rows, *copies))
         # The softmax; with dropout the mask and what it leaves; the tangents of a soft cap.
         drops, caps = bool(self.dropout), self.softcap is not None
-        return Saved(inputs=True, own=(OwnTensor(self.inner, 1 + drops + caps, drops),))
+        return Saved(inputs=True, own=(OwnTensor(self.inner, 1 + drops + caps, drops), *copies))
 
     def pairs(self, tokens: Fraction | int) -> Fraction:
         """Return the scores of the first tokens that a causal mask leaves, of each head.
@@ -151,6 +160,15 @@ class Attention(Operator):
         return self.kv_heads or self.heads
 
     @property
+    def shares_features(self) -> bool:
+        """Whether all heads share features of their keys: its fourth input."""
+        return len(self.inputs or ()) == 4
+
+    @property
+    def axes(self) -> Contraction:
+        return _SHARED_FEATURES if self.shares_features else self.contraction
+
+    @property
     def splits(self) -> Mapping[str, Choice]:
         return self.choices if self.kv_heads else _OF_EQUAL_HEADS
 
@@ -173,7 +191,8 @@ class Attention(Operator):
             raise self.refuse("window", "needs causal = true")
         if len(reads) == 2 or not all(isinstance(read, TokenMap) for read in reads):
             got = " and ".join(map(described, reads))
-            raise self.refuse("inputs", f"should be q, k and v, or one fused, of tokens; got {got}")
+            wanted = "q, k and v, or one fused, or with features that all keys share, of tokens"
+            raise self.refuse("inputs", f"should be {wanted}; got {got}")
         if self.heads % self._kv_heads:
             raise self.refuse(
                 "kv_heads", f"should divide the {self.heads} heads, got {self._kv_heads}"
@@ -192,18 +211,20 @@ class Attention(Operator):
         widths = [key.channels for key in keys]
         lengths = {key.tokens for key in keys}
         # Values may be wider or narrower than keys; their heads are as many.
-        fits = widths[0] == self._kv_heads * size and not widths[1] % self._kv_heads
+        shared = sum(widths[2:])
+        fits = widths[0] == self._kv_heads * (size - shared) > 0 and not widths[1] % self._kv_heads
         if not fits or len(lengths) > 1:
+            beside = f" beside the {shared} that all share," if shared else ""
             raise self.refuse(
                 "inputs",
-                f"keys and values should have {self._kv_heads} heads of {size} features and as"
-                f" many tokens, got {' and '.join(map(described, keys))}",
+                f"keys and values should have {self._kv_heads} heads of {size - shared}"
+                f" features{beside} and as many tokens, got {' and '.join(map(described, keys))}",
             )
         output = TokenMap(query.tokens, self.heads * (widths[1] // self._kv_heads))
         return LayerMaps(query, output, output, keys)
 
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
-        return {
+        sizes = {
             "t": maps.output.tokens,
             "g": self._kv_heads,
             "r": self.heads // self._kv_heads,
@@ -211,6 +232,10 @@ class Attention(Operator):
             "s": maps.others[0].tokens,
             "e": maps.input.channels // self.heads,
         }
+        if not self.shares_features:
+            return sizes
+        shared = maps.others[2].channels
+        return {**sizes, "n": sizes["e"] - shared, "m": shared}
 
     def macs(self, sizes: Mapping[str, int]) -> int:
         # Q K^T over the e features of a key, then the weighted sum of values of d.
@@ -220,6 +245,8 @@ class Attention(Operator):
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:
         queries, one = min(self.heads // self._kv_heads, 2), small.parts * SMALL_HEAD
         widths = [queries * one, one, one] if len(reads) > 1 else [(queries + 2) * one]
+        if self.shares_features:
+            widths = [2 * queries * one, one, one, SMALL_HEAD]
         for read, width in zip(reads, widths, strict=True):
             small.equate(read.channels, constant(width), self.name)
         keys = {"heads": constant(small.parts * queries), "kv_heads": constant(small.parts)}

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.attention import Attention, Rotary
 
 
-def turned(x: Array, positions: Indices, rotary: Rotary | None, *, back: bool = False) -> Array:
+def turned(
+    x: Array, positions: Indices, rotary: Rotary | None, start: int = 0, *, back: bool = False
+) -> Array:
     """Return queries or keys with rotary positions, or their errors turned back.
 
     Parameters
@@ -25,17 +27,19 @@ def turned(x: Array, positions: Indices, rotary: Rotary | None, *, back: bool = 
     x : (..., tokens, features of a head)
     positions : (tokens,)
         In the whole sequence.
+    start
+        The first feature of a head that may be turned.
     """
     if rotary is None:
         return x
-    base, count, interleaved = rotary.of_head(x.shape[-1])
+    base, count, interleaved = rotary.of_head(x.shape[-1] - start)
     rates = base ** (-np.arange(0, count, 2) / count)
     angles = positions[:, None] * (-rates if back else rates)
-    first, second = pairs_of(count, interleaved=interleaved)
-    a, b = x[..., first], x[..., second]
     y = x.copy()
-    y[..., first] = a * np.cos(angles) - b * np.sin(angles)
-    y[..., second] = b * np.cos(angles) + a * np.sin(angles)
+    first, second = (y[..., start:][..., own] for own in pairs_of(count, interleaved=interleaved))
+    a, b = first.copy(), second.copy()
+    first[:] = a * np.cos(angles) - b * np.sin(angles)
+    second[:] = b * np.cos(angles) + a * np.sin(angles)
     return y
 
 
@@ -53,6 +57,8 @@ class AttentionArithmetic(Arithmetic):
         if cast("Attention", tensors.operator).rotary is not None:
             each = sizes["b"] * sizes["g"] * sizes["e"]
             turned = each * (sizes["r"] * sizes["t"] + sizes["s"])
+        elif "m" in sizes:  # keys with a copy of shared features for each head
+            turned = sizes["b"] * sizes["g"] * sizes["s"] * sizes["e"]
         kept = 2 if cast("Attention", tensors.operator).softcap else 1
         return Footprint(kept=kept * scores + turned, working=5 * scores + 4 * turned)
 
@@ -63,14 +69,22 @@ class AttentionArithmetic(Arithmetic):
         self._causal, self._rotary = bool(layer.causal), layer.rotary
         self._window, self._cap = layer.window, layer.softcap
         self._scale = layer.scale or 1 / np.sqrt(self._sizes["e"])
+        # The features of a head's keys that are no other's, and before those that are turned.
+        self._own = self._sizes.get("n", self._sizes["e"])
+        self._start = self._sizes.get("n", 0)
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
-        query, key, value = reads
-        features, values = self._sizes["e"], self._sizes["d"]
-        self._heads = key.shape[2] // features
-        self._q = turned(self._split(query, features), self.shard.tokens, self._rotary)
-        self._k = turned(self._split(key, features), np.arange(key.shape[1]), self._rotary)
-        self._v = self._split(value, values)
+        query, key, value, *shared = reads
+        self._heads = key.shape[2] // self._own
+        start, every = self._start, np.arange(key.shape[1])
+        k = self._split(key, self._own)
+        for one in shared:
+            of_heads = np.broadcast_to(one[:, None, None], (*k.shape[:-1], one.shape[2]))
+            k = np.concatenate([k, of_heads], axis=4)
+        q = self._split(query, self._sizes["e"])
+        self._q = turned(q, self.shard.tokens, self._rotary, start)
+        self._k = turned(k, every, self._rotary, start)
+        self._v = self._split(value, self._sizes["d"])
         scores = self._q @ self._k.swapaxes(3, 4) * self._scale
         if self._cap:
             self._tangent = np.tanh(scores / self._cap)
@@ -95,9 +109,12 @@ class AttentionArithmetic(Arithmetic):
         # Queries of a group share keys and values: their errors are added.
         of_k = (of_scores.swapaxes(3, 4) @ self._q).sum(axis=2, keepdims=True)
         of_v = (self._p.swapaxes(3, 4) @ mixed).sum(axis=2, keepdims=True)
-        of_q = turned(of_scores @ self._k, self.shard.tokens, self._rotary, back=True)
-        of_k = turned(of_k, np.arange(of_k.shape[3]), self._rotary, back=True)
-        return [self._joined(one) for one in (of_q, of_k, of_v)], None
+        rotary, start = self._rotary, self._start
+        of_q = turned(of_scores @ self._k, self.shard.tokens, rotary, start, back=True)
+        of_k = turned(of_k, np.arange(of_k.shape[3]), rotary, start, back=True)
+        of_k, of_shared = np.split(of_k, [self._own], axis=4)
+        errors = [self._joined(one) for one in (of_q, of_k, of_v)]
+        return [*errors, *([of_shared.sum(axis=(1, 2))] if start else [])], None
 
     def _split(self, array: Array, size: int) -> Array:
         images, tokens, features = array.shape
