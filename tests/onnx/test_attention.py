@@ -91,6 +91,15 @@ def softcap(g: WeightedGraph, x: str, shape: list[Any]) -> str:
     return by("Mul", 2.0)(g, g("Tanh", by("Div", 2.0)(g, x, shape)), shape)
 
 
+def then(first: Between, second: Between) -> Between:
+    """Write what one writes, and behind it the other."""
+
+    def write(g: WeightedGraph, x: str, shape: list[Any]) -> str:
+        return second(g, first(g, x, shape), shape)
+
+    return write
+
+
 def unit(g: WeightedGraph, x: str, _: list[Any]) -> str:
     """Queries or keys of length 1, as of cosine attention."""
     return str(g("Div", x, g("ReduceL2", x, g.value([-1]), keepdims=1)))
@@ -130,7 +139,10 @@ SLOPES = (
 @pytest.mark.parametrize(
     ("place", "write", "said"),
     [
-        ("scores", softcap, "Tanh of attention's scores"),
+        ("scores", then(by("Add", 0.3), softcap), "Tanh of attention's scores"),
+        ("scores", then(softcap, softcap), "Tanh of attention's scores"),
+        ("scores", then(biased(np.full((6, 6), 2.0)), softcap), "Tanh of attention's scores"),
+        ("scores", then(by("Tanh"), by("Mul", -2.0)), "a bound of attention's scores, -2"),
         *(("scores", by(op), f"{op} of attention's scores") for op in ("Relu", "Abs", "Sigmoid")),
         ("scores", by("Clip", -0.5, 0.5), "Clip -0.5 0.5 of attention's scores"),
         ("scores", by("LogSoftmax", axis=-1), "LogSoftmax of attention's scores"),
@@ -168,6 +180,10 @@ def test_what_attention_does_not_do_is_named(
         ("q", by("Relu")),
         ("v", by("Relu")),
         ("scores", by("Add", 3.0)),
+        ("scores", softcap),
+        ("scores", by("Tanh")),
+        ("scores", then(by("Mul", 3.0), then(softcap, by("Mul", 0.5)))),
+        ("scores", then(softcap, by("Add", 3.0))),
         ("probabilities", by("Mul", 1.0)),
         ("probabilities", by("Add", 0.0)),
         ("scores", biased(np.full((6, 6), 2.0))),
@@ -312,9 +328,11 @@ def test_a_model_that_the_evaluator_cannot_run_is_refused_in_a_line(tmp_path: Pa
         ({"is_causal": 1, "scale": 0.7}, None, ""),
         ({}, np.tri(TOKENS, dtype=bool), ""),
         ({}, np.triu(np.full((TOKENS, TOKENS), -np.inf, np.float32), 1), ""),
-        ({"softcap": 2.0}, None, "softcap"),
+        ({"softcap": 0.2}, None, ""),
+        ({"softcap": 0.2, "is_causal": 1}, None, ""),
+        ({}, np.tri(TOKENS, dtype=bool) & ~np.tri(TOKENS, k=-2, dtype=bool), ""),
         ({}, np.eye(TOKENS, dtype=np.float32), "a bias of attention's scores, 6x6"),
-        ({}, np.eye(TOKENS, dtype=bool), "attention's mask"),
+        ({}, np.tri(TOKENS, k=1, dtype=bool), "attention's mask"),
     ],
 )
 def test_the_operator_of_attention_is_the_models(
