@@ -441,5 +441,5 @@ def softmax(state: ImportState, node: OnnxNode) -> Features:
     if cap is not None:
         features = features._replace(operators=frozenset(), function=IDENTITY)
     source, sizes = state.read(features, node), state.layer(features.source).sizes
-    keys = {} if cap is None else {"softcap": cap}
-    return state.emit(Layer("output", keys, [source], sizes, node, dims=features.dims))
+    stated = {} if cap is None else {"softcap": cap}
+    return state.emit(Layer("output", stated, [source], sizes, node, dims=features.dims))
