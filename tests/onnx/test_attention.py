@@ -18,6 +18,8 @@ from hypar_opt.onnx import imported_model
 from hypar_opt.onnx.weights import complete_model, weights_of
 from hypar_opt.studies.model_weights import with_weights
 from hypar_opt.workload.operators.attention import Attention
+from hypar_opt.workload.operators.elementwise import Output
+from hypar_opt.workload.operators.norm import Norm
 from tests.onnx.attention_graphs import PLACES, Between, Way, attention, ways
 from tests.onnx.random_elementwise import elementwise
 from tests.onnx.with_weights import (
@@ -73,7 +75,7 @@ def test_norms_of_heads_are_kept_where_heads_are_a_range_of_channels(
         said = said_of(model, tmp_path / "model.onnx")
         assert not said or projected in ("heads", "groups")
         layers = imported_model(tmp_path / "model.onnx").network.layers
-        norms = [layer for layer in layers if layer.kind == "norm"]
+        norms = [layer for layer in layers if isinstance(layer, Norm)]
         kept = [(4, 1e-6), (kv_heads, 1e-6)]
         assert [(layer.heads, layer.epsilon) for layer in norms] == ([] if said else kept)
 
@@ -415,7 +417,9 @@ def test_a_soft_cap_of_logits_is_kept(ends: str, tmp_path: Path) -> None:
     assert said_of(model, tmp_path / "model.onnx") == ()
     last = imported_model(tmp_path / "model.onnx").network.layers[-1]
     loss = "none" if ends == "a regression" else "softmax"
-    assert (last.kind, last.loss, last.softcap) == ("output", loss, 2.0)
+    assert isinstance(last, Output)
+    assert (last.loss, last.softcap) == (loss, 2.0)
     if ends == "a regression":
         stated = imported_model(tmp_path / "model.onnx", loss="cross-entropy").network.layers[-1]
+        assert isinstance(stated, Output)
         assert (stated.loss, stated.softcap) == ("softmax", 2.0)

@@ -16,6 +16,7 @@ import hypar_opt as ho
 from hypar_opt.onnx import imported_model
 from hypar_opt.workload.operators.attention import Attention, Rotary
 from hypar_opt.workload.operators.embedding import Embedding
+from hypar_opt.workload.operators.norm import Norm
 from tests.onnx.graph_writer import EXPORTED, write_masks
 from tests.onnx.with_weights import (
     HEADS,
@@ -135,12 +136,12 @@ def test_norms_before_rotary_positions_are_kept(tmp_path: Path) -> None:
             y = normed(g, y, f"{name}_norm", SIZE) if of_heads else y
             turned.append(halves(g, y))
         v = g.apart(g.linear(x, "v", WIDTH, WIDTH), HEADS)
-        y = g.attended(*turned, v, causal=True)
+        y = g.attended(turned[0], turned[1], v, causal=True)
         path = tmp_path / "model.onnx"
         onnx.save(g.model(g.linear(y, "head", WIDTH, WORDS)), path)
         network = imported_model(path).network
         assert network.not_kept is None
-        norms = [layer.heads for layer in network.layers if layer.kind == "norm"]
+        norms = [layer.heads for layer in network.layers if isinstance(layer, Norm)]
         assert norms == [HEADS if of_heads else None] * 2
         assert_computes_its_model(network, path)
 
