@@ -376,9 +376,8 @@ class Output(Weightless):
         if self.loss == "none":
             return Saved(own=self._tangents)
         singles = _SINGLES[fused.loss]
-        if not singles:
-            return Saved(unwritten=True)
-        return Saved(inputs=True, singles=singles, own=self._tangents)
+        own = self._tangents if singles else ()
+        return Saved(inputs=singles > 0, own=own, singles=singles, unwritten=not singles)
 
     @property
     def _tangents(self) -> tuple[OwnTensor, ...]:
