@@ -143,8 +143,8 @@ def test_each_part_has_as_many_heads_with_their_keys(words: tuple[str, str]) -> 
     names = [node.name for node in workload.nodes]
     rows = []
     for word in words:
-        of_keys = "output" if word == "heads" else "whole"
-        chosen = {"query": "output", "key": of_keys, "value": of_keys, "attention": word}
+        kept = "output" if word == "heads" else "whole"
+        chosen = {"query": "output", "key": kept, "value": kept, "attention": word}
         rows.append(
             [
                 own.index(chosen.get(name.removeprefix("decoder.0."), "data"))
