@@ -150,7 +150,7 @@ def seconds_by_events(
     last, before = (
         run_by_events(own, array.interconnect).seconds for own in (tasks, of_one_micro_batch(tasks))
     )
-    return last + (count - 1) * before, ho.simulate(plan).memory
+    return last + (count - 1) * before, ho.memory(plan).total
 
 
 FAMILIES = [
