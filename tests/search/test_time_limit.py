@@ -244,6 +244,7 @@ def test_a_search_that_takes_longer_ends_in_time_whatever_it_is_doing(
 
 def test_of_the_orders_of_splits_the_best_that_was_solved_is_the_answer() -> None:
     asked: dict[str, Any] = {"array": "a100-4x8", "cost": "time", "place": True}
+    asked["overlap"] = "none"
     whole = ho.solve("sfc", **asked)
     with pytest.MonkeyPatch.context() as patch:
         tick_when_read(patch)

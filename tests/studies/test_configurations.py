@@ -469,7 +469,7 @@ def test_a_plan_has_the_best_configuration_beside_it(training: dict[str, Any]) -
 @pytest.mark.parametrize(
     ("network", "problem"),
     [
-        ("alexnet", {"array": "h100-8"}),  # without blocks
+        ("lenet-c", {"array": "h100-8"}),  # without blocks
         (TINY, {"levels": 3}),
         (TINY, {"array": "h100-8", "cost": "bytes"}),
         (TINY, {"array": "h100-8", "fix": ("*@H1=data",)}),
