@@ -10,15 +10,14 @@ Source: docs/simulator.md; docs/decisions/0029-memory-of-a-device.md for what is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from heapq import heapify, heappop, heappush
 from itertools import groupby, pairwise
 from math import inf, lcm
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
@@ -44,7 +43,6 @@ from hypar_opt.simulator.repeated_parts import (
     Messages,
     RepeatedPart,
     seconds_of_parts,
-    waits_of,
 )
 from hypar_opt.simulator.run import seconds_of
 from hypar_opt.simulator.simulation import StepTimes
@@ -53,19 +51,17 @@ from hypar_opt.simulator.step import (
     in_parts,
     launching,
     phases_of,
-    queue_of,
     repeats_on,
     schedule_of,
 )
-from hypar_opt.simulator.tasks import FOREGROUND, ComputeTask, ExchangeTask, of_one_micro_batch
+from hypar_opt.simulator.tasks import ComputeTask, of_one_micro_batch
 from hypar_opt.step.holds import KEPT, HoldArrays, HoldRules, WeightBytes
 from hypar_opt.step.states import added_up
 from hypar_opt.units import format_bytes, format_si
-from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import RECOMPUTED
 from hypar_opt.workload.recomputation import repeated
-from hypar_opt.workload.repeats import Repeats
+from hypar_opt.workload.repeats import COLLECTIVES, ZERO_STAGES, Repeats
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
@@ -76,6 +72,7 @@ if TYPE_CHECKING:
     from hypar_opt.instance.instance import Instance
     from hypar_opt.plan.problem import Problem
     from hypar_opt.simulator.tasks import Task
+    from hypar_opt.step.operations import Collective
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
 
@@ -191,6 +188,51 @@ class _Passes(NamedTuple):
     again: NDArray[np.float64]
 
 
+class _Exchanges(NamedTuple):
+    """Exchanges of a queue, of nodes or layers in some meshes.
+
+    Parameters
+    ----------
+    tensor
+        ``gradient`` or ``weights``.
+    each
+        Whether every micro-batch has them; else the last one.
+    seconds, latencies : (nodes, meshes)
+        Of one exchange of each, which takes the sum of both.
+    """
+
+    tensor: str
+    each: bool
+    seconds: NDArray[np.float64]
+    latencies: NDArray[np.float64]
+
+    def among(self, nodes: NDArray[np.bool_]) -> Self:
+        """Return the exchanges of some nodes, ``(nodes, meshes)``."""
+        return self._replace(seconds=self.seconds * nodes, latencies=self.latencies * nodes)
+
+    def at(self, places: NDArray[np.intp], layers: NDArray[np.intp]) -> Self:
+        """Return the exchanges of layers, whose numbers are given, at which nodes have places."""
+        seconds, latencies = np.zeros((2, 1 + layers.max(), self.seconds.shape[1]))
+        np.add.at(seconds, places, self.seconds)
+        np.maximum.at(latencies, places, self.latencies)
+        return self._replace(seconds=seconds[layers], latencies=latencies[layers])
+
+    def together(self, groups: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Return the seconds of exchanges that are one in each group: ``(groups, meshes)``.
+
+        Parameters
+        ----------
+        groups : (nodes,)
+            The number of each node's, or -1.
+        """
+        seconds, latencies = np.zeros((2, 1 + groups.max(), self.seconds.shape[1]))
+        inside = groups >= 0
+        np.add.at(seconds, groups[inside], self.seconds[inside])
+        np.maximum.at(latencies, groups[inside], self.latencies[inside])
+        together: NDArray[np.float64] = seconds + latencies
+        return together
+
+
 class _Queue(NamedTuple):
     """Seconds of a micro-batch's queue, one exchange after the other.
 
@@ -253,8 +295,9 @@ class Evaluator:
         self._weight_holds, self._weights = cache(self._new_weight_holds), cache(self._new_weights)
         self._shortened, self._program = cache(self._new_shortened), cache(self._new_program)
         self._messages = Messages(self.array.interconnect)
-        self._layers = cache(self._new_layers)
-        self._queues: dict[tuple[bytes, int, str], tuple[_Queue, _Queue] | None] = {}
+        self._layers, self._places = cache(self._new_layers), cache(self._new_places)
+        self._queues_of: dict[tuple[Mesh, str], tuple[_Queue, _Queue]] = {}
+        self._meshes: set[Mesh] = set()
         self._seconds_of: dict[
             tuple[int, str, tuple[Phase, ...]], dict[Mesh, NDArray[np.float64]]
         ] = {}
@@ -552,6 +595,7 @@ class Evaluator:
         times = np.bincount(layers)
         for batch, by_word in alike.items():
             every = [configurations[number][:6] for own in by_word.values() for number in own]
+            self._meshes.update(every)
             passes = self._passes(batch, "none", every)
             once = {mesh: (own.forward + own.backward) @ times for mesh, own in passes.items()}
             for word, numbers in by_word.items():
@@ -569,8 +613,7 @@ class Evaluator:
         No micro-batch takes less than its program up to the visit of a layer in a pass, and all
         that its queue is given from there on, one exchange after the other.
         """
-        queues = None if self._is_branched else self._queue(configuration)
-        if queues is None:
+        if self._is_branched:  # gradients may be in several queues
             return self.bounds([configuration])[0]
         mesh, count = configuration[:6], configuration.micro_batches
         passes = self._passes(self.problem.batch // count, configuration.recompute, [mesh])[mesh]
@@ -578,7 +621,7 @@ class Evaluator:
         again = np.where(self._runs_again(configuration, blocks), passes.again[layers], 0)
         visits = passes.forward[layers], (passes.backward[layers] + again)[::-1]
         begun = np.concatenate([[0.0], np.cumsum(np.concatenate(visits))])
-        last, before = (queue.least(begun) for queue in queues)
+        last, before = (queue.least(begun) for queue in self._queues(mesh, configuration.zero))
         return (last + (count - 1) * before) * (1 - _ROUNDING)
 
     @cached_property
@@ -611,45 +654,120 @@ class Evaluator:
         runs_again: NDArray[np.bool_] = (blocks >= 0) & (blocks < configuration.blocks)
         return runs_again
 
-    def _queue(self, configuration: Configuration) -> tuple[_Queue, _Queue] | None:
-        """Return the queues of the last micro-batch and of one before it; None out of lockstep.
+    def _queues(self, mesh: Mesh, zero: str) -> tuple[_Queue, _Queue]:
+        """Return the queues of the last micro-batch, and of one before it."""
+        if (mesh, zero) not in self._queues_of:
+            # Those of all meshes that may be asked for are known together.
+            meshes = [mesh, *(own for own in self._meshes if own[0] == mesh[0] and own != mesh)]
+            last, before = self._new_queues(zero, meshes)
+            for own, *queues in zip(meshes, last, before, strict=True):
+                self._queues_of[own, zero] = (queues[0], queues[1])
+        return self._queues_of[mesh, zero]
 
-        They depend on where weights are split, and on what is sharded of them.
+    def _new_queues(self, zero: str, meshes: Sequence[Mesh]) -> tuple[list[_Queue], list[_Queue]]:
+        """Return the queues of meshes of one degree of replication, each with few latencies.
+
+        What may be released at one visit or at a later one is so at the first.
         """
-        mesh, zero = configuration[:6], configuration.zero
-        short = self._shortened(0, self._last_alone(zero))
-        workload, rows = self._workload(short.lengths, self._base), self._rows(mesh, short.lengths)
-        (stored,) = np.nonzero(workload.stored)
-        split = workload.layouts.weight[np.array(rows, np.intp)[:, stored], stored] >= FIRST_SPLIT
-        key = split.tobytes(), mesh[0], zero
-        if key not in self._queues:
-            one = Configuration(mesh[0], self._base // mesh[0], zero=zero)
-            step = self.problem, workload, self.array, self._options(one, short), rows
-            schedule = queue_of(self._network(short.lengths), *step)
-            visits = [own for _, own in schedule.visits()]
-            before = [of_one_micro_batch(own) for own in visits]
-            self._queues[key] = None
-            with suppress(NotInLockstepError):
-                last, other = (self._new_queue(own, short) for own in (visits, before))
-                self._queues[key] = last, other
-        return self._queues[key]
+        (layers, blocks), lengths = self._layers(self._uniform), self._uniform.lengths
+        (inside,) = np.nonzero(blocks >= 0)
+        firsts = inside[np.unique(blocks[inside], return_index=True)[1]]  # of each block
+        lasts = np.append(firsts[1:], inside[-1] + 1) - 1
+        of_nodes, places = self._blocks(lengths), self._places(lengths)
+        units = of_nodes[self._workload(lengths, self._base).shared :][layers[firsts]]
+        prefetches = RunOptions().on(self.array)[1] == "prefetch"
+        released = np.zeros((2, 2 * len(layers) + 1, len(meshes)))
+        forward, backward = released[:, : len(layers)], released[:, len(layers) : -1][:, ::-1]
+        awaited, scattered = np.zeros((2, len(meshes))), np.zeros((len(of_nodes), 1), bool)
+        for exchange in sorted(self._of_queue(zero, meshes), key=lambda own: not own.each):
+            of = slice(None) if exchange.each else slice(1)
+            if exchange.tensor == "weights":
+                by_unit = exchange.together(of_nodes)
+                forward[of, 0] += by_unit[0] + by_unit[units[0]]
+                forward[of, firsts[:-1]] += by_unit[units[1:]]
+                awaited[of] += by_unit[0] * prefetches
+                if exchange.each:
+                    backward[:, -1] += by_unit[units[-1]]
+                    backward[:, lasts[1:]] += by_unit[units[:-1]]
+                continue
+            if exchange.each and prefetches:
+                scattered = exchange.seconds > 0
+            by_unit = exchange.among(scattered).together(of_nodes)
+            backward[of, firsts] += by_unit[units]
+            released[of, -1] += by_unit[0]
+            rest = exchange.among(~scattered)
+            if scattered.any():  # buckets are complete without these, and so earlier
+                rest = rest._replace(latencies=0 * rest.latencies)
+                backward[of] += rest.together(places)[layers]
+            else:
+                complete = rest.at(places, layers).together(self._bucket_ends)
+                backward[of, : len(complete)] += complete
+        last, before = (
+            [_Queue(*own) for own in zip(waited.tolist(), given.T, strict=True)]
+            for waited, given in zip(awaited, released, strict=True)
+        )
+        return last, before
 
-    def _new_queue(self, visits: Sequence[Sequence[Task]], short: _Short) -> _Queue:
-        """Return the queue of a shortened step, given its tasks in each visit of a layer."""
+    def _of_queue(self, zero: str, meshes: Sequence[Mesh]) -> Iterator[_Exchanges]:
+        """Yield the exchanges of the queue, of nodes in meshes of one degree of replication."""
+        lengths = self._uniform.lengths
+        _, workload = self._weight_holds(lengths, meshes[0][0], zero)
+        cost = TimeCost.from_problem(self.problem, workload)
+        phases = Phase.GRADIENT in cost.communication.phases and (Phase.GRADIENT,)
+        communication = replace(cost.communication, phases=phases or (), longest=cost.longest)
+        cost = replace(cost, communication=communication, latencies=None, longest=False)
+        rows = np.array([self._rows(mesh, lengths) for mesh in meshes], np.intp)
+        states, nodes = rows.transpose(1, 2, 0), np.arange(len(workload.nodes))[:, None]
+        levels, shape = len(states), states.shape[1:]
+        together: dict[tuple[str, bool], list[Collective]] = {}
+        for own in cost.rules(workload, levels).node(nodes, [states]):
+            stages = ZERO_STAGES[COLLECTIVES[own.group][-1]]
+            each = any(
+                stage.each_micro_batch and stage.weights == (own.tensor == "weights")
+                for stage in stages
+            )
+            together.setdefault((own.tensor, each), []).append(
+                own._replace(
+                    quarters=own.quarters // np.maximum(own.times, 1),
+                    times=np.minimum(own.times, 1),
+                )
+            )
+        for key, exchanges in together.items():
+            charged = [
+                np.broadcast_to(
+                    added_up(cost.charges(of, workload, nodes, shape, levels)), shape
+                ).astype(np.float64)
+                / cost.per_unit
+                for of in (exchanges, [own._replace(times=0) for own in exchanges])
+            ]
+            whole, seconds = charged
+            yield _Exchanges(*key, seconds, whole - seconds)
 
-        def seconds(tasks: Sequence[Task]) -> float:
-            exchanges = (task for task in tasks if isinstance(task, ExchangeTask))
-            return sum(map(self._messages.seconds, exchanges))
+    def _new_places(self, lengths: Lengths) -> NDArray[np.intp]:
+        """Return the place among the layers at which each node is scheduled, last backward.
 
-        layers, _ = self._layers(short)
-        count = 1 + int(layers.max())
-        released = np.array([*map(seconds, visits)])
-        passes = released[:count][layers], released[count : 2 * count][::-1][layers][::-1]
-        # The program may wait for some of what is released before it begins.
-        first = next(n for n, task in enumerate(visits[0]) if task.stream == FOREGROUND)
-        behind = waits_of(visits[0])[first]
-        awaited = seconds(visits[0][: 0 if behind is None else first - behind])
-        return _Queue(awaited, np.concatenate([*passes, [released[2 * count :].sum()]]))
+        What is stored, and what layers share, is so with one of them.
+        """
+        workload = self._workload(lengths, self._base)
+        places = np.arange(len(workload.nodes)) - workload.shared
+        for node, users in workload.weight_users.items():
+            places[node] = places[min(users)]
+        for node, writer in workload.tensor_writers.items():
+            places[node] = places[writer]
+        return places
+
+    @cached_property
+    def _bucket_ends(self) -> NDArray[np.intp]:
+        """The layer with which the bucket of each layer's gradient is complete: ``(layers,)``.
+
+        Of two gradients with a layer it is that of the first bucket.
+        """
+        workload, places = self._workload(self._counts, self._base), self._places(self._counts)
+        ends = np.full(len(workload.nodes) - workload.shared, -1)
+        for bucket in buckets_of(workload, self.array.bucket_elements(self.problem.element_bytes)):
+            for node in bucket:
+                ends[places[node]] = max(ends[places[node]], places[bucket[-1]])
+        return ends
 
     def _passes(self, batch: int, recompute: str, meshes: Sequence[Mesh]) -> dict[Mesh, _Passes]:
         """Return the seconds of a micro-batch's program, by mesh."""
@@ -705,17 +823,12 @@ class Evaluator:
             at_ends = ([states[:, end]] for end in ends.T)
             own = program.node(workload, nodes[:, None], [states])
             between = program.edge(workload, boundaries[:, None], *at_ends)
-        # What is stored, and what layers share, is scheduled with one of them.
-        layers = nodes.copy()
-        for node, users in workload.weight_users.items():
-            layers[node] = min(users)
-        for node, writer in workload.tensor_writers.items():
-            layers[node] = writer
-        seconds = np.zeros((len(nodes), len(meshes)))
-        for charges, of in ((own, layers), (between, layers[ends[:, 1]])):
+        places = self._places(short.lengths)
+        seconds = np.zeros((len(nodes) - workload.shared, len(meshes)))
+        for charges, of in ((own, places), (between, places[ends[:, 1]])):
             amounts = np.broadcast_to(added_up(charges), (len(of), len(meshes)))
             np.add.at(seconds, of, amounts.astype(np.float64) / program.per_unit)
-        return seconds[workload.shared :]
+        return seconds
 
 
 def rows_by_mesh(

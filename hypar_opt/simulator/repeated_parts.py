@@ -74,10 +74,6 @@ class Messages:
             self._rounds[key] = (*others, last._replace(ends=True))
         return self._rounds[key]
 
-    def seconds(self, task: ExchangeTask) -> float:
-        """Return the seconds of an exchange by itself."""
-        return sum(own.times * own.seconds for own in self.rounds(task))
-
     def _new_rounds(self, task: ExchangeTask) -> Iterator[_Round]:
         for lanes, times in task.rounds:
             routes = tuple(self._route(lane.pattern) for lane in lanes)
@@ -129,14 +125,14 @@ def seconds_of_parts(
     NotInLockstepError
         If accelerators would not do the same at the same instants.
     """
-    step, waits = _RunningStep(messages), waits_of(tasks)
+    step, waits = _RunningStep(messages), _waits(tasks)
     for first, end, times in parts:
         step.run([*zip(tasks[first:end], waits[first:end], strict=True)], times)
     # What runs at the same time is slowed down alike.
     return step.end() + (1 - efficiency) * step.overlapped
 
 
-def waits_of(tasks: Sequence[Task]) -> list[int | None]:
+def _waits(tasks: Sequence[Task]) -> list[int | None]:
     """Return how many of the queue's tasks a task lets wait behind those that it waits for."""
     place: dict[int, int] = {}
     waits: list[int | None] = []

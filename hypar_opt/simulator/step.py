@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from operator import mul
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -80,54 +80,23 @@ def schedule_of(
     rows: Rows,
 ) -> Schedule:
     """Return what determines the tasks of a step; parameters as for `program`, for its problem."""
-    repeats = repeats_on(network, problem, workload, array, options)
-    step, phases = (problem, workload, array, options, rows), phases_of(problem)
-    return Schedule(
-        workload,
-        _exchanges(*step, repeats, phases),
-        _seconds(*step),
-        overlap=options.on(array)[1],
-        repeats=repeats,
-        updates=_updates(*step, repeats),
-        units=units_of(network, workload),
-        epilogues=_epilogues(*step) if repeats.by_op else (),
-        **_collectives(problem, workload, array, options),
-    )
-
-
-def queue_of(
-    network: Network,
-    problem: Problem,
-    workload: Workload,
-    array: Array,
-    options: RunOptions,
-    rows: Rows,
-) -> Schedule:
-    """Return what determines the tasks of a step's queue, beside a program that takes no time."""
-    repeats = repeats_on(network, problem, workload, array, options)
-    step, phases = (problem, workload, array, options, rows), (Phase.GRADIENT,)
-    return Schedule(
-        workload,
-        _exchanges(*step, repeats, phases),
-        dict.fromkeys(phases_of(problem), [0.0] * len(workload.nodes)),
-        overlap=options.on(array)[1],
-        repeats=Repeats(sharded=repeats.sharded),
-        units=units_of(network, workload),
-        **_collectives(problem, workload, array, options),
-    )
-
-
-def _collectives(
-    problem: Problem, workload: Workload, array: Array, options: RunOptions
-) -> dict[str, Any]:
-    """Return how a schedule's exchanges run, and which gradients are reduced together."""
+    collective, overlap = options.on(array)
     placement = _placement(problem, array)
     pairs = Pairs(array.interconnect, placement)
-    return {
-        "pairs": pairs,
-        "collective": Rings.of(array, placement, options.on(array)[0]) or pairs,
-        "buckets": buckets_of(workload, array.bucket_elements(problem.element_bytes)),
-    }
+    repeats = repeats_on(network, problem, workload, array, options)
+    return Schedule(
+        workload,
+        _exchanges(problem, workload, array, options, rows, repeats),
+        _seconds(problem, workload, array, options, rows),
+        pairs,
+        Rings.of(array, placement, collective) or pairs,
+        buckets_of(workload, array.bucket_elements(problem.element_bytes)),
+        overlap,
+        repeats,
+        _updates(problem, workload, array, options, rows, repeats),
+        units_of(network, workload),
+        _epilogues(problem, workload, array, options, rows) if repeats.by_op else (),
+    )
 
 
 def in_parts(
@@ -238,13 +207,12 @@ def _exchanges(
     options: RunOptions,
     rows: Rows,
     repeats: Repeats,
-    phases: tuple[Phase, ...],
 ) -> StepExchanges:
     """Return the exchanges of a micro-batch, and those of the step's end."""
     sharded = Repeats(sharded=repeats.sharded, reduced=repeats.reduced)
     # Updated weights are gathered where the next step reads them.
     in_halves = options.on(array)[1] == "prefetch"
-    step = repeated(workload, sharded), problem.hierarchy, problem.reading, phases
+    step = repeated(workload, sharded), problem.hierarchy, problem.reading, phases_of(problem)
     if array.groups:
         # The simulator moves unweighted bytes: a level's weight belongs to the search's objective.
         unweighted = problem.model_copy(update={"level_weights": ()})
