@@ -214,7 +214,7 @@ class _Exchanges(NamedTuple):
         """Return the exchanges of layers, whose numbers are given, at which nodes have places."""
         seconds, latencies = np.zeros((2, 1 + layers.max(), self.seconds.shape[1]))
         np.add.at(seconds, places, self.seconds)
-        np.maximum.at(latencies, places, self.latencies)
+        _put_least(latencies, places, self.latencies)
         return self._replace(seconds=seconds[layers], latencies=latencies[layers])
 
     def together(self, groups: NDArray[np.intp]) -> NDArray[np.float64]:
@@ -228,9 +228,18 @@ class _Exchanges(NamedTuple):
         seconds, latencies = np.zeros((2, 1 + groups.max(), self.seconds.shape[1]))
         inside = groups >= 0
         np.add.at(seconds, groups[inside], self.seconds[inside])
-        np.maximum.at(latencies, groups[inside], self.latencies[inside])
+        _put_least(latencies, groups[inside], self.latencies[inside])
         together: NDArray[np.float64] = seconds + latencies
         return together
+
+
+def _put_least(
+    least: NDArray[np.float64], groups: NDArray[np.intp], latencies: NDArray[np.float64]
+) -> None:
+    """Put the least latency of each group's exchanges, ``(groups, meshes)``, where it has any."""
+    least[:] = np.inf
+    np.minimum.at(least, groups, np.where(latencies > 0, latencies, np.inf))
+    least[np.isinf(least)] = 0
 
 
 class _Queue(NamedTuple):
@@ -741,6 +750,16 @@ class Evaluator:
                 for of in (exchanges, [own._replace(times=0) for own in exchanges])
             ]
             whole, seconds = charged
+            if cost.rings is not None:
+                # Exchanges that begin at one level are joined, around the rings of the first.
+                moves = np.zeros((levels, *shape), bool)
+                for own in exchanges:
+                    moves[own.level] |= own.quarters > 0
+                rings = (moves * 2 ** np.arange(levels)[:, None, None]).sum(axis=0)
+                most = rings.max(axis=0)
+                whole, seconds = (
+                    ((rings == most) | (rings == 0)).all(axis=0) * of for of in charged
+                )
             yield _Exchanges(*key, seconds, whole - seconds)
 
     def _new_places(self, lengths: Lengths) -> NDArray[np.intp]:
