@@ -17,7 +17,7 @@ from heapq import heapify, heappop, heappush
 from itertools import groupby, pairwise
 from math import inf, lcm
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from hypar_opt.plan.configuration import (
     training_of,
 )
 from hypar_opt.search.result import Progress, silent
+from hypar_opt.search.step_queues import Queue, QueueExchanges, Visits, queues_of
 from hypar_opt.sharding.layouts import BATCH
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.program import Program
@@ -188,86 +189,6 @@ class _Passes(NamedTuple):
     again: NDArray[np.float64]
 
 
-class _Exchanges(NamedTuple):
-    """Exchanges of a queue, of nodes or layers in some meshes.
-
-    Parameters
-    ----------
-    tensor
-        ``gradient`` or ``weights``.
-    each
-        Whether every micro-batch has them; else the last one.
-    seconds, latencies : (nodes, meshes)
-        Of one exchange of each, which takes the sum of both.
-    """
-
-    tensor: str
-    each: bool
-    seconds: NDArray[np.float64]
-    latencies: NDArray[np.float64]
-
-    def among(self, nodes: NDArray[np.bool_]) -> Self:
-        """Return the exchanges of some nodes, ``(nodes, meshes)``."""
-        return self._replace(seconds=self.seconds * nodes, latencies=self.latencies * nodes)
-
-    def at(self, places: NDArray[np.intp], layers: NDArray[np.intp]) -> Self:
-        """Return the exchanges of layers, whose numbers are given, at which nodes have places."""
-        seconds, latencies = np.zeros((2, 1 + layers.max(), self.seconds.shape[1]))
-        np.add.at(seconds, places, self.seconds)
-        _put_least(latencies, places, self.latencies)
-        return self._replace(seconds=seconds[layers], latencies=latencies[layers])
-
-    def together(self, groups: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Return the seconds of exchanges that are one in each group: ``(groups, meshes)``.
-
-        Parameters
-        ----------
-        groups : (nodes,)
-            The number of each node's, or -1.
-        """
-        seconds, latencies = np.zeros((2, 1 + groups.max(), self.seconds.shape[1]))
-        inside = groups >= 0
-        np.add.at(seconds, groups[inside], self.seconds[inside])
-        _put_least(latencies, groups[inside], self.latencies[inside])
-        together: NDArray[np.float64] = seconds + latencies
-        return together
-
-
-def _put_least(
-    least: NDArray[np.float64], groups: NDArray[np.intp], latencies: NDArray[np.float64]
-) -> None:
-    """Put the least latency of each group's exchanges, ``(groups, meshes)``, where it has any."""
-    least[:] = np.inf
-    np.minimum.at(least, groups, np.where(latencies > 0, latencies, np.inf))
-    least[np.isinf(least)] = 0
-
-
-class _Queue(NamedTuple):
-    """Seconds of a micro-batch's queue, one exchange after the other.
-
-    Parameters
-    ----------
-    awaited
-        What the program waits for before it begins.
-    released : (visits,)
-        What each visit of a layer releases, forward and then backward, and their end.
-    """
-
-    awaited: float
-    released: NDArray[np.float64]
-
-    def least(self, begun: NDArray[np.float64]) -> float:
-        """Return the least seconds of a micro-batch.
-
-        Parameters
-        ----------
-        begun : (visits,)
-            The seconds of the program before each visit, and before its end.
-        """
-        left = self.released[::-1].cumsum()[::-1]
-        return float(max(left[0], self.awaited + (begun + left)[1:].max()))
-
-
 class Evaluator:
     """Seconds and bytes of configurations of a network with blocks on equal accelerators.
 
@@ -305,7 +226,7 @@ class Evaluator:
         self._shortened, self._program = cache(self._new_shortened), cache(self._new_program)
         self._messages = Messages(self.array.interconnect)
         self._layers, self._places = cache(self._new_layers), cache(self._new_places)
-        self._queues_of: dict[tuple[Mesh, str], tuple[_Queue, _Queue]] = {}
+        self._queues_of: dict[tuple[Mesh, str], tuple[Queue, Queue]] = {}
         self._meshes: set[Mesh] = set()
         self._seconds_of: dict[
             tuple[int, str, tuple[Phase, ...]], dict[Mesh, NDArray[np.float64]]
@@ -663,61 +584,28 @@ class Evaluator:
         runs_again: NDArray[np.bool_] = (blocks >= 0) & (blocks < configuration.blocks)
         return runs_again
 
-    def _queues(self, mesh: Mesh, zero: str) -> tuple[_Queue, _Queue]:
+    def _queues(self, mesh: Mesh, zero: str) -> tuple[Queue, Queue]:
         """Return the queues of the last micro-batch, and of one before it."""
         if (mesh, zero) not in self._queues_of:
             # Those of all meshes that may be asked for are known together.
             meshes = [mesh, *(own for own in self._meshes if own[0] == mesh[0] and own != mesh)]
-            last, before = self._new_queues(zero, meshes)
-            for own, *queues in zip(meshes, last, before, strict=True):
-                self._queues_of[own, zero] = (queues[0], queues[1])
+            queues = queues_of(self._of_queue(zero, meshes), self._visits, len(meshes))
+            for number, own in enumerate(meshes):
+                self._queues_of[own, zero] = queues[number]
         return self._queues_of[mesh, zero]
 
-    def _new_queues(self, zero: str, meshes: Sequence[Mesh]) -> tuple[list[_Queue], list[_Queue]]:
-        """Return the queues of meshes of one degree of replication, each with few latencies.
-
-        What may be released at one visit or at a later one is so at the first.
-        """
-        (layers, blocks), lengths = self._layers(self._uniform), self._uniform.lengths
-        (inside,) = np.nonzero(blocks >= 0)
-        firsts = inside[np.unique(blocks[inside], return_index=True)[1]]  # of each block
-        lasts = np.append(firsts[1:], inside[-1] + 1) - 1
-        of_nodes, places = self._blocks(lengths), self._places(lengths)
-        units = of_nodes[self._workload(lengths, self._base).shared :][layers[firsts]]
-        prefetches = RunOptions().on(self.array)[1] == "prefetch"
-        released = np.zeros((2, 2 * len(layers) + 1, len(meshes)))
-        forward, backward = released[:, : len(layers)], released[:, len(layers) : -1][:, ::-1]
-        awaited, scattered = np.zeros((2, len(meshes))), np.zeros((len(of_nodes), 1), bool)
-        for exchange in sorted(self._of_queue(zero, meshes), key=lambda own: not own.each):
-            of = slice(None) if exchange.each else slice(1)
-            if exchange.tensor == "weights":
-                by_unit = exchange.together(of_nodes)
-                forward[of, 0] += by_unit[0] + by_unit[units[0]]
-                forward[of, firsts[:-1]] += by_unit[units[1:]]
-                awaited[of] += by_unit[0] * prefetches
-                if exchange.each:
-                    backward[:, -1] += by_unit[units[-1]]
-                    backward[:, lasts[1:]] += by_unit[units[:-1]]
-                continue
-            if exchange.each and prefetches:
-                scattered = exchange.seconds > 0
-            by_unit = exchange.among(scattered).together(of_nodes)
-            backward[of, firsts] += by_unit[units]
-            released[of, -1] += by_unit[0]
-            rest = exchange.among(~scattered)
-            if scattered.any():  # buckets are complete without these, and so earlier
-                rest = rest._replace(latencies=0 * rest.latencies)
-                backward[of] += rest.together(places)[layers]
-            else:
-                complete = rest.at(places, layers).together(self._bucket_ends)
-                backward[of, : len(complete)] += complete
-        last, before = (
-            [_Queue(*own) for own in zip(waited.tolist(), given.T, strict=True)]
-            for waited, given in zip(awaited, released, strict=True)
+    @cached_property
+    def _visits(self) -> Visits:
+        lengths = self._uniform.lengths
+        return Visits(
+            *self._layers(self._uniform),
+            self._places(lengths),
+            self._blocks(lengths),
+            self._bucket_ends,
+            RunOptions().on(self.array)[1] == "prefetch",
         )
-        return last, before
 
-    def _of_queue(self, zero: str, meshes: Sequence[Mesh]) -> Iterator[_Exchanges]:
+    def _of_queue(self, zero: str, meshes: Sequence[Mesh]) -> Iterator[QueueExchanges]:
         """Yield the exchanges of the queue, of nodes in meshes of one degree of replication."""
         lengths = self._uniform.lengths
         _, workload = self._weight_holds(lengths, meshes[0][0], zero)
@@ -760,7 +648,7 @@ class Evaluator:
                 whole, seconds = (
                     ((rings == most) | (rings == 0)).all(axis=0) * of for of in charged
                 )
-            yield _Exchanges(*key, seconds, whole - seconds)
+            yield QueueExchanges(*key, seconds, whole - seconds)
 
     def _new_places(self, lengths: Lengths) -> NDArray[np.intp]:
         """Return the place among the layers at which each node is scheduled, last backward.
