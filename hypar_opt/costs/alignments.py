@@ -114,7 +114,7 @@ def alignments(
     sources, targets : (levels, alignments)
         One pair of states for each, in the smallest type of integers that holds them.
     """
-    levels = [np.flatnonzero(np.array(groups) == group) for group in dict.fromkeys(groups)]
+    levels = [np.flatnonzero(np.array(groups) == own).tolist() for own in dict.fromkeys(groups)]
     pairs = [np.array([*itertools.product(sources[n], targets[n])]).T for n, *_ in levels]
     kinds = [
         np.array([*itertools.combinations_with_replacement(range(own.shape[1]), len(members))]).T

@@ -382,7 +382,7 @@ def test_data_parallelism_that_only_computes_is_the_bound_of_all_plans(
     batch: int, computed: bool
 ) -> None:
     """Gradients and weights are free, so that it takes least where a batch has enough sequences."""
-    asked = {"array": "h100-8", "batch": batch, "cost": "time", "optimizer": "adam"}
+    asked: Any = {"array": "h100-8", "batch": batch, "cost": "time", "optimizer": "adam"}
     name = "gpt:layers=2,hidden=256,heads=4,tokens=256,vocabulary=1000"
     network, problem = stated_problem(name, asked)
     bound = bound_of_all_plans(network, problem)
