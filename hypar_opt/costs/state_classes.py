@@ -32,6 +32,7 @@ from hypar_opt.deadline import NEVER
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.sharding.weights import replicated
 from hypar_opt.step.states import added_up
+from hypar_opt.step.uneven import sizes_at_ends
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
@@ -408,30 +409,97 @@ class PairsOfStates:
         self, classes: StateClasses, kinds: Sequence[int], deadline: Deadline
     ) -> dict[int, tuple[Integers, int]]:
         """Return the least and the highest charges of some kinds."""
-        if not kinds:
-            return {}
-        if classes.count == self.states.shape[1]:  # each state is a class
-            number = np.indices((classes.count,) * 2).reshape(2, -1)
-            sources, targets = self.states[:, number[0]], self.states[:, number[1]]
-        else:
-            # With groups of accelerators, H1 has more choices than other levels.
-            choices = (1 + self.states.max(axis=1)).tolist()
-            sources, targets = alignments(classes.groups, choices)
-        pair = classes.of(sources) * classes.count + classes.of(targets)
-        pair = pair.astype(np.min_scalar_type(classes.count**2))  # small ones are sorted faster
-        order = pair.argsort(kind="stable")
-        sources, targets = sources[:, order], targets[:, order]
-        starts = np.searchsorted(pair[order], np.arange(classes.count**2))
-        found = {}
+        alike: dict[tuple[bytes, ...], list[int]] = {}
         for kind in kinds:
+            alike.setdefault(tuple(own.tobytes() for own in self._firsts(kind)), []).append(kind)
+        found = {}
+        for members in alike.values():
             deadline.check()
-            parts = (
-                (ends[:, first : first + _CACHED].astype(np.intp) for ends in (sources, targets))
-                for first in range(0, sources.shape[1], _CACHED)
-            )
-            charges = np.concatenate([self._charges(kind, *part) for part in parts])
-            found[kind] = np.minimum.reduceat(charges, starts), int(charges.max())
+            sources, targets, starts, places = self._aligned(classes, *self._firsts(members[0]))
+            for kind in members:
+                deadline.check()
+                parts = (
+                    (
+                        ends[:, first : first + _CACHED].astype(np.intp)
+                        for ends in (sources, targets)
+                    )
+                    for first in range(0, sources.shape[1], _CACHED)
+                )
+                charges = np.concatenate([self._charges(kind, *part) for part in parts])
+                least = np.minimum.reduceat(charges, starts)
+                found[kind] = least[places].reshape(-1), int(charges.max())
         return found
+
+    def _firsts(self, kind: int) -> tuple[Indices, Indices]:
+        """Return the first choice that a kind charges as each choice: of sources, and of targets.
+
+        Only layouts matter, and the axes that they split.
+        """
+        workload, boundary = self.workload, self.boundaries[kind]
+        layouts, (source, target) = workload.layouts, workload.ends[boundary]
+        if workload.boundaries[boundary].weights:
+            every = np.arange(len(layouts.output))
+            return every, every
+        written, read = (own[:, boundary] for own in sizes_at_ends(workload))
+        of_source = layouts.output[:, source], written
+        inputs = layouts.inputs[workload.operand[boundary], :, target]
+        of_target = inputs, layouts.addends[:, target], read
+        firsts = []
+        for own in (of_source, of_target):
+            _, first, number = np.unique(
+                np.array(own), axis=1, return_index=True, return_inverse=True
+            )
+            firsts.append(first[number.reshape(-1)])
+        return firsts[0], firsts[1]
+
+    def _aligned(
+        self, classes: StateClasses, of_sources: Indices, of_targets: Indices
+    ) -> tuple[Indices, Indices, Indices, Indices]:
+        """Return the ways to align states, of choices that are charged differently.
+
+        Parameters
+        ----------
+        of_sources, of_targets : (choices,)
+            As `_firsts`.
+
+        Returns
+        -------
+        sources, targets : (levels, alignments)
+        starts : (pairs,)
+            Of each pair of classes of such choices.
+        places : (classes, classes)
+            The number of that pair.
+        """
+        if classes.count == self.states.shape[1]:  # each state is a class
+            (first, source), (to, target) = (
+                np.unique(own[self.states], axis=1, return_index=True, return_inverse=True)[1:]
+                for own in (of_sources, of_targets)
+            )
+            number = np.indices((len(first), len(to))).reshape(2, -1)
+            sources, targets = self.states[:, first[number[0]]], self.states[:, to[number[1]]]
+            places = source.reshape(-1)[:, None] * len(to) + target.reshape(-1)
+            return sources, targets, np.arange(sources.shape[1]), places
+        # With groups of accelerators, H1 has more choices than other levels.
+        choices = (1 + self.states.max(axis=1)).tolist()
+        sources, targets = alignments(
+            classes.groups,
+            *(
+                [np.unique(own[:count], return_index=True)[0] for count in choices]
+                for own in (of_sources, of_targets)
+            ),
+        )
+        _, first = np.unique(classes.every, return_index=True)
+        of_classes = [classes.of(own[self.states[:, first]]) for own in (of_sources, of_targets)]
+        (kept, source), (others, target) = (
+            np.unique(own, return_inverse=True) for own in of_classes
+        )
+        pair = np.searchsorted(kept, classes.of(sources)) * len(others)
+        pair += np.searchsorted(others, classes.of(targets))
+        pair = pair.astype(np.min_scalar_type(len(kept) * len(others)))  # small ones sort faster
+        order = pair.argsort(kind="stable")
+        starts = np.searchsorted(pair[order], np.arange(len(kept) * len(others)))
+        places = source[:, None] * len(others) + target
+        return sources[:, order], targets[:, order], starts, places
 
     def _charges(self, kind: int, sources: Indices, targets: Indices) -> Integers:
         """Return a kind's charges for pairs of states, whose first axis is their levels."""

@@ -18,6 +18,7 @@ from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.joint import joint
 from hypar_opt.search.open_ways import with_searched
+from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.search.prices_of_memory import PlanAtPrice
 from hypar_opt.search.result import SearchResult, silent
 from hypar_opt.search.table_solver import TableSolver
@@ -168,6 +169,9 @@ class BestFit:
 
 def fastest_at_once(search: SearchRequest, solve: Search) -> SearchResult:
     """Return the fastest plan of the batch at once, whether it fits or not."""
+    # Of a bound any plan that attains it will do.
+    if search.instance.bounded is not None and (plan := _exchanges_nothing(search)):
+        return plan
     quiet = replace(search, progress=silent)  # what is counted is the ways
     if (left := search.deadline.left()) is not None:
         # Mostly found in less time than what it would fall back on, in case a limit came first.
@@ -176,6 +180,19 @@ def fastest_at_once(search: SearchRequest, solve: Search) -> SearchResult:
         except NoAnswerError:
             pass
     return solve(quiet)
+
+
+def _exchanges_nothing(search: SearchRequest) -> SearchResult | None:
+    """Return data parallelism where it takes what all plans compute at least; else None."""
+    instance, workload = search.instance, search.instance.workload
+    rows = (workload.baselines["data"],) * search.levels
+    plan, tensors = tuple(map(search.layers_of, rows)), search.chosen_tensors(rows)
+    if workload.forbidden[:, 0].any() or not instance.constraints.allow(plan):
+        return None
+    total = search.total(plan, tensors)
+    if total * instance.cost.resolution > least_compute(instance):
+        return None
+    return SearchResult(plan, Status.OPTIMAL, "joint", total, tensors=tensors, priced=tensors)
 
 
 def configuration_that_fits(search: SearchRequest) -> Counted | None:

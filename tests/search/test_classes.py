@@ -221,6 +221,20 @@ def test_permuting_levels_of_a_group_changes_no_charge_of_a_boundary(seed: int) 
     assert (np.broadcast_to(one, shape[1:]) == other).all()
 
 
+@pytest.mark.parametrize("seed", slow_after(10, range(100)))
+def test_classes_are_charged_the_least_of_their_pairs_of_states(seed: int) -> None:
+    """Whatever choices a boundary charges alike, whose pairs of states are charged once."""
+    table = table_of(drawn(seed))
+    every = np.arange(table.states.shape[1])
+    (*_, partition), count = table.partitions, table.partitions[-1].least.shape[-1]
+    for kind, least in enumerate(partition.least):
+        charges = table.pairs(kind, every, every)
+        expected = np.full((count, count), charges.max())
+        np.minimum.at(expected, (partition.classes[:, None], partition.classes), charges)
+        assert (expected == least).all()
+        assert charges.max() == table.highest[kind]
+
+
 def test_groups_of_a_machine_of_nodes_and_of_prime_factors() -> None:
     """Links are equal inside a node and between nodes; levels of six nodes of eight by parts."""
     asked: dict[str, Any] = {"choices": CHOICES, "reading": "executed"}

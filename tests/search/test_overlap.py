@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -17,12 +18,14 @@ import hypar_opt as ho
 from hypar_opt.costs.overlap import PRICE, OverlapTime, of_program
 from hypar_opt.deadline import Deadline
 from hypar_opt.errors import HyparError, InputError, RefusedError
+from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import charges_by_level
 from hypar_opt.pipeline import _priced, _unproved
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.search.joint import joint
+from hypar_opt.search.open_ways import fastest_training
 from hypar_opt.search.overlap import (
     OVERLAPS,
     PlansWithOverlap,
@@ -30,6 +33,7 @@ from hypar_opt.search.overlap import (
     least_time,
     mixture,
 )
+from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.search.plan_file import read_plan
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.sharding.passes import Phase
@@ -371,6 +375,26 @@ def times_and_bytes(
             (held,) = (held for held, _, _ in bytes_held(instance, [row]))
             search = PlansWithOverlap(priced, "prefetch")
             yield held, search.seconds(tuple(rows_of_plan(priced, search.workload)))
+
+
+@pytest.mark.parametrize(("batch", "computed"), [(16, True), (4, False)])
+def test_data_parallelism_that_only_computes_is_the_bound_of_all_plans(
+    batch: int, computed: bool
+) -> None:
+    """Gradients and weights are free, so that it takes least where a batch has enough sequences."""
+    asked: Any = {"array": "h100-8", "batch": batch, "cost": "time", "optimizer": "adam"}
+    name = "gpt:layers=2,hidden=256,heads=4,tokens=256,vocabulary=1000"
+    network, problem = stated_problem(name, asked)
+    bound = bound_of_all_plans(network, problem)
+    bounded = partial(of_program, array=find_array("h100-8"))
+    instance = replace(Instance.to_search(network, problem), bounded=bounded)
+    instance = instance.trained(fastest_training(instance))
+    found = joint(SearchRequest(instance, SOLVERS["dp"]()))
+    assert bound.proved
+    assert found.bound is not None
+    in_units = found.bound * instance.cost.resolution
+    assert bound.seconds == float(in_units / instance.cost.time.per_unit)
+    assert (in_units == least_compute(instance)) == computed
 
 
 def test_less_is_run_again_where_it_stops_early() -> None:
