@@ -31,7 +31,7 @@ from hypar_opt.solvers.loaded_graph import edges_between
 from hypar_opt.step.holds import HoldArrays
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import RECOMPUTED
-from hypar_opt.workload.recomputation import segments
+from hypar_opt.workload.recomputation import OF_BLOCKS, segments
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -91,12 +91,13 @@ class WaysByLayer:
         self.micro_batches, self._layouts, self._ample = micro_batches, layouts, ample
         self._made: dict[Training, WayOfTraining] = {}
         self._tables: dict[tuple[Training, int], ClassTable] = {}
-        self._charges = [KnownCharges(of_nodes={}) for _ in range(2)]  # what ways of a side share
+        self._charges = [KnownCharges(of_nodes={}) for _ in range(1 + len(OF_BLOCKS))]  # what ways of a side share
         apart = RECOMPUTED[:1] if ample else self.open.apart
-        again = ["full"] if self.open.blocks and not ample else []
+        together = OF_BLOCKS if self.open.blocks and not ample else ()
         gathers = not ample or len(tiers) > 2  # of three tiers a ring in three parts may take less
         shards = [word for word in self.open.sharded if gathers or "weights" not in word]
-        self._words = [[*product(own, shards)] for own in (apart, again)]
+        again = (apart, *((word,) for word in together))
+        self._words = [[*product(own, shards)] for own in again]
         self.first = WayOfTraining.of(search, self.open.uniform(*self._words[0][0]), part)
         """The way that repeats and shards least."""
         self._held = WaysByLayer(search, held, layouts, part, ample=ample) if held else self
@@ -147,8 +148,8 @@ class WaysByLayer:
         counts = self.micro_batches, self._held.micro_batches
         key = counts, self._layouts, self.first.part, self._ample
         if key not in known:
-            sides = zip(self.each, self._held.each, self._charges, strict=True)
-            known[key] = [self._ways_of(*side) for side in sides if side[0]]
+            sides = zip(self.each, self._held.each, self._charges, strict=False)
+            known[key] = [self._ways_of(*side) for side in sides]
         return known[key]
 
     def _ways_of(
@@ -231,7 +232,7 @@ class WaysByLayer:
         choices = len(self.first.instance.workload.choices)
         splits = every_split(self.first.load.hierarchy.sizes, choices)
         # What shards and computes most again holds least.
-        ways = [self._of(*words[-1]) for words in self._words if words]
+        ways = [self._of(*words[-1]) for words in self._words]
         loads = [way.whole_load.at(np.array(parts)[:, None]) for way in ways for parts in splits]
         return sum(np.min(loads, axis=0).tolist())
 
@@ -270,13 +271,13 @@ class WaysByLayer:
         """
         own = self.charges(price)
         weights = self.first.instance.workload.is_weight_boundary
-        tables = [side.at(own, weights) for side in self.sides[: 1 + again]]
+        tables = [side.at(own, weights) for side in (self.sides if again else self.sides[:1])]
         if len(tables) == 1:
             return tables[0]
         node = tables[0].node.max(axis=1)[tables[0].node_kinds]
         least = tables[0].partitions[-1].least.max(axis=(1, 2))
         most = sum(node.tolist()) + sum(least[tables[0].boundary_kinds].tolist())
-        return coupled(tables[0], tables[1], self.block_of, 1 + most)
+        return coupled(tables, self.block_of, 1 + most)
 
     def charges(self, price: Fraction) -> Fraction:
         """Return the charges for a byte of all accelerators, given what one of one costs."""
@@ -384,12 +385,12 @@ class WaysByLayer:
         in_block = (self.block_of[workload.shared :] >= 0).tolist()
         for node, (layer, inside) in enumerate(zip(layers, in_block, strict=True), workload.shared):
             word, _ = self._words_of(picked[node])
-            runs_again = inside if word == "full" else layer.inner
+            runs_again = inside if word in OF_BLOCKS else layer.inner
             again.append(word if runs_again else "none")
             weights = weights_of.get(node, node)
             shard.append(self._words_of(picked[weights])[1])
             weighty.append(bool(workload.stored[weights]))
-        some = "full" in again
+        some = not {*OF_BLOCKS}.isdisjoint(again)
         matters = [
             bool(layer.inner) or (some and inside)
             for layer, inside in zip(layers, in_block, strict=True)
