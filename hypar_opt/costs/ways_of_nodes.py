@@ -147,9 +147,7 @@ def by_state(amount: Amount, nodes: Indices, states: Sequence[State]) -> Integer
     return every[:, in_mixed_radix(states, choices)]
 
 
-def coupled(
-    tables: Sequence[ClassTable], blocks: NDArray[np.intp], penalty: int
-) -> ClassTable:
+def coupled(tables: Sequence[ClassTable], blocks: NDArray[np.intp], penalty: int) -> ClassTable:
     """Return a table whose nodes have each state once for each table: a way of their blocks.
 
     What a boundary is charged follows the way of its target. A block has one way.
@@ -189,8 +187,7 @@ def coupled(
     for each in zip(*(own.partitions for own in tables), strict=True):
         count = each[0].least.shape[-1]
         columns = [
-            np.tile(own.least[of], (1, len(tables), 1))
-            for own, of in zip(each, kinds, strict=True)
+            np.tile(own.least[of], (1, len(tables), 1)) for own, of in zip(each, kinds, strict=True)
         ]
         least: Integers = np.concatenate(columns, axis=2).astype(dtype)
         way = np.arange(len(tables)).repeat(count)
@@ -200,9 +197,7 @@ def coupled(
     node = [own.node[own.node_kinds[nodes]] for own in tables]
     allowed = [own.allowed[own.node_kinds[nodes]] for own in tables]
     allowed[1:] = [own & inside[nodes][:, None] for own in allowed[1:]]
-    highest = np.max(
-        [own.highest[of] for own, of in zip(tables, kinds, strict=True)], axis=0
-    )
+    highest = np.max([own.highest[of] for own, of in zip(tables, kinds, strict=True)], axis=0)
     return replace(
         first,
         highest=np.where(together, penalty, highest),

@@ -127,6 +127,11 @@ class OpenWays:
         return RECOMPUTED[: 1 + (open_ones and self.saves_scores)]
 
     @property
+    def together(self) -> Sequence[str]:
+        """What blocks may compute again as a whole, the least first."""
+        return OF_BLOCKS[::-1] if self.blocks else ()
+
+    @property
     def sharded(self) -> Sequence[str]:
         """What may be split of weights: the least first, and last the most.
 

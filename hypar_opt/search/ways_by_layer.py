@@ -91,20 +91,20 @@ class WaysByLayer:
         self.micro_batches, self._layouts, self._ample = micro_batches, layouts, ample
         self._made: dict[Training, WayOfTraining] = {}
         self._tables: dict[tuple[Training, int], ClassTable] = {}
-        self._charges = [KnownCharges(of_nodes={}) for _ in range(1 + len(OF_BLOCKS))]  # what ways of a side share
-        apart = RECOMPUTED[:1] if ample else self.open.apart
-        together = OF_BLOCKS if self.open.blocks and not ample else ()
+        # What ways of a side share.
+        self._charges = [KnownCharges(of_nodes={}) for _ in (None, *OF_BLOCKS)]
+        together = () if ample else self.open.together
+        sides = RECOMPUTED[:1] if ample else self.open.apart, *((word,) for word in together)
         gathers = not ample or len(tiers) > 2  # of three tiers a ring in three parts may take less
         shards = [word for word in self.open.sharded if gathers or "weights" not in word]
-        again = (apart, *((word,) for word in together))
-        self._words = [[*product(own, shards)] for own in again]
+        self._words = [[*product(own, shards)] for own in sides]
         self.first = WayOfTraining.of(search, self.open.uniform(*self._words[0][0]), part)
         """The way that repeats and shards least."""
         self._held = WaysByLayer(search, held, layouts, part, ample=ample) if held else self
 
     @cached_property
     def each(self) -> list[list[WayOfTraining]]:
-        """The ways of nodes whose blocks are not computed again; and of those that are."""
+        """The ways of nodes whose blocks are not computed again as a whole; then, of others."""
         return [[self._of(*own) for own in words] for words in self._words]
 
     def _of(self, recompute: str, shard: str) -> WayOfTraining:
