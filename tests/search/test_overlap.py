@@ -362,13 +362,15 @@ ALL = (1, 2), ("none", "state", "gradients", "weights")
 """The micro-batches and shards of plans that are simulated."""
 
 
-@pytest.mark.parametrize("trained", slow_after(1, [(SOME,), (ALL,)]))
-def test_no_plan_that_fits_takes_less_than_the_bound_however_it_trains(trained: Any) -> None:
+@pytest.mark.parametrize(("counts", "shards"), slow_after(1, [SOME, ALL]))
+def test_no_plan_that_fits_takes_less_than_the_bound_however_it_trains(
+    counts: Sequence[int], shards: Sequence[str]
+) -> None:
     """Of all layouts, and none, op or full of each block, in memories that fit ever more plans."""
     own: dict[str, Any] = FOUR | {"settings": {"topology.per_node": 2}, "batch": 2048}
     own |= {"optimizer": "adam", "search": None}
     widest = ho.solve(BLOCKS, **own)
-    every = [*times_and_bytes(BLOCKS, own, widest, *trained)]
+    every = [*times_and_bytes(BLOCKS, own, widest, counts, shards)]
     sizes = sorted({held for held, _, _ in every})
     of_least = set()
     for memory in sizes[:: len(sizes) // 16]:
