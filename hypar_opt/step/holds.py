@@ -463,7 +463,7 @@ def step_holds(
     inference = not weight_bytes.gradient
     rules = HoldRules(network, workload, element_bytes, fused, inference=inference)
     again = Repeats(again=workload.repeats.again, by_op=workload.repeats.by_op)
-    unsharded = repeated(workload, again)
+    unsharded = repeated(workload.once or workload, again)  # the same one for all shards
     maps = _maps(network, unsharded, element_bytes, fused, inference=inference)
     return HoldArrays((*rules.of_weights(weight_bytes), *maps), len(workload.choices), hierarchy)
 

@@ -89,8 +89,8 @@ def _notes(configurations: Configurations) -> Iterator[str]:
         capacity = format_bytes(configurations.capacity)
         above = format_percent(configurations.best.seconds / configurations.bound - 1, decimals=1)
         yield (
-            f"No plan of any kind that fits in {capacity} takes less than {bound} (proved): the first"
-            f" takes {above} more."
+            f"No plan of any kind that fits in {capacity} takes less than {bound} (proved): the"
+            f" first takes {above} more."
         )
     if configurations.unsharded in (None, configurations.best):
         return
