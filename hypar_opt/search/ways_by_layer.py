@@ -91,8 +91,7 @@ class WaysByLayer:
         self.micro_batches, self._layouts, self._ample = micro_batches, layouts, ample
         self._made: dict[Training, WayOfTraining] = {}
         self._tables: dict[tuple[Training, int], ClassTable] = {}
-        # What ways of a side share.
-        self._charges = [KnownCharges(of_nodes={}) for _ in (None, *OF_BLOCKS)]
+        self._charges = KnownCharges(of_nodes={})  # what ways share
         together = () if ample else self.open.together
         sides = RECOMPUTED[:1] if ample else self.open.apart, *((word,) for word in together)
         gathers = not ample or len(tiers) > 2  # of three tiers a ring in three parts may take less
@@ -148,22 +147,20 @@ class WaysByLayer:
         counts = self.micro_batches, self._held.micro_batches
         key = counts, self._layouts, self.first.part, self._ample
         if key not in known:
-            sides = zip(self.each, self._held.each, self._charges, strict=False)
+            sides = zip(self.each, self._held.each, strict=True)
             known[key] = [self._ways_of(*side) for side in sides]
         return known[key]
 
-    def _ways_of(
-        self, ways: Sequence[WayOfTraining], held: Sequence[WayOfTraining], known: KnownCharges
-    ) -> WaysOfNodes:
-        tables = [self._table_of(way, known) for way in ways]
+    def _ways_of(self, ways: Sequence[WayOfTraining], held: Sequence[WayOfTraining]) -> WaysOfNodes:
+        tables = [self._table_of(way) for way in ways]
         loads, moments = [way.load for way in held], [self._moment(way) for way in held]
         return WaysOfNodes.of(tables, loads, moments, self.states)
 
-    def _table_of(self, way: WayOfTraining, known: KnownCharges) -> ClassTable:
+    def _table_of(self, way: WayOfTraining) -> ClassTable:
         key = way.instance.problem.training, self.per_unit
         if key not in self._tables:
             asked = way.cost_in(self.per_unit), way.instance.workload, self.states, self._allowed
-            self._tables[key] = classed(*asked, self.search.deadline, known)
+            self._tables[key] = classed(*asked, self.search.deadline, self._charges)
         return self._tables[key]
 
     def _moment(self, way: WayOfTraining) -> Amount:
