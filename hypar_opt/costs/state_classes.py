@@ -33,6 +33,8 @@ from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.sharding.weights import replicated
 from hypar_opt.step.states import added_up
 from hypar_opt.step.uneven import sizes_at_ends
+from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
@@ -235,17 +237,18 @@ class KnownCharges:
     cost
         Or of a time, `TimeCost.of_boundaries`.
     of_kinds
-        By kind: what `PairsOfStates.least` finds.
+        By kind of a batch that passes once, and how often its ends exchange: what
+        `PairsOfStates.least` finds.
     of_nodes
         By node without weights, and how often its passes run: what `nodes_by_state` finds. None
         where costs that charge boundaries alike may charge these otherwise.
     """
 
     cost: CostModel | None = None
-    of_kinds: dict[int, tuple[Integers, int]] = field(default_factory=dict)
+    of_kinds: dict[tuple[int, ...], tuple[Integers, int]] = field(default_factory=dict)
     of_nodes: dict[tuple[int, ...], Integers] | None = None
 
-    def of(self, cost: CostModel) -> dict[int, tuple[Integers, int]]:
+    def of(self, cost: CostModel) -> dict[tuple[int, ...], tuple[Integers, int]]:
         """Return what is known of a cost's kinds, and will be."""
         if cost != self.cost:
             self.cost, self.of_kinds = cost, {}
@@ -380,7 +383,10 @@ class PairsOfStates:
         return np.concatenate(rows)
 
     def least(
-        self, classes: StateClasses, known: dict[int, tuple[Integers, int]], deadline: Deadline
+        self,
+        classes: StateClasses,
+        known: dict[tuple[int, ...], tuple[Integers, int]],
+        deadline: Deadline,
     ) -> tuple[Integers, Integers]:
         """Return what each kind is charged at least for two classes, and at most for any.
 
@@ -394,16 +400,22 @@ class PairsOfStates:
         RefusedError
             If there are more alignments than memory allows.
         """
-        kinds = range(len(self.boundaries))
-        missing = [kind for kind in kinds if kind not in known]
-        found = known | self._found(classes, missing, deadline)
+        marks = self.cost.marks_of_ends(self.workload)
+        once = kinds_of_boundaries(repeated(self.workload, ONCE), marks).numbers[self.boundaries]
+        counts = self.workload.repeats.counts(len(self.workload.nodes))[-2:]
+        sources, targets = self.workload.ends[self.boundaries].T
+        read, written = (own[ends] for own, ends in zip(counts, (targets, sources), strict=True))
+        keys = [*zip(once.tolist(), read.tolist(), written.tolist(), strict=True)]
+        missing = [kind for kind, key in enumerate(keys) if key not in known]
+        charged = self._found(classes, missing, deadline)
+        found = known | {keys[kind]: own for kind, own in charged.items()}
         # What weights are charged depends on what their nodes are.
-        weights = self.workload.is_weight_boundary[self.boundaries]
-        known.update((kind, found[kind]) for kind in kinds if not weights[kind])
-        rows = [found[kind][0] for kind in kinds]
+        weights = self.workload.is_weight_boundary[self.boundaries].tolist()
+        known.update((key, found[key]) for key, own in zip(keys, weights, strict=True) if not own)
+        rows = [found[key][0] for key in keys]
         dtype = np.result_type(np.int64, *rows)
         least = np.array(rows, dtype).reshape(-1, classes.count, classes.count)
-        return least, np.array([found[kind][1] for kind in kinds], object)
+        return least, np.array([found[key][1] for key in keys], object)
 
     def _found(
         self, classes: StateClasses, kinds: Sequence[int], deadline: Deadline

@@ -123,8 +123,7 @@ class BestFit:
     def keep_alike(self, ways: WaysByLayer, layouts: SearchResult) -> None:
         """Keep the best plan of given layouts whose layers all train in one way, if it fits."""
         opened = replace(ways.open, begins=[0])
-        again = [*opened.apart, *(["full"] if opened.blocks else [])]
-        for words in product(again, opened.sharded):
+        for words in product((*opened.apart, *opened.together), opened.sharded):
             if words in self.alike:  # in more micro-batches it takes no less
                 continue
             way = WayOfTraining.of(self.search, opened.uniform(*words))
@@ -213,7 +212,7 @@ def configuration_that_fits(search: SearchRequest) -> Counted | None:
 
     def allowed(configuration: Configuration) -> bool:
         # Of the ways that are searched, so that their bound holds.
-        if configuration.recompute == "op" or configuration.zero == HYBRID:
+        if configuration.zero == HYBRID:
             return False
         if rows(configuration) is None:
             return False
@@ -273,7 +272,7 @@ def uniform_plan(search: SearchRequest, ways: WaysByCount) -> Counted | None:
     if not counts:
         return None
     opened = ways.of(counts[0]).open
-    again = [*opened.apart, *(["full"] if opened.blocks else [])]
+    again = *opened.apart, *opened.together
 
     def counted(count: int, recompute: str, shard: str) -> Counted:
         training = ways.of(count).open.uniform(recompute, shard)

@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from heapq import heapify, heappop, heappush
 from itertools import groupby, pairwise
 from math import inf, lcm
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np

@@ -333,7 +333,7 @@ BOUNDS = [
     ("llama-7b", "h100-8", 64, 3.3506, 3.3528),
     ("llama-3-8b", "h100-8", 128, 17.832, 17.912),
     ("llama-3-8b", "h100-8x8", 512, 8.9064, 8.9466),
-    ("llama-70b", "h100-8x8", 64, 3.8701, 3.9494),
+    ("llama-70b", "h100-8x8", 64, 3.80642, 3.9047),
 ]
 
 
@@ -341,8 +341,9 @@ BOUNDS = [
 def test_no_configuration_is_far_above_the_bound_on_all_plans(
     name: str, array: str, batch: int, bound: float, best: float
 ) -> None:
-    """E4: within 80 GB, with whole blocks run again; LLaMA 70B is 2.0 % above, all others .5 %.
+    """E4: within 80 GB; LLaMA 70B is 2.6 % above, all others .5 %.
 
+    Where blocks run again as a whole, and not by operator, it takes 3.9494 s, and 3.8701 at least.
     The bound is that of the choices of a problem by default; `configure` proves one of all choices.
     """
     keys = {"accelerator__dram_capacity": "80 GB", **WITHOUT_RESERVE, **BEFORE}
@@ -353,15 +354,14 @@ def test_no_configuration_is_far_above_the_bound_on_all_plans(
     # Of LLaMA 70B no plan of less is known not to be; its bound is no less proved.
     assert proved.proved or name == "llama-70b"
     assert proved.seconds == pytest.approx(bound, rel=2e-5)
-    found = search_degrees(network, problem, count=1, allowed=lambda own: own.recompute != "op")
-    (first,) = found.best
+    (first,) = search_degrees(network, problem, count=1).best
     assert first.seconds == pytest.approx(best, rel=2e-5)
     assert first.memory <= 80 * 10**9
     assert proved.seconds <= first.seconds * (1 + 1e-9)
     if name == "llama-70b":
-        configuration = Configuration(1, 32, 1, 2, 1, True, 2, "full", 2, "weights")
+        configuration = Configuration(2, 16, 1, 2, 1, True, 2, "op", 20, "state+weights")
         assert first.configuration == configuration
-        assert first.memory / 1e9 == pytest.approx(79.46, abs=5e-3)
+        assert first.memory / 1e9 == pytest.approx(79.66, abs=5e-3)
 
 
 PUBLISHED = {
