@@ -94,8 +94,8 @@ def _notes(configurations: Configurations) -> Iterator[str]:
         )
         heads = ", but for replicated key-value heads" if replicates else ""
         yield (
-            f"No plan of any kind that fits in {capacity} takes less than {bound} (proved{heads}): the"
-            f" first takes {above} more."
+            f"No plan of any kind that fits in {capacity} takes less than {bound} (proved{heads}):"
+            f" the first takes {above} more."
         )
     if configurations.unsharded in (None, configurations.best):
         return
