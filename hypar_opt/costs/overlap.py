@@ -211,27 +211,33 @@ class OverlapTime(TimeCost):
         levels: int,
     ) -> list[Integers]:
         # By what is charged of them, of the scale.
-        alike: dict[tuple[Phase, str], list[Collective]] = {}
+        alike: defaultdict[tuple[Phase, str], list[Collective]] = defaultdict(list)
+        operations = list(operations)
+        of_scatters = [op.quarters for op in operations if _price_of(op) == "scattered"]
+        with_unit = (added_up(of_scatters) > 0) & (self.of_units is not None)
         for operation in operations:
-            phase, of = operation.phase, "program"
-            if phase is Phase.GRADIENT:
-                if self.prices is None:
-                    continue
-                of = _price_of(operation)
-                if not any(getattr(self.prices, of)):
-                    continue
-                times = operation.times
-                if of == "gathered":
-                    gathers = 2 * np.array(workload.users)[nodes]
-                    quarters = operation.quarters // gathers
-                    operation = operation._replace(quarters=quarters, times=times // gathers)
-                elif of == "released" or self.of_units is None:
-                    # What is scattered may be so with others, at one latency for all.
-                    apart = np.isin(nodes, _scattered(workload), invert=True)
-                    operation = operation._replace(times=times * apart)
-            elif not self.waits:
+            of = _price_of(operation)
+            if of == "program":
+                if self.waits:
+                    alike[operation.phase, of].append(operation)
                 continue
-            alike.setdefault((phase, of), []).append(operation)
+            if self.prices is None or not any(getattr(self.prices, of)):
+                continue
+            quarters, times = operation.quarters, operation.times
+            if of == "gathered":
+                users = np.array(workload.users)[nodes]
+                operation = operation._replace(quarters=quarters // (2 * users))
+                operation = operation._replace(times=times // (2 * users))
+            elif of == "released":
+                # What is reduced further of what is scattered is so with its unit.
+                further = operation._replace(quarters=quarters * with_unit)
+                alike[operation.phase, "scattered"].append(further)
+                operation = operation._replace(quarters=quarters * ~with_unit)
+            if of == "released" or self.of_units is None:
+                # What is scattered may be so with others, at one latency for all.
+                apart = np.isin(nodes, _scattered(workload), invert=True)
+                operation = operation._replace(times=times * apart)
+            alike[operation.phase, of].append(operation)
         rows = self.uncharged(levels)
         for (phase, of), own in alike.items():
             often = self._rest(phase, workload, nodes) if of == "program" else self._at(of, nodes)
@@ -344,7 +350,9 @@ def _prices(
 
 
 def _price_of(operation: Collective) -> str:
-    """Return which of `Prices` is that of an exchange of gradients or weights."""
+    """Return which of `Prices` is that of an exchange, or that it is of the program."""
+    if operation.phase is not Phase.GRADIENT:
+        return "program"
     in_halves = COLLECTIVES[operation.group][0] in IN_HALVES
     if operation.tensor != "weights":
         return "scattered" if in_halves else "released"
