@@ -228,7 +228,7 @@ class OverlapTime(TimeCost):
                 users = np.array(workload.users)[nodes]
                 operation = operation._replace(quarters=quarters // (2 * users))
                 operation = operation._replace(times=times // (2 * users))
-            elif of == "released":
+            elif of == "released" and with_unit.any():
                 # What is reduced further of what is scattered is so with its unit.
                 further = operation._replace(quarters=quarters * with_unit)
                 alike[operation.phase, "scattered"].append(further)

@@ -411,8 +411,8 @@ class PlansWithOverlap:
             return None
         return units_of(self.plan.network.description, self.workload)
 
-    def prices_of_layers(self, prices: Sequence[float]) -> dict[str, int]:
-        """Return prices of the pieces as of the first layer of each, by its backward pass.
+    def prices_of_layers(self, prices: Sequence[float]) -> tuple[int, dict[str, int]]:
+        """Return the price forward, and those of pieces as of the first layer of each, backward.
 
         Raises
         ------
@@ -428,7 +428,7 @@ class PlansWithOverlap:
             price = int(prices[1 + self._piece[shared + n]])
             if price != next(reversed(begins.values()), None):
                 begins[name] = price
-        return begins
+        return int(prices[0]), begins
 
     @cached_property
     def _paths(self) -> list[OverlapTime]:
@@ -458,7 +458,11 @@ class PlansWithOverlap:
         )
         while len(tried) < _ROUNDS:
             value, (forward, _, *shares) = mixture([*plans.values()], apart=1)
-            prices = tuple(round(PRICE * upto) for upto in (forward, *accumulate(shares)))
+            mixed = [PRICE * upto for upto in (forward, *accumulate(shares))]
+            # A mixture against few plans goes too far.
+            center, part = (best, 0.75) if tried else ((mixed[0], *(0,) * _PIECES), 0.5)
+            steps = zip(mixed, center, strict=True)
+            prices = tuple(round(upto + part * (price - upto)) for price, upto in steps)
             if value <= bound * _CLOSE or prices in tried:
                 break
             if self._stops():
@@ -474,13 +478,16 @@ class PlansWithOverlap:
                 self.stopped_by = getattr(error, "stopped_by", None) or "memory"
                 break
             least_seconds = float((result.bound or Fraction()) * cost.resolution / _of_second(cost))
-            if least_seconds > bound:
+            is_better = least_seconds > bound
+            if is_better:
                 best, bound = prices, least_seconds
             tensors = result.priced or ({},) * len(start)
             rows = tuple(rows_with_stored(self.workload, result.assignments, tensors))
             plans[rows] = self._along_paths(rows)
             if self.fits(rows):
                 self.time(rows)
+            if not is_better and len(tried) > 1:
+                break
         return best, bound
 
     def _stops(self) -> bool:
@@ -717,9 +724,7 @@ def check_with_overlap(plan: Plan, *, file: str) -> None:
     raise InputError(problem, where="solver, statistics", file=file)
 
 
-def mixture(
-    values: Sequence[Sequence[float]], *, apart: int = 0
-) -> tuple[float, list[float]]:
+def mixture(values: Sequence[Sequence[float]], *, apart: int = 0) -> tuple[float, list[float]]:
     """Return the shares of paths by which the plan that takes least takes most, and what it takes.
 
     Parameters
