@@ -458,6 +458,7 @@ class PlansWithOverlap:
         )
         while len(tried) < _ROUNDS:
             value, (forward, _, *shares) = mixture([*plans.values()], apart=1)
+            forward = forward if self._units else 0.0
             mixed = [PRICE * upto for upto in (forward, *accumulate(shares))]
             # A mixture against few plans goes too far.
             center, part = (best, 0.75) if tried else ((mixed[0], *(0,) * _PIECES), 0.5)
