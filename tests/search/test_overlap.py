@@ -121,7 +121,8 @@ class Drawn:
         units = units_of(self.instance.network, self.workload) if overlap == "prefetch" else None
         forward = self.rng.choice([0, self.rng.randint(0, PRICE), PRICE]) if units else 0
         more |= {"units": units, "forward": forward}
-        return OverlapTime.of(self.instance.cost.time, self.workload, prices, **more)
+        cost = OverlapTime.of(self.instance.cost.time, self.workload, prices, **more)
+        return cost.in_parts(10**18, self.workload)
 
     def prices(self) -> list[int]:
         """Return prices of nodes that never fall along the backward pass."""
@@ -182,7 +183,7 @@ def test_no_price_that_never_falls_charges_more_than_a_step_takes(first: int) ->
 def in_data_parallelism(network: str | ho.Network, **asked: Any) -> tuple[ho.Plan, OverlapTime]:
     """Data parallelism on eight H100, and the time in which nothing overlaps."""
     instance = Instance(*stated_problem(network, cast(Any, {"array": "mosaic-h100-8"} | asked)))
-    rows = [(0,) * len(instance.workload.layers)] * 3
+    rows = [(0,) * len(instance.workload.layers)] * instance.problem.levels
     return _priced(instance, rows, _unproved()), instance.cost.time
 
 
@@ -218,9 +219,50 @@ def test_a_bucket_is_complete_without_what_is_scattered() -> None:
     (levels,) = charges_by_level(search.workload, bound, [rows])
     seconds = search.seconds(rows)
     assert sum(levels) / (bound.per_unit * bound.scale) <= seconds * (1 + ROUNDED)
-    late = replace(bound, released=(PRICE,) * 3)  # as if it were released with the first layer's
+    assert bound.prices is not None
+    # As if it were released with the first layer's.
+    late = replace(bound, prices=bound.prices._replace(released=(PRICE,) * 3))
     (levels,) = charges_by_level(search.workload, late, [rows])
     assert sum(levels) / (late.per_unit * late.scale) > seconds
+
+
+BLOCKS = ho.gpt(layers=3, hidden=256, heads=4, tokens=32, vocabulary=256)
+
+
+def charged_at(search: PlansWithOverlap, prices: Sequence[int]) -> float:
+    """What a plan is charged at prices of the pieces, in fine units."""
+    cost = search._cost(prices).in_parts(10**18, search.workload)
+    return search._charged(search.start, cost)
+
+
+@pytest.mark.parametrize("shard", ["weights", "gradients", "state", "weights@H4-H6"])
+@pytest.mark.parametrize("count", slow_after(1, [1, 2]))
+def test_a_step_whose_queue_is_longest_is_bounded_by_it(shard: str, count: int) -> None:
+    """In data parallelism the program has no exchanges, so that nothing shares links."""
+    more: Any = {"batch": 128, "shard": shard, "micro_batches": count, "bucket": "1 GB"}
+    plan, _ = in_data_parallelism(BLOCKS, array="mosaic-h100-8x8", **more)
+    search = PlansWithOverlap(plan, "prefetch")
+    seconds = search.seconds(search.start)
+    paths = [charged_at(search, (ahead, *backward)) for ahead in (0, PRICE) for backward in ENDS]
+    assert max(paths) <= seconds * (1 + ROUNDED)
+    if shard == "weights":
+        assert max(paths) == pytest.approx(seconds, rel=ROUNDED)
+    assert max(paths) > 0.9 * seconds
+
+
+ENDS = [(0,) * 4, *((0,) * n + (PRICE,) * (4 - n) for n in range(4))]
+
+
+def test_weights_of_a_block_are_gathered_over_the_same_levels_together() -> None:
+    asked: Any = {"array": "mosaic-h100-8", "batch": 64, "shard": "weights"}
+    described, problem = stated_problem(BLOCKS, asked | {"settings": {"collective": "ring"}})
+    instance = Instance(described, problem)
+    names = [layer.name for layer in instance.workload.layers]
+    rows = [[0] * len(names), *([int(name == "decoder.0.norm1") for name in names],) * 2]
+    plan = _priced(instance, [tuple(row) for row in rows], _unproved())
+    search = PlansWithOverlap(plan, "prefetch")
+    for prices in ((PRICE,) * 5, (0, *(PRICE,) * 4)):
+        assert charged_at(search, prices) <= search.seconds(search.start) * (1 + ROUNDED)
 
 
 def test_exchanges_that_may_run_beside_computations_are_free() -> None:
