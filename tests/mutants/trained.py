@@ -88,10 +88,10 @@ TRAINED = (
         ("search/test_overlap",),
     ),
     Mutant(
-        "the root's gradients are scattered before its program ends",
+        "gradients of all units are scattered behind the program",
         _BOUND,
-        "if unit and unit.start > shared else root",
-        "if unit and unit.start > shared else hidden[node]",
+        "hidden[unit.start - 1] if unit and unit.start > shared else root",
+        "root",
         ("search/test_overlap",),
     ),
     Mutant(

@@ -254,11 +254,11 @@ ENDS = [(0,) * 4, *((0,) * n + (PRICE,) * (4 - n) for n in range(4))]
 
 
 def test_weights_of_a_block_are_gathered_over_the_same_levels_together() -> None:
-    asked: Any = {"array": "mosaic-h100-8", "batch": 64, "shard": "weights"}
+    asked: Any = {"array": "mosaic-h100-8x8", "batch": 64, "shard": "weights"}
     described, problem = stated_problem(BLOCKS, asked | {"settings": {"collective": "ring"}})
     instance = Instance(described, problem)
     names = [layer.name for layer in instance.workload.layers]
-    rows = [[0] * len(names), *([int(name == "decoder.0.norm1") for name in names],) * 2]
+    rows = [[0] * len(names), *([int(name == "decoder.0.norm1") for name in names],) * 5]
     plan = _priced(instance, [tuple(row) for row in rows], _unproved())
     search = PlansWithOverlap(plan, "prefetch")
     for prices in ((PRICE,) * 5, (0, *(PRICE,) * 4)):
