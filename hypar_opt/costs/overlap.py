@@ -83,7 +83,9 @@ class SharesOfUnits(LatencyShares):
             if here is not None:
                 begin, end = (np.broadcast_to(limits, shape)[here] for limits in (begins, ends))
             fraction = Fraction(latency, LATENCY)
-            return messages * (scale(end, fraction, "down") - scale(begin, fraction, "down"))
+            part: Integers = scale(end, fraction, "down") - scale(begin, fraction, "down")
+            shared: Integers = messages * part
+            return shared
 
         return share
 

@@ -148,6 +148,8 @@ def tampered(certificate: Certificate, where: str) -> dict[str, Any]:
             prices[names[-1]] = PRICE + 1
         case "float":
             prices[names[-1]] = 0.5
+        case "forward":
+            document["forward"] = PRICE + 1
         case "potential":
             potentials[-1] = [number + 1 for number in potentials[-1]]
         case "bound":
@@ -174,6 +176,7 @@ def tampered(certificate: Certificate, where: str) -> dict[str, Any]:
         ("unknown", "prices, fc9: should be layers of the plan", 1),
         ("above", "prices.*64", 2),
         ("float", "prices.*should be a", 2),
+        ("forward", "forward.*64", 2),
         ("potential", "a reduced cost", 1),
         ("bound", r"bound: should be at most the [\d.]+ femtoseconds that the", 1),
         ("overlap", "overlap: should be 'gradient', the plan's, got 'prefetch'", 1),

@@ -144,7 +144,7 @@ class PricedStep(PlanStep):
         each = self.micro_batches if words.intersection(_SCATTERED) else 1
         reduced = self._prices_released(backward, array.bucket_elements(plan.element_bytes))
         self.prices = [
-            NodePrices(0, price * each, *[released * self.micro_batches] * 2)
+            NodePrices(0, price * each, priced := released * self.micro_batches, priced)
             for price, released in zip(backward, reduced, strict=True)
         ]
         self._prefetches = stated.overlap == "prefetch"
@@ -271,10 +271,10 @@ class PricedStep(PlanStep):
             units = {unit_of.get(user) for user in users or [node]}
             first = unit_of.get(min(users or [node]))
             # Behind the root, and the unit whose pass is last, nothing of the program is left.
-            is_last = first is None or begins[first] == layers[0]
+            begin = layers[0] if first is None else begins[first]
             self.prices[node] = own._replace(
                 forward=ahead if writers.get(node, node) < begins[-1] else 0,
-                scattered=whole if is_last else hidden[begins[first] - 1],
+                scattered=whole if begin == layers[0] else hidden[begin - 1],
                 gathered=sum(whole if n is None else ahead + hidden[-1] for n in units),
                 updated=whole if first is None else updated * self.micro_batches,
             )
