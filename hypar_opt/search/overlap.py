@@ -64,6 +64,7 @@ from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
 from hypar_opt.step.states import added_up
 from hypar_opt.workload.contiguous import first_gap
+from hypar_opt.workload.recomputation import units_of
 from hypar_opt.workload.splitting import spatial_columns
 
 if TYPE_CHECKING:
@@ -284,7 +285,7 @@ class PlansWithOverlap:
         if self.instance.constraints.only_plan is None:
             prices, bound = self._searched(start, closes=closes)
         else:  # pins leave no other
-            prices, bound = (0,) * _PIECES, self.times[start]
+            prices, bound = (0,) * (1 + _PIECES), self.times[start]
         rows = self._best[1]
         seconds = self.seconds(rows)
         without = seconds if rows == start else max(seconds, self.times[start])
@@ -392,39 +393,57 @@ class PlansWithOverlap:
         return pieces
 
     def _cost(self, prices: Sequence[int]) -> OverlapTime:
-        """Return the cost with prices of the pieces."""
-        node_prices = [prices[piece] for piece in self._piece]
-        waits = waits_on(self._array)
-        return OverlapTime.of(self.instance.cost.time, self.workload, node_prices, waits=waits)
+        """Return the cost with prices of the forward pass, and of the pieces of the backward."""
+        forward, *backward = prices
+        return OverlapTime.of(
+            self.instance.cost.time,
+            self.workload,
+            [backward[piece] for piece in self._piece],
+            waits=waits_on(self._array),
+            units=self._units,
+            forward=forward,
+        )
 
-    def prices_of_layers(self, prices: Sequence[float]) -> dict[str, int]:
-        """Return prices of the pieces as of the first layer of each, by its backward pass.
+    @cached_property
+    def _units(self) -> Sequence[range] | None:
+        """The nodes whose weights are prefetched together; None where none are."""
+        if self.overlap != "prefetch":
+            return None
+        return units_of(self.plan.network.description, self.workload)
+
+    def prices_of_layers(self, prices: Sequence[float]) -> tuple[int, dict[str, int]]:
+        """Return the price forward, and those of pieces as of the first layer of each, backward.
 
         Raises
         ------
         InputError
             If a file states more or fewer.
         """
-        if len(prices) != _PIECES:
-            problem = f"should be {_PIECES} prices, got {len(prices)}"
+        if len(prices) != 1 + _PIECES:
+            problem = f"should be {1 + _PIECES} prices, got {len(prices)}"
             raise InputError(problem, where="solver, statistics")
         shared = self.workload.shared
         begins: dict[str, int] = {}
         for n, name in reversed([*enumerate(self.plan.layers)]):
-            price = int(prices[self._piece[shared + n]])
+            price = int(prices[1 + self._piece[shared + n]])
             if price != next(reversed(begins.values()), None):
                 begins[name] = price
-        return begins
+        return int(prices[0]), begins
 
     @cached_property
     def _paths(self) -> list[OverlapTime]:
-        """The program alone; and up to each piece, with the queue from there on."""
-        begins = [(0,) * _PIECES, *((0,) * n + (PRICE,) * (_PIECES - n) for n in range(_PIECES))]
-        return [self._cost(prices) for prices in begins]
+        """The program alone; and up to each piece, with the queue from there on.
+
+        First the queue in the forward pass, which any of them may have.
+        """
+        none = (0,) * _PIECES
+        pieces = [none, *((0,) * n + (PRICE,) * (_PIECES - n) for n in range(_PIECES))]
+        return [self._cost((PRICE, *none)), *(self._cost((0, *prices)) for prices in pieces)]
 
     def _along_paths(self, rows: Rows) -> list[float]:
-        """Return what a plan takes along each path."""
-        return [self._charged(rows, cost) for cost in self._paths]
+        """Return what a plan takes along each path; first, what it takes more along the queue."""
+        ahead, *along = [self._charged(rows, cost) for cost in self._paths]
+        return [ahead - along[0], *along]
 
     def _by_prices(self, start: Rows) -> tuple[tuple[int, ...], float]:
         """Find the plans of least cost at better and better prices; return the best, and its bound.
@@ -434,12 +453,17 @@ class PlansWithOverlap:
         plans = {start: self._along_paths(start)}
         tried: set[tuple[int, ...]] = set()
         best, bound = (
-            (0,) * _PIECES,
+            (0,) * (1 + _PIECES),
             least_compute(self.instance) / self.instance.cost.time.per_unit,
         )
         while len(tried) < _ROUNDS:
-            value, shares = mixture([*plans.values()])
-            prices = tuple(round(PRICE * upto) for upto in accumulate(shares[1:]))
+            value, (forward, _, *shares) = mixture([*plans.values()], apart=1)
+            forward = forward if self._units else 0.0
+            mixed = [PRICE * upto for upto in (forward, *accumulate(shares))]
+            # A mixture against few plans goes too far.
+            center, part = (best, 0.75) if tried else ((mixed[0], *(0,) * _PIECES), 0.5)
+            steps = zip(mixed, center, strict=True)
+            prices = tuple(round(upto + part * (price - upto)) for price, upto in steps)
             if value <= bound * _CLOSE or prices in tried:
                 break
             if self._stops():
@@ -455,13 +479,16 @@ class PlansWithOverlap:
                 self.stopped_by = getattr(error, "stopped_by", None) or "memory"
                 break
             least_seconds = float((result.bound or Fraction()) * cost.resolution / _of_second(cost))
-            if least_seconds > bound:
+            is_better = least_seconds > bound
+            if is_better:
                 best, bound = prices, least_seconds
             tensors = result.priced or ({},) * len(start)
             rows = tuple(rows_with_stored(self.workload, result.assignments, tensors))
             plans[rows] = self._along_paths(rows)
             if self.fits(rows):
                 self.time(rows)
+            if not is_better and len(tried) > 1:
+                break
         return best, bound
 
     def _stops(self) -> bool:
@@ -698,13 +725,15 @@ def check_with_overlap(plan: Plan, *, file: str) -> None:
     raise InputError(problem, where="solver, statistics", file=file)
 
 
-def mixture(values: Sequence[Sequence[float]]) -> tuple[float, list[float]]:
+def mixture(values: Sequence[Sequence[float]], *, apart: int = 0) -> tuple[float, list[float]]:
     """Return the shares of paths by which the plan that takes least takes most, and what it takes.
 
     Parameters
     ----------
     values : (plans, paths)
         What each plan takes along each path.
+    apart
+        How many of them, the first, have a share by themselves, and are what plans take more.
     """
     # Imported late: it takes longer than most searches.
     from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]
@@ -713,7 +742,7 @@ def mixture(values: Sequence[Sequence[float]]) -> tuple[float, list[float]]:
     solver = pywraplp.Solver.CreateSolver("GLOP")
     value = solver.NumVar(0, solver.infinity(), "least")
     shares = [solver.NumVar(0, 1, f"share{path}") for path in range(len(values[0]))]
-    solver.Add(sum(shares) == 1)
+    solver.Add(sum(shares[apart:]) == 1)
     for along_paths in values:
         mean = sum(share * (path / unit) for share, path in zip(shares, along_paths, strict=True))
         solver.Add(value <= mean)

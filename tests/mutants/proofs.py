@@ -140,8 +140,8 @@ PROOFS = (
     Mutant(
         "gradients have a price before their bucket is complete",
         _OVERLAP,
-        "released[node] = self.prices[members[-1]]",
-        "released[node] = self.prices[members[0]]",
+        "released[node] = prices[members[-1]]",
+        "released[node] = prices[members[0]]",
         (_OF_OVERLAP,),
     ),
     Mutant(

@@ -90,8 +90,29 @@ TRAINED = (
     Mutant(
         "gradients that are scattered leave their buckets late",
         _BOUND,
-        "        if not _scattered(workload):\n",
-        "        if True:\n",
+        "    if not _scattered(workload):\n",
+        "    if True:\n",
+        ("search/test_overlap",),
+    ),
+    Mutant(
+        "gathers have the price of the root's",
+        _BOUND,
+        "ahead + hidden[-1] if unit else root",
+        "root",
+        ("search/test_overlap",),
+    ),
+    Mutant(
+        "gradients of all units are scattered behind the program",
+        _BOUND,
+        "hidden[unit.start - 1] if unit and unit.start > shared else root",
+        "root",
+        ("search/test_overlap",),
+    ),
+    Mutant(
+        "collectives of a unit are joined over other levels",
+        _SCHEDULE,
+        "joined[4, level, over]",
+        "joined[4, level, ()]",
         ("search/test_overlap",),
     ),
 )
