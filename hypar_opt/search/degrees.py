@@ -196,6 +196,8 @@ class Evaluator:
     ----------
     problem
         With the array; its batch, optimizer and reading are used.
+    choices
+        Those of which nodes have their roles'; None for those that configurations need.
     early_stop
         Whether blocks that run again stop at the last tensor that a backward pass reads.
     by_events
@@ -209,13 +211,15 @@ class Evaluator:
         network: Network,
         problem: Problem,
         *,
+        choices: tuple[str, ...] | None = None,
         early_stop: bool = False,
         by_events: bool = True,
         kv_replicated: bool = False,
     ) -> None:
         assert problem.array is not None
         self.network, self.early_stop, self.by_events = network, early_stop, by_events
-        choices = choices_of_configurations(network, kv_replicated=kv_replicated)
+        if choices is None:
+            choices = choices_of_configurations(network, kv_replicated=kv_replicated)
         self.problem = problem.model_copy(update={"choices": choices})
         self.array: Array = problem.array.description
         self._hierarchy = problem.hierarchy
@@ -285,7 +289,7 @@ class Evaluator:
         again = self.blocks if configuration.blocks is None else configuration.blocks
         return 0 if configuration.recompute == "none" else again
 
-    def _new_shortened(self, again: int, last: int = 1) -> _Short:
+    def _new_shortened(self, again: int, last: Lengths | None = None) -> _Short:
         """Return a step with a repetition of each that differs from the others.
 
         Parameters
@@ -293,13 +297,13 @@ class Evaluator:
         again
             How many blocks are computed again.
         last
-            How many repetitions at the end of each run differ.
+            How many repetitions at the end of each run differ; None for those that do in size.
         """
         left, short, begun = again, _Short((), 0, (), ()), 0
-        for count in self._counts:
+        for count, alone in zip(self._counts, last or self._last_in_size, strict=True):
             own = min(left, count)
             left -= own
-            ends = sorted({0, 1, own, *range(max(count - last, 0), count + 1)})
+            ends = sorted({0, 1, own, *range(max(count - alone, 0), count + 1)})
             short = _Short(
                 (*short.lengths, len(ends) - 1),
                 short.again + sum(start < own for start in ends),
@@ -309,14 +313,29 @@ class Evaluator:
             begun += count
         return short
 
-    def _last_alone(self, zero: str) -> int:
-        """Return how many repetitions at the end of a run differ in their exchanges."""
+    def _last_alone(self, zero: str) -> Lengths:
+        """Return how many repetitions at the end of each run differ, in size or in exchanges."""
         by_unit = RunOptions().on(self.array)[1] == "prefetch" and zero not in ("none", "state")
-        return 1 if by_unit else self._last_in_buckets
+        return self._last_in_size if by_unit else self._last_in_buckets
 
     @cached_property
-    def _last_in_buckets(self) -> int:
-        """How many differ in which gradients are reduced together: all, if this never settles."""
+    def _last_in_size(self) -> Lengths:
+        """How many differ in size: all where maps grow, as DenseNet's do; else the last alone."""
+        maps, lasts = [*self.network.maps()], []
+        for run in self.network.repeats:
+            ends = range(run.first, run.first + run.length * run.count, run.length)
+            alike = all(
+                maps[own : own + run.length] == maps[ends[0] : ends[0] + run.length] for own in ends
+            )
+            lasts.append(1 if alike else run.count)
+        return tuple(lasts)
+
+    @cached_property
+    def _last_in_buckets(self) -> Lengths:
+        """How many differ in which gradients are reduced together, or in size.
+
+        All, if this never settles: what a bucket has left is known only where one begins.
+        """
         workload = self._workload(self._counts, self._base)
         buckets = buckets_of(workload, self.array.bucket_elements(self.problem.element_bytes))
         firsts, blocks = {bucket[0] for bucket in buckets}, self._blocks(self._counts)
@@ -326,19 +345,21 @@ class Evaluator:
             if node in firsts:
                 begins[blocks[node]].append(layers[blocks[node]])
             layers[blocks[node]] += 1
-        most = first = 1
-        for count in self._counts:
+        lasts, first = [], 1
+        for count, last in zip(self._counts, self._last_in_size, strict=True):
             # From the last repetition on, each decides how the one before it begins.
             of_run = begins[first : first + count]
             alike = next((n for n, own in enumerate(of_run) if own != of_run[0]), count)
             fresh = layers[first] - 1 in of_run[0]
-            most, first = max(most, count - alike + (1 if fresh else 2)), first + count
-        return most
+            differ = count - alike + (1 if fresh else 2) if of_run[0] else count
+            lasts.append(max(last, differ))
+            first += count
+        return tuple(lasts)
 
     def _new_network(self, lengths: Lengths) -> Network:
         described = self.network.description()
         names = [block.name for block in self.network.repeats]
-        for block in described["block"]:
+        for block in described.get("block", ()):
             block["repeat"] = lengths[names.index(block["name"])]
         return type(self.network).model_validate(described)
 
@@ -448,7 +469,7 @@ class Evaluator:
         """Return the bytes of the fullest accelerator in a configuration's step."""
         short, mesh = self._shortened(self._again(configuration)), configuration[:6]
         micro_batch = self.problem.batch // configuration.micro_batches
-        recompute = configuration.recompute if short.again else "none"
+        recompute = configuration.recompute if short.again or not self.blocks else "none"
         of_maps, batch = (mesh, short.lengths, short.again, recompute), self._base
         maps = self._maps(*of_maps, batch)
         if micro_batch % maps.parts:
@@ -776,6 +797,7 @@ def search_degrees(
     problem: Problem,
     *,
     count: int = 10,
+    choices: tuple[str, ...] | None = None,
     fixed: Mapping[str, Any] | None = None,
     allowed: Allowed | None = None,
     accepted: Allowed | None = None,
@@ -796,6 +818,8 @@ def search_degrees(
         With an array; its batch, optimizer, and memory, if stated, are used.
     count
         How many.
+    choices
+        Those that plans have, as of an `Evaluator`.
     fixed
         The only values of some fields, as `hypar_opt.plan.configuration.family` takes them.
     allowed
@@ -814,8 +838,14 @@ def search_degrees(
     NotInLockstepError
         If they are not, and one of these may be the fastest.
     """
-    options = {"early_stop": early_stop, "by_events": by_events}
-    evaluator = Evaluator(network, problem, **options, kv_replicated="tp" in (fixed or {}))
+    evaluator = Evaluator(
+        network,
+        problem,
+        choices=choices,
+        early_stop=early_stop,
+        by_events=by_events,
+        kv_replicated="tp" in (fixed or {}),
+    )
     considered = _considered(evaluator, problem, fixed, allowed, deadline)
     candidates = considered.fitting
     bounds = evaluator.bounds([evaluated.configuration for evaluated in candidates])
@@ -915,6 +945,7 @@ def _considered(
     least: list[_Candidate] = []
     complete = True
     saves_all: set[Configuration] = set()  # that fit
+    in_fewer: set[tuple[Mesh, str]] = set()  # micro-batches that fit
     for one in family(evaluator.network, problem, fixed=fixed, recompute=evaluator.policies):
         if allowed is not None and not allowed(one):
             continue
@@ -929,6 +960,10 @@ def _considered(
         fits += 1
         if one.recompute == "none":
             saves_all.add(one)
+            # Without blocks that run again more micro-batches gain nothing.
+            if not evaluator.blocks and (one[:6], one.zero) in in_fewer:
+                continue
+            in_fewer.add((one[:6], one.zero))
         elif one._replace(recompute="none") in saves_all:
             continue
         else:

@@ -38,9 +38,10 @@ from hypar_opt.errors import (
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import charges_by_level
 from hypar_opt.integers import exact_dtype
-from hypar_opt.plan.configuration import training_of, trains_as
+from hypar_opt.plan.configuration import is_named, training_of, trains_as
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.plan import WithOverlap
+from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.plan.stored_layouts import rows_of_plan, rows_with_stored
 from hypar_opt.plan.training import Training
 from hypar_opt.search.default_solver import default_solver
@@ -107,8 +108,8 @@ _FEW = 2**6
 _STEPS = 2**22
 """The most steps that the costs of moves, or of a list, may take."""
 
-_TRAINED = ("micro_batches", "recompute", "shard")
-"""What of training a configuration states."""
+_LAYERS = 2**10
+"""The most layers of a network without blocks whose configurations are simulated."""
 
 _ROUNDING = 1e-9
 """How much charges, which are rounded, may differ in all from seconds."""
@@ -655,6 +656,8 @@ def faster_configuration(
 ) -> tuple[Training, Rows] | None:
     """Return the best configuration that a plan's problem has, where it takes less than the plan.
 
+    Of a network without blocks the best of those that have a name (`is_named`).
+
     Returns
     -------
     Training
@@ -665,17 +668,20 @@ def faster_configuration(
     network, problem = plan.network.description, plan.problem
     training = problem.training.model_copy(update=training_left_open(plan))
     assert plan.array is not None
-    is_arrays = RunOptions().on(plan.array.description)[1] == overlap
     # Pins, and degrees, which are pins, ask for a plan of their own.
-    left = network.repeats and plan.levels and not (problem.constraints.fix or deadline.passed())
-    if not (left and is_arrays) or {*_TRAINED} <= training.stated.keys():
+    has_some = plan.levels and problem.device_memory is not None and not problem.constraints.fix
+    if not (network.repeats or len(plan.layers) <= _LAYERS) or not has_some or deadline.passed():
         return None
     search = PlansWithOverlap(plan, overlap, deadline)
-    opened = problem.model_copy(update={"training": training})
-    rows = rows_by_mesh(Instance.to_search(network, opened))
+    array = ArrayRecord.of(plan.array.description.model_copy(update={"overlap": overlap}))
+    opened = problem.model_copy(update={"training": training, "array": array})
+    instance = Instance.to_search(network, opened)
+    rows = rows_by_mesh(instance)
 
     def allowed(configuration: Configuration) -> bool:
-        if rows(configuration) is None:
+        # Without blocks that repeat each takes as long to simulate as a plan.
+        considered = network.repeats or is_named(configuration)
+        if not considered or rows(configuration) is None:
             return False
         return trains_as(configuration, network, problem.hierarchy, training)
 
@@ -690,6 +696,7 @@ def faster_configuration(
         network,
         opened,
         count=1,
+        choices=instance.problem.choices,
         allowed=allowed,
         accepted=lambda configuration: trained(configuration) is not None,
         below=search.time(search.start),

@@ -21,9 +21,11 @@ from hypar_opt.errors import HyparError, InputError, RefusedError
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import charges_by_level
-from hypar_opt.pipeline import _priced, _unproved
+from hypar_opt.pipeline import _priced, _unproved, plan_of_configuration
+from hypar_opt.plan.configuration import family, is_named, trains_as
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.plan.stored_layouts import rows_of_plan
+from hypar_opt.search.degrees import Evaluator, rows_by_mesh
 from hypar_opt.search.joint import joint
 from hypar_opt.search.open_ways import fastest_training
 from hypar_opt.search.overlap import (
@@ -51,6 +53,7 @@ from hypar_opt.workload.recomputation import units_of
 from tests.cli.shell import Shell
 from tests.slow import slow_after
 
+TINY = "gpt:layers=2,hidden=64,heads=4,tokens=32,vocabulary=100"
 ROUNDED = 1e-9
 """Each charge is rounded by itself."""
 
@@ -392,6 +395,52 @@ def test_plans_by_prices_are_no_slower_than_those_that_are_known(
     assert found.without * 1e3 == pytest.approx(without, rel=4e-4)
     assert found.seconds * 1e3 <= known * 1.0004
     assert bound * 0.975 <= found.bound * 1e3 <= found.seconds * 1e3
+
+
+NAMED: list[tuple[str, str, int, dict[str, Any]]] = [
+    ("unet", "a100-4x8", 64, {}),
+    ("lenet-c", "a100-8", 64, {}),
+    (TINY, "rtx4090x4", 8, {"choices": "all"}),
+    (TINY, "h100-8", 8, {"micro_batches": 1, "recompute": "none", "shard": "weights"}),
+    *(
+        (network, array, batch, {})
+        for network in ("sfc", "cifar-c", "alexnet", "vgg-e", "resnet-50", "gpt2")
+        for array in ("a100-4x8", "h100-16x8", "rtx4090x4", "v100-16", "gb200-nvl72")
+        for batch in (8, 64, 512)
+    ),
+]
+
+
+@pytest.mark.parametrize(("network", "array", "batch", "more"), slow_after(4, NAMED))
+def test_no_named_strategy_that_trains_as_stated_takes_less(
+    network: str, array: str, batch: int, more: dict[str, Any]
+) -> None:
+    """Data parallelism, ZeRO, FSDP, HSDP and Megatron-LM's degrees: of those that fit the fastest.
+
+    Of those whose plans the problem has: with its choices, and `whole` only where nothing splits.
+    """
+    asked: Any = {"array": array, "batch": batch, **more}
+    described, problem = stated_problem(network, asked)
+    count, evaluator = problem.training.micro_batches or 1, Evaluator(described, problem)
+    rows = rows_by_mesh(Instance.to_search(described, problem))
+    every = [
+        evaluator.evaluate(one)
+        for one in family(described, problem, recompute=("none",))
+        if is_named(one)
+        and one.micro_batches == count
+        and trains_as(one, described, problem.hierarchy, problem.training)
+        and rows(one) is not None
+    ]
+    plans = (
+        plan_of_configuration(described, problem, one.configuration)
+        for one in sorted(every, key=lambda one: one.seconds)
+        if evaluator.fits(one.configuration, one.memory)
+    )
+    fastest = next((plan for plan in plans if {*plan.choices} <= {*problem.choices}), None)
+    assert fastest is not None or problem.accelerators > batch or batch == 512
+    if fastest is not None:
+        found = ho.simulate(ho.solve(network, **asked)).seconds
+        assert found <= ho.simulate(fastest).seconds * (1 + ROUNDED)
 
 
 BLOCKS = ho.Network.model_validate(
