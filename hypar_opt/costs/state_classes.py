@@ -236,7 +236,7 @@ class KnownCharges:
     of_kinds
         By kind: what `PairsOfStates.least` finds.
     of_nodes
-        By node without weights, and how often its passes run: what `nodes_by_state` finds. None
+        By node without weights, and how often its passes run: what `nodes_in` finds. None
         where costs that charge boundaries alike may charge these otherwise.
     """
 
@@ -251,19 +251,24 @@ class KnownCharges:
             self.of_nodes = None if self.of_nodes is None else {}
         return self.of_kinds
 
-    def nodes_by_state(
-        self, cost: CostModel, workload: Workload, nodes: Indices, levels: int, deadline: Deadline
+    def nodes_in(
+        self,
+        states: Indices,
+        cost: CostModel,
+        workload: Workload,
+        nodes: Indices,
+        deadline: Deadline,
     ) -> Integers:
-        """Return what nodes are charged, as the function of this name."""
+        """Return what nodes are charged in states, ``(levels, states)``: ``(nodes, states)``."""
         if self.of_nodes is None:
-            return nodes_by_state(cost, workload, nodes, levels, deadline)
+            return _nodes_in(states, cost, workload, nodes, deadline)
         repeats, count = workload.repeats, len(workload.nodes)
         often = [counts[nodes].tolist() for counts in repeats.counts(count)]
         keys = [*zip(nodes.tolist(), *often, strict=True)]
         missing = [number for number, key in enumerate(keys) if key not in self.of_nodes]
         rows = dict(self.of_nodes)
         if missing:
-            charged = nodes_by_state(cost, workload, nodes[missing], levels, deadline)
+            charged = _nodes_in(states, cost, workload, nodes[missing], deadline)
             rows |= {keys[number]: row for number, row in zip(missing, charged, strict=True)}
         # What is split of weights concerns no others.
         self.of_nodes = {key: row for key, row in rows.items() if not workload.stored[key[0]]}
@@ -314,9 +319,7 @@ def classed(
     known = known or KnownCharges()
     time = costs[1].time
     of_kinds = known.of(costs[1] if time is None else time.of_boundaries)
-    node = known.nodes_by_state(cost, workload, nodes, len(made), deadline)
-    order: Indices = in_mixed_radix(states, choices)
-    node = node[:, order]
+    node = known.nodes_in(made, cost, workload, nodes, deadline)
     asked = workload, made, boundaries, node.max(axis=1)[node_kinds]
     pairs, at_least, at_most = (PairsOfStates(model, *asked) for model in costs)
     least, highest = at_least.least(classes, of_kinds, deadline)
@@ -344,6 +347,19 @@ def classed(
         resolution=cost.resolution,
         most=_EXACT if bounds else None,
     )
+
+
+def _nodes_in(
+    states: Indices, cost: CostModel, workload: Workload, nodes: Indices, deadline: Deadline
+) -> Integers:
+    """Return what nodes are charged in states, ``(levels, states)``: ``(nodes, states)``."""
+    levels, count = states.shape
+    choices = choices_by_level(workload, levels)
+    if count < prod(choices):
+        return nodes_by_state(cost, workload, nodes, levels, deadline, some=states)
+    # Amounts of all states are computed once for those below.
+    charged = nodes_by_state(cost, workload, nodes, levels, deadline)
+    return charged[:, in_mixed_radix(states.T, choices)]
 
 
 @dataclass(frozen=True, eq=False)
