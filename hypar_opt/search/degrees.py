@@ -11,6 +11,7 @@ Source: docs/simulator.md; docs/decisions/0029-memory-of-a-device.md for what is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
 from itertools import groupby, pairwise
@@ -24,6 +25,7 @@ from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.overlap import OverlapTime
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.errors import NoAnswerError
 from hypar_opt.plan.configuration import (
     Configuration,
     choices_of_configurations,
@@ -106,6 +108,13 @@ class Evaluated(NamedTuple):
         return f"<Evaluated: {', '.join([*unlike, amounts])}>"
 
 
+class Candidate(NamedTuple):
+    """A configuration, and the bytes of the fullest accelerator, with what is reserved."""
+
+    configuration: Configuration
+    memory: int
+
+
 class Searched(NamedTuple):
     """The answer of a search over configurations.
 
@@ -126,7 +135,7 @@ class Searched(NamedTuple):
     considered: int
     fitting: int
     simulated: int
-    least: tuple[Evaluated, ...]
+    least: tuple[Candidate, ...]
     complete: bool = True
 
 
@@ -176,6 +185,8 @@ class Evaluator:
         Whether blocks that run again stop at the last tensor that a backward pass reads.
     by_events
         Whether steps of accelerators out of lockstep are simulated; else they are refused.
+    deadline
+        After which nothing more is evaluated.
     """
 
     def __init__(
@@ -185,8 +196,10 @@ class Evaluator:
         *,
         early_stop: bool = False,
         by_events: bool = True,
+        deadline: Deadline = NEVER,
     ) -> None:
         assert problem.array is not None
+        self.deadline = deadline
         self.network, self.early_stop, self.by_events = network, early_stop, by_events
         self.problem = problem.model_copy(update={"choices": choices_of_configurations(network)})
         self.array: Array = problem.array.description
@@ -240,7 +253,14 @@ class Evaluator:
         return memory - reserve <= stated
 
     def evaluate(self, configuration: Configuration) -> Evaluated:
-        """Return what a training step of a configuration takes."""
+        """Return what a training step of a configuration takes.
+
+        Raises
+        ------
+        NoAnswerError
+            If the deadline passes.
+        """
+        self.deadline.check()
         seconds, computed = self._seconds(configuration)
         memory = self.memory(configuration)
         return Evaluated(configuration, seconds, memory, 1 - computed / seconds)
@@ -400,10 +420,10 @@ class Evaluator:
                 seconds_of_parts(own, parts, self._messages, efficiency) for own in (tasks, before)
             ]
         else:
-            tasks = [*in_parts(tasks, *step)]
+            tasks, on = [*in_parts(tasks, *step)], self.array.interconnect
             parts, before = [RepeatedPart(0, len(tasks))], of_one_micro_batch(tasks)
             measured = [
-                seconds_of(own, self.array.interconnect, efficiency=efficiency)
+                seconds_of(own, on, efficiency=efficiency, deadline=self.deadline)
                 for own in (tasks, before)
             ]
         often = [times[block] for block in blocks]
@@ -598,13 +618,6 @@ def rows_by_mesh(
     return lambda configuration: of_mesh(configuration[:6])
 
 
-class _Candidate(NamedTuple):
-    """A configuration that fits, and its bytes."""
-
-    configuration: Configuration
-    memory: int
-
-
 def search_degrees(
     network: Network,
     problem: Problem,
@@ -645,8 +658,10 @@ def search_degrees(
     NotInLockstepError
         If they are not, and one of these may be the fastest.
     """
-    evaluator = Evaluator(network, problem, early_stop=early_stop, by_events=by_events)
-    considered = _considered(evaluator, problem, allowed, deadline)
+    evaluator = Evaluator(
+        network, problem, early_stop=early_stop, by_events=by_events, deadline=deadline
+    )
+    considered = _considered(evaluator, allowed)
     candidates = considered.fitting
     bounds = evaluator.bounds([evaluated.configuration for evaluated in candidates])
     order = sorted(range(len(candidates)), key=bounds.__getitem__)
@@ -659,21 +674,20 @@ def search_degrees(
         one = candidates[number].configuration
         if evaluator.bound(one, bounds[number]) >= slowest:
             continue
-        if deadline.passed():
+        progress(simulated, len(order))
+        try:
+            evaluated = evaluator.evaluate(one)
+        except NoAnswerError:  # a limit
             complete = False
             break
-        progress(simulated, len(order))
-        evaluated = evaluator.evaluate(one)
         better = evaluated.seconds < below and evaluated.seconds <= slowest
         if better and (accepted is None or accepted(one)):
             best = sorted([*best, evaluated], key=attrgetter("seconds", "memory"))[:count]
         simulated += 1
     progress(len(order), len(order))
-    needs = () if best else considered.least
-    smallest = tuple(evaluator.evaluate(candidate.configuration) for candidate in needs)
-    return Searched(
-        tuple(best), considered.considered, considered.fits, simulated, smallest, complete
-    )
+    least = () if best else tuple(considered.least)
+    counts = considered.considered, considered.fits, simulated
+    return Searched(tuple(best), *counts, least, complete)
 
 
 def all_that_fit(
@@ -686,14 +700,13 @@ def all_that_fit(
     progress: Progress = silent,
 ) -> list[Evaluated]:
     """Return all configurations that fit, or those until a deadline, as `search_degrees` does."""
-    evaluator = Evaluator(network, problem, early_stop=early_stop)
-    candidates = _considered(evaluator, problem, allowed, deadline).fitting
-    evaluated = []
-    for done, own in enumerate(candidates):
-        if deadline.passed():
-            break
-        progress(done, len(candidates))
-        evaluated.append(evaluator.evaluate(own.configuration))
+    evaluator = Evaluator(network, problem, early_stop=early_stop, deadline=deadline)
+    candidates = _considered(evaluator, allowed).fitting
+    evaluated: list[Evaluated] = []
+    with suppress(NoAnswerError):  # a limit
+        for done, own in enumerate(candidates):
+            progress(done, len(candidates))
+            evaluated.append(evaluator.evaluate(own.configuration))
     progress(len(candidates), len(candidates))
     return evaluated
 
@@ -715,29 +728,27 @@ class _Considered(NamedTuple):
 
     considered: int
     fits: int
-    fitting: list[_Candidate]
-    least: list[_Candidate]
+    fitting: list[Candidate]
+    least: list[Candidate]
     complete: bool
 
 
-def _considered(
-    evaluator: Evaluator, problem: Problem, allowed: Allowed | None, deadline: Deadline
-) -> _Considered:
+def _considered(evaluator: Evaluator, allowed: Allowed | None) -> _Considered:
     """Return the configurations that are considered, and which of them fit."""
     count = fits = 0
-    fitting: list[_Candidate] = []
-    least: list[_Candidate] = []
+    fitting: list[Candidate] = []
+    least: list[Candidate] = []
     complete = True
     saves_all: set[Configuration] = set()  # that fit
-    for one in family(evaluator.network, problem, recompute=evaluator.policies):
+    for one in family(evaluator.network, evaluator.problem, recompute=evaluator.policies):
         if allowed is not None and not allowed(one):
             continue
-        if deadline.passed():
+        if evaluator.deadline.passed():
             complete = False
             break
         count += 1
         memory = evaluator.memory(one)
-        least = sorted([*least, _Candidate(one, memory)], key=lambda own: own.memory)[:3]
+        least = sorted([*least, Candidate(one, memory)], key=lambda own: own.memory)[:3]
         if not evaluator.fits(one, memory):
             continue
         fits += 1
@@ -747,22 +758,22 @@ def _considered(
             continue
         else:
             one, memory = _least_again(evaluator, one, memory, allowed)
-        fitting.append(_Candidate(one, memory))
+        fitting.append(Candidate(one, memory))
     return _Considered(count, fits, fitting, least, complete)
 
 
 def _least_again(
     evaluator: Evaluator, one: Configuration, memory: int, allowed: Allowed | None
-) -> _Candidate:
+) -> Candidate:
     """Return a configuration that fits with as few blocks computed again as it takes to fit."""
     below, enough = 0, evaluator.blocks
-    whole = best = _Candidate(one, memory)
+    whole = best = Candidate(one, memory)
     while enough - below > 1:
         middle = (below + enough) // 2
         fewer = one._replace(blocks=middle)
         memory = evaluator.memory(fewer)
         if evaluator.fits(fewer, memory):
-            enough, best = middle, _Candidate(fewer, memory)
+            enough, best = middle, Candidate(fewer, memory)
         else:
             below = middle
     return best if allowed is None or allowed(best.configuration) else whole
