@@ -440,12 +440,14 @@ class PairsOfStates:
         starts = np.searchsorted(pair[order], np.arange(classes.count**2))
         found = {}
         for kind in kinds:
-            deadline.check()
-            parts = (
-                (ends[:, first : first + _CACHED].astype(np.intp) for ends in (sources, targets))
-                for first in range(0, sources.shape[1], _CACHED)
-            )
-            charges = np.concatenate([self._charges(kind, *part) for part in parts])
+            each = []
+            for first in range(0, sources.shape[1], _CACHED):
+                deadline.check()
+                part = (
+                    own[:, first : first + _CACHED].astype(np.intp) for own in (sources, targets)
+                )
+                each.append(self._charges(kind, *part))
+            charges = np.concatenate(each)
             found[kind] = np.minimum.reduceat(charges, starts), int(charges.max())
         return found
 

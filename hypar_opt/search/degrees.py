@@ -10,7 +10,8 @@ Source: docs/simulator.md; docs/decisions/0029-memory-of-a-device.md for what is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
@@ -74,6 +75,10 @@ Lengths = tuple[int, ...]
 """The repetitions of each run of a network's blocks."""
 Mesh = tuple[int, int, int, int, int, bool]
 """The degrees of a configuration, and whether it has sequence parallelism."""
+
+_CONSIDERING = 1 / 4
+"""The share of the time that is left in which configurations are considered before some of them are
+evaluated."""
 
 _ROUNDING = 1e-9
 """Relative: more than the charges of a bound are rounded."""
@@ -508,12 +513,19 @@ class Evaluator:
     # Bounds
 
     def bounds(self, configurations: Sequence[Configuration]) -> list[float]:
-        """Return the seconds of configurations' programs alone, than which no step takes less."""
+        """Return the seconds of configurations' programs alone, than which no step takes less.
+
+        Raises
+        ------
+        NoAnswerError
+            If the deadline passes.
+        """
         bounds = [0.0] * len(configurations)
         alike: dict[int, list[int]] = {}
         for number, one in enumerate(configurations):
             alike.setdefault(self.problem.batch // one.micro_batches, []).append(number)
         for batch, numbers in alike.items():
+            self.deadline.check()
             meshes = {configurations[number][:6]: 0 for number in numbers}
             meshes = {mesh: place for place, mesh in enumerate(meshes)}
             words = {"none", *(configurations[number].recompute for number in numbers)}
@@ -661,30 +673,36 @@ def search_degrees(
     evaluator = Evaluator(
         network, problem, early_stop=early_stop, by_events=by_events, deadline=deadline
     )
-    considered = _considered(evaluator, allowed)
-    candidates = considered.fitting
-    bounds = evaluator.bounds([evaluated.configuration for evaluated in candidates])
-    order = sorted(range(len(candidates)), key=bounds.__getitem__)
     best: list[Evaluated] = []
-    simulated, complete = 0, considered.complete
-    for number in order:
-        slowest = best[-1].seconds if len(best) == count else below
-        if bounds[number] >= slowest:
-            break
-        one = candidates[number].configuration
-        if evaluator.bound(one, bounds[number]) >= slowest:
-            continue
-        progress(simulated, len(order))
+    candidates: list[Candidate] = []
+    bounds: list[float] = []
+    order: deque[int] = deque()  # of those that may be better, by their bounds
+    simulated, complete = 0, False
+    for considered in _considered(evaluator, allowed):
+        order.extend(range(len(candidates), len(candidates) + len(considered.fitting)))
+        candidates += considered.fitting
         try:
-            evaluated = evaluator.evaluate(one)
+            bounds += evaluator.bounds([one for one, _ in considered.fitting])
+            order = deque(sorted(order, key=bounds.__getitem__))
+            until = NEVER if considered.complete else deadline.part(1 / 2)
+            while order and not until.passed():
+                slowest = best[-1].seconds if len(best) == count else below
+                if bounds[order[0]] >= slowest:
+                    break
+                number = order.popleft()
+                one = candidates[number].configuration
+                if evaluator.bound(one, bounds[number]) >= slowest:
+                    continue
+                progress(simulated, len(candidates))
+                evaluated = evaluator.evaluate(one)
+                better = evaluated.seconds < below and evaluated.seconds <= slowest
+                if better and (accepted is None or accepted(one)):
+                    best = sorted([*best, evaluated], key=attrgetter("seconds", "memory"))[:count]
+                simulated += 1
+            complete = considered.complete
         except NoAnswerError:  # a limit
-            complete = False
             break
-        better = evaluated.seconds < below and evaluated.seconds <= slowest
-        if better and (accepted is None or accepted(one)):
-            best = sorted([*best, evaluated], key=attrgetter("seconds", "memory"))[:count]
-        simulated += 1
-    progress(len(order), len(order))
+    progress(len(candidates), len(candidates))
     least = () if best else tuple(considered.least)
     counts = considered.considered, considered.fits, simulated
     return Searched(tuple(best), *counts, least, complete)
@@ -701,29 +719,29 @@ def all_that_fit(
 ) -> list[Evaluated]:
     """Return all configurations that fit, or those until a deadline, as `search_degrees` does."""
     evaluator = Evaluator(network, problem, early_stop=early_stop, deadline=deadline)
-    candidates = _considered(evaluator, allowed).fitting
     evaluated: list[Evaluated] = []
     with suppress(NoAnswerError):  # a limit
-        for done, own in enumerate(candidates):
-            progress(done, len(candidates))
-            evaluated.append(evaluator.evaluate(own.configuration))
-    progress(len(candidates), len(candidates))
+        for considered in _considered(evaluator, allowed):
+            for own in considered.fitting:
+                progress(len(evaluated), considered.fits)
+                evaluated.append(evaluator.evaluate(own.configuration))
+    progress(len(evaluated), len(evaluated))
     return evaluated
 
 
 class _Considered(NamedTuple):
-    """The configurations of a family.
+    """The configurations of a family that were considered so far.
 
     Parameters
     ----------
     considered, fits
         How many there are, and fit.
     fitting
-        Those among which the fastest is.
+        Those among which the fastest is, without those of the parts before.
     least
         The three that need the least memory.
     complete
-        Whether a deadline left none out.
+        Whether these are all.
     """
 
     considered: int
@@ -733,19 +751,24 @@ class _Considered(NamedTuple):
     complete: bool
 
 
-def _considered(evaluator: Evaluator, allowed: Allowed | None) -> _Considered:
-    """Return the configurations that are considered, and which of them fit."""
+def _considered(evaluator: Evaluator, allowed: Allowed | None) -> Iterator[_Considered]:
+    """Yield the configurations that are considered, and which of them fit.
+
+    Under a deadline in parts, each in some of the time that is left.
+    """
     count = fits = 0
     fitting: list[Candidate] = []
     least: list[Candidate] = []
-    complete = True
+    until = evaluator.deadline.part(_CONSIDERING)
     saves_all: set[Configuration] = set()  # that fit
     for one in family(evaluator.network, evaluator.problem, recompute=evaluator.policies):
         if allowed is not None and not allowed(one):
             continue
-        if evaluator.deadline.passed():
-            complete = False
-            break
+        if until.passed() and (fitting or evaluator.deadline.passed()):
+            yield _Considered(count, fits, fitting, least, complete=False)
+            if evaluator.deadline.passed():
+                return
+            until, fitting = evaluator.deadline.part(_CONSIDERING), []
         count += 1
         memory = evaluator.memory(one)
         least = sorted([*least, Candidate(one, memory)], key=lambda own: own.memory)[:3]
@@ -759,7 +782,7 @@ def _considered(evaluator: Evaluator, allowed: Allowed | None) -> _Considered:
         else:
             one, memory = _least_again(evaluator, one, memory, allowed)
         fitting.append(Candidate(one, memory))
-    return _Considered(count, fits, fitting, least, complete)
+    yield _Considered(count, fits, fitting, least, complete=True)
 
 
 def _least_again(

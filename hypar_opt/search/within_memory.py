@@ -196,6 +196,9 @@ class _WaysSearched:
             known.raise_to(further or Fraction(), [count])
 
         self._search.progress(0, len(searches))
+        if self._search.deadline.left() is not None:
+            # Before the search, which may leave no time for it.
+            self._raise_by_compute(asked)
         for count in known.in_turn():
             if known.bounds[count] < best.limit and not passed():
                 advance(count)
@@ -204,12 +207,7 @@ class _WaysSearched:
             advance(near)
         while (left := known.promising(best.limit)) and not passed():
             advance(left[0])
-        # Of those that a limit left out it is known what they compute: of even parts no less than
-        # in fewer micro-batches.
-        for count in asked:
-            if not known.bounds[count]:
-                known.unlimited.setdefault(count, self._ways.compute(count))
-                known.raise_to(known.unlimited[count], [count])
+        self._raise_by_compute(asked)
         bound = min([bound, *known.bounds.values()])
         if bound < best.limit:  # no other is proved to be no better
             uniform = self._known_to_fit or uniform_plan(self._search, self._ways)
@@ -218,6 +216,18 @@ class _WaysSearched:
         if best.found is None:
             raise self._refusal()
         return best.result(bound)
+
+    def _raise_by_compute(self, counts: Sequence[int]) -> None:
+        """Bound the plans of micro-batches that have no bound by what they compute.
+
+        Of even parts it is no less than in fewer micro-batches.
+        """
+        known = self._known
+        for number, count in enumerate(counts):
+            if known.bounds[count] or (number and self._search.deadline.passed()):
+                continue
+            more = (n for n in counts if n % count == 0 and self._ways.even(n))
+            known.raise_to(self._ways.compute(count), {count, *more})
 
     def _bounds_of(self, count: int) -> Iterator[Fraction]:
         """Search the plans of so many micro-batches; yield bounds."""

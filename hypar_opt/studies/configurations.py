@@ -393,7 +393,7 @@ def configurations_of(
             if whole.least:
                 needs_least = whole.least[0].configuration
                 unsharded = Evaluator(network, within, deadline=deadline).evaluate(needs_least)
-    if bound != "none":
+    if bound != "none" and not deadline.passed():
         bound_seconds = _bound(network, problem, deadline)
     return Configurations(
         searched.best,
