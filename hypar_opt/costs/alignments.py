@@ -99,7 +99,9 @@ def ways_to_align(
     return levels, own, counts
 
 
-def alignments(groups: Groups, choices: Sequence[int]) -> tuple[Indices, Indices]:
+def alignments(
+    groups: Groups, choices: Sequence[int], deadline: Deadline = NEVER
+) -> tuple[Indices, Indices]:
     """Return all ways to align two states, but for the order of the levels of a group.
 
     Parameters
@@ -116,6 +118,8 @@ def alignments(groups: Groups, choices: Sequence[int]) -> tuple[Indices, Indices
     ------
     RefusedError
         If they are more than memory allows.
+    NoAnswerError
+        If the deadline passes.
     """
     levels, own, counts = ways_to_align(groups, choices)
     ends = np.empty((2, len(groups), *counts), np.min_scalar_type(max(own, default=0)))
@@ -125,6 +129,7 @@ def alignments(groups: Groups, choices: Sequence[int]) -> tuple[Indices, Indices
         # The pairs of a group do not depend on those of others.
         alone = [count if axis == group else 1 for group, count in enumerate(counts)]
         for end, own_ends in zip(ends, pairs, strict=True):
+            deadline.check()
             end[members] = own_ends.reshape(len(members), *alone)
     sources, targets = ends.reshape(2, len(groups), -1)
     return sources, targets

@@ -432,21 +432,27 @@ class PairsOfStates:
         else:
             # With groups of accelerators, H1 has more choices than other levels.
             choices = (1 + self.states.max(axis=1)).tolist()
-            sources, targets = alignments(classes.groups, choices)
-        pair = classes.of(sources) * classes.count + classes.of(targets)
-        pair = pair.astype(np.min_scalar_type(classes.count**2))  # small ones are sorted faster
+            sources, targets = alignments(classes.groups, choices, deadline)
+        parts = [slice(first, first + _CACHED) for first in range(0, sources.shape[1], _CACHED)]
+        # Small ones are sorted faster.
+        pair = np.empty(sources.shape[1], np.min_scalar_type(classes.count**2))
+        for part in parts:
+            deadline.check()
+            numbers = classes.of(sources[:, part]), classes.of(targets[:, part])
+            pair[part] = numbers[0] * classes.count + numbers[1]
         order = pair.argsort(kind="stable")
-        sources, targets = sources[:, order], targets[:, order]
         starts = np.searchsorted(pair[order], np.arange(classes.count**2))
+        deadline.check()
+        sources = sources[:, order]
+        deadline.check()
+        targets = targets[:, order]
         found = {}
         for kind in kinds:
             each = []
-            for first in range(0, sources.shape[1], _CACHED):
+            for part in parts:
                 deadline.check()
-                part = (
-                    own[:, first : first + _CACHED].astype(np.intp) for own in (sources, targets)
-                )
-                each.append(self._charges(kind, *part))
+                ends = (own[:, part].astype(np.intp) for own in (sources, targets))
+                each.append(self._charges(kind, *ends))
             charges = np.concatenate(each)
             found[kind] = np.minimum.reduceat(charges, starts), int(charges.max())
         return found
