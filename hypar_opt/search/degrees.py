@@ -11,7 +11,7 @@ Source: docs/simulator.md; docs/decisions/0029-memory-of-a-device.md for what is
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
@@ -761,7 +761,13 @@ def _considered(evaluator: Evaluator, allowed: Allowed | None) -> Iterator[_Cons
     least: list[Candidate] = []
     until = evaluator.deadline.part(_CONSIDERING)
     saves_all: set[Configuration] = set()  # that fit
-    for one in family(evaluator.network, evaluator.problem, recompute=evaluator.policies):
+    configurations: Iterable[Configuration] = family(
+        evaluator.network, evaluator.problem, recompute=evaluator.policies
+    )
+    if evaluator.deadline.left() is not None:
+        # The best ones are mostly among those that divide the batch most.
+        configurations = sorted(configurations, key=lambda one: one.dp_replicate * one.cp * one.tp)
+    for one in configurations:
         if allowed is not None and not allowed(one):
             continue
         if until.passed() and (fitting or evaluator.deadline.passed()):
