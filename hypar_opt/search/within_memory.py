@@ -183,10 +183,11 @@ class _WaysSearched:
         NothingFitsError
             If no plan is found that fits.
         """
-        asked = self._ways.counts if counts is None else counts
-        known = self._known = MicroBatches(dict.fromkeys(asked, Fraction()), self._ways.even)
-        searches = {count: self._bounds_of(count) for count in asked}
         passed, best = self._search.deadline.passed, self._best
+        if counts is None:  # which of them may fit takes time, too
+            counts = self._ways.every_count if passed() else self._ways.counts
+        known = self._known = MicroBatches(dict.fromkeys(counts, Fraction()), self._ways.even)
+        searches = {count: self._bounds_of(count) for count in counts}
 
         def advance(count: int) -> None:
             further = next(searches[count], None)
@@ -198,7 +199,7 @@ class _WaysSearched:
         self._search.progress(0, len(searches))
         if self._search.deadline.left() is not None:
             # Before the search, which may leave no time for it.
-            self._raise_by_compute(asked)
+            self._raise_by_compute(counts)
         for count in known.in_turn():
             if known.bounds[count] < best.limit and not passed():
                 advance(count)
@@ -207,7 +208,7 @@ class _WaysSearched:
             advance(near)
         while (left := known.promising(best.limit)) and not passed():
             advance(left[0])
-        self._raise_by_compute(asked)
+        self._raise_by_compute(counts)
         bound = min([bound, *known.bounds.values()])
         if bound < best.limit:  # no other is proved to be no better
             uniform = self._known_to_fit or uniform_plan(self._search, self._ways)
