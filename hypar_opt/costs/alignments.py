@@ -100,7 +100,10 @@ def ways_to_align(
 
 
 def alignments(
-    groups: Groups, sources: Sequence[Indices], targets: Sequence[Indices]
+    groups: Groups,
+    sources: Sequence[Indices],
+    targets: Sequence[Indices],
+    deadline: Deadline = NEVER,
 ) -> tuple[Indices, Indices]:
     """Return all ways to align two states, but for the order of the levels of a group.
 
@@ -113,6 +116,11 @@ def alignments(
     -------
     sources, targets : (levels, alignments)
         One pair of states for each, in the smallest type of integers that holds them.
+
+    Raises
+    ------
+    NoAnswerError
+        If the deadline passes.
     """
     levels = [np.flatnonzero(np.array(groups) == own).tolist() for own in dict.fromkeys(groups)]
     pairs = [np.array([*itertools.product(sources[n], targets[n])]).T for n, *_ in levels]
@@ -126,6 +134,7 @@ def alignments(
     for axis, (own, members, numbers) in enumerate(zip(pairs, levels, kinds, strict=True)):
         # The pairs of a group do not depend on those of others.
         alone = [count if axis == group else 1 for group, count in enumerate(counts)]
+        deadline.check()
         ends[:, members] = own[:, numbers].reshape(2, len(members), *alone)
     return ends[0].reshape(len(groups), -1), ends[1].reshape(len(groups), -1)
 

@@ -240,7 +240,7 @@ class KnownCharges:
         By kind of a batch that passes once, and how often its ends exchange: what
         `PairsOfStates.least` finds.
     of_nodes
-        By node without weights, and how often its passes run: what `nodes_by_state` finds. None
+        By node without weights, and how often its passes run: what `nodes_in` finds. None
         where costs that charge boundaries alike may charge these otherwise.
     """
 
@@ -255,19 +255,24 @@ class KnownCharges:
             self.of_nodes = None if self.of_nodes is None else {}
         return self.of_kinds
 
-    def nodes_by_state(
-        self, cost: CostModel, workload: Workload, nodes: Indices, levels: int, deadline: Deadline
+    def nodes_in(
+        self,
+        states: Indices,
+        cost: CostModel,
+        workload: Workload,
+        nodes: Indices,
+        deadline: Deadline,
     ) -> Integers:
-        """Return what nodes are charged, as the function of this name."""
+        """Return what nodes are charged in states, ``(levels, states)``: ``(nodes, states)``."""
         if self.of_nodes is None:
-            return nodes_by_state(cost, workload, nodes, levels, deadline)
+            return _nodes_in(states, cost, workload, nodes, deadline)
         repeats, count = workload.repeats, len(workload.nodes)
         often = [counts[nodes].tolist() for counts in repeats.counts(count)]
         keys = [*zip(nodes.tolist(), *often, strict=True)]
         missing = [number for number, key in enumerate(keys) if key not in self.of_nodes]
         rows = dict(self.of_nodes)
         if missing:
-            charged = nodes_by_state(cost, workload, nodes[missing], levels, deadline)
+            charged = _nodes_in(states, cost, workload, nodes[missing], deadline)
             rows |= {keys[number]: row for number, row in zip(missing, charged, strict=True)}
         # What is split of weights concerns no others.
         self.of_nodes = {key: row for key, row in rows.items() if not workload.stored[key[0]]}
@@ -318,9 +323,7 @@ def classed(
     known = known or KnownCharges()
     time = costs[1].time
     of_kinds = known.of(costs[1] if time is None else time.of_boundaries)
-    node = known.nodes_by_state(cost, workload, nodes, len(made), deadline)
-    order: Indices = in_mixed_radix(states, choices)
-    node = node[:, order]
+    node = known.nodes_in(made, cost, workload, nodes, deadline)
     asked = workload, made, boundaries, node.max(axis=1)[node_kinds]
     pairs, at_least, at_most = (PairsOfStates(model, *asked) for model in costs)
     least, highest = at_least.least(classes, of_kinds, deadline)
@@ -348,6 +351,19 @@ def classed(
         resolution=cost.resolution,
         most=_EXACT if bounds else None,
     )
+
+
+def _nodes_in(
+    states: Indices, cost: CostModel, workload: Workload, nodes: Indices, deadline: Deadline
+) -> Integers:
+    """Return what nodes are charged in states, ``(levels, states)``: ``(nodes, states)``."""
+    levels, count = states.shape
+    choices = choices_by_level(workload, levels)
+    if count < prod(choices):
+        return nodes_by_state(cost, workload, nodes, levels, deadline, some=states)
+    # Amounts of all states are computed once for those below.
+    charged = nodes_by_state(cost, workload, nodes, levels, deadline)
+    return charged[:, in_mixed_radix(states.T, choices)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -427,7 +443,9 @@ class PairsOfStates:
         found = {}
         for members in alike.values():
             deadline.check()
-            sources, targets, starts, places = self._aligned(classes, *self._firsts(members[0]))
+            sources, targets, starts, places = self._aligned(
+                classes, *self._firsts(members[0]), deadline
+            )
             for kind in members:
                 deadline.check()
                 parts = (
@@ -465,7 +483,11 @@ class PairsOfStates:
         return firsts[0], firsts[1]
 
     def _aligned(
-        self, classes: StateClasses, of_sources: Indices, of_targets: Indices
+        self,
+        classes: StateClasses,
+        of_sources: Indices,
+        of_targets: Indices,
+        deadline: Deadline,
     ) -> tuple[Indices, Indices, Indices, Indices]:
         """Return the ways to align states, of choices that are charged differently.
 
@@ -493,24 +515,29 @@ class PairsOfStates:
             return sources, targets, np.arange(sources.shape[1]), places
         # With groups of accelerators, H1 has more choices than other levels.
         choices = (1 + self.states.max(axis=1)).tolist()
-        sources, targets = alignments(
-            classes.groups,
-            *(
-                [np.unique(own[:count], return_index=True)[0] for count in choices]
-                for own in (of_sources, of_targets)
-            ),
+        read, written = (
+            [np.unique(own[:count], return_index=True)[0] for count in choices]
+            for own in (of_targets, of_sources)
         )
+        sources, targets = alignments(classes.groups, written, read, deadline)
         _, first = np.unique(classes.every, return_index=True)
         of_classes = [classes.of(own[self.states[:, first]]) for own in (of_sources, of_targets)]
         (kept, source), (others, target) = (
             np.unique(own, return_inverse=True) for own in of_classes
         )
-        pair = np.searchsorted(kept, classes.of(sources)) * len(others)
-        pair += np.searchsorted(others, classes.of(targets))
-        pair = pair.astype(np.min_scalar_type(len(kept) * len(others)))  # small ones sort faster
+        # Small ones are sorted faster.
+        pair = np.empty(sources.shape[1], np.min_scalar_type(len(kept) * len(others)))
+        for start in range(0, len(pair), _CACHED):
+            deadline.check()
+            part = slice(start, start + _CACHED)
+            numbers = np.searchsorted(kept, classes.of(sources[:, part]))
+            pair[part] = numbers * len(others) + np.searchsorted(
+                others, classes.of(targets[:, part])
+            )
         order = pair.argsort(kind="stable")
         starts = np.searchsorted(pair[order], np.arange(len(kept) * len(others)))
         places = source[:, None] * len(others) + target
+        deadline.check()
         return sources[:, order], targets[:, order], starts, places
 
     def _charges(self, kind: int, sources: Indices, targets: Indices) -> Integers:

@@ -10,8 +10,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs.state_classes import ClassTable
-from hypar_opt.deadline import NEVER as NO_LIMIT
-from hypar_opt.deadline import TIME_LIMIT, Deadline
+from hypar_opt.deadline import TIME_LIMIT
 from hypar_opt.errors import NoAnswerError
 from hypar_opt.plan.configuration import HYBRID, training_of, trains_as
 from hypar_opt.plan.problem import ArrayRecord
@@ -172,10 +171,10 @@ def fastest_at_once(search: SearchRequest, solve: Search) -> SearchResult:
     if search.instance.bounded is not None and (plan := _exchanges_nothing(search)):
         return plan
     quiet = replace(search, progress=silent)  # what is counted is the ways
-    if (left := search.deadline.left()) is not None:
+    if search.deadline.left() is not None:
         # Mostly found in less time than what it would fall back on, in case a limit came first.
         try:
-            return solve(replace(quiet, deadline=Deadline.after(left / 2), falls_back=False))
+            return solve(replace(quiet, deadline=search.deadline.part(1 / 2), falls_back=False))
         except NoAnswerError:
             pass
     return solve(quiet)
@@ -202,7 +201,7 @@ def configuration_that_fits(search: SearchRequest) -> Counted | None:
     # Imported late: it needs the simulator.
     from hypar_opt.search.degrees import rows_by_mesh, search_degrees
 
-    instance, left = search.instance, search.deadline.left()
+    instance = search.instance
     network, problem, workload = instance.network, instance.problem, instance.workload
     has_some = network.repeats and not problem.groups and workload is instance.executed_workload
     if not has_some or problem.cost != "time":
@@ -239,7 +238,7 @@ def configuration_that_fits(search: SearchRequest) -> Counted | None:
         count=1,
         allowed=allowed,
         accepted=accepted,
-        deadline=NO_LIMIT if left is None else Deadline.after(left / 2),
+        deadline=search.deadline.part(1 / 2),
     )
     return counted(searched.best[0].configuration) if searched.best else None
 

@@ -10,10 +10,11 @@ Source: docs/simulator.md; docs/decisions/0029-memory-of-a-device.md for what is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import groupby, pairwise
 from math import inf, lcm
 from operator import itemgetter
@@ -25,6 +26,7 @@ from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.overlap import OverlapTime
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.errors import NoAnswerError
 from hypar_opt.plan.configuration import (
     Configuration,
     choices_of_configurations,
@@ -83,6 +85,10 @@ Lengths = tuple[int, ...]
 Mesh = tuple[int, int, int, int, int, bool]
 """The degrees of a configuration, and whether it has sequence parallelism."""
 
+_CONSIDERING = 1 / 4
+"""The share of the time that is left in which configurations are considered before some of them are
+evaluated."""
+
 _ROUNDING = 1e-9
 """Relative: more than the charges of a bound are rounded."""
 
@@ -116,6 +122,13 @@ class Evaluated(NamedTuple):
         return f"<Evaluated: {', '.join([*unlike, amounts])}>"
 
 
+class Candidate(NamedTuple):
+    """A configuration, and the bytes of the fullest accelerator, with what is reserved."""
+
+    configuration: Configuration
+    memory: int
+
+
 class Searched(NamedTuple):
     """The answer of a search over configurations.
 
@@ -136,7 +149,7 @@ class Searched(NamedTuple):
     considered: int
     fitting: int
     simulated: int
-    least: tuple[Evaluated, ...]
+    least: tuple[Candidate, ...]
     complete: bool = True
 
 
@@ -204,6 +217,8 @@ class Evaluator:
         Whether steps of accelerators out of lockstep are simulated; else they are refused.
     kv_replicated
         Whether tensor parallelism may have more parts than key-value heads.
+    deadline
+        After which nothing more is evaluated.
     """
 
     def __init__(
@@ -215,8 +230,10 @@ class Evaluator:
         early_stop: bool = False,
         by_events: bool = True,
         kv_replicated: bool = False,
+        deadline: Deadline = NEVER,
     ) -> None:
         assert problem.array is not None
+        self.deadline = deadline
         self.network, self.early_stop, self.by_events = network, early_stop, by_events
         if choices is None:
             choices = choices_of_configurations(network, kv_replicated=kv_replicated)
@@ -277,7 +294,14 @@ class Evaluator:
         return memory - reserve <= stated
 
     def evaluate(self, configuration: Configuration) -> Evaluated:
-        """Return what a training step of a configuration takes."""
+        """Return what a training step of a configuration takes.
+
+        Raises
+        ------
+        NoAnswerError
+            If the deadline passes.
+        """
+        self.deadline.check()
         seconds, computed = self._seconds(configuration)
         memory = self.memory(configuration)
         return Evaluated(configuration, seconds, memory, 1 - computed / seconds)
@@ -452,10 +476,10 @@ class Evaluator:
                 seconds_of_parts(own, parts, self._messages, efficiency) for own in (tasks, before)
             ]
         else:
-            tasks = [*in_parts(tasks, *step)]
+            tasks, on = [*in_parts(tasks, *step)], self.array.interconnect
             parts, before = [RepeatedPart(0, len(tasks))], of_one_micro_batch(tasks)
             measured = [
-                seconds_of(own, self.array.interconnect, efficiency=efficiency)
+                seconds_of(own, on, efficiency=efficiency, deadline=self.deadline)
                 for own in (tasks, before)
             ]
         often = [times[block] for block in blocks]
@@ -540,7 +564,13 @@ class Evaluator:
     # Bounds
 
     def bounds(self, configurations: Sequence[Configuration]) -> list[float]:
-        """Return the seconds of configurations' programs alone, than which no step takes less."""
+        """Return the seconds of configurations' programs alone, than which no step takes less.
+
+        Raises
+        ------
+        NoAnswerError
+            If the deadline passes.
+        """
         bounds = [0.0] * len(configurations)
         alike: dict[int, dict[str, list[int]]] = {}
         for number, one in enumerate(configurations):
@@ -549,6 +579,7 @@ class Evaluator:
         layers, blocks = self._layers(self._uniform)
         times = np.bincount(layers)
         for batch, by_word in alike.items():
+            self.deadline.check()
             every = [configurations[number][:6] for own in by_word.values() for number in own]
             self._meshes.update(every)
             passes = self._passes(batch, "none", every)
@@ -785,13 +816,6 @@ def rows_by_mesh(
     return lambda configuration: of_mesh(configuration[:6])
 
 
-class _Candidate(NamedTuple):
-    """A configuration that fits, and its bytes."""
-
-    configuration: Configuration
-    memory: int
-
-
 def search_degrees(
     network: Network,
     problem: Problem,
@@ -845,45 +869,45 @@ def search_degrees(
         early_stop=early_stop,
         by_events=by_events,
         kv_replicated="tp" in (fixed or {}),
+        deadline=deadline,
     )
-    considered = _considered(evaluator, problem, fixed, allowed, deadline)
-    candidates = considered.fitting
-    bounds = evaluator.bounds([evaluated.configuration for evaluated in candidates])
     best: list[tuple[float, int, float, int, Evaluated]] = []
-    simulated, complete = 0, considered.complete
+    candidates: list[Candidate] = []
+    bounds: list[float] = []
     # By the bound of each: of its program, and then with its queue.
-    order = [(bound, number, False) for number, bound in enumerate(bounds)]
-    heapify(order)
-    while order:
-        bound, number, with_queue = heappop(order)
-        slowest = best[-1][0] if len(best) == count else below
-        if bound >= slowest:
+    order: list[tuple[float, int, bool]] = []
+    simulated, complete = 0, False
+    for considered in _considered(evaluator, fixed, allowed):
+        numbers = range(len(candidates), len(candidates) + len(considered.fitting))
+        candidates += considered.fitting
+        try:
+            bounds += evaluator.bounds([one for one, _ in considered.fitting])
+            for number in numbers:
+                heappush(order, (bounds[number], number, False))
+            until = NEVER if considered.complete else deadline.part(1 / 2)
+            while order and not until.passed():
+                slowest = best[-1][0] if len(best) == count else below
+                if order[0][0] >= slowest:
+                    break
+                bound, number, with_queue = heappop(order)
+                one = candidates[number].configuration
+                if not with_queue:
+                    heappush(order, (max(bound, evaluator.bound(one)), number, True))
+                    continue
+                progress(simulated, len(candidates))
+                evaluated = evaluator.evaluate(one)
+                better = evaluated.seconds < below and evaluated.seconds <= slowest
+                if better and (accepted is None or accepted(one)):
+                    rank = evaluated.seconds, evaluated.memory, bounds[number], number
+                    best = sorted([*best, (*rank, evaluated)])[:count]
+                simulated += 1
+            complete = considered.complete
+        except NoAnswerError:  # a limit
             break
-        one = candidates[number].configuration
-        if not with_queue:
-            heappush(order, (max(bound, evaluator.bound(one)), number, True))
-            continue
-        if deadline.passed():
-            complete = False
-            break
-        progress(simulated, len(candidates))
-        evaluated = evaluator.evaluate(one)
-        better = evaluated.seconds < below and evaluated.seconds <= slowest
-        if better and (accepted is None or accepted(one)):
-            rank = evaluated.seconds, evaluated.memory, bounds[number], number
-            best = sorted([*best, (*rank, evaluated)])[:count]
-        simulated += 1
     progress(len(candidates), len(candidates))
-    needs = () if best else considered.least
-    smallest = tuple(evaluator.evaluate(candidate.configuration) for candidate in needs)
-    return Searched(
-        tuple(own for *_, own in best),
-        considered.considered,
-        considered.fits,
-        simulated,
-        smallest,
-        complete,
-    )
+    least = () if best else tuple(considered.least)
+    counts = considered.considered, considered.fits, simulated
+    return Searched(tuple(own for *_, own in best), *counts, least, complete)
 
 
 def all_that_fit(
@@ -897,64 +921,75 @@ def all_that_fit(
     progress: Progress = silent,
 ) -> list[Evaluated]:
     """Return all configurations that fit, or those until a deadline, as `search_degrees` does."""
-    kv_replicated = "tp" in (fixed or {})
-    evaluator = Evaluator(network, problem, early_stop=early_stop, kv_replicated=kv_replicated)
-    candidates = _considered(evaluator, problem, fixed, allowed, deadline).fitting
-    evaluated = []
-    for done, own in enumerate(candidates):
-        if deadline.passed():
-            break
-        progress(done, len(candidates))
-        evaluated.append(evaluator.evaluate(own.configuration))
-    progress(len(candidates), len(candidates))
+    evaluator = Evaluator(
+        network,
+        problem,
+        early_stop=early_stop,
+        kv_replicated="tp" in (fixed or {}),
+        deadline=deadline,
+    )
+    evaluated: list[Evaluated] = []
+    with suppress(NoAnswerError):  # a limit
+        for considered in _considered(evaluator, fixed, allowed):
+            for own in considered.fitting:
+                progress(len(evaluated), considered.fits)
+                evaluated.append(evaluator.evaluate(own.configuration))
+    progress(len(evaluated), len(evaluated))
     return evaluated
 
 
 class _Considered(NamedTuple):
-    """The configurations of a family.
+    """The configurations of a family that were considered so far.
 
     Parameters
     ----------
     considered, fits
         How many there are, and fit.
     fitting
-        Those among which the fastest is.
+        Those among which the fastest is, without those of the parts before.
     least
         The three that need the least memory.
     complete
-        Whether a deadline left none out.
+        Whether these are all.
     """
 
     considered: int
     fits: int
-    fitting: list[_Candidate]
-    least: list[_Candidate]
+    fitting: list[Candidate]
+    least: list[Candidate]
     complete: bool
 
 
 def _considered(
-    evaluator: Evaluator,
-    problem: Problem,
-    fixed: Mapping[str, Any] | None,
-    allowed: Allowed | None,
-    deadline: Deadline,
-) -> _Considered:
-    """Return the configurations that are considered, and which of them fit."""
+    evaluator: Evaluator, fixed: Mapping[str, Any] | None, allowed: Allowed | None
+) -> Iterator[_Considered]:
+    """Yield the configurations that are considered, and which of them fit.
+
+    Under a deadline in parts, each in some of the time that is left.
+    """
     count = fits = 0
-    fitting: list[_Candidate] = []
-    least: list[_Candidate] = []
-    complete = True
+    fitting: list[Candidate] = []
+    least: list[Candidate] = []
+    until = evaluator.deadline.part(_CONSIDERING)
     saves_all: set[Configuration] = set()  # that fit
     in_fewer: set[tuple[Mesh, str]] = set()  # micro-batches that fit
-    for one in family(evaluator.network, problem, fixed=fixed, recompute=evaluator.policies):
+    configurations: Iterable[Configuration] = family(
+        evaluator.network, evaluator.problem, fixed=fixed, recompute=evaluator.policies
+    )
+    if evaluator.deadline.left() is not None:
+        # The best ones are mostly among those that divide the batch most.
+        configurations = sorted(configurations, key=lambda one: one.dp_replicate * one.cp * one.tp)
+    for one in configurations:
         if allowed is not None and not allowed(one):
             continue
-        if deadline.passed():
-            complete = False
-            break
+        if until.passed() and (fitting or evaluator.deadline.passed()):
+            yield _Considered(count, fits, fitting, least, complete=False)
+            if evaluator.deadline.passed():
+                return
+            until, fitting = evaluator.deadline.part(_CONSIDERING), []
         count += 1
         memory = evaluator.memory(one)
-        least = sorted([*least, _Candidate(one, memory)], key=lambda own: own.memory)[:3]
+        least = sorted([*least, Candidate(one, memory)], key=lambda own: own.memory)[:3]
         if not evaluator.fits(one, memory):
             continue
         fits += 1
@@ -968,22 +1003,22 @@ def _considered(
             continue
         else:
             one, memory = _least_again(evaluator, one, memory, allowed)
-        fitting.append(_Candidate(one, memory))
-    return _Considered(count, fits, fitting, least, complete)
+        fitting.append(Candidate(one, memory))
+    yield _Considered(count, fits, fitting, least, complete=True)
 
 
 def _least_again(
     evaluator: Evaluator, one: Configuration, memory: int, allowed: Allowed | None
-) -> _Candidate:
+) -> Candidate:
     """Return a configuration that fits with as few blocks computed again as it takes to fit."""
     below, enough = 0, evaluator.blocks
-    whole = best = _Candidate(one, memory)
+    whole = best = Candidate(one, memory)
     while enough - below > 1:
         middle = (below + enough) // 2
         fewer = one._replace(blocks=middle)
         memory = evaluator.memory(fewer)
         if evaluator.fits(fewer, memory):
-            enough, best = middle, _Candidate(fewer, memory)
+            enough, best = middle, Candidate(fewer, memory)
         else:
             below = middle
     return best if allowed is None or allowed(best.configuration) else whole

@@ -16,7 +16,7 @@ from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import accumulate
 from math import isclose, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -298,7 +298,7 @@ class PlansWithOverlap:
     def _searched(self, start: Rows, *, closes: bool) -> tuple[tuple[int, ...], float]:
         """Search, and return the best prices with the best bound."""
         in_parallel = tuple(map(tuple, np.zeros_like(start).tolist()))  # data parallelism
-        if not self.workload.forbidden[:, 0].any() and self.fits(in_parallel):
+        if not self._stops() and not self.workload.forbidden[:, 0].any() and self.fits(in_parallel):
             self.time(in_parallel)
         prices, bound = self._by_prices(start)
         self._improve(prices)
@@ -322,10 +322,15 @@ class PlansWithOverlap:
         return self.times[rows]
 
     def _simulated(self, rows: Rows, run: Callable[[Sequence[Task]], float]) -> float:
-        tasks = program(self.plan, self._once, self._array, self.options, rows)
-        count = self.options.micro_batches
+        tasks, count = self._program(rows), self.options.micro_batches
         before = run(of_one_micro_batch(tasks)) if count > 1 else 0.0
         return StepTimes(run(tasks), before, self._launching).of(count)
+
+    @cached_property
+    def _program(self) -> Callable[[Rows], Sequence[Task]]:
+        """Returns the tasks of a plan; those of the last one are known."""
+        step = self.plan, self._once, self._array, self.options
+        return lru_cache(maxsize=1)(partial(program, *step))
 
     def _run(self, tasks: Sequence[Task]) -> float:
         efficiency = self._array.efficiency_of_overlap
@@ -451,12 +456,14 @@ class PlansWithOverlap:
 
         The prices are those of the best mixture of paths against all plans found so far.
         """
-        plans = {start: self._along_paths(start)}
         tried: set[tuple[int, ...]] = set()
         best, bound = (
             (0,) * (1 + _PIECES),
             least_compute(self.instance) / self.instance.cost.time.per_unit,
         )
+        if self._stops():
+            return best, bound
+        plans = {start: self._along_paths(start)}
         while len(tried) < _ROUNDS:
             value, (forward, _, *shares) = mixture([*plans.values()], apart=1)
             forward = forward if self._units else 0.0

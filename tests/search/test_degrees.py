@@ -11,6 +11,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.deadline import Deadline
+from hypar_opt.errors import NoAnswerError
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.models import find_network
 from hypar_opt.pipeline import plan_of_configuration
@@ -18,11 +19,13 @@ from hypar_opt.plan.configuration import HYBRID, Configuration, family, rows_of
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.search.degrees import Evaluator, Searched, all_that_fit, search_degrees
 from hypar_opt.search.overlap import bound_of_all_plans
+from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.run import run_by_events
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.tasks import of_one_micro_batch
 from hypar_opt.workload.tensors import workload_of
+from tests.clocks import tick_when_read
 from tests.slow import slow_after
 
 if TYPE_CHECKING:
@@ -420,6 +423,52 @@ def test_a_deadline_leaves_what_is_known_by_then() -> None:
     found = search_degrees(network, problem, deadline=Deadline.after(0))
     assert not found.complete
     assert found.best == ()
+
+
+def test_whenever_a_deadline_comes_what_is_known_is_exact_and_no_better_than_the_best() -> None:
+    """The clock goes on with each look at it, so that a search ends at every place it can."""
+    network, problem = problem_on("gpt2", array_of("h100-8"), 8, 2)
+    found = []
+    for ticks in (3, 60, 10**6):
+        with pytest.MonkeyPatch.context() as patch:
+            tick_when_read(patch)
+            until = Deadline.after(ticks)
+            found.append(
+                search_degrees(
+                    network,
+                    problem,
+                    count=3,
+                    allowed=lambda own: own.recompute == "none" and own.cp == 1,
+                    deadline=until,
+                )
+            )
+    none, some, whole = found
+    assert (none.best, none.complete) == ((), False)
+    assert (some.complete, whole.complete) == (False, True)
+    assert none.considered < some.considered < whole.considered
+    assert some.best[0].seconds >= whole.best[0].seconds
+    evaluator = Evaluator(network, problem)
+    for own in some.best:
+        assert own == evaluator.evaluate(own.configuration)
+
+
+def test_a_step_that_is_simulated_by_events_ends_with_the_deadline() -> None:
+    """On this mesh each accelerator is simulated; what is known of others is the answer."""
+    array = array_of("tpu-v4-8", topology__shape=[4, 4])
+    network, problem = problem_on("gpt2", array, 64, 1)
+    one = next(own for own in family(network, problem) if own.dp_shard == 16)
+    with pytest.raises(NotInLockstepError):
+        Evaluator(network, problem, by_events=False).evaluate(one)
+    seconds = Evaluator(network, problem).evaluate(one).seconds
+    with pytest.MonkeyPatch.context() as patch:
+        tick_when_read(patch)
+        until = Deadline.after(10**6)
+        assert Evaluator(network, problem, deadline=until).evaluate(one).seconds == seconds
+        looks = round(10**6 - (until.left() or 0))
+        assert looks > 4  # more than before it
+        until = Deadline.after(looks // 2)
+        with pytest.raises(NoAnswerError, match="time limit"):
+            Evaluator(network, problem, deadline=until).evaluate(one)
 
 
 def test_all_that_fit_have_the_seconds_of_the_search() -> None:
