@@ -80,4 +80,11 @@ TRAINED = (
         "        if True:\n",
         ("search/test_overlap",),
     ),
+    Mutant(
+        "no block is searched by operator",
+        "search/open_ways",
+        "OF_BLOCKS[::-1] if self.blocks",
+        "OF_BLOCKS[:1] if self.blocks",
+        ("search/test_within_memory",),
+    ),
 )
