@@ -2,7 +2,7 @@
 
 What data parallelism shards is a choice of the weights of each layer, and whether attention's
 scores are computed again one of each attention; both are charged by the layer alone. A block is
-computed again as a whole, exchanges included, or not.
+computed again as a whole, exchanges included, or all of it but its products, or not.
 
 Source: docs/decisions/0036-ways-by-layer.md.
 """
@@ -51,7 +51,7 @@ class WaysByLayer:
     """The problem of layouts and ways of all layers, in so many micro-batches.
 
     Its tables have all states of each node, or of fixed layouts those that occur, and again all of
-    them where its block may run again.
+    them for each way in which its block may run again.
 
     Parameters
     ----------

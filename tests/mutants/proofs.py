@@ -218,7 +218,7 @@ PROOFS = (
     Mutant(
         "a proof counts what blocks that run again drop",
         "proofs/check/memory",
-        'full = ("full",) if n in block_of else ()',
+        "full = of_block[:1]",
         "full = ()",
         ("proofs/test_trained_plans",),
     ),

@@ -115,4 +115,11 @@ TRAINED = (
         "joined[4, level, ()]",
         ("search/test_overlap",),
     ),
+    Mutant(
+        "no block is searched by operator",
+        "search/open_ways",
+        "OF_BLOCKS[::-1] if self.blocks",
+        "OF_BLOCKS[:1] if self.blocks",
+        ("search/test_within_memory",),
+    ),
 )
