@@ -62,8 +62,8 @@ TRAINED = (
     Mutant(
         "a search of configurations ends at the first bound",
         _DEGREES,
-        "        if bounds[number] >= slowest:\n            break",
-        "        if best:\n            break",
+        "                if bounds[order[0]] >= slowest:\n                    break",
+        "                if best:\n                    break",
         ("search/test_degrees",),
     ),
     Mutant(
