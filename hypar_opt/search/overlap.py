@@ -468,8 +468,9 @@ class PlansWithOverlap:
             value, (forward, _, *shares) = mixture([*plans.values()], apart=1)
             forward = forward if self._units else 0.0
             mixed = [PRICE * upto for upto in (forward, *accumulate(shares))]
-            # A mixture against few plans goes too far.
+            # Where the queue is in both passes a mixture against few plans goes too far.
             center, part = (best, 0.75) if tried else ((mixed[0], *(0,) * _PIECES), 0.5)
+            part = part if forward else 1
             steps = zip(mixed, center, strict=True)
             prices = tuple(round(upto + part * (price - upto)) for price, upto in steps)
             if value <= bound * _CLOSE or prices in tried:
@@ -495,7 +496,7 @@ class PlansWithOverlap:
             plans[rows] = self._along_paths(rows)
             if self.fits(rows):
                 self.time(rows)
-            if not is_better and len(tried) > 1:
+            if forward and not is_better:
                 break
         return best, bound
 
