@@ -62,15 +62,24 @@ TRAINED = (
     Mutant(
         "a search of configurations ends at the first bound",
         _DEGREES,
-        "                if bounds[order[0]] >= slowest:\n                    break",
-        "                if best:\n                    break",
+        "                if order[0][0] >= slowest:
+                    break",
+        "                if best:
+                    break",
         ("search/test_degrees",),
     ),
     Mutant(
         "a block is computed again beyond those that are",
         _DEGREES,
-        "np.clip(configuration.blocks - starts, 0, times)",
-        "np.clip(configuration.blocks + 1 - starts, 0, times)",
+        "(blocks >= 0) & (blocks < configuration.blocks)",
+        "(blocks >= 0) & (blocks <= configuration.blocks)",
+        ("search/test_degrees",),
+    ),
+    Mutant(
+        "the queue of a step is released as its micro-batch ends",
+        "search/step_queues",
+        "        left = self.released[::-1].cumsum()[::-1]",
+        "        left = np.full_like(self.released, self.released.sum())",
         ("search/test_degrees",),
     ),
     Mutant(
