@@ -62,10 +62,8 @@ TRAINED = (
     Mutant(
         "a search of configurations ends at the first bound",
         _DEGREES,
-        "                if order[0][0] >= slowest:
-                    break",
-        "                if best:
-                    break",
+        "                if order[0][0] >= slowest:\n                    break",
+        "                if best:\n                    break",
         ("search/test_degrees",),
     ),
     Mutant(
