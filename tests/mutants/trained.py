@@ -20,7 +20,7 @@ TRAINED = (
     Mutant(
         "replicated projections are split",
         "plan/megatron",
-        'fields[source] = {**fields[n], "below": LAST_RESORT.word}',
+        "fields[source] = whole",
         "continue",
         ("plan/test_configuration",),
     ),
