@@ -599,7 +599,8 @@ class Evaluator:
         No micro-batch takes less than its program up to the visit of a layer in a pass, and all
         that its queue is given from there on, one exchange after the other.
         """
-        if self._is_branched:  # gradients may be in several queues
+        # Gradients may be in several queues; without blocks each layer would be a unit.
+        if self._is_branched or not self._counts:
             return self.bounds([configuration])[0]
         mesh, count = configuration[:6], configuration.micro_batches
         passes = self._passes(self.problem.batch // count, configuration.recompute, [mesh])[mesh]
