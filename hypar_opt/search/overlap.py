@@ -122,8 +122,8 @@ class BoundOfPlans(NamedTuple):
     ----------
     proved
         Whether it is the least there is: some plan that fits takes as long where all that may
-        overlap does. Else a limit came first, and a plan may take less than any that is known, but
-        none less than this.
+        overlap does, and out of lockstep where none share links. Else a limit came first, and a
+        plan may take less than any that is known, but none less than this.
     """
 
     seconds: float

@@ -314,6 +314,14 @@ def test_exchanges_that_may_run_beside_computations_are_free() -> None:
         assert own.charged(prices) <= seconds * (1 + ROUNDED)
 
 
+def test_exchanges_of_branches_that_may_run_beside_another_are_free() -> None:
+    for own in drawn(8):
+        array = own.plan.array.description  # type: ignore[union-attr]
+        array = array.model_copy(update={"overlap": "branches"})
+        bound = of_program(own.instance.cost, own.workload, array=array)
+        assert own.charged(bound) <= own.step(overlap="branches")[0] * (1 + ROUNDED)
+
+
 def every_time(plan: ho.Plan, overlap: str) -> list[float]:
     """The times with overlap of all plans of a problem, whatever stores shared tensors."""
     search = PlansWithOverlap(plan, overlap)
