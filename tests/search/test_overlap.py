@@ -315,7 +315,7 @@ def test_exchanges_that_may_run_beside_computations_are_free() -> None:
 
 
 def test_exchanges_of_branches_that_may_run_beside_another_are_free() -> None:
-    for own in drawn(8):
+    for own in drawn(10):
         array = own.plan.array.description  # type: ignore[union-attr]
         array = array.model_copy(update={"overlap": "branches"})
         bound = of_program(own.instance.cost, own.workload, array=array)
