@@ -211,7 +211,7 @@ class _NetworkDraft:
     def attention(self, source: str, form: _Form) -> None:
         """Attention of some heads, its queries, keys and values in one projection or in three.
 
-        Of more than one, heads of queries and keys may have norms.
+        Of three, heads of queries and keys may have norms.
         """
         heads, kv = self.rng.choice([(1, 1), (2, 1), (2, 2), (4, 2)])
         size = self.rng.choice([1, 2, 3])
@@ -219,10 +219,6 @@ class _NetworkDraft:
         widths = [heads * size, kv * size, kv * size]
         if self.rng.random() < 0.5:
             widths = [sum(widths)]
-        elif self.rng.random() < 0.3:
-            # The last features of keys are the same in all heads.
-            shared = self.rng.choice([1, 2])
-            widths = [heads * (size + shared), *widths[1:], shared]
         forms = [form._replace(channels=width) for width in widths]
         reads = [self.add("fc", one, [source], units=one.channels) for one in forms]
         if len(reads) > 1 and self.rng.random() < 0.5:

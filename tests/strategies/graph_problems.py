@@ -31,9 +31,7 @@ def random_graph_problem(
         network = random_graph(rng, most=rng.randint(1, most))
         three, levels = rng.random() < 0.35, rng.choice([1, 1, 2, 3])
         choices = CHOICES[: 2 + three]
-        # What all heads of a part read whole has an error in some readings alone.
-        whole = three or any(getattr(one, "shares_features", False) for one in network.layers)
-        readings = ("text", "tables", "executed", "executed") if whole else GRAPH_READINGS
+        readings = ("text", "tables", "executed", "executed") if three else GRAPH_READINGS
         reading = rng.choice(readings)
         of_reading = len(choices), reading
         while levels > 1 and plans_of(network, levels, *of_reading) > most_plans:
