@@ -77,6 +77,7 @@ _REDUCTION = "axes keepdims noop_with_empty_axes"
 OPERATORS: dict[str, Row] = {
     **_rows("convolution", "Conv", f"{_WINDOW} group", 3),
     **_rows("convolution", "FusedConv", f"{_WINDOW} group activation activation_params", 3),
+    **_rows("convolution", "ConvTranspose", f"{_WINDOW} group output_padding output_shape", 3),
     **_rows("product", "MatMul", "", 2),
     **_rows("product", "MatMulInteger", "", 4),  # zero points are of how weights are stored
     **_rows("product", "FusedMatMul", "alpha transA transB transBatchA transBatchB", 2),

@@ -178,6 +178,8 @@ class _NetworkDraft:
         form = _Form("image", filters, form.positions)
         if groups > 1:
             keys["groups"] = groups
+        if self.rng.random() < 0.2:
+            keys["transposed"] = True
         if form.positions > 1 and self.rng.random() < 0.2:
             keys["pool"] = {"kind": "max", "size": 2}
             form = form._replace(positions=form.positions // 2)

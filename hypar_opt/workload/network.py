@@ -339,7 +339,7 @@ def _check_chain(network: Network) -> None:
         *(getattr(network, key) and key for key in ("element_type", "not_kept", "remarks")),
     ]
     for layer in network.stated:
-        keys = ("inputs", "groups", "dilation", "bias", "tied", "pad")
+        keys = ("inputs", "groups", "dilation", "transposed", "bias", "tied", "pad")
         new += [key for key in keys if getattr(layer, key, None) is not None]
         windows = (layer, getattr(layer, "pool", None))
         new += [len(getattr(window, "padding", ())) > 2 and "padding" for window in windows]

@@ -254,11 +254,13 @@ def translator() -> Network:
 
 
 def enlarged() -> Network:
-    """Return convolutions with an image enlarged between them."""
+    """Return convolutions with an image enlarged between them, one of them transposed."""
     layers = [
         {"name": "conv", "kind": "conv", "filters": 8, "kernel": 1},
         {"name": "up", "kind": "upsample", "factor": [2, 3]},
         {"name": "last", "kind": "conv", "filters": 4, "kernel": 3},
+        {"name": "transposed", "kind": "conv", "transposed": True, "filters": 4}
+        | {"kernel": [3, 2], "stride": [2, 1], "padding": [1, 0, 0, 1], "bias": True},
     ]
     given = {"channels": 4, "height": 3, "width": 2}
     return Network.model_validate(

@@ -71,6 +71,7 @@ class LayerDrawing:
             "padding": self.padding(2),
             "dilation": self.window(2),
             "groups": groups,
+            "transposed": self.number(0, 2) == 0,
             "bias": self.yes(),
             "activation": "relu",
         }

@@ -56,6 +56,8 @@ def conv(layer: Layer, image: Array) -> Array:
     _need(image.ndim == 3)
     groups, filters = layer.get("groups", 1), layer["filters"]
     _need(len(image) % groups == 0 and filters % groups == 0)
+    if layer.get("transposed"):
+        return transposed(layer, image)
     (rows, columns), (down, right) = _pair(layer["kernel"]), _pair(layer.get("dilation", 1))
     padded = np.pad(image, ((0, 0), *_borders(layer.get("padding", 0))))
     reach = ((rows - 1) * down + 1, (columns - 1) * right + 1)
@@ -67,6 +69,29 @@ def conv(layer: Layer, image: Array) -> Array:
     kernel = _values(groups, filters // groups, windows.shape[1], rows, columns)
     output: Array = np.einsum("gcpqkl,gfckl->gfpq", windows, kernel)
     return output.reshape(filters, *output.shape[2:])
+
+
+def transposed(layer: Layer, image: Array) -> Array:
+    """Add a window to the output for each pixel, and cut the borders off."""
+    groups, filters = layer.get("groups", 1), layer["filters"]
+    (rows, columns), (down, right) = _pair(layer["kernel"]), _pair(layer.get("dilation", 1))
+    steps, (_, height, width) = _pair(layer.get("stride", 1)), image.shape
+    kernel = _values(groups, filters // groups, len(image) // groups, rows, columns)
+    shape = [(n - 1) * s for n, s in zip((height, width), steps, strict=True)]
+    output = np.zeros(
+        (filters, shape[0] + (rows - 1) * down + 1, shape[1] + (columns - 1) * right + 1)
+    )
+    for p in range(height):
+        for q in range(width):
+            pixel = image[:, p, q].reshape(groups, -1)
+            windows = np.einsum("gc,gfckl->gfkl", pixel, kernel).reshape(filters, rows, columns)
+            for k in range(rows):
+                for m in range(columns):
+                    place = p * steps[0] + k * down, q * steps[1] + m * right
+                    output[:, place[0], place[1]] += windows[:, k, m]
+    (top, bottom), (left, end) = _borders(layer.get("padding", 0))
+    _need(output.shape[1] > top + bottom and output.shape[2] > left + end)
+    return output[:, top : output.shape[1] - bottom, left : output.shape[2] - end]
 
 
 def pool(table: Layer, image: Array) -> Array:

@@ -17,7 +17,7 @@ NETWORK = enlarged()
 
 
 def test_each_pixel_is_a_block_of_equal_ones() -> None:
-    _, up, _ = one_device(NETWORK, *stated(NETWORK)).outputs.values()
+    _, up, *_ = one_device(NETWORK, *stated(NETWORK)).outputs.values()
     conv, *_ = one_device(NETWORK, *stated(NETWORK)).outputs.values()
     assert np.array_equal(up[1][0], np.kron(conv[1][0], np.ones((1, 1, 2, 3))))
 

@@ -101,6 +101,34 @@ def conv(
     return y.reshape(*batch_dims(x), *y.shape[1:3], *outputs)
 
 
+def transposed_conv(
+    x: jax.Array,
+    w: jax.Array,
+    stride: tuple[int, int],
+    padding: Sequence[tuple[int, int]],
+    dilation: tuple[int, int] = (1, 1),
+) -> jax.Array:
+    """Return what a convolution that writes ``x`` would read, with ``w[rows, columns, ..]``."""
+    outputs = w.shape[w.ndim - len(LEVELS) - 1 :]
+    kernel = jnp.flip(w.reshape(*w.shape[:2], -1, math.prod(outputs)), (0, 1))
+    images = plain(image(x))
+    reaches = [step * (size - 1) for step, size in zip(dilation, kernel.shape[:2], strict=True)]
+    y = lax.conv_general_dilated(
+        images,
+        kernel,
+        (1, 1),
+        [
+            (own - before, own - after)
+            for own, (before, after) in zip(reaches, padding, strict=True)
+        ],
+        lhs_dilation=stride,
+        rhs_dilation=dilation,
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=images.shape[-1] // kernel.shape[2],
+    )
+    return y.reshape(*batch_dims(x), *y.shape[1:3], *outputs)
+
+
 def max_pool(
     x: jax.Array,
     size: tuple[int, int],

@@ -172,7 +172,8 @@ class Values:
     def _conv(self, position: int, layer: Any, read: str) -> str:
         padding = self._unless_extended(position, _borders(layer.padding))
         dilation = f", {layer.dilation}" if layer.dilation else ""
-        return self._applied("conv", position, read, f", {layer.stride}, {padding}{dilation}")
+        function = "transposed_conv" if layer.transposed else "conv"
+        return self._applied(function, position, read, f", {layer.stride}, {padding}{dilation}")
 
     def pooled(self, position: int, pool: PoolWindow, value: str) -> str:
         maps = self.sharded.layer_maps[position]

@@ -30,5 +30,7 @@ KINDS = (
 
 def arithmetic_of(layer: Operator) -> type[Arithmetic]:
     """Return the arithmetic of a layer."""
+    if getattr(layer, "transposed", None):
+        return products.TransposedArithmetic
     softmax = getattr(layer, "loss", None) == "softmax"
     return losses.SoftmaxLoss if softmax else KINDS[layer.kind]
