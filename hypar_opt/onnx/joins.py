@@ -63,7 +63,8 @@ def join(state: ImportState, node: OnnxNode, kind: str, maps: Sequence[Features]
     maps = [state.sliced(features, node) for features in maps]
     dims = fit([features.dims for features in maps])
     if dims is None:
-        maps = [state.ordered(state.as_tokens(features, node), node) for features in maps]
+        maps = [state.as_image(state.as_tokens(features, node), node) for features in maps]
+        maps = [state.ordered(features, node) for features in maps]
         dims = fit([features.dims for features in maps])
     if dims is None:
         raise maps_error(node, maps)

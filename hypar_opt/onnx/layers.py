@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hypar_opt.errors import InputError
+from hypar_opt.onnx.axes import whole_dim
 from hypar_opt.onnx.features import INPUT, Features, Layer
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.losses import end_in_a_loss
 from hypar_opt.onnx.model import OnnxNode
-from hypar_opt.onnx.regions import Regions
+from hypar_opt.onnx.regions import Region, Regions, distinct
 from hypar_opt.onnx.rules import refusals
 from hypar_opt.onnx.sharing import share
 from hypar_opt.workload.activations import NEVER_FALLING
@@ -136,7 +137,7 @@ def _divided(layers: list[Layer]) -> list[Layer]:
             keys = {**whole.keys, size: layer.keys["size"]}
             inputs = [new[source] for source in whole.inputs]
             new[position] = len(out)
-            weights = whole.weights.part(layer.keys["start"], layer.keys["size"])
+            weights = whole.weights.part(_channels(layer))
             part = replace(whole, keys=keys, inputs=inputs, sizes=layer.sizes, weights=weights)
             out.append(replace(part, read_as=layer.read_as))
         else:
@@ -146,20 +147,24 @@ def _divided(layers: list[Layer]) -> list[Layer]:
 
 
 def _check_division(layer: Layer, readers: list[Layer]) -> None:
-    parts = sorted((r.keys["start"], r.keys["size"]) for r in readers if r.is_slice)
-    end = 0
-    for start, size in parts:
-        if start != end:
-            break
-        end += size
+    parts = [_channels(reader) for reader in readers if reader.is_slice]
+    counted = sum(part.elements for part in parts)
+    each_once = counted == distinct(parts) == layer.channels
     whole = layer.operator.contraction.contracted and "groups" not in layer.keys
-    if not whole or end != layer.channels or len(parts) != len(readers):
+    if not whole or not each_once or len(parts) != len(readers):
         node = next(reader.node for reader in readers if reader.is_slice)
         assert node is not None
         raise node.refuse(
             f"reads a part of what a layer of kind {layer.kind!r} writes; only fc and conv can"
             " be divided, where each channel is read in one part"
         )
+
+
+def _channels(part: Layer) -> Region:
+    """Return the channels that a slice has of its source."""
+    start, size = part.keys["start"], part.keys["size"]
+    of: Region = part.keys.get("of") or Region("", (whole_dim("e", size),), start)
+    return of
 
 
 def _order(state: ImportState, layers: list[Layer]) -> None:

@@ -120,6 +120,8 @@ OPERATORS: dict[str, Row] = {
     **_rows("reshape", "Flatten", "axis", 1),
     **_rows("reshape", "Squeeze Unsqueeze", "axes", 2),
     **_rows("transpose", "Transpose", "perm", 1),
+    **_rows("pixel_shuffle", "DepthToSpace", "blocksize mode", 1),
+    **_rows("pixel_shuffle", "SpaceToDepth", "blocksize", 1),
     **_rows("split", "Split", "axis num_outputs split", 2),
     **_rows("slice_", "Slice", "axes ends starts", 5),
     **_rows("expand", "Expand Tile", "", 2),

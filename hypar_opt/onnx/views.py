@@ -86,6 +86,29 @@ def transpose(state: ImportState, node: OnnxNode) -> Features:
     return features._replace(dims=tuple(features.dims[axis] for axis in order))
 
 
+def pixel_shuffle(state: ImportState, node: OnnxNode) -> Features:
+    """DepthToSpace and SpaceToDepth: digits of channels and of pixels in a block change places."""
+    features, attributes = state.features(node.inputs[0]), node.attributes()
+    if features.source == INPUT:
+        state.input.name_image(features.dims)
+        features = state.features(node.inputs[0])
+    batch, channels, height, width = features.shape
+    block = attributes["blocksize"]
+    if node.op == "SpaceToDepth":
+        apart = (batch, channels, height // block, block, width // block, block)
+        order, whole = (0, 3, 5, 1, 2, 4), (height // block, width // block)
+        channels *= block * block
+    else:
+        whole, channels = (height * block, width * block), channels // (block * block)
+        apart = (batch, block, block, channels, height, width)
+        order = (0, 3, 4, 1, 5, 2)
+        if attributes.get("mode", "DCR") == "CRD":
+            apart, order = (batch, channels, block, block, height, width), (0, 1, 4, 2, 5, 3)
+    dims = reshaped(features.dims, apart)
+    moved = tuple(dims[axis] for axis in order)
+    return features._replace(dims=reshaped(moved, (batch, channels, *whole)))
+
+
 def shape(state: ImportState, node: OnnxNode) -> None:
     """The sizes of a tensor, which are constants, since dynamic ones have been set."""
     features = state.features(node.inputs[0])
@@ -129,6 +152,10 @@ def slice_(state: ImportState, node: OnnxNode) -> Features:
     ends = integers(state, node, 2, "ends") or []
     axes = integers(state, node, 3, "axes") or list(range(len(starts)))
     steps = integers(state, node, 4, "steps") or [1] * len(starts)
+    if features.source == INPUT and any(step > 1 for step in steps):
+        # Every n-th row or column: those of an image.
+        state.input.name_image(features.dims)
+        features = state.features(node.inputs[0])
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         index = _axis(node, axis, features)
         if step < 1:
@@ -269,7 +296,7 @@ def concat(state: ImportState, node: OnnxNode) -> Features:
         return maps[0]
     axis = _axis(node, node.attributes()["axis"], maps[0])
     if len(maps) == len(node.inputs):
-        rejoined = _rejoined(maps, axis)
+        rejoined = _rejoined(maps, axis) or _blocks_rejoined(maps, axis)
         if rejoined is not None:
             return rejoined
     return _concat_maps(state, node, axis)
@@ -303,6 +330,33 @@ def _rejoined(parts: list[Features], axis: int) -> Features | None:
     return first._replace(
         dims=dims, taken=common, operators=operators, function=function, only=False
     )
+
+
+def _blocks_rejoined(parts: list[Features], axis: int) -> Features | None:
+    """Return a map whose every n-th rows and columns are joined as channels, as Focus does."""
+    first, blocks = parts[0], []
+    common = frozenset.intersection(*(part.taken for part in parts))
+    for part in parts:
+        by_axis = {one.of.axis: one for one in part.taken - common}
+        same = part.source == first.source and part.dims == first.dims
+        if {*by_axis} != {"h", "w"} or len(part.taken - common) != 2 or not same:
+            return None
+        if part.norm or part.pooled or not part.function.is_like(first.function):
+            return None
+        blocks.append((by_axis["w"], by_axis["h"]))
+    for own in (blocks, [block[::-1] for block in blocks]):
+        steps = [one.step for one in own[0]]
+        starts = [tuple(one.start for one in block) for block in own]
+        whole = all(
+            one.step * one.size == one.of.size and (one.of, one.step) == (head.of, head.step)
+            for block in own
+            for one, head in zip(block, own[0], strict=True)
+        )
+        if whole and starts == [*np.ndindex(*steps)]:
+            inner = (Digit(one.of.axis, one.step, one.of.stride) for one in own[0])
+            dims = (*first.dims[:axis], (*inner, *first.dims[axis]), *first.dims[axis + 1 :])
+            return first._replace(dims=dims, taken=common, only=False)
+    return None
 
 
 def _concat_maps(state: ImportState, node: OnnxNode, axis: int) -> Features:

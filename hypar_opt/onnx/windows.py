@@ -56,7 +56,8 @@ def image_of(state: ImportState, node: OnnxNode, rank: int) -> Image:
     if features.source == INPUT:
         state.input.name_image(features.dims)
     features = state.settle(state.features(name), node, border=True)
-    features = state.sliced(state.ordered(features, node), node)
+    features = state.as_image(state.sliced(features, node), node)
+    features = state.ordered(features, node)
     layer = state.layer(features.source)
     places = ("w",) if rank == 1 else ("h", "w")
     for dim, axis in zip(features.dims[1:], ("c", *places), strict=True):
@@ -66,7 +67,7 @@ def image_of(state: ImportState, node: OnnxNode, rank: int) -> Image:
                 break  # a window of one token is a product with each token
             if layer.is_tokens:
                 raise node.refuse(
-                    "reads tokens as an image; none of a network's layers makes an image of tokens"
+                    "reads tokens as an image in another order than row by row, or a part of them"
                 )
             raise node.refuse("should read channels, rows and columns of an image, in this order")
     extents = (layer.sizes.get("h", 1), layer.sizes.get("w", 1))

@@ -207,9 +207,10 @@ class Network(Displayed, Document):
             maps = layer.checked_maps(*read_maps)
             all_maps.append(maps)
             written.append(maps.pooled)
-            # Flattened feature maps do not become images again.
+            # Only some kinds make images of flattened feature maps again.
             flat = layer.writes_vectors or all(is_vector[read + 1] for read in reads)
-            is_vector.append(flat and not maps.pooled.tokens)
+            is_image = maps.pooled.tokens or layer.writes_images
+            is_vector.append(flat and not is_image)
         check_routers(self.layers, self.sources)
         return tuple(all_maps)
 

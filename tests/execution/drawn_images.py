@@ -74,6 +74,9 @@ def _layer(
         return {"kind": "norm", "norm": norm, "activation": "tanh"}, at[last]
     if kind == "upsample":
         enlarged = channels, 2 * height, width
+        if channels > unit:
+            keys = {"factor": [2, 1], "order": rng.choice(["chw", "hwc", "whc"])}
+            return {"kind": "pixel_shuffle", **keys}, (channels // 2, *enlarged[1:])
         if len(at) % 2:
             keys = {"kernel": [4, 3], "stride": [2, 1], "padding": 1, "filters": channels}
             return {"kind": "conv", "transposed": True, **keys}, enlarged

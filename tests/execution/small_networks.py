@@ -268,6 +268,25 @@ def enlarged() -> Network:
     )
 
 
+def rearranged() -> Network:
+    """Return a vector and tokens as images, and blocks of pixels as channels and back."""
+    layers = [
+        {"name": "fc", "kind": "fc", "units": 128},
+        {"name": "image", "kind": "unflatten", "height": 4, "width": 4},
+        {"name": "larger", "kind": "pixel_shuffle", "factor": [2, 1], "order": "hwc"},
+        {"name": "conv", "kind": "conv", "filters": 4, "kernel": 3, "padding": 1},
+        {"name": "deeper", "kind": "pixel_shuffle", "to": "depth", "order": "whc"},
+        {"name": "tokens", "kind": "flatten", "to": "tokens"},
+        {"name": "mixed", "kind": "fc", "units": 16},
+        {"name": "again", "kind": "unflatten", "height": 4, "width": 2},
+        {"name": "last", "kind": "pixel_shuffle", "factor": [1, 2]},
+    ]
+    given = {"features": 8}
+    return Network.model_validate(
+        {"schema": SCHEMA, "name": "rearranged", "input": given, "layer": layers}
+    )
+
+
 def one_image(*sizes: int, reading: str = "joined") -> Plan:
     """Return the best plan of a residual network and a single image: by rows and columns."""
     plan = ho.solve(

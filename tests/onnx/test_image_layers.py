@@ -12,7 +12,7 @@ import pytest
 from hypar_opt.models.imported import import_
 from hypar_opt.onnx import imported_model
 from hypar_opt.onnx.weights import complete_model, weights_of
-from tests.onnx.graph_writer import attributes
+from tests.onnx.graph_writer import attributes, kinds, parameters
 from tests.onnx.test_refused import refusal
 from tests.onnx.with_weights import WeightedGraph, assert_computes_its_model, initialisers
 
@@ -78,3 +78,106 @@ def test_what_no_transposed_convolution_writes_is_refused(tmp_path: Path) -> Non
         "an odd number of rows": {"strides": [2, 2], "output_shape": [9, 11]},
     }.items():
         assert stated in refusal(tmp_path, transposed(4, 3, 2, 2, **said))
+
+
+def test_a_vector_becomes_an_image(tmp_path: Path) -> None:
+    """As in the generator of a DCGAN, and where pixels are given in a row."""
+    g = WeightedGraph(("z", ["batch", 6]))
+    x = g("Reshape", g.linear("z", "fc", 6, 24, bias=True), g.value([-1, 4, 2, 3]))
+    x = g("ConvTranspose", g("Relu", x), g.weight("up", 4, 3, 2, 2), strides=[2, 2])
+    network = imported(tmp_path, g.model(x))
+    assert attributes(network, "unflatten") == [{"height": 2, "width": 3}]
+    g = WeightedGraph(("pixels", ["batch", 36]))
+    x = g("Reshape", "pixels", g.value([-1, 1, 6, 6]))
+    assert kinds(imported(tmp_path, g.model(g("Conv", x, g.weight("a", 2, 1, 3, 3))))) == [
+        "unflatten",
+        "conv",
+    ]
+
+
+def attention_of_pixels(width: int, *, tokens_last: bool, embeds: bool) -> Any:
+    """Attention over pixels with a residual: as a diffusion model's, or YOLO11's."""
+    g = WeightedGraph(("image", ["batch", 8, 3, 4]))
+    heads, size, value, pixels = 2, 4, width, 12
+    joint = g("Conv", "image", g.weight("qkv", heads * (2 * size + value), 8, 1, 1))
+    by_head = g("Reshape", joint, g.value([0, heads, 2 * size + value, pixels]))
+    q, k, v = g("Split", by_head, g.value([size, size, value]), outputs=3, axis=2)
+    scores = g("MatMul", g("Transpose", q, perm=[0, 1, 3, 2]), k)
+    shares = g("Softmax", g("Mul", scores, g.value(0.5)), axis=-1)
+    if tokens_last:
+        y = g("MatMul", v, g("Transpose", shares, perm=[0, 1, 3, 2]))
+    else:
+        y = g("MatMul", shares, g("Transpose", v, perm=[0, 1, 3, 2]))
+        y = g("Transpose", y, perm=[0, 1, 3, 2])
+    y = g("Reshape", y, g.value([0, heads * value, 3, 4]))
+    if embeds:
+        image = g("Reshape", v, g.value([0, heads * value, 3, 4]))
+        depthwise = g.weight("pe", heads * value, 1, 3, 3)
+        y = g("Add", y, g("Conv", image, depthwise, pads=[1] * 4, group=heads * value))
+    y = g("Conv", y, g.weight("proj", 8, heads * value, 1, 1), g.weight("bias", 8))
+    return g.model(g("Conv", g("Add", "image", y), g.weight("last", 4, 8, 3, 3)))
+
+
+@pytest.mark.parametrize("tokens_last", [True, False])
+@pytest.mark.parametrize(("width", "embeds"), [(4, False), (8, False), (8, True)])
+def test_attention_over_pixels(
+    width: int, *, embeds: bool, tokens_last: bool, tmp_path: Path
+) -> None:
+    """Values as wide as keys are read beside them; others have a convolution of their own."""
+    model = attention_of_pixels(width, tokens_last=tokens_last, embeds=embeds)
+    network = imported(tmp_path, model)
+    (attention,) = (layer for layer in network.layers if layer.kind == "attention")
+    assert len(attention.inputs or (0,)) == (1 if width == 4 else 3)
+    assert attributes(network, "unflatten") == [{"height": 3, "width": 4}]
+    assert parameters(network) == sum(own.size for own in initialisers(model).values()) - offsets(
+        model
+    )
+
+
+def offsets(model: Any) -> int:
+    """Return the number of constants that are no weights."""
+    return sum(own.size for name, own in initialisers(model).items() if name.startswith("value_"))
+
+
+@pytest.mark.parametrize("mode", ["DCR", "CRD", "SpaceToDepth", "pixel shuffle", "unshuffle"])
+def test_channels_and_blocks_of_pixels(mode: str, tmp_path: Path) -> None:
+    """As operators, and as PyTorch's modules are exported."""
+    g = WeightedGraph(("image", ["batch", 3, 4, 6]))
+    x = g("Relu", g("Conv", "image", g.weight("a", 8, 3, 3, 3), pads=[1] * 4))
+    expected: dict[str, Any] = {"order": "chw", "to": "space", "factor": (2, 2)}
+    if mode in ("DCR", "CRD"):
+        x = g("DepthToSpace", x, blocksize=2, mode=mode)
+        expected["order"] = "hwc" if mode == "DCR" else "chw"
+    elif mode == "SpaceToDepth":
+        x = g("SpaceToDepth", x, blocksize=2)
+        expected |= {"order": "hwc", "to": "depth"}
+    else:
+        deeper = mode == "unshuffle"
+        apart = [0, 8, 2, 2, 3, 2] if deeper else [0, 2, 2, 2, 4, 6]
+        x = g("Reshape", x, g.value(apart))
+        x = g("Transpose", x, perm=[0, 1, 3, 5, 2, 4] if deeper else [0, 1, 4, 2, 5, 3])
+        x = g("Reshape", x, g.value([0, 32, 2, 3] if deeper else [0, 2, 8, 12]))
+        expected["to"] = "depth" if deeper else "space"
+    channels = 32 if expected["to"] == "depth" else 2
+    network = imported(tmp_path, g.model(g("Conv", x, g.weight("b", 3, channels, 1, 1))))
+    assert attributes(network, "pixel_shuffle") == [expected]
+
+
+@pytest.mark.parametrize("by_column", [True, False])
+def test_the_slices_of_a_focus(by_column: bool, tmp_path: Path) -> None:
+    """Every second row and column, of the input as YOLOv5 takes them or behind a layer."""
+    g = WeightedGraph(("image", ["batch", 3, 4, 6]))
+    x = "image" if by_column else g("Conv", "image", g.weight("a", 3, 3, 1, 1))
+    every = [(row, column) for column in (0, 1) for row in (0, 1)]
+    parts = []
+    for row, column in every if by_column else sorted(every):
+        part = x
+        for axis, start in ((2, row), (3, column)):
+            part = g("Slice", part, *map(g.value, ([start], [99], [axis], [2])))
+        parts.append(part)
+    x = g("Conv", g("Concat", *parts, axis=1), g.weight("b", 4, 12, 1, 1))
+    network = imported(tmp_path, g.model(x))
+    order = "whc" if by_column else "hwc"
+    assert attributes(network, "pixel_shuffle") == [
+        {"to": "depth", "factor": (2, 2), "order": order}
+    ]

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from hypar_opt.onnx import mask_values, read_model
+from hypar_opt.models.imported import read_model
+from hypar_opt.onnx import mask_values
 from tests.onnx.graph_writer import EXPORTED, MASKS, GraphWriter, write_masks
 
 BATCH, TOKENS, WIDTH, HEADS = 2, 5, 16, 4

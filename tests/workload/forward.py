@@ -230,6 +230,39 @@ def flatten(layer: Layer, read: Array) -> Array:
     return read if read.ndim == 2 else read.reshape(len(read), -1).T
 
 
+def unflatten(layer: Layer, read: Array) -> Array:
+    extent = layer["height"], layer["width"]
+    if read.ndim == 2:
+        _need(len(read) == extent[0] * extent[1])
+        return np.stack([channel.reshape(extent) for channel in read.T])
+    _need(read.ndim == 1 and len(read) % (extent[0] * extent[1]) == 0)
+    return read.reshape(-1, *extent)
+
+
+def pixel_shuffle(layer: Layer, image: Array) -> Array:
+    """Place each pixel by its indices."""
+    _need(image.ndim == 3)
+    rows, columns = _pair(layer.get("factor", 2))
+    deepens = layer.get("to") == "depth"
+    size = image.shape if deepens else (len(image), image.shape[1] * rows, image.shape[2] * columns)
+    channels, rest = (len(image), 0) if deepens else divmod(len(image), rows * columns)
+    _need(rest == size[1] % rows == size[2] % columns == 0)
+    deep = np.zeros((channels * rows * columns, size[1] // rows, size[2] // columns))
+    output = deep if deepens else np.zeros((channels, *size[1:]))
+    sizes = {"c": channels, "h": rows, "w": columns}
+    for c, y, x in np.ndindex(channels, *size[1:]):
+        index = {"c": c, "h": y % rows, "w": x % columns}
+        number = 0
+        for axis in layer.get("order", "chw"):
+            number = number * sizes[axis] + index[axis]
+        place = number, y // rows, x // columns
+        if deepens:
+            output[place] = image[c, y, x]
+        else:
+            output[c, y, x] = image[place]
+    return output
+
+
 def shuffle(layer: Layer, read: Array) -> Array:
     channels_first = np.moveaxis(read, _channel_axis(read), 0)
     _need(len(channels_first) % layer["groups"] == 0)
@@ -262,6 +295,8 @@ _KINDS: dict[str, Callable[..., Array]] = {
     "pool": lambda layer, read: pool(layer["pool"], read),
     "global_pool": global_pool,
     "flatten": flatten,
+    "unflatten": unflatten,
+    "pixel_shuffle": pixel_shuffle,
     "shuffle": shuffle,
     "output": output,
 }

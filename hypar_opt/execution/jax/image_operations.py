@@ -169,6 +169,39 @@ def average_pool(
     return y.reshape(*batch_dims(x), *y.shape[1:3], *channel_dims(x))
 
 
+def unflatten(x: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
+    """Return features, a channel's positions together, as an image of these dimensions."""
+    *rest, last = x.shape
+    count = math.prod(sizes)
+    x = x.reshape(*rest, last // count, count)
+    return as_positions(jnp.moveaxis(x, -1, len(LEVELS) + 1), sizes)
+
+
+def blocks_of_channels(x: jax.Array, factor: tuple[int, int], order: str) -> jax.Array:
+    """Return an image whose channels have become the pixels of blocks."""
+    x, rows = image(x), len(LEVELS) + 1
+    sizes = {"c": x.shape[-1] // math.prod(factor), "h": factor[0], "w": factor[1]}
+    x = x.reshape(*x.shape[:-1], *(sizes[axis] for axis in order))
+    first = x.ndim - 3
+    # Channels last, and the rows and columns of a block behind those of blocks.
+    channels = [first + order.index(axis) for axis in "hwc"]
+    rest = range(rows + 2, first)
+    x = x.transpose(*range(rows), rows, channels[0], rows + 1, channels[1], *rest, channels[2])
+    height, width = (x.shape[rows + n] * x.shape[rows + n + 1] for n in (0, 2))
+    return x.reshape(*x.shape[:rows], height, width, *x.shape[rows + 4 :])
+
+
+def channels_of_blocks(x: jax.Array, factor: tuple[int, int], order: str) -> jax.Array:
+    """Return an image whose blocks of pixels have become channels."""
+    x, rows = image(x), len(LEVELS) + 1
+    height, width = (x.shape[rows + n] // factor[n] for n in (0, 1))
+    x = x.reshape(*x.shape[:rows], height, factor[0], width, factor[1], *x.shape[rows + 2 :])
+    at = {"h": rows + 1, "w": rows + 3, "c": x.ndim - 1}
+    rest = range(rows + 4, x.ndim - 1)
+    x = x.transpose(*range(rows), rows, rows + 2, *rest, *(at[axis] for axis in order))
+    return x.reshape(*x.shape[: x.ndim - 3], -1)
+
+
 def enlarged(x: jax.Array, factor: tuple[int, int]) -> jax.Array:
     """Return an image with each pixel repeated along rows and columns."""
     first = len(LEVELS) + 1

@@ -11,6 +11,7 @@ from hypar_opt.execution.virtual.arithmetic import (
     losses,
     norms,
     products,
+    views,
 )
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ KINDS = (
     | experts.KINDS
     | norms.KINDS
     | elementwise.KINDS
+    | views.KINDS
     | losses.KINDS
 )
 """The kinds of layers that can run."""
