@@ -46,7 +46,8 @@ def layer_of(
     weights: LayerWeights = LayerWeights(),  # noqa: B008 - frozen
 ) -> Features:
     """Return the output of a new layer of a kind that writes a map as it reads it."""
-    features = state.sliced(state.ordered(features, node), node)
+    features = state.as_image(state.sliced(features, node), node)
+    features = state.ordered(features, node)
     source = state.read(features, node)
     sizes = state.layer(source).sizes
     return state.emit(Layer(kind, keys, [source], sizes, node, weights, dims=features.dims))

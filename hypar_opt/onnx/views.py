@@ -141,7 +141,7 @@ def split(state: ImportState, node: OnnxNode) -> None:
         raise node.refuse(f"should divide {size} among {len(node.outputs)} outputs, got {sizes}")
     start = 0
     for index, part in enumerate(sizes):
-        state.put(node, _take(node, features, axis, start, part, 1), index)
+        state.put(node, _take(state, node, features, axis, start, part, 1), index)
         start += part
 
 
@@ -161,7 +161,7 @@ def slice_(state: ImportState, node: OnnxNode) -> Features:
         if step < 1:
             raise node.refuse("reads a dimension backwards, which is not supported")
         first, count = slice_bounds(features.shape[index], start, end, step)
-        features = _take(node, features, index, first, count, step)
+        features = _take(state, node, features, index, first, count, step)
     return features
 
 
@@ -180,7 +180,13 @@ def _axis(node: OnnxNode, axis: int, features: Features) -> int:
 
 
 def _take(
-    node: OnnxNode, features: Features, axis: int, start: int, size: int, step: int
+    state: ImportState,
+    node: OnnxNode,
+    features: Features,
+    axis: int,
+    start: int,
+    size: int,
+    step: int,
 ) -> Features:
     """Return features with ``size`` indices of a dimension, from ``start``."""
     dim = features.dims[axis]
@@ -190,6 +196,10 @@ def _take(
         raise node.refuse(f"takes {size} of {extent(dim)} from {start}")
     if "b" in axes_of([dim]):
         raise node.refuse("takes some images of a batch, which a network has no layer for")
+    if len(dim) > 1 and axes_of([dim]) == {"c"}:
+        # Channels that a view has shuffled.
+        features = state.ordered(state.settle(features, node), node)
+        dim = features.dims[axis]
     left, part = sliced(dim, start, size, step)
     dims = (*features.dims[:axis], left, *features.dims[axis + 1 :])
     if part.of.axis == "r":
@@ -245,17 +255,19 @@ def gather(state: ImportState, node: OnnxNode) -> Features:
             f"its indices {indices!r} are not in the file, or have several dimensions"
         )
     values = [value % features.shape[axis] for value in values]
-    features = _chosen(node, features, axis, values)
+    features = _chosen(state, node, features, axis, values)
     if not chosen.shape:
         features = features._replace(dims=(*features.dims[:axis], *features.dims[axis + 1 :]))
     return features
 
 
-def _chosen(node: OnnxNode, features: Features, axis: int, values: list[int]) -> Features:
+def _chosen(
+    state: ImportState, node: OnnxNode, features: Features, axis: int, values: list[int]
+) -> Features:
     """Return features with some indices of a dimension."""
     size = features.shape[axis]
     if values == list(range(values[0], values[0] + len(values))):
-        return _take(node, features, axis, values[0], len(values), 1)
+        return _take(state, node, features, axis, values[0], len(values), 1)
     times, rest = divmod(len(values), size)
     dim = features.dims[axis]
     # Every index repeated, in place or as a whole: key heads for groups of query heads.
@@ -296,9 +308,18 @@ def concat(state: ImportState, node: OnnxNode) -> Features:
         return maps[0]
     axis = _axis(node, node.attributes()["axis"], maps[0])
     if len(maps) == len(node.inputs):
-        rejoined = _rejoined(maps, axis) or _blocks_rejoined(maps, axis)
+        rejoined = _rejoined(maps, axis)
         if rejoined is not None:
             return rejoined
+        blocks = _blocks_rejoined(maps, axis)
+        if blocks is not None and axis == len(blocks.dims) - 1 == 3:
+            # Channels last, as patches are merged: norms and products read them.
+            batch, rows, columns, channels = blocks.dims
+            first = blocks._replace(dims=(batch, channels, rows, columns))
+            batch, channels, rows, columns = (made := state.as_image(first, node)).dims
+            return made._replace(dims=(batch, rows, columns, channels))
+        if blocks is not None:
+            return blocks
     return _concat_maps(state, node, axis)
 
 
@@ -361,7 +382,7 @@ def _blocks_rejoined(parts: list[Features], axis: int) -> Features | None:
 
 def _concat_maps(state: ImportState, node: OnnxNode, axis: int) -> Features:
     settled = {
-        name: state.sliced(state.as_tokens(state.settled(name, node), node), node)
+        name: _seen(state, node, state.settled(name, node))
         for name in node.inputs
         if not state.is_constant(name)
     }
@@ -392,6 +413,11 @@ def _concat_maps(state: ImportState, node: OnnxNode, axis: int) -> Features:
         raise node.refuse("joins a map with itself, which a network has no layer for")
     dims = (*rest[:axis], (Digit(letter, sizes[letter]),), *rest[axis:])
     return state.emit(Layer("concat", keys, inputs, sizes, node, dims=dims))
+
+
+def _seen(state: ImportState, node: OnnxNode, features: Features) -> Features:
+    """Return a map that is concatenated as tokens or as an image, if it is seen so."""
+    return state.as_image(state.sliced(state.as_tokens(features, node), node), node)
 
 
 def _learned_tokens(

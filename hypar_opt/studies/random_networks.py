@@ -156,7 +156,7 @@ class _NetworkDraft:
         names = list(self.forms)
         source = names[-1] if self.rng.random() < 0.6 else self.rng.choice(names)
         form = self.forms[source]
-        steps = [self.fully_connected, self.joined, self.joined, self.norm, self.block]
+        steps = [self.fully_connected, self.joined, self.joined, self.norm, self.block, self.part]
         steps += {
             "image": [
                 *(self.convolution, self.convolution, self.pooled, self.shuffle, self.view),
@@ -199,6 +199,16 @@ class _NetworkDraft:
     def shuffle(self, source: str, form: _Form) -> None:
         groups = self.rng.choice([n for n in (1, 2, 3) if not form.channels % n])
         self.add("shuffle", form, [source], groups=groups)
+
+    def part(self, source: str, form: _Form) -> None:
+        """A range of the channels, half of them or of any size."""
+        if form.channels % 2:
+            size = self.rng.randint(1, form.channels)
+            start = self.rng.randint(0, form.channels - size)
+        else:
+            size = form.channels // 2
+            start = self.rng.choice([0, size])
+        self.add("slice", form._replace(channels=size), [source], start=start, size=size)
 
     def pixel_blocks(self, source: str, form: _Form) -> None:
         """Channels as blocks of pixels, or blocks of pixels as channels."""

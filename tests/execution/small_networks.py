@@ -277,7 +277,11 @@ def rearranged() -> Network:
         {"name": "conv", "kind": "conv", "filters": 4, "kernel": 3, "padding": 1},
         {"name": "deeper", "kind": "pixel_shuffle", "to": "depth", "order": "whc"},
         {"name": "tokens", "kind": "flatten", "to": "tokens"},
-        {"name": "mixed", "kind": "fc", "units": 16},
+        {"name": "mixed", "kind": "fc", "units": 32},
+        {"name": "half", "kind": "slice", "start": 16, "size": 16},
+        {"name": "quarter", "kind": "slice", "inputs": ["half"], "size": 8},
+        {"name": "other", "kind": "slice", "inputs": ["half"], "start": 8, "size": 8},
+        {"name": "joined", "kind": "concat", "inputs": ["other", "quarter"]},
         {"name": "again", "kind": "unflatten", "height": 4, "width": 2},
         {"name": "last", "kind": "pixel_shuffle", "factor": [1, 2]},
     ]

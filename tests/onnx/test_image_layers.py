@@ -181,3 +181,60 @@ def test_the_slices_of_a_focus(by_column: bool, tmp_path: Path) -> None:
     assert attributes(network, "pixel_shuffle") == [
         {"to": "depth", "factor": (2, 2), "order": order}
     ]
+
+
+def test_halves_of_channels_are_shuffled(tmp_path: Path) -> None:
+    """As in ShuffleNet v2: one half of the channels is left alone, and both are dealt out."""
+    g = WeightedGraph(("image", ["batch", 3, 4, 4]))
+    x = g("Relu", g("Conv", "image", g.weight("stem", 8, 3, 1, 1)))
+    for block in range(2):
+        kept, read = g("Split", x, g.value([4, 4]), outputs=2, axis=1)
+        made = g("Relu", g("Conv", read, g.weight(f"block.{block}", 4, 4, 1, 1)))
+        x = g("Reshape", g("Concat", kept, made, axis=1), g.value([0, 2, 4, 4, 4]))
+        x = g("Reshape", g("Transpose", x, perm=[0, 2, 1, 3, 4]), g.value([0, 8, 4, 4]))
+    x = g("Flatten", g("GlobalAveragePool", x))
+    network = imported(tmp_path, g.model(g.linear(x, "head", 8, 5)))
+    # The last shuffle is that of the rows of the product that follows.
+    assert attributes(network, "shuffle") == [{"groups": 2}]
+    # The stem is divided, and the shuffle between blocks read in part.
+    assert attributes(network, "slice") == [{"start": 0, "size": 4}, {"start": 4, "size": 4}]
+
+
+def test_parts_of_a_norm_and_of_a_concatenation(tmp_path: Path) -> None:
+    """As in Res2Net, whose activation is before its parts, and in GhostNet."""
+    g = WeightedGraph(("image", ["batch", 3, 4, 4]))
+    learned = [g.weight(f"bn.{name}", 9) for name in ("weight", "bias", "mean")]
+    x = g("Conv", "image", g.weight("a", 9, 3, 1, 1))
+    x = g("BatchNormalization", x, *learned, g.value(np.ones(9, np.float32)))
+    parts = g("Split", g("Relu", x), g.value([3] * 3), outputs=3, axis=1)
+    made = [parts[0]]
+    for number, part in enumerate(parts[1:]):
+        read = part if number == 0 else g("Add", part, made[-1])
+        made.append(g("Relu", g("Conv", read, g.weight(f"c.{number}", 3, 3, 3, 3), pads=[1] * 4)))
+    both = g("Slice", g("Concat", *made, axis=1), *map(g.value, ([0], [8], [1])))
+    network = imported(tmp_path, g.model(g("Conv", both, g.weight("last", 2, 8, 1, 1))))
+    assert [own["size"] for own in attributes(network, "slice")] == [3, 3, 3, 8]
+    assert attributes(network, "norm")[0]["activation"] == "relu"
+
+
+def test_patches_are_merged(tmp_path: Path) -> None:
+    """As in Swin: channels last, a norm of the deeper ones, and a product."""
+    g = WeightedGraph(("image", ["batch", 3, 8, 8]))
+    x = g("Conv", "image", g.weight("patch", 8, 3, 2, 2), strides=[2, 2])
+    x = g("Transpose", x, perm=[0, 2, 3, 1])
+    parts = []
+    for column, row in np.ndindex(2, 2):
+        part = x
+        for axis, start in ((1, row), (2, column)):
+            part = g("Slice", part, *map(g.value, ([start], [99], [axis], [2])))
+        parts.append(part)
+    names = g.weight("norm.weight", 32), g.weight("norm.bias", 32)
+    x = g("LayerNormalization", g("Concat", *parts, axis=-1), *names, axis=-1)
+    network = imported(tmp_path, g.model(g.linear(x, "reduction", 32, 16)))
+    assert kinds(network) == ["conv", "pixel_shuffle", "norm", "conv"]
+
+
+def test_an_image_is_enlarged_at_the_end(tmp_path: Path) -> None:
+    g = WeightedGraph(("image", ["batch", 3, 4, 4]))
+    x = g("DepthToSpace", g("Conv", "image", g.weight("a", 8, 3, 1, 1)), blocksize=2)
+    assert kinds(imported(tmp_path, g.model(x))) == ["conv", "pixel_shuffle"]

@@ -12,11 +12,14 @@ from tests.workload.forward import Array, Layer, UndefinedError, forward
 INPUT = "input"
 
 _KINDS = {
-    1: ["fc", "norm", "merge", "table", "unflatten"],
-    2: ["attention", "merge", "tied", "fc", "norm", "table", "global_pool", "flatten", "unflatten"],
+    1: ["fc", "norm", "merge", "table", "unflatten", "slice"],
+    2: [
+        *("attention", "merge", "tied", "fc", "norm", "table", "global_pool", "flatten"),
+        *("unflatten", "slice"),
+    ],
     3: [
         *("conv", "pool", "merge", "norm", "shuffle", "global_pool", "flatten", "fc"),
-        "pixel_shuffle",
+        *("pixel_shuffle", "slice"),
     ],
 }
 """What may read an array of so many dimensions; the first is drawn more often than others."""
@@ -137,6 +140,12 @@ class LayerDrawing:
         ]
         keys: Layer = {"to": "depth" if depth else "space", "factor": self.of(fitting)}
         return keys | {"order": self.of(["chw", "hwc", "whc"])}
+
+    def _slice(self, read: Array) -> Layer:
+        channels = read.shape[1] if read.ndim == 2 else len(read)
+        start = self.number(0, channels - 1)
+        size = self.number(1, channels - start)
+        return {"size": size} | ({"start": start} if start or self.yes() else {})
 
     def _shuffle(self, read: Array) -> Layer:
         return {"groups": self.of([g for g in range(1, 5) if len(read) % g == 0])}

@@ -263,6 +263,13 @@ def pixel_shuffle(layer: Layer, image: Array) -> Array:
     return output
 
 
+def slice_of(layer: Layer, read: Array) -> Array:
+    axis = _channel_axis(read)
+    end = layer.get("start", 0) + layer["size"]
+    _need(end <= read.shape[axis])
+    return np.moveaxis(np.moveaxis(read, axis, 0)[end - layer["size"] : end], 0, axis)
+
+
 def shuffle(layer: Layer, read: Array) -> Array:
     channels_first = np.moveaxis(read, _channel_axis(read), 0)
     _need(len(channels_first) % layer["groups"] == 0)
@@ -297,6 +304,7 @@ _KINDS: dict[str, Callable[..., Array]] = {
     "flatten": flatten,
     "unflatten": unflatten,
     "pixel_shuffle": pixel_shuffle,
+    "slice": slice_of,
     "shuffle": shuffle,
     "output": output,
 }

@@ -372,6 +372,10 @@ class Values:
         function = "blocks_of_channels" if layer.to == "space" else "channels_of_blocks"
         return f"{function}({read}, {layer.factor}, {layer.order!r})"
 
+    def _sliced(self, position: int, layer: Any, read: str) -> str:
+        parts = self.sharded.read(position).parts
+        return f"{read}[..., {layer.start // parts}:{(layer.start + layer.size) // parts}]"
+
     def _dispatch(self, position: int, layer: Operator, tokens: str, logits: str) -> str:
         routing, layouts = (
             self._routing(position, layer),
@@ -435,6 +439,7 @@ KINDS: dict[str, Callable[..., str]] = {
     "unflatten": Values._unflatten,
     "shuffle": lambda self, position, layer, read: f"dealt_out({read})",
     "pixel_shuffle": Values._pixel_shuffle,
+    "slice": Values._sliced,
     "output": lambda self, position, layer, read: (
         f"soft_cap({unwrapped(read)}, {layer.softcap!r})" if layer.softcap else read
     ),

@@ -32,6 +32,7 @@ OPERATORS: Registry[type[Operator]] = Registry(
         "unflatten": "hypar_opt.workload.operators.views:Unflatten",
         "shuffle": "hypar_opt.workload.operators.views:Shuffle",
         "pixel_shuffle": "hypar_opt.workload.operators.views:PixelShuffle",
+        "slice": "hypar_opt.workload.operators.views:Slice",
         "output": "hypar_opt.workload.operators.elementwise:Output",
     },
     base="hypar_opt.workload.operators.base:Operator",

@@ -17,10 +17,17 @@ from hypar_opt.workload.operators.free_sizes import (
     constant,
     times,
 )
-from hypar_opt.workload.operators.kernels import NOTHING_RUNS, Fused, PassesKernels
-from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap, described
+from hypar_opt.workload.operators.kernels import NO_KERNELS, NOTHING_RUNS, Fused, PassesKernels
+from hypar_opt.workload.operators.maps import (
+    ExpertMap,
+    FeatureMap,
+    LayerMaps,
+    Map,
+    TokenMap,
+    described,
+)
 from hypar_opt.workload.operators.weightless import Weightless, channel_sizes
-from hypar_opt.workload.operators.windows import Pair, Window
+from hypar_opt.workload.operators.windows import Border, Pair, Window
 
 
 class Flatten(Weightless):
@@ -198,3 +205,38 @@ class PixelShuffle(Weightless):
         if height % rows or width % columns:
             raise RefusedError(f"layer {self.name!r}: its small image has no blocks of its factor")
         return SmallMap(times(read.channels, block), None, (height // rows, width // columns)), {}
+
+
+class Slice(Weightless):
+    """A range of the channels of a map: ``size`` of them from ``start``."""
+
+    kind: Literal["slice"]
+    start: Border = 0
+    size: Size
+
+    def kernels(self, sizes: Mapping[str, int], *, fused: Fused) -> PassesKernels:
+        _, back, gradient = super().kernels(sizes, fused=fused)
+        return NO_KERNELS, back, gradient  # a view, whose error has zeros beside it
+
+    def maps(self, *reads: Map) -> LayerMaps:
+        (read,) = reads
+        assert not isinstance(read, ExpertMap)  # `reads_experts`
+        end = self.start + self.size
+        if end > read.channels:
+            problem = f"should end at most at channel {read.channels}, got {end}"
+            raise self.refuse("size", problem)
+        output = read._replace(channels=self.size)
+        return LayerMaps(read, output, output)
+
+    def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:  # noqa: ARG002
+        runs = Run(OUTPUT), Run(0, offset=self.start)
+        return (Parts(CHANNELS.part, self.size, runs, CHANNELS.axis),)
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:
+        (read,) = reads
+        if maps.input.channels % self.size or self.start % self.size:
+            raise RefusedError(f"layer {self.name!r}: its channels are no equal part of its input")
+        size = small.free()
+        small.equate(read.channels, times(size, maps.input.channels // self.size), self.name)
+        keys = {"start": times(size, self.start // self.size), "size": size}
+        return read._replace(channels=size), keys

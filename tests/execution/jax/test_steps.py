@@ -100,7 +100,10 @@ def test_second_sequences_and_rearranged_images_move_what_is_planned() -> None:
         ho.solve(network, levels=2, batch=8, choices=CHOICES, constraints={"even": True})
         for network in (translator(), enlarged())
     ]
-    fix = [f"{name}=model" for name in ("image@H1", "larger@H1", "deeper@H2", "again", "last@H2")]
+    fix = [
+        f"{name}=model"
+        for name in ("image@H1", "larger@H1", "deeper@H2", "half", "again", "last@H2")
+    ]
     asked: Any = {"constraints": {"even": True, "fix": fix}, "choices": CHOICES}
     plans.append(ho.solve(rearranged(), levels=2, batch=8, **asked))
     sharded = [sharded_plan(plan) for plan in plans]

@@ -13,7 +13,7 @@ from hypar_opt.execution.virtual.arithmetic.elementwise import Errors, pixels_of
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array
-    from hypar_opt.workload.operators.views import Flatten, PixelShuffle, Unflatten
+    from hypar_opt.workload.operators.views import Flatten, PixelShuffle, Slice, Unflatten
 
 
 class FlattenArithmetic(Arithmetic):
@@ -91,9 +91,28 @@ class PixelShuffleArithmetic(Arithmetic):
         )
 
 
+class SliceArithmetic(Arithmetic):
+    """A range of channels; a device has read those that it writes."""
+
+    def __init__(self, shard: LayerShard) -> None:
+        super().__init__(shard)
+        start = cast("Slice", shard.layer).start
+        self._places = np.searchsorted(shard.read, start + shard.written)
+
+    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
+        self._shape = reads[0].shape
+        return np.take(reads[0], self._places, axis=channel_axis(reads[0]))
+
+    def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
+        input_error, axis = np.zeros(self._shape), channel_axis(error)
+        input_error.swapaxes(axis, 0)[self._places] = error.swapaxes(axis, 0)
+        return [input_error], None
+
+
 KINDS: dict[str, type[Arithmetic]] = {
     "flatten": FlattenArithmetic,
     "unflatten": UnflattenArithmetic,
     "shuffle": ShuffleArithmetic,
     "pixel_shuffle": PixelShuffleArithmetic,
+    "slice": SliceArithmetic,
 }
