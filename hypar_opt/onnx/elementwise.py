@@ -75,6 +75,11 @@ def elementwise(state: ImportState, node: OnnxNode) -> Features:
         for name in maps:
             if state.features(name).norm:
                 state.settled(name, node)
+    for name in maps:
+        # Nor can a number behind a norm that has its shift.
+        norm = state.features(name).norm
+        if norm and norm.shift and any(state.constant(own).elements == 1 for own in constants):
+            state.settled(name, node)
     sources = {state.features(name).source for name in maps}
     whole = _together(state, node, word, maps)
     # A node that joins maps is a layer, not an operator on one.

@@ -33,6 +33,7 @@ from hypar_opt.onnx.joins import fit, widest
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
 from hypar_opt.onnx.samples import Function
+from hypar_opt.onnx.windows import numbers
 
 
 def integers(state: ImportState, node: OnnxNode, index: int, name: str) -> list[int] | None:
@@ -161,8 +162,50 @@ def slice_(state: ImportState, node: OnnxNode) -> Features:
         if step < 1:
             raise node.refuse("reads a dimension backwards, which is not supported")
         first, count = slice_bounds(features.shape[index], start, end, step)
+        fewer = _fewer_windows(state, features, index, first, count) if step == 1 else None
+        if fewer is not None:
+            features = fewer
+            continue
         features = _take(state, node, features, index, first, count, step)
     return features
+
+
+def _fewer_windows(
+    state: ImportState, features: Features, axis: int, start: int, size: int
+) -> Features | None:
+    """Return a convolution without its first and last windows, whose padding is smaller by these.
+
+    As causal convolutions are written, and an even kernel whose output is as long as its input.
+    None where it is not that, or other layers read all windows.
+    """
+    layer, dim = state.layer(features.source), features.dims[axis]
+    pending = features.taken or features.pooled or features.norm or features.border
+    if layer.kind != "conv" or pending or not features.only or not size:
+        return None
+    if layer.keys.get("transposed") or "pool" in layer.keys or len(dim) != 1:
+        return None
+    name, extent_, _ = dim[0]
+    if name not in ("h", "w") or extent_ != layer.sizes[name] or size == extent_:
+        return None
+    place = "hw".index(name)
+    top, left, bottom, right = _four(layer.keys.get("padding", 0))
+    padding, stride = [top, left, bottom, right], _four(layer.keys.get("stride", 1))[place]
+    padding[place] -= start * stride
+    padding[place + 2] -= (extent_ - start - size) * stride
+    if min(padding) < 0:
+        return None
+    layer.keys["padding"] = numbers(padding)
+    layer.sizes = {**layer.sizes, name: size}
+    new = whole_dim(name, size)
+    layer.dims = tuple(new if own == dim else own for own in layer.dims)
+    return features._replace(dims=(*features.dims[:axis], new, *features.dims[axis + 1 :]))
+
+
+def _four(values: int | list[int]) -> tuple[int, ...]:
+    """Return sizes of both sides of rows and columns that a key may state as one or two."""
+    if isinstance(values, int):
+        return (values,) * 4
+    return (*values, *values)[:4]
 
 
 def _whole(state: ImportState, node: OnnxNode) -> Features:

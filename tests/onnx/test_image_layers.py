@@ -239,3 +239,49 @@ def test_an_image_is_enlarged_at_the_end(tmp_path: Path) -> None:
     g = WeightedGraph(("image", ["batch", 3, 4, 4]))
     x = g("DepthToSpace", g("Conv", "image", g.weight("a", 8, 3, 1, 1)), blocksize=2)
     assert kinds(imported(tmp_path, g.model(x))) == ["conv", "pixel_shuffle"]
+
+
+def sequence(g: WeightedGraph, x: str, *, causal: bool) -> str:
+    """Two convolutions of one dimension of a map [batch, 8, 12], of which one is cut to length."""
+    x = g("Relu", g("Conv", x, g.weight("a", 8, 8, 3), pads=[2, 2] if causal else [1, 1]))
+    if causal:
+        x = g("Slice", x, *map(g.value, ([0], [-2], [2])))
+    groups = {"pads": [2, 2], "group": 4}
+    x = g("Conv", x, g.weight("b", 8, 2, 4), **groups)
+    return str(g("Slice", x, *map(g.value, ([0], [12], [2]))))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_convolutions_and_pools_of_one_dimension(causal: bool, tmp_path: Path) -> None:
+    """An image of one row; what is cut off both sides of the padding is less padding."""
+    g = WeightedGraph(("signal", ["batch", 8, 12]))
+    x = g("MaxPool", sequence(g, "signal", causal=causal), kernel_shape=[2], strides=[2])
+    x = g("ConvTranspose", x, g.weight("up", 8, 6, 2), strides=[2])
+    x = g("AveragePool", x, kernel_shape=[3], strides=[3])
+    x = g("Gemm", g("Flatten", x), g.weight("fc", 5, 24), g.weight("bias", 5), transB=1)
+    network = imported(tmp_path, g.model(g("Sigmoid", x)))
+    first, second, up = attributes(network, "conv")
+    assert first["padding"] == ((0, 2, 0, 0) if causal else (0, 1))
+    assert (second["kernel"], second["padding"]) == ((1, 4), (0, 2, 0, 1))
+    assert (up["kernel"], up["stride"]) == ((1, 2), (1, 2))
+
+
+def test_convolutions_of_sequences_of_tokens(tmp_path: Path) -> None:
+    """As Whisper's stem makes tokens, and wav2vec's positions are a convolution of tokens."""
+    g = WeightedGraph(("signal", ["batch", 8, 12]))
+    x = g("Conv", "signal", g.weight("stem", 8, 8, 3), pads=[1, 1])
+    x = g("Transpose", x, perm=[0, 2, 1])
+    x = g.linear(g("Add", x, g.weight("positions", 1, 12, 8)), "project", 8, 8, bias=True)
+    place = sequence(g, g("Transpose", x, perm=[0, 2, 1]), causal=False)
+    x = g("Add", x, g("Transpose", g("Tanh", place), perm=[0, 2, 1]))
+    network = imported(tmp_path, g.model(g.linear(x, "head", 8, 5)))
+    assert attributes(network, "unflatten") == [{"height": 1, "width": 12}]
+    assert [*network.maps()][-1].output == (12, 5)
+
+
+def test_what_is_cut_off_a_convolution_that_others_read_is_refused(tmp_path: Path) -> None:
+    g = WeightedGraph(("signal", ["batch", 8, 12]))
+    x = g("Conv", "signal", g.weight("a", 8, 8, 3), pads=[2, 2])
+    cut = g("Slice", x, *map(g.value, ([0], [12], [2])), name="cut")
+    y = g("Conv", cut, g.weight("b", 4, 8, 3))
+    assert "reads a part of a feature map" in refusal(tmp_path, g.model(y, x))
