@@ -285,3 +285,14 @@ def test_what_is_cut_off_a_convolution_that_others_read_is_refused(tmp_path: Pat
     cut = g("Slice", x, *map(g.value, ([0], [12], [2])), name="cut")
     y = g("Conv", cut, g.weight("b", 4, 8, 3))
     assert "reads a part of a feature map" in refusal(tmp_path, g.model(y, x))
+
+
+def test_views_behind_the_last_softmax_leave_it_the_loss(tmp_path: Path) -> None:
+    """As where a head is a convolution of one pixel, whose two dimensions are dropped."""
+    g = WeightedGraph(("image", ["batch", 3, 4, 4]))
+    x = g("GlobalAveragePool", g("Conv", "image", g.weight("a", 8, 3, 1, 1)))
+    x = g("Softmax", g("Conv", x, g.weight("head", 5, 8, 1, 1)), axis=1)
+    onnx.save(g.model(g("Flatten", g("Identity", x))), path := tmp_path / "model.onnx")
+    network = import_(path)
+    assert attributes(network, "output") == [{"loss": "softmax"}]
+    assert not network.not_kept
