@@ -134,7 +134,8 @@ def _weighted_values(
     operands = (queries.features, keys.features, values)
     if width != size:
         # They cannot be side by side in one layer: each head's part of it becomes a layer's.
-        operands = tuple(state.apart(one, node) for one in operands)
+        q, k, v = (state.apart(one, node) for one in operands)
+        operands = q, k, v
     heads = heads_of(node, operands, scores, width)
     inputs, orders = _inputs(state, node, operands, heads)
     dims = (*heads.leading, rows, whole_dim("c", width))

@@ -388,8 +388,8 @@ class ImportState:
         """Return a layer for some of the channels, where an fc or conv is divided later."""
         keys: dict[str, Any] | None = None
         if self._is_range(features):
-            (part,) = features.taken
-            keys = {"start": part.start * part.of.stride, "size": part.size * part.of.stride}
+            (taken,) = features.taken
+            keys = {"start": taken.start * taken.of.stride, "size": taken.size * taken.of.stride}
         elif axes_of([(part.of,) for part in features.taken]) == {"c"}:
             # The same channels of each head.
             only = features._replace(dims=(_channel_digits(features),))

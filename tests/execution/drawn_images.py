@@ -74,6 +74,7 @@ def _layer(
         return {"kind": "norm", "norm": norm, "activation": "tanh"}, at[last]
     if kind == "upsample":
         enlarged = channels, 2 * height, width
+        keys: dict[str, Any]
         if channels > unit:
             keys = {"factor": [2, 1], "order": rng.choice(["chw", "hwc", "whc"])}
             return {"kind": "pixel_shuffle", **keys}, (channels // 2, *enlarged[1:])

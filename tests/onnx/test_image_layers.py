@@ -246,8 +246,7 @@ def sequence(g: WeightedGraph, x: str, *, causal: bool) -> str:
     x = g("Relu", g("Conv", x, g.weight("a", 8, 8, 3), pads=[2, 2] if causal else [1, 1]))
     if causal:
         x = g("Slice", x, *map(g.value, ([0], [-2], [2])))
-    groups = {"pads": [2, 2], "group": 4}
-    x = g("Conv", x, g.weight("b", 8, 2, 4), **groups)
+    x = g("Conv", x, g.weight("b", 8, 2, 4), pads=[2, 2], group=4)
     return str(g("Slice", x, *map(g.value, ([0], [12], [2]))))
 
 
