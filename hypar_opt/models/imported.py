@@ -1,7 +1,8 @@
-"""Models of others as network files: ONNX models, and configurations of language models."""
+"""Models of others as network files: ONNX, programs of PyTorch, and language models' settings."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.checked import checked
@@ -9,7 +10,6 @@ from hypar_opt.errors import HyparError, argument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from hypar_opt.workload.network import Network
 
@@ -27,7 +27,8 @@ def read_model(
     Parameters
     ----------
     path
-        The model's file: its ``config.json``, or ONNX; files beside it that hold weights are not
+        The model's file: its ``config.json``, ONNX, or a program that ``torch.export.save`` has
+        written; files beside it that hold weights are not
         read.
     dims
         The sizes of its dynamic dimensions by name; the batch is not a dimension of a network.
@@ -49,7 +50,14 @@ def read_model(
     if not str(path).endswith(".json"):
         from hypar_opt.onnx import imported_model
 
-        imported = imported_model(path, dims, loss=loss, untie=untie, causal=causal)
+        model, source = None, ""
+        if str(path).endswith(".pt2"):
+            from hypar_opt.models.program import read_program
+
+            model, source = read_program(path), f"PyTorch program {Path(path).name}"
+        imported = imported_model(
+            path, dims, loss=loss, untie=untie, causal=causal, model=model, source=source
+        )
         return imported.content, imported.notes
     from hypar_opt.models.config import read_config
     from hypar_opt.workload.kept import sentences
@@ -57,7 +65,7 @@ def read_model(
     stated = {"dims": dims, "loss": loss, "untie": untie, "causal": causal}
     for name, value in stated.items():
         if value:
-            raise HyparError(f"{argument(name)} goes with an ONNX model")
+            raise HyparError(f"{argument(name)} goes with an ONNX model, or a program of PyTorch's")
     content = read_config(path)
     return content, [*sentences(content.get("not_kept", ()), content.get("remarks", ()))]
 
@@ -79,7 +87,8 @@ def import_(
     Parameters
     ----------
     model
-        The model's file: its ``config.json``, or ONNX.
+        The model's file: its ``config.json``, ONNX, or a program that ``torch.export.save`` has
+        written.
     output
         Also write this network file.
     dims, loss, untie, causal
