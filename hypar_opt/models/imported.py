@@ -79,6 +79,7 @@ def import_(
     loss: str | None = None,
     untie: bool = False,
     causal: bool = False,
+    parameters: int | None = None,
 ) -> Network:
     """Return a model as a network, as ``hypar-opt import`` does (a keyword in Python).
 
@@ -93,11 +94,13 @@ def import_(
         Also write this network file.
     dims, loss, untie, causal
         As for `read_model`.
+    parameters
+        How many the model has.
 
     Raises
     ------
     HyparError, InputError
-        As `read_model`.
+        As `read_model`, or if the network has more or fewer parameters.
     """
     from hypar_opt.documents.document import file_name, validate
     from hypar_opt.documents.files import check_outputs, write_whole
@@ -108,6 +111,23 @@ def import_(
     content, _ = read_model(model, dims, loss=loss, untie=untie, causal=causal)
     # Before anything is written: what is not a network is refused by its file's name.
     network = validate(Network, content, file=file_name(model))
+    check_parameters(network, parameters, file_name(model))
     if output is not None:
         write_whole(output, toml_text(content))
     return network
+
+
+def check_parameters(network: Network, stated: int | None, file: str) -> None:
+    """Refuse a network of more or fewer parameters than a model is stated to have."""
+    from hypar_opt.workload.description import describe
+
+    if stated is None:
+        return
+    count: int = describe(network, 1)["total"]["parameters"]
+    if count == stated:
+        return
+    difference = f"{abs(count - stated):,} {'more' if count > stated else 'fewer'} than {stated:,}"
+    raise HyparError(
+        f"{file}: the network has {count:,} parameters, {difference}: exporters fold norms into"
+        " convolutions and write equal tensors once, and a tied weight twice"
+    )

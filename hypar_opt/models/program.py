@@ -165,7 +165,7 @@ def _program(module: Any, example: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         # Tensors that the module makes are on its device, too: on the meta device no other fits.
         with _silent(), device:
             example, kwargs = tree_map_only(
-                torch.Tensor, lambda tensor: tensor.to(device), (example, kwargs)
+                torch.Tensor, lambda tensor: tensor.detach().to(device), (example, kwargs)
             )
             return torch.export.export(module, example, kwargs)
     except Exception as error:
