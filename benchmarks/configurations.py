@@ -20,9 +20,11 @@ from hypar_opt.plan.configuration import family
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.search.degrees import Evaluator, search_degrees
 
+ARRAY = size("h100-8x8", "h100-8")
+
 
 def main() -> None:
-    arguments: Any = {"batch": 64, "array": "h100-8x8", "optimizer": "adam"}
+    arguments: Any = {"batch": 64, "array": ARRAY, "optimizer": "adam"}
     arguments |= {"choices": "all", "cost": "time"}
     network, problem = stated_problem(size("llama-70b", "gpt2"), arguments)
     drawn = random.Random(0).sample([*family(network, problem)], size(10, 2))
@@ -48,7 +50,7 @@ def main() -> None:
 
     def configured() -> None:
         asked: Any = {"batch": problem.batch, "fix": size(None, "tp=2")}
-        assert ho.configure(network, "h100-8x8", **asked).bound
+        assert ho.configure(network, ARRAY, **asked).bound
 
     missed |= judged("configure against the search", ratio(configured, searched, 1), 4)
     sys.exit(missed)

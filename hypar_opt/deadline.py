@@ -38,6 +38,11 @@ class Deadline:
         """Return the remaining seconds, 0 once it has passed; None without a limit."""
         return None if self.end == math.inf else max(0.0, self.end - time.monotonic())
 
+    def part(self, share: float) -> Deadline:
+        """Return the moment at which a share of the remaining time has passed."""
+        left = self.left()
+        return self if left is None else Deadline.after(share * left)
+
     def passed(self, needed: float = 0.0) -> bool:
         """Return whether fewer than ``needed`` seconds remain."""
         # Monotonic: the wall clock may be set back while a search runs.

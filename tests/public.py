@@ -68,7 +68,7 @@ def results(folder: Path) -> list[Any]:
         plan.problem,
         ho.load("resnet-18"),
         ho.read_array(_array(folder)),
-        ho.solve("sfc", array=_with_adapters(folder), batch=32),
+        ho.solve("lenet-c", array=_with_adapters(folder), batch=32),
         ho.best_plans(placed, 3),
         ho.regrets(placed),
         ho.certify(placed),

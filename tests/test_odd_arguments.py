@@ -115,7 +115,7 @@ def test_a_value_of_an_odd_type_is_refused_in_a_line(
     given = {p.name: right[p.name] for p in own if p.default is p.empty}
     # Those of the package take seconds.
     quick: dict[str, Any] = {
-        "configure": {"network": SMALL_GPT, "array": "a100-8", "batch": 8, "bound": "none"},
+        "configure": {"network": SMALL_GPT, "array": "rtx4090x4", "batch": 4, "bound": "none"},
         "validate": {"file": right["steps"]},
         "doctor": {"parts": ["numpy"]},
         "import_": {"model": EXPORTED / "gpt2.onnx"},

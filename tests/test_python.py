@@ -217,13 +217,13 @@ def test_a_network_is_simulated_on_the_papers_array_as_in_the_shell() -> None:
     assert ho.simulate("sfc").document() == ho.simulate(plan).document()
     assert ho.simulate("sfc", levels=2).array == "hmc-htree-4"
     assert ho.memory("sfc", optimizer="adam").rows() == ho.memory(plan, optimizer="adam").rows()
-    by_time = ho.simulate("sfc", "h100-8", micro_batches=2, overlap="gradient", batch=64)
+    by_time = ho.simulate("lenet-c", "h100-8", micro_batches=2, overlap="gradient", batch=64)
     assert by_time.plan.training.micro_batches == 2
     assert by_time.overlap == "gradient"
     settings = {"link.bandwidth": "50 GB/s"}
-    slower = ho.simulate("sfc", "h100-8", settings=settings)
+    slower = ho.simulate("lenet-c", "h100-8", settings=settings)
     assert slower.array == "h100-8 (topology.link.bandwidth = 50 GB/s)"
-    same_plan = ho.solve("sfc", array="h100-8")
+    same_plan = ho.solve("lenet-c", array="h100-8")
     assert ho.simulate(same_plan, settings=settings).array == slower.array
 
 

@@ -234,7 +234,7 @@ class TrainingOptions:
             help="What the backward pass computes again: none; selective (attention, where it"
             " writes its scores); op (of the network's blocks all but products with weights and"
             " attention: norms, activations, gates, sums); or full (all layers of the blocks). By"
-            " layer or block: none,decoder.0=full. Op is never searched.",
+            " layer or block: none,decoder.0=full.",
             autocompletion=completion.one_of("none", "selective", "op", "full"),
         ),
     ] = None

@@ -99,13 +99,18 @@ def ways_to_align(
     return levels, own, counts
 
 
-def alignments(groups: Groups, choices: Sequence[int]) -> tuple[Indices, Indices]:
+def alignments(
+    groups: Groups,
+    sources: Sequence[Indices],
+    targets: Sequence[Indices],
+    deadline: Deadline = NEVER,
+) -> tuple[Indices, Indices]:
     """Return all ways to align two states, but for the order of the levels of a group.
 
     Parameters
     ----------
-    choices
-        How many each level has: the levels of a group have equally many.
+    sources, targets
+        The choices of each level: the levels of a group have the same.
 
     Returns
     -------
@@ -114,20 +119,24 @@ def alignments(groups: Groups, choices: Sequence[int]) -> tuple[Indices, Indices
 
     Raises
     ------
-    RefusedError
-        If they are more than memory allows.
+    NoAnswerError
+        If the deadline passes.
     """
-    levels, own, counts = ways_to_align(groups, choices)
-    ends = np.empty((2, len(groups), *counts), np.min_scalar_type(max(own, default=0)))
-    for axis, (n, members) in enumerate(zip(own, levels, strict=True)):
-        kinds = itertools.combinations_with_replacement(range(n**2), len(members))
-        pairs = np.divmod(np.array(list(kinds), np.intp).T, n)
+    levels = [np.flatnonzero(np.array(groups) == own).tolist() for own in dict.fromkeys(groups)]
+    pairs = [np.array([*itertools.product(sources[n], targets[n])]).T for n, *_ in levels]
+    kinds = [
+        np.array([*itertools.combinations_with_replacement(range(own.shape[1]), len(members))]).T
+        for own, members in zip(pairs, levels, strict=True)
+    ]
+    counts = [own.shape[1] for own in kinds]
+    most = max((int(own.max()) for own in pairs), default=0)
+    ends = np.empty((2, len(groups), *counts), np.min_scalar_type(most))
+    for axis, (own, members, numbers) in enumerate(zip(pairs, levels, kinds, strict=True)):
         # The pairs of a group do not depend on those of others.
         alone = [count if axis == group else 1 for group, count in enumerate(counts)]
-        for end, own_ends in zip(ends, pairs, strict=True):
-            end[members] = own_ends.reshape(len(members), *alone)
-    sources, targets = ends.reshape(2, len(groups), -1)
-    return sources, targets
+        deadline.check()
+        ends[:, members] = own[:, numbers].reshape(2, len(members), *alone)
+    return ends[0].reshape(len(groups), -1), ends[1].reshape(len(groups), -1)
 
 
 def numbered_groups(kinds: Sequence[Hashable]) -> Groups:

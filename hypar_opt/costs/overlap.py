@@ -1,12 +1,18 @@
 """Time with overlap, from below: a price of what the program does, and of what its queue hides.
 
-A step has a program, which runs in its order, and a queue of exchanges that nothing in the program
-waits for: of gradients, and of weights. Whatever the program releases into the queue ends after
-it, one after the other. So for each place in the program the step takes no less than the program
-up to there and all that is released from there on; nor than any mean of these. Weighted by how
-often a place comes before, that is a price l of the queue, from 0 to 1, that never falls along the
-program: what the program does where l is the price costs 1 - l of its time, and what it releases
-there l of its own. Each is a sum over nodes and boundaries, as any cost is.
+A step has a program, which runs in its order, and a queue of exchanges beside it: of gradients, and
+of weights. Whatever the program releases into the queue ends after it, one after the other. So for
+each place in the program the step takes no less than the program up to there and all that is
+released from there on; nor than any mean of these. Weighted by how often a place comes before, that
+is a price l of the queue, from 0 to 1, that never falls along the program: what the program does
+where l is the price costs 1 - l of its time, and what it releases there l of its own. Each is a sum
+over nodes and boundaries, as any cost is.
+
+Where weights are prefetched the program waits for them, too, so that a path may come back from the
+queue. In the forward pass it does so as the last unit begins: before, the queue of gathers has a
+price of its own. Which unit's gather is released where depends on which others have one; so in the
+backward pass all have the price as that begins. Whatever a path is, it has the gather of the root's
+weights in front, and behind all gradients the root's, where these are scattered, and the update.
 
 Source: L. R. Ford, D. R. Fulkerson, "Flows in Networks", 1962, chapter II: a longest path is at
 least any unit flow.
@@ -14,15 +20,18 @@ least any unit flow.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Self
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from hypar_opt.costs.buckets import buckets_of
+from hypar_opt.costs.buckets import LATENCY, LatencyShares, buckets_of
 from hypar_opt.costs.physical import finest
 from hypar_opt.costs.time import TimeCost
-from hypar_opt.integers import exact_dtype
+from hypar_opt.integers import exact_dtype, scale
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.states import added_up
 from hypar_opt.workload.early_stop import needed_again
@@ -34,6 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from hypar_opt.costs.base import CostModel, Symmetries
+    from hypar_opt.costs.buckets import Share
+    from hypar_opt.costs.reductions import Places, Reduction
     from hypar_opt.hardware.array import Array
     from hypar_opt.integers import Integers
     from hypar_opt.step.operations import Collective
@@ -44,22 +55,80 @@ PRICE = 64
 """The parts of a price of 1."""
 
 
+class SharesOfUnits(LatencyShares):
+    """What each node is charged of the latency of what its unit gathers, or scatters, together."""
+
+    @classmethod
+    def of_units(cls, workload: Workload, units: Sequence[range]) -> Self:
+        """Share out the latencies of collectives of units, and of one of all else, by elements.
+
+        Weights that layers of several share have none.
+        """
+        unit_of = {node: unit for unit in units for node in unit}
+        members: defaultdict[range | None, list[int]] = defaultdict(list)
+        for node in range(len(workload.nodes)):
+            used_in = {unit_of.get(user) for user in workload.weight_users.get(node, (node,))}
+            if workload.stored[node] and len(used_in) == 1:
+                members[used_in.pop()].append(node)
+        return cls(cls.of([*members.values()], [workload.stored]).ends, {})
+
+    def among(
+        self, nodes: Indices, reduced: Reduction, shape: tuple[int, ...], micro_batches: int
+    ) -> Share:
+        del reduced, micro_batches
+        begins, ends = self.ends[0][:, nodes]
+
+        def share(latency: int, messages: Integers, here: Places | None = None) -> Integers:
+            begin, end = begins, ends
+            if here is not None:
+                begin, end = (np.broadcast_to(limits, shape)[here] for limits in (begins, ends))
+            fraction = Fraction(latency, LATENCY)
+            part: Integers = scale(end, fraction, "down") - scale(begin, fraction, "down")
+            shared: Integers = messages * part
+            return shared
+
+        return share
+
+
+class Prices(NamedTuple):
+    """What the queue's prices are, and what follows from them: each ``(nodes,)``, of a scale.
+
+    The scale is `PRICE` for each micro-batch.
+
+    Parameters
+    ----------
+    forward, backward
+        How much is hidden of the program in each node's passes.
+    released, scattered
+        What is charged of each node's gradient, which is released with the bucket that it is part
+        of; and where it is scattered in each micro-batch.
+    gathered, updated
+        What is charged of all gathers of its weights in a micro-batch, added up, and of that of its
+        updated weights.
+    """
+
+    forward: tuple[int, ...]
+    backward: tuple[int, ...]
+    released: tuple[int, ...]
+    scattered: tuple[int, ...]
+    gathered: tuple[int, ...]
+    updated: tuple[int, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class OverlapTime(TimeCost):
     """A lower bound on the seconds of a step whose exchanges of gradients and weights overlap.
 
     It holds of accelerators in lockstep. The charges of a plan add up to ``scale`` times the bound.
-    Weights that are gathered are free, wherever they are: they may be released earlier than what
-    reads them is computed.
 
     Parameters
     ----------
-    prices : (nodes,)
-        The price of the queue, of `PRICE`, from each node's backward pass on: no less than that of
-        any node whose pass is before. Of shared tensors as of their writers. None where all that
-        the queue does is free, and the program alone is charged.
-    released : (nodes,)
-        The price as each node's gradient is released: with the bucket that it is part of.
+    prices
+        None where all that the queue does is free, and the program alone is charged.
+    of_units
+        What shares out the latencies of collectives of units; None where there are none.
+    update
+        What is charged of updates.
     waits
         Whether exchanges of the program are waited for; else each may run beside a computation, as
         around rings of context parallelism, and is free.
@@ -67,8 +136,9 @@ class OverlapTime(TimeCost):
         What runs again, in place of what the workload says: less of it, where a step stops early.
     """
 
-    prices: tuple[int, ...] | None = None
-    released: tuple[int, ...] = ()
+    prices: Prices | None = None
+    of_units: SharesOfUnits | None = None
+    update: int = 1
     scale: int = 1
     waits: bool = True
     again: Mapping[int, int | None] | None = None
@@ -81,27 +151,36 @@ class OverlapTime(TimeCost):
         prices: Sequence[int] | None = None,
         *,
         waits: bool = True,
+        units: Sequence[range] | None = None,
+        forward: int = 0,
     ) -> Self:
-        """Return the bound on what another cost charges where nothing overlaps."""
+        """Return the bound on what another cost charges where nothing overlaps.
+
+        Parameters
+        ----------
+        prices : (nodes,)
+            The price of the queue, of `PRICE`, from each node's backward pass on: no less than that
+            of any node whose pass is before. Of shared tensors as of their writers.
+        units
+            Those whose weights are prefetched, as `hypar_opt.workload.recomputation.units_of`; None
+            where neither the program nor an update waits for the queue.
+        forward
+            The price of the queue in the forward pass, where weights are prefetched. None is there
+            where exchanges are not waited for: they may be what waits for weights.
+        """
         kept: dict[str, Any] = {field.name: getattr(cost, field.name) for field in fields(TimeCost)}
         kept["waits"] = waits
         if prices is None:
             return cls(**kept | {"latencies": None})
-        released = [*prices]
-        # Those that are scattered leave their buckets, which then are complete earlier.
-        if not _scattered(workload):
-            for bucket in buckets_of(repeated(workload, ONCE), cost.bucket_elements):
-                for node in bucket:
-                    released[node] = prices[bucket[-1]]
-        # Before the last micro-batch nothing is hidden for certain.
-        scale = PRICE * workload.repeats.micro_batches
-        arguments: dict[str, Any] = {
-            "prices": tuple(prices),
-            "released": tuple(released),
-            "scale": scale,
-        }
-        most = scale * cost.upper_bound(workload)
-        return cls(**kept, **arguments).in_parts(min(cost.per_unit, finest(most)), workload)
+        micro_batches = workload.repeats.micro_batches
+        whole = PRICE * micro_batches
+        update = whole if units else (PRICE - max(prices)) * micro_batches
+        ahead = forward if waits else 0
+        priced = _prices(workload, prices, cost.bucket_elements, units, ahead)
+        most = whole * cost.upper_bound(workload)
+        of_units = SharesOfUnits.of_units(workload, units) if units else None
+        bound = cls(**kept, prices=priced, of_units=of_units, update=update, scale=whole)
+        return bound.in_parts(min(cost.per_unit, finest(most)), workload)
 
     def in_parts(self, per_unit: int | None, workload: Workload) -> Self:
         cost = super().in_parts(per_unit, workload)
@@ -133,65 +212,79 @@ class OverlapTime(TimeCost):
         shape: tuple[int, ...],
         levels: int,
     ) -> list[Integers]:
-        alike: dict[tuple[Phase, bool], list[Collective]] = {}
+        # By what is charged of them, of the scale.
+        alike: defaultdict[tuple[Phase, str], list[Collective]] = defaultdict(list)
+        operations = list(operations)
+        of_scatters = [op.quarters for op in operations if _price_of(op) == "scattered"]
+        with_unit = (added_up(of_scatters) > 0) & (self.of_units is not None)
         for operation in operations:
-            phase = operation.phase
-            once = False
-            if phase is Phase.GRADIENT:
-                if self.prices is None or operation.tensor == "weights":
-                    continue
-                once = COLLECTIVES[operation.group][0] not in IN_HALVES
-                # What is scattered may be so with the rest of its block, at one latency for all.
-                alone = np.isin(nodes, _scattered(workload), invert=True)
-                operation = operation._replace(times=operation.times * alone)
-            elif not self.waits:
+            of = _price_of(operation)
+            if of == "program":
+                if self.waits:
+                    alike[operation.phase, of].append(operation)
                 continue
-            alike.setdefault((phase, once), []).append(operation)
+            if self.prices is None or not any(getattr(self.prices, of)):
+                continue
+            quarters, times = operation.quarters, operation.times
+            if of == "gathered":
+                users = np.array(workload.users)[nodes]
+                operation = operation._replace(quarters=quarters // (2 * users))
+                operation = operation._replace(times=times // (2 * users))
+            elif of == "released" and with_unit.any():
+                # What is reduced further of what is scattered is so with its unit.
+                further = operation._replace(quarters=quarters * with_unit)
+                alike[operation.phase, "scattered"].append(further)
+                operation = operation._replace(quarters=quarters * ~with_unit)
+            if of == "released" or self.of_units is None:
+                # What is scattered may be so with others, at one latency for all.
+                apart = np.isin(nodes, _scattered(workload), invert=True)
+                operation = operation._replace(times=times * apart)
+            alike[operation.phase, of].append(operation)
         rows = self.uncharged(levels)
-        often: Integers | int
-        for (phase, once), own in alike.items():
-            if phase is Phase.GRADIENT:
-                often = self._at(self.released, nodes)
-                often = often * workload.repeats.micro_batches if once else often
-            else:
-                often = self._rest(phase, workload, nodes)
-            charged = super().charges(own, workload, nodes, shape, levels)
+        for (phase, of), own in alike.items():
+            often = self._rest(phase, workload, nodes) if of == "program" else self._at(of, nodes)
+            cost = self if of in ("program", "released") else self._by_unit
+            charged = TimeCost.charges(cost, own, workload, nodes, shape, levels)
             rows = [row + more * often for row, more in zip(rows, charged, strict=True)]
         return rows
+
+    @cached_property
+    def _by_unit(self) -> Self:
+        """The same, of what units gather and scatter, whose latencies they share."""
+        return self if self.of_units is None else replace(self, latencies=self.of_units)
 
     def compute(self, workload: Workload, nodes: Indices, states: States) -> Integers:
         if self.work is None or self.prices is None:
             return super().compute(workload, nodes, states)
         asked = workload, nodes, states, self.per_unit * self.price
         update: Integers = self.work.charges_of_update(*asked).astype(self._dtype)
-        # After all gradients, and once in a step.
-        rest = (PRICE - max(self.prices)) * workload.repeats.micro_batches
         amounts: list[Integers] = []
         if Phase.GRADIENT in self.communication.phases:
-            amounts.append(update * rest)
+            amounts.append(update * self.update)
         for phase in self.communication.phases:
             charged: Integers = self.work.charges(*asked, (phase,)).astype(self._dtype)
             own = charged - update if phase is Phase.GRADIENT else charged
             amounts.append(own * self._rest(phase, workload, nodes))
         return added_up(amounts)
 
-    def _at(self, prices: Sequence[int], nodes: Indices) -> Integers:
-        node_prices: Integers = np.array(prices, self._dtype)[nodes]
+    def _at(self, name: str, nodes: Indices) -> Integers:
+        node_prices: Integers = np.array(getattr(self.prices, name), self._dtype)[nodes]
         return node_prices
 
     def _rest(self, phase: Phase, workload: Workload, nodes: Indices) -> Integers | int:
         """Return what the program is charged in a pass over all micro-batches.
 
-        The price hides a part of the last one. Where forward passes run again, every second of
-        them may be in the backward pass, and half the price is hidden. A boundary has the price of
-        its source, whose backward pass is last.
+        Where forward passes run again, every second of them may be in the backward pass, and the
+        mean of both prices is hidden. A boundary has the price of its source, whose backward pass
+        is last.
         """
         if self.prices is None:
             return 1
-        hides = self._at(self.prices, nodes)
+        hides = self._at("backward", nodes)
         if phase is Phase.FORWARD:
-            repeats = workload.repeats
-            hides = -(-hides // 2) if repeats.again or repeats.by_op else 0 * hides
+            repeats, ahead = workload.repeats, self._at("forward", nodes)
+            runs_again = repeats.again or repeats.by_op
+            hides = np.maximum(ahead, -(-(ahead + hides) // 2)) if runs_again else ahead
         rest: Integers = self.scale - hides
         return rest
 
@@ -204,14 +297,68 @@ class OverlapTime(TimeCost):
             return None
         nodes = range(len(workload.nodes))
         again = [node in (self.again or ()) for node in nodes]
-        return tuple(zip(self.prices or again, self.released or again, again, strict=True))
+        return tuple(zip(*(self.prices or ()), again, strict=True))
 
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return what is charged alike: nodes by their prices and what runs again of them, too."""
-        symmetries, marks = super().symmetries(workload, levels), self.marks_of_ends(workload)
+        symmetries = super().symmetries(workload, levels)
+        marks = self.marks_of_ends(workload)
         if marks is None:
             return symmetries
-        return symmetries._replace(marks=[*zip(symmetries.marks, marks, strict=True)])
+        of_units = self.of_units.marks if self.of_units else [b""] * len(marks)
+        return symmetries._replace(marks=[*zip(symmetries.marks, marks, of_units, strict=True)])
+
+
+def _prices(
+    workload: Workload,
+    backward: Sequence[int],
+    bucket_elements: int,
+    units: Sequence[range] | None,
+    forward: int,
+) -> Prices:
+    """Return what prices say of each node; parameters as for `OverlapTime.of`.
+
+    A price is that of every micro-batch if each has some of what it is for, else of the last alone.
+    """
+    nodes, shared = range(len(workload.nodes)), workload.shared
+    micro_batches, sharded = workload.repeats.micro_batches, workload.repeats.sharded.values()
+    free, root = (0,) * len(nodes), PRICE * micro_batches
+    released = [price * micro_batches for price in backward]
+    # Those that are scattered leave their buckets, which then are complete earlier.
+    if not _scattered(workload):
+        for bucket in buckets_of(repeated(workload, ONCE), bucket_elements):
+            for node in bucket:
+                released[node] = backward[bucket[-1]] * micro_batches
+    hidden = tuple(price * (micro_batches if _scattered(workload) else 1) for price in backward)
+    of_gradients = tuple(released)
+    if units is None:
+        return Prices(free, hidden, of_gradients, of_gradients, free, free)
+    unit_of = {node: unit for unit in units for node in unit}
+    ahead = forward * (micro_batches if any(own.weights is not None for own in sharded) else 1)
+    writers, last = workload.tensor_writers, units[-1].start
+    before_last = tuple(ahead * (writers.get(node, node) < last) for node in nodes)
+    scattered, gathered, updated = [], [], []
+    for node in nodes:
+        users = workload.weight_users.get(node, (node,))
+        used_in = {unit_of.get(user) for user in users}
+        gathered.append(sum(ahead + hidden[-1] if unit else root for unit in used_in))
+        unit = unit_of.get(min(users))
+        updated.append(forward * micro_batches if unit else root)
+        # As the pass of the unit ends, the next one's begins; behind all passes nothing is hidden.
+        behind = hidden[unit.start - 1] if unit and unit.start > shared else root
+        scattered.append(behind)
+    of_queue = map(tuple, (scattered, gathered, updated))
+    return Prices(before_last, hidden, of_gradients, *of_queue)
+
+
+def _price_of(operation: Collective) -> str:
+    """Return which of `Prices` is that of an exchange, or that it is of the program."""
+    if operation.phase is not Phase.GRADIENT:
+        return "program"
+    in_halves = COLLECTIVES[operation.group][0] in IN_HALVES
+    if operation.tensor != "weights":
+        return "scattered" if in_halves else "released"
+    return "gathered" if COLLECTIVES[operation.group] == ("weights",) else "updated"
 
 
 def _scattered(workload: Workload) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -80,7 +81,9 @@ def rows_with_shared(
         few = len(workload.choices) ** len(rows) <= MAX_STATES
         joined = workload.has_replicas or cost.by_levels(workload) is None
         if few and (joined or (rule and not rule.hierarchy.uniform)):
-            tensors = _over_all_levels(workload, cost, rows, rule=rule)
+            # A plug-in's cost need not be hashable.
+            known = _over_all_levels if _is_hashable(cost) else _over_all_levels.__wrapped__
+            tensors = known(workload, cost, tuple(map(tuple, rows)), rule)
         elif rule and rule.hierarchy.uniform and workload.choices == PAPERS_CHOICES:
             tensors = _allowed_tensors(workload, cost, rows, rule)
         else:
@@ -125,13 +128,23 @@ def _costs(workload: Workload, cost: CostModel, above: Indices, choice: Indices)
     return np.where(workload.forbidden[:shared] | below, largest + 1, costs)
 
 
+def _is_hashable(cost: CostModel) -> bool:
+    try:
+        hash(cost)
+    except TypeError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=16)
 def _over_all_levels(
-    workload: Workload, cost: CostModel, rows: Rows, *, rule: SplitRule | None
-) -> list[dict[int, int]]:
+    workload: Workload, cost: CostModel, rows: tuple[tuple[int, ...], ...], rule: SplitRule | None
+) -> Tensors:
     """Return the cheapest layouts of shared tensors over all levels jointly.
 
-    A replica at one level repeats the exchanges at all others, so whole states (the layouts at all
-    levels) are compared. Ties go to the first in canonical order.
+    Of the same plans, a search's and baselines, they are asked again and again. A replica at one
+    level repeats the exchanges at all others, so whole states (the layouts at all levels) are
+    compared. Ties go to the first in canonical order.
     """
     levels: list[dict[int, int]] = [{} for _ in rows]
     tensors = np.array(list(workload.tensor_writers), np.intp)

@@ -32,6 +32,9 @@ from hypar_opt.deadline import NEVER
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.sharding.weights import replicated
 from hypar_opt.step.states import added_up
+from hypar_opt.step.uneven import sizes_at_ends
+from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
@@ -234,36 +237,42 @@ class KnownCharges:
     cost
         Or of a time, `TimeCost.of_boundaries`.
     of_kinds
-        By kind: what `PairsOfStates.least` finds.
+        By kind of a batch that passes once, and how often its ends exchange: what
+        `PairsOfStates.least` finds.
     of_nodes
-        By node without weights, and how often its passes run: what `nodes_by_state` finds. None
+        By node without weights, and how often its passes run: what `nodes_in` finds. None
         where costs that charge boundaries alike may charge these otherwise.
     """
 
     cost: CostModel | None = None
-    of_kinds: dict[int, tuple[Integers, int]] = field(default_factory=dict)
+    of_kinds: dict[tuple[int, ...], tuple[Integers, int]] = field(default_factory=dict)
     of_nodes: dict[tuple[int, ...], Integers] | None = None
 
-    def of(self, cost: CostModel) -> dict[int, tuple[Integers, int]]:
+    def of(self, cost: CostModel) -> dict[tuple[int, ...], tuple[Integers, int]]:
         """Return what is known of a cost's kinds, and will be."""
         if cost != self.cost:
             self.cost, self.of_kinds = cost, {}
             self.of_nodes = None if self.of_nodes is None else {}
         return self.of_kinds
 
-    def nodes_by_state(
-        self, cost: CostModel, workload: Workload, nodes: Indices, levels: int, deadline: Deadline
+    def nodes_in(
+        self,
+        states: Indices,
+        cost: CostModel,
+        workload: Workload,
+        nodes: Indices,
+        deadline: Deadline,
     ) -> Integers:
-        """Return what nodes are charged, as the function of this name."""
+        """Return what nodes are charged in states, ``(levels, states)``: ``(nodes, states)``."""
         if self.of_nodes is None:
-            return nodes_by_state(cost, workload, nodes, levels, deadline)
+            return _nodes_in(states, cost, workload, nodes, deadline)
         repeats, count = workload.repeats, len(workload.nodes)
         often = [counts[nodes].tolist() for counts in repeats.counts(count)]
         keys = [*zip(nodes.tolist(), *often, strict=True)]
         missing = [number for number, key in enumerate(keys) if key not in self.of_nodes]
         rows = dict(self.of_nodes)
         if missing:
-            charged = nodes_by_state(cost, workload, nodes[missing], levels, deadline)
+            charged = _nodes_in(states, cost, workload, nodes[missing], deadline)
             rows |= {keys[number]: row for number, row in zip(missing, charged, strict=True)}
         # What is split of weights concerns no others.
         self.of_nodes = {key: row for key, row in rows.items() if not workload.stored[key[0]]}
@@ -314,9 +323,7 @@ def classed(
     known = known or KnownCharges()
     time = costs[1].time
     of_kinds = known.of(costs[1] if time is None else time.of_boundaries)
-    node = known.nodes_by_state(cost, workload, nodes, len(made), deadline)
-    order: Indices = in_mixed_radix(states, choices)
-    node = node[:, order]
+    node = known.nodes_in(made, cost, workload, nodes, deadline)
     asked = workload, made, boundaries, node.max(axis=1)[node_kinds]
     pairs, at_least, at_most = (PairsOfStates(model, *asked) for model in costs)
     least, highest = at_least.least(classes, of_kinds, deadline)
@@ -344,6 +351,19 @@ def classed(
         resolution=cost.resolution,
         most=_EXACT if bounds else None,
     )
+
+
+def _nodes_in(
+    states: Indices, cost: CostModel, workload: Workload, nodes: Indices, deadline: Deadline
+) -> Integers:
+    """Return what nodes are charged in states, ``(levels, states)``: ``(nodes, states)``."""
+    levels, count = states.shape
+    choices = choices_by_level(workload, levels)
+    if count < prod(choices):
+        return nodes_by_state(cost, workload, nodes, levels, deadline, some=states)
+    # Amounts of all states are computed once for those below.
+    charged = nodes_by_state(cost, workload, nodes, levels, deadline)
+    return charged[:, in_mixed_radix(states.T, choices)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -379,7 +399,10 @@ class PairsOfStates:
         return np.concatenate(rows)
 
     def least(
-        self, classes: StateClasses, known: dict[int, tuple[Integers, int]], deadline: Deadline
+        self,
+        classes: StateClasses,
+        known: dict[tuple[int, ...], tuple[Integers, int]],
+        deadline: Deadline,
     ) -> tuple[Integers, Integers]:
         """Return what each kind is charged at least for two classes, and at most for any.
 
@@ -393,45 +416,129 @@ class PairsOfStates:
         RefusedError
             If there are more alignments than memory allows.
         """
-        kinds = range(len(self.boundaries))
-        missing = [kind for kind in kinds if kind not in known]
-        found = known | self._found(classes, missing, deadline)
+        marks = self.cost.marks_of_ends(self.workload)
+        once = kinds_of_boundaries(repeated(self.workload, ONCE), marks).numbers[self.boundaries]
+        counts = self.workload.repeats.counts(len(self.workload.nodes))[-2:]
+        sources, targets = self.workload.ends[self.boundaries].T
+        read, written = (own[ends] for own, ends in zip(counts, (targets, sources), strict=True))
+        keys = [*zip(once.tolist(), read.tolist(), written.tolist(), strict=True)]
+        missing = [kind for kind, key in enumerate(keys) if key not in known]
+        charged = self._found(classes, missing, deadline)
+        found = known | {keys[kind]: own for kind, own in charged.items()}
         # What weights are charged depends on what their nodes are.
-        weights = self.workload.is_weight_boundary[self.boundaries]
-        known.update((kind, found[kind]) for kind in kinds if not weights[kind])
-        rows = [found[kind][0] for kind in kinds]
+        weights = self.workload.is_weight_boundary[self.boundaries].tolist()
+        known.update((key, found[key]) for key, own in zip(keys, weights, strict=True) if not own)
+        rows = [found[key][0] for key in keys]
         dtype = np.result_type(np.int64, *rows)
         least = np.array(rows, dtype).reshape(-1, classes.count, classes.count)
-        return least, np.array([found[kind][1] for kind in kinds], object)
+        return least, np.array([found[key][1] for key in keys], object)
 
     def _found(
         self, classes: StateClasses, kinds: Sequence[int], deadline: Deadline
     ) -> dict[int, tuple[Integers, int]]:
         """Return the least and the highest charges of some kinds."""
-        if not kinds:
-            return {}
-        if classes.count == self.states.shape[1]:  # each state is a class
-            number = np.indices((classes.count,) * 2).reshape(2, -1)
-            sources, targets = self.states[:, number[0]], self.states[:, number[1]]
-        else:
-            # With groups of accelerators, H1 has more choices than other levels.
-            choices = (1 + self.states.max(axis=1)).tolist()
-            sources, targets = alignments(classes.groups, choices)
-        pair = classes.of(sources) * classes.count + classes.of(targets)
-        pair = pair.astype(np.min_scalar_type(classes.count**2))  # small ones are sorted faster
-        order = pair.argsort(kind="stable")
-        sources, targets = sources[:, order], targets[:, order]
-        starts = np.searchsorted(pair[order], np.arange(classes.count**2))
-        found = {}
+        alike: dict[tuple[bytes, ...], list[int]] = {}
         for kind in kinds:
+            alike.setdefault(tuple(own.tobytes() for own in self._firsts(kind)), []).append(kind)
+        found = {}
+        for members in alike.values():
             deadline.check()
-            parts = (
-                (ends[:, first : first + _CACHED].astype(np.intp) for ends in (sources, targets))
-                for first in range(0, sources.shape[1], _CACHED)
+            sources, targets, starts, places = self._aligned(
+                classes, *self._firsts(members[0]), deadline
             )
-            charges = np.concatenate([self._charges(kind, *part) for part in parts])
-            found[kind] = np.minimum.reduceat(charges, starts), int(charges.max())
+            for kind in members:
+                deadline.check()
+                parts = (
+                    (
+                        ends[:, first : first + _CACHED].astype(np.intp)
+                        for ends in (sources, targets)
+                    )
+                    for first in range(0, sources.shape[1], _CACHED)
+                )
+                charges = np.concatenate([self._charges(kind, *part) for part in parts])
+                least = np.minimum.reduceat(charges, starts)
+                found[kind] = least[places].reshape(-1), int(charges.max())
         return found
+
+    def _firsts(self, kind: int) -> tuple[Indices, Indices]:
+        """Return the first choice that a kind charges as each choice: of sources, and of targets.
+
+        Only layouts matter, and the axes that they split.
+        """
+        workload, boundary = self.workload, self.boundaries[kind]
+        layouts, (source, target) = workload.layouts, workload.ends[boundary]
+        if workload.boundaries[boundary].weights:
+            every = np.arange(len(layouts.output))
+            return every, every
+        written, read = (own[:, boundary] for own in sizes_at_ends(workload))
+        of_source = layouts.output[:, source], written
+        inputs = layouts.inputs[workload.operand[boundary], :, target]
+        of_target = inputs, layouts.addends[:, target], read
+        firsts = []
+        for own in (of_source, of_target):
+            _, first, number = np.unique(
+                np.array(own), axis=1, return_index=True, return_inverse=True
+            )
+            firsts.append(first[number.reshape(-1)])
+        return firsts[0], firsts[1]
+
+    def _aligned(
+        self,
+        classes: StateClasses,
+        of_sources: Indices,
+        of_targets: Indices,
+        deadline: Deadline,
+    ) -> tuple[Indices, Indices, Indices, Indices]:
+        """Return the ways to align states, of choices that are charged differently.
+
+        Parameters
+        ----------
+        of_sources, of_targets : (choices,)
+            As `_firsts`.
+
+        Returns
+        -------
+        sources, targets : (levels, alignments)
+        starts : (pairs,)
+            Of each pair of classes of such choices.
+        places : (classes, classes)
+            The number of that pair.
+        """
+        if classes.count == self.states.shape[1]:  # each state is a class
+            (first, source), (to, target) = (
+                np.unique(own[self.states], axis=1, return_index=True, return_inverse=True)[1:]
+                for own in (of_sources, of_targets)
+            )
+            number = np.indices((len(first), len(to))).reshape(2, -1)
+            sources, targets = self.states[:, first[number[0]]], self.states[:, to[number[1]]]
+            places = source.reshape(-1)[:, None] * len(to) + target.reshape(-1)
+            return sources, targets, np.arange(sources.shape[1]), places
+        # With groups of accelerators, H1 has more choices than other levels.
+        choices = (1 + self.states.max(axis=1)).tolist()
+        read, written = (
+            [np.unique(own[:count], return_index=True)[0] for count in choices]
+            for own in (of_targets, of_sources)
+        )
+        sources, targets = alignments(classes.groups, written, read, deadline)
+        _, first = np.unique(classes.every, return_index=True)
+        of_classes = [classes.of(own[self.states[:, first]]) for own in (of_sources, of_targets)]
+        (kept, source), (others, target) = (
+            np.unique(own, return_inverse=True) for own in of_classes
+        )
+        # Small ones are sorted faster.
+        pair = np.empty(sources.shape[1], np.min_scalar_type(len(kept) * len(others)))
+        for start in range(0, len(pair), _CACHED):
+            deadline.check()
+            part = slice(start, start + _CACHED)
+            numbers = np.searchsorted(kept, classes.of(sources[:, part]))
+            pair[part] = numbers * len(others) + np.searchsorted(
+                others, classes.of(targets[:, part])
+            )
+        order = pair.argsort(kind="stable")
+        starts = np.searchsorted(pair[order], np.arange(len(kept) * len(others)))
+        places = source[:, None] * len(others) + target
+        deadline.check()
+        return sources[:, order], targets[:, order], starts, places
 
     def _charges(self, kind: int, sources: Indices, targets: Indices) -> Integers:
         """Return a kind's charges for pairs of states, whose first axis is their levels."""

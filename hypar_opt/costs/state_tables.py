@@ -223,26 +223,32 @@ def nodes_by_state(
     levels: int,
     deadline: Deadline,
     beside: int = 0,
+    some: Indices | None = None,
 ) -> Integers:
-    """Return what nodes are charged for each state, ``(nodes, states)``, in mixed-radix order.
+    """Return what nodes are charged for each state: ``(nodes, states)``.
 
     Its integers hold every sum of these and all other charges.
+
+    Parameters
+    ----------
+    some : (levels, states)
+        The only states; by default all, in mixed-radix order.
     """
-    choices = choices_by_level(workload, levels)
-    columns, states = math.prod(choices), every_state(choices)
+    shape = choices_by_level(workload, levels) if some is None else some.shape[1:]
+    columns, states = math.prod(shape), every_state(shape) if some is None else [some[:, None]]
     step = max(1, _LARGEST_ARRAY // columns)
     totals = []
     for first in range(0, len(nodes), step):
         deadline.check()
-        some = nodes[first : first + step].reshape(-1, *[1] * levels)
-        total = added_up(cost.attributed.node(workload, some, states))
-        totals.append(np.broadcast_to(total, (len(some), *choices)).reshape(len(some), columns))
+        these = nodes[first : first + step].reshape(-1, *[1] * len(shape))
+        total = added_up(cost.attributed.node(workload, these, states))
+        totals.append(np.broadcast_to(total, (len(these), *shape)).reshape(len(these), columns))
     largest = beside + sum(sum(total.max(axis=1).tolist()) for total in totals)
     dtype = np.result_type(exact_dtype(largest), *totals)
     return np.concatenate([total.astype(dtype, copy=False) for total in totals])
 
 
-def in_mixed_radix(states: Sequence[State], choices: Sequence[int]) -> NDArray[np.intp]:
+def in_mixed_radix(states: Sequence[State] | Indices, choices: Sequence[int]) -> NDArray[np.intp]:
     """Return each state's number: its choices as digits, H1's first, of so many at each level."""
     columns = np.zeros(len(states), np.intp)
     digits = np.array(states, np.intp).reshape(len(states), -1).T

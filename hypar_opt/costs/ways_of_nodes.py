@@ -1,8 +1,8 @@
-"""Tables whose nodes train in the cheapest of several ways, and blocks in one of two.
+"""Tables whose nodes train in the cheapest of several ways, and blocks in one of a few.
 
 A way that is a node's own (what is sharded of its weights, whether its inner tensor is computed
 again) shows at none of its boundaries, so that its charges are the least of its ways. Whether a
-block is computed again as a whole is one choice of all its nodes: each has every state twice.
+block is computed again as a whole is one choice of all its nodes: each has every state as often.
 
 Source: docs/decisions/0036-ways-by-layer.md.
 """
@@ -147,65 +147,59 @@ def by_state(amount: Amount, nodes: Indices, states: Sequence[State]) -> Integer
     return every[:, in_mixed_radix(states, choices)]
 
 
-def coupled(
-    apart: ClassTable, again: ClassTable, blocks: NDArray[np.intp], penalty: int
-) -> ClassTable:
-    """Return a table whose nodes have each state twice: of ``apart``, and of a block run ``again``.
+def coupled(tables: Sequence[ClassTable], blocks: NDArray[np.intp], penalty: int) -> ClassTable:
+    """Return a table whose nodes have each state once for each table: a way of their blocks.
 
     What a boundary is charged follows the way of its target. A block has one way.
 
     Parameters
     ----------
+    tables
+        The first of nodes that no block runs again with; the others of such as one does.
     blocks : (nodes,)
         The block of each node that may run again; -1 for none.
     penalty
         What is charged where two nodes of a block differ: more than a solution costs.
     """
-    inside = blocks >= 0
-    node_kinds, nodes = numbered(
-        zip(apart.node_kinds.tolist(), again.node_kinds.tolist(), inside.tolist(), strict=True)
-    )
-    sources, targets = apart.ends.T
+    first, inside = tables[0], blocks >= 0
+    numbers = [own.node_kinds.tolist() for own in tables]
+    node_kinds, nodes = numbered(zip(*numbers, inside.tolist(), strict=True))
+    sources, targets = first.ends.T
     same = inside[sources] & (blocks[sources] == blocks[targets])
-    boundary_kinds, boundaries = numbered(
-        zip(
-            apart.boundary_kinds.tolist(), again.boundary_kinds.tolist(), same.tolist(), strict=True
-        )
-    )
-    tables = apart, again
-    kinds = [own.boundary_kinds[boundaries].tolist() for own in tables]
-    together = same[boundaries].tolist()
-    states = apart.node.shape[1]
+    numbers = [own.boundary_kinds.tolist() for own in tables]
+    boundary_kinds, boundaries = numbered(zip(*numbers, same.tolist(), strict=True))
+    kinds = [own.boundary_kinds[boundaries] for own in tables]
+    together, states = same[boundaries], first.node.shape[1]
     dtype = exact_dtype(8 * penalty)
 
-    def pairs(kind: int, first: NDArray[np.intp], then: NDArray[np.intp]) -> Integers:
-        charged: Integers = np.empty((len(first), len(then)), dtype)
+    def pairs(kind: int, one: NDArray[np.intp], then: NDArray[np.intp]) -> Integers:
+        charged: Integers = np.empty((len(one), len(then)), dtype)
         for way, own in enumerate(tables):
             columns = np.flatnonzero(then // states == way)
             if len(columns):
-                ends = first % states, then[columns] % states
-                charged[:, columns] = own.pairs(kinds[way][kind], *ends)
+                ends = one % states, then[columns] % states
+                charged[:, columns] = own.pairs(int(kinds[way][kind]), *ends)
         if together[kind]:
-            charged[(first // states)[:, None] != then // states] = penalty
+            charged[(one // states)[:, None] != then // states] = penalty
         return charged
 
     partitions = []
-    for one, other in zip(apart.partitions, again.partitions, strict=True):
-        count = one.least.shape[-1]
-        least: Integers = np.empty((len(boundaries), 2 * count, 2 * count), dtype)
-        for kind, (a, b) in enumerate(zip(*kinds, strict=True)):
-            least[kind, :, :count], least[kind, :, count:] = (
-                np.concatenate([own, own]) for own in (one.least[a], other.least[b])
-            )
-            if together[kind]:
-                least[kind, :count, count:] = least[kind, count:, :count] = penalty
-        partitions.append(Partition(np.concatenate([one.classes, count + other.classes]), least))
+    for each in zip(*(own.partitions for own in tables), strict=True):
+        count = each[0].least.shape[-1]
+        columns = [
+            np.tile(own.least[of], (1, len(tables), 1)) for own, of in zip(each, kinds, strict=True)
+        ]
+        least: Integers = np.concatenate(columns, axis=2).astype(dtype)
+        way = np.arange(len(tables)).repeat(count)
+        least[together[:, None, None] & (way[:, None] != way)] = penalty
+        classes = [own.classes + n * count for n, own in enumerate(each)]
+        partitions.append(Partition(np.concatenate(classes), least))
     node = [own.node[own.node_kinds[nodes]] for own in tables]
     allowed = [own.allowed[own.node_kinds[nodes]] for own in tables]
-    allowed[1] = allowed[1] & inside[nodes][:, None]
-    highest = np.maximum(*(own.highest[of] for own, of in zip(tables, kinds, strict=True)))
+    allowed[1:] = [own & inside[nodes][:, None] for own in allowed[1:]]
+    highest = np.max([own.highest[of] for own, of in zip(tables, kinds, strict=True)], axis=0)
     return replace(
-        apart,
+        first,
         highest=np.where(together, penalty, highest),
         partitions=partitions,
         node=np.concatenate(node, axis=1).astype(dtype),

@@ -54,6 +54,7 @@ _WEIGHTS = {
     "o": "outputs",
     "s": "scale and shift",
     "c": "channels",
+    "e": "channels of a head",
     "x": "experts",
     "X": "outputs",
     "t": "tokens",
@@ -78,29 +79,29 @@ def shardings(plan: Plan) -> dict[str, Any]:
     layers = sharded.network.layers
     operators = {layer.name: layer for layer in layers}
     positions = dict(zip(operators, map(_activation, sharded.positions), strict=True))
+    array = partial(_array, range(sharded.levels))
     own = biases_of(sharded)
     biases = {
-        layer.name: _trained(own[bias_of(layer.name)], ["outputs"])
+        layer.name: _trained(array, own[bias_of(layer.name)], ["outputs"])
         for layer in layers
         if layer.has_bias
     }
     return {
         **_of_plan(plan, SCHEMA, sharded.program),
         "inputs": {
-            name: _array(one.tensor, _activation(sharded.input_positions))
+            name: array(one.tensor, _activation(sharded.input_positions))
             for name, one in inputs_of(sharded)[0].items()
         },
         "weights": {
-            name: _trained(one, _weights(operators[name], _WEIGHTS))
+            name: _trained(array, one, _weights(operators[name], _WEIGHTS))
             for name, one in weights_of(sharded).items()
         },
         **({"biases": biases} if biases else {}),
         "tensors": {
-            name: _array(tensor, positions[name])
-            for name, tensor in stored_tensors(sharded).items()
+            name: array(tensor, positions[name]) for name, tensor in stored_tensors(sharded).items()
         },
         "targets": {
-            name: _array(one.tensor, positions[name]) for name, one in targets_of(sharded).items()
+            name: array(one.tensor, positions[name]) for name, one in targets_of(sharded).items()
         },
     }
 
@@ -200,14 +201,17 @@ def _layer(network: Network, program: Program, position: int) -> dict[str, Any]:
     }
 
 
-def _trained(one: StoredWeights, names: Sequence[str]) -> dict[str, Any]:
-    return {**_array(one.tensor, names), "all_reduced": _mesh_axes(one.reduced)}
+def _trained(
+    array: Callable[[StoredTensor, Sequence[str]], dict[str, Any]],
+    one: StoredWeights,
+    names: Sequence[str],
+) -> dict[str, Any]:
+    return {**array(one.tensor, names), "all_reduced": _mesh_axes(one.reduced)}
 
 
-def _array(tensor: StoredTensor, names: Sequence[str]) -> dict[str, Any]:
+def _array(levels: range, tensor: StoredTensor, names: Sequence[str]) -> dict[str, Any]:
     """Return an array's dimensions, its stored shape, and what each mesh axis splits."""
     splits = {level: n for n, level in enumerate(tensor.levels) if level is not None}
-    levels = range(next(dim.hierarchy.levels for dim in tensor.dims if not isinstance(dim, int)))
     return {
         "dims": [_dimension(*of) for of in zip(names, tensor.dims, strict=False)],
         "shape": list(tensor.shape),

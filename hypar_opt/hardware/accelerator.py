@@ -110,10 +110,10 @@ class Accelerator(Document):
     """The fraction of the DRAM's bandwidth that kernels achieve; 1 where it is missing."""
     attention: Literal["fused", "unfused"] | None = None
     """Whether attention is one kernel, which never writes its scores; fused where it is missing."""
-    loss: Literal["eager", "in-place", "fused"] | None = None
+    loss: Literal["eager", "in-place-eager", "in-place", "fused"] | None = None
     """How the cross-entropy of a softmax is taken: ``eager``, in three values of single precision
-    for each logit; ``in-place``, in one; ``fused``, without ever holding all logits. Eager where it
-    is missing."""
+    for each logit; ``in-place``, in one, ``in-place-eager`` by one operation after the other;
+    ``fused``, without ever holding all logits. Eager where it is missing."""
     flash: Part | None = None
     """The fraction of the peak of fused attention, that of matrix products where it is missing; of
     a causal mask what it hides is no work."""

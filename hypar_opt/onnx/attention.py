@@ -136,7 +136,7 @@ def _weighted_values(
     inputs, orders = _inputs(state, node, operands, heads)
     dims = (*heads.leading, rows, whole_dim("c", width))
     sizes = {"t": count, "c": heads.queries * width}
-    words = attention_keys(heads.queries, heads.keys, causal=inner.causal) | words
+    words = attention_keys(heads.queries, heads.keys, causal=False) | inner.keys | words
     made = Layer("attention", words, inputs, sizes, node, dims=dims, orders=orders)
     return state.emit(made)
 

@@ -13,7 +13,7 @@ The axes are ``b`` (batch), ``c`` (channels), ``h`` and ``w`` (rows and columns)
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -193,6 +193,32 @@ def unit(axis: str | DigitRange) -> int:
     if not isinstance(axis, DigitRange):
         return 1
     return axis.step * axis.of.stride * unit(axis.of.axis)
+
+
+_PART = "part of c"
+"""The axis of a reduction over some of the channels."""
+
+
+def part_of_channels(dims: Iterable[Dim]) -> str:
+    """Return the name of the axis that is reduced over dimensions of some of the channels.
+
+    It ends in their number where they follow one another, as those of a head.
+    """
+    digits = merged(digit for dim in dims for digit in dim if digit.size > 1)
+    if len(digits) != 1 or digits[0].stride * unit(digits[0].axis) != 1:
+        return _PART
+    return f"{_PART}: {digits[0].size}"
+
+
+def is_part(axis: str) -> bool:
+    """Whether an axis is one of `part_of_channels`."""
+    return axis.startswith(_PART)
+
+
+def head_size(over: Collection[str]) -> int | None:
+    """Return the channels of a head that alone are reduced; None where others are, or unknown."""
+    number = next(iter(over)).partition(f"{_PART}: ")[2] if len(over) == 1 else ""
+    return int(number) if number else None
 
 
 def digits_of(axis: str, dims: Iterable[Dim]) -> Dim:

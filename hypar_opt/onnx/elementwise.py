@@ -13,8 +13,10 @@ from hypar_opt.onnx.axes import (
     Dim,
     axes_of,
     digits_of,
+    head_size,
     is_whole,
     merged,
+    part_of_channels,
     whole_dim,
     without,
 )
@@ -32,6 +34,7 @@ from hypar_opt.onnx.samples import (
     applied,
     operand_of,
     precision,
+    soft_cap_of,
     stand_in,
 )
 from hypar_opt.onnx.table import EXACT
@@ -75,6 +78,9 @@ def elementwise(state: ImportState, node: OnnxNode) -> Features:
         for name in maps:
             if state.features(name).norm:
                 state.settled(name, node)
+    for name in maps:
+        if _ends_norm(state, state.features(name), constants):
+            state.settled(name, node)
     sources = {state.features(name).source for name in maps}
     whole = _together(state, node, word, maps)
     # A node that joins maps is a layer, not an operator on one.
@@ -138,12 +144,18 @@ def _operand(state: ImportState, node: OnnxNode, whole: Features, name: str) -> 
 
 
 def _is_of_channels(state: ImportState, features: Features, constant: Constant) -> bool:
-    """Whether a constant has a number for each channel of a map, and no other axis."""
-    if len(constant.shape) > len(features.dims) or features.taken:
+    """Whether a constant has a number for each channel of a map, and no other axis.
+
+    Of heads that are normalised one by one, for each channel of a head.
+    """
+    if len(constant.shape) > len(features.dims):
         return False
     held = _held(features.dims, constant)
-    axes = axes_of(held) - {"b"}
-    return axes == {"c"} and is_whole("c", state.layer(features.source).channels, held)
+    if axes_of(held) - {"b"} != {"c"}:
+        return False
+    if features.norm and (size := head_size(features.norm.over)):
+        return head_size({part_of_channels(held)}) == size
+    return not features.taken and is_whole("c", state.layer(features.source).channels, held)
 
 
 def _held(dims: Sequence[Dim], constant: Constant) -> tuple[Dim, ...]:
@@ -294,7 +306,9 @@ def _with_constant(
     is_learned = _is_of_channels(state, bare, constant) and constant.is_stored
     is_learned = is_learned and (features.source != INPUT or features.norm is not None)
     if is_learned and node.op in _SCALES | _SHIFTS:
-        if merged(digit for dim in held for digit in dim) != whole_dim("c", layer.channels):
+        in_order = merged(digit for dim in held for digit in dim)
+        of_heads = features.norm is not None and head_size(features.norm.over) is not None
+        if not of_heads and in_order != whole_dim("c", layer.channels):
             # The channels of this view are in another order than the layer's.
             bare = state.ordered(state.settle(bare, node), node)
         add = _scaled if node.op in _SCALES else _shifted
@@ -302,6 +316,16 @@ def _with_constant(
     if node.op in _SHIFTS and _is_table(state, features, constant, held):
         return _with_tables(state, node, bare, constant), frozenset(), True
     return bare, done, False
+
+
+def _ends_norm(state: ImportState, features: Features, constants: Sequence[str]) -> bool:
+    """Whether a map has been normed, and constants do not scale or shift its channels.
+
+    As rotary positions do, which read parts of it, too.
+    """
+    if features.norm is None or not features.norm.epsilon or features.pooled:
+        return False
+    return any(not _is_of_channels(state, features, state.constant(one)) for one in constants)
 
 
 def _scaled(state: ImportState, node: OnnxNode, features: Features, name: str) -> Features:
@@ -413,5 +437,9 @@ def softmax(state: ImportState, node: OnnxNode) -> Features:
     over = features.dims[axis:] if state.graph.version < 13 else features.dims[axis : axis + 1]
     if not is_whole("c", state.layer(features.source).channels, over) or axes_of(over) - {"c"}:
         return features.after(node.stated)
+    cap = soft_cap_of(features.function)
+    if cap is not None:
+        features = features._replace(operators=frozenset(), function=IDENTITY)
     source, sizes = state.read(features, node), state.layer(features.source).sizes
-    return state.emit(Layer("output", {}, [source], sizes, node, dims=features.dims))
+    stated = {} if cap is None else {"softcap": cap}
+    return state.emit(Layer("output", stated, [source], sizes, node, dims=features.dims))

@@ -115,8 +115,8 @@ def _check_fused(state: ImportState, node: OnnxNode, layer: Layer, size: int) ->
         state.note(node, "the biases of queries, keys and values")
     if attributes.get("do_rotary"):
         state.note(node, "rotary positions")
-    if attributes.get("softcap"):
-        state.note(node, "a bound of the scores (softcap)")
+    if attributes.get("softcap", 0.0) > 0:
+        layer.keys["softcap"] = float(f"{attributes['softcap']:.7g}")
     if attributes.get("local_window_size", -1) >= 0:
         state.note(node, "a window of the tokens that each sees (local_window_size)")
     scale = attributes.get("scale") or size**-0.5

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from hypar_opt.onnx.axes import (
     Dim,
     axes_of,
     digits_of,
+    head_size,
+    is_part,
     is_whole,
     merged,
 )
@@ -32,6 +34,9 @@ from hypar_opt.onnx.model import FLOATS, MAX_RANK, OnnxGraph, OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
 from hypar_opt.onnx.samples import dims_over, normed, reduced, stand_in
 from hypar_opt.workload.operators.norm import EPSILON
+
+OF_HEADS = "a norm of each head's features"
+"""What is said of such a norm that a network does not have."""
 
 MAX_LETTERS = 400
 """Longer phrases on omitted parts are cut."""
@@ -183,15 +188,21 @@ class ImportState:
             raise node.refuse("a reduction of what is normed is read, but is not part of the norm")
         bare = features._replace(norm=None, function=norm.of, operators=norm.of.rest)
         kind = _norm_kind(norm)
-        if "part of c" in norm.over:
-            self.note(norm.divides or node, "a norm of each head's features")
+        size, channels = self.heads_of(bare, norm.over)
+        if any(map(is_part, norm.over)) and size is None:
+            self.note(norm.divides or node, OF_HEADS)
             return bare
+        if size is not None:
+            bare = self.sliced(bare, node)
         epsilon = EPSILON if norm.epsilon == "?" else float(norm.epsilon or 0.0)
         if not self._is_norm(features, norm, kind, epsilon):
             self._note_rest(features, node, norm.node or node)
         if kind == "affine" and not (norm.scale or norm.shift):
             return bare
         keys: dict[str, Any] = {"norm": kind}
+        if size is not None:
+            keys |= {"heads": channels // size} if size < channels else {}
+            channels = size
         if kind in ("layer", "rms") and not norm.scale:
             self.note(node, "a norm without a scale is counted with one")
         if kind != "affine":
@@ -205,14 +216,25 @@ class ImportState:
         vectors = tuple(region for constant in learned for region in constant.stored)
         name = vectors[0].name if vectors else norm.scale or norm.shift
         # A network's norm has a scale, even where the file has none.
-        weights = LayerWeights(
-            name, vectors=vectors, added=0 if norm.scale else self.layer(source).channels
-        )
+        weights = LayerWeights(name, vectors=vectors, added=0 if norm.scale else channels)
         sizes = self.layer(source).sizes
         own = norm.node or node
-        dims = self.layer(source).dims
+        dims = self.layer(source).dims or bare.dims
         layer = Layer("norm", keys, [source], sizes, own, weights, dims=dims, is_nameless=True)
         return Features(self.emit_once(layer).source, bare.dims, only=features.only)
+
+    def heads_of(self, features: Features, over: Collection[str]) -> tuple[int | None, int]:
+        """Return the channels of a head that a norm is of, and those of all heads.
+
+        None where it is not of tokens' heads, or heads are not a range of a layer's channels.
+        """
+        size, sizes = head_size(over), self.layer(features.source).sizes
+        channels = sizes.get("c", 1)
+        if features.taken and self.is_range(features):
+            (part,) = features.taken
+            channels = part.size * part.of.stride
+        fits = size is not None and "t" in sizes and self.is_range(features)
+        return (size if fits and size and channels % size == 0 else None), channels
 
     def _note_rest(self, features: Features, node: OnnxNode, last: OnnxNode) -> None:
         """Note what has been done to a map, at least its last operator."""
@@ -226,14 +248,16 @@ class ImportState:
         scale, shift = (
             stand_in(self.constant(name)) if name else None for name in (norm.scale, norm.shift)
         )
-        expected = normed(norm.of.values, kind, epsilon, scale, shift)
+        by_head = head_size(norm.over) is not None
+        expected = normed(norm.of.values, kind, epsilon, scale, shift, by_head=by_head)
         return features.function.agrees(expected)
 
     def _settle_pool(self, features: Features, node: OnnxNode) -> Features:
         layer = self.layer(features.source)
         wanted = {axis for axis in POSITIONS if layer.sizes.get(axis, 1) > 1}
         if not wanted <= features.pooled <= POSITIONS or features.taken:
-            axes = "channels" if "c" in features.pooled else "some of the positions"
+            of_channels = any(axis == "c" or is_part(axis) for axis in features.pooled)
+            axes = "channels" if of_channels else "some of the positions"
             raise node.refuse(f"a reduction over {axes} is read, but is not part of a norm")
         bare = features._replace(pooled=frozenset(), norm=None, function=features.unpooled)
         over = dims_over(features.pooled, layer.sizes)
@@ -355,15 +379,21 @@ class ImportState:
 
     def _slice(self, features: Features, node: OnnxNode) -> int:
         """Return a layer for a range of channels, where an fc or conv is divided later."""
+        if not self.is_range(features):
+            raise node.refuse("reads a part of a feature map that is not a range of its channels")
+        (part,) = features.taken
+        stride = part.of.stride
+        keys = {"start": part.start * stride, "size": part.size * stride}
+        sizes = {**self.layer(features.source).sizes, "c": part.size * stride}
+        return self.emit_once(Layer("slice", keys, [features.source], sizes, node)).source
+
+    def is_range(self, features: Features) -> bool:
+        """Whether features are a range of their layer's channels, or all of them."""
         channels = self.layer(features.source).channels
-        if len(features.taken) == 1:
-            (part,) = features.taken
-            axis, size, stride = part.of
-            if axis == "c" and part.step == 1 and size * stride == channels:
-                keys = {"start": part.start * stride, "size": part.size * stride}
-                sizes = {**self.layer(features.source).sizes, "c": part.size * stride}
-                return self.emit_once(Layer("slice", keys, [features.source], sizes, node)).source
-        raise node.refuse("reads a part of a feature map that is not a range of its channels")
+        steps = (
+            (part.of.axis, part.step, part.of.size * part.of.stride) for part in features.taken
+        )
+        return len(features.taken) < 2 and all(own == ("c", 1, channels) for own in steps)
 
     def sliced(self, features: Features, node: OnnxNode) -> Features:
         """Return a range of channels as the whole map of a new layer."""
@@ -402,7 +432,7 @@ def epsilon_key(epsilon: float) -> dict[str, float]:
 def _norm_kind(norm: PendingNorm) -> str:
     if "b" in norm.over:
         return "batch"
-    if "c" in norm.over:
+    if "c" in norm.over or head_size(norm.over) is not None:
         return "layer" if norm.centred else "rms"
     return "affine"
 

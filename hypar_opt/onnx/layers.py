@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hypar_opt.errors import InputError
 from hypar_opt.onnx.features import INPUT, Features, Layer
@@ -11,6 +12,7 @@ from hypar_opt.onnx.losses import end_in_a_loss
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import Regions
 from hypar_opt.onnx.rules import refusals
+from hypar_opt.onnx.samples import soft_cap_of
 from hypar_opt.onnx.sharing import share
 from hypar_opt.workload.activations import NEVER_FALLING
 
@@ -53,7 +55,13 @@ def _ends(state: ImportState) -> list[int]:
         node = state.graph.nodes[state.graph.writers[name]]
         with refusals(node):
             features = _written(state, node, state.settled(name, node))
-        layer = state.layer(features.source)
+        layer, cap = state.layer(features.source), soft_cap_of(features.function)
+        if cap is not None and features.source != INPUT and not layer.is_scores:
+            layer.read_as.add(None)
+            keys: dict[str, Any] = {"loss": "none", "softcap": cap}
+            capped = Layer("output", keys, [features.source], layer.sizes, node, dims=layer.dims)
+            ends.append(state.emit_once(capped).source)
+            continue
         layer.read_as.add(state.activation_of(features, node))
         if layer.is_scores:
             # Scores that are written out besides their attention add no layer.
@@ -168,6 +176,7 @@ def _order(state: ImportState, layers: list[Layer]) -> None:
     for layer, orders in zip(reversed(layers), reversed(wanted), strict=True):
         order = next(iter(orders)) if len(orders) == 1 else ()
         passes_on = layer.kind == "flatten" and layer.keys.get("to") == "tokens"
+        passes_on |= layer.kind == "norm" and _is_of_whole_heads(layer, order)
         writes = layer.kind == "fc" or (layer.kind == "conv" and "groups" not in layer.keys)
         if writes:
             layer.order = order
@@ -179,6 +188,15 @@ def _order(state: ImportState, layers: list[Layer]) -> None:
                 wanted[source].add(mine)
             elif mine:
                 state.note(layer.node, _ORDER)
+
+
+def _is_of_whole_heads(layer: Layer, order: Regions) -> bool:
+    """Whether a norm is of heads that an order keeps whole: they have one scale in any order."""
+    if "heads" not in layer.keys:
+        return False
+    size = layer.channels // layer.keys["heads"]
+    last = [region.dims[-1][-1:] if region.dims else () for region in order]
+    return all(dim and dim[0].stride == 1 and dim[0].size % size == 0 for dim in last)
 
 
 def _activate(state: ImportState, layer: Layer) -> None:

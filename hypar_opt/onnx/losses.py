@@ -45,6 +45,9 @@ def end_in_a_loss(state: ImportState, layers: list[Layer], stated: str | None = 
     if stated is not None:
         _end_as_stated(state, layers, stated)
         return
+    if _is_capped(layers):
+        _end_capped(state, layers)
+        return
     if not layers or layers[-1].operator.ends:
         if layers and is_chain(layers[:-1]) and layers[-1].inputs == [len(layers) - 2]:
             layers.pop()
@@ -59,11 +62,31 @@ def end_in_a_loss(state: ImportState, layers: list[Layer], stated: str | None = 
         state.note(None, CHAIN)
         return
     (end,) = ends
-    units = layers[end].channels
     layers.append(Layer("output", {}, [end], layers[end].sizes))
-    state.remarks.append(
-        f"its end is taken as logits of {units:,} {what}: the loss is the cross-entropy of their"
-        " softmax"
+    state.remarks.append(_said_of_logits(layers[end], what))
+
+
+def _is_capped(layers: Sequence[Layer]) -> bool:
+    """Whether the single end is a soft cap without a loss."""
+    last = layers[-1] if layers else None
+    of_end = last is not None and last.kind == "output" and last.keys.get("loss") == "none"
+    return of_end and "softcap" in layers[-1].keys and len(_ends(layers)) == 1
+
+
+def _end_capped(state: ImportState, layers: list[Layer]) -> None:
+    """Give the last layer, a soft cap, the loss of what it reads, if these are logits."""
+    what = _logits(state, layers, layers[-1].inputs)
+    if what is None:
+        state.remarks.append(SQUARED)
+        return
+    del layers[-1].keys["loss"]
+    state.remarks.append(_said_of_logits(layers[-1], what))
+
+
+def _said_of_logits(end: Layer, what: str) -> str:
+    return (
+        f"its end is taken as logits of {end.channels:,} {what}: the loss is the cross-entropy of"
+        " their softmax"
     )
 
 
@@ -71,6 +94,9 @@ def _end_as_stated(state: ImportState, layers: list[Layer], stated: str) -> None
     ends_in_softmax = layers[-1].kind == "output" and layers[-1].keys.get("loss") is None
     if stated == "cross-entropy" and not ends_in_softmax:
         ends = _ends(layers)
+        if _is_capped(layers):
+            del layers[-1].keys["loss"]
+            return
         if len(ends) > 1 or layers[-1].operator.ends:
             raise InputError(
                 f"has {len(ends)} outputs, and the cross-entropy is of one;"

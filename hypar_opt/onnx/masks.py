@@ -1,11 +1,13 @@
-"""The tokens that a mask hides: none, all later ones, or others, which a network cannot express.
+"""The tokens that a mask hides: none, all later ones, with them those before a window, or others.
 
-Only values decide. A mask that they do not decide is reported, and no mask is applied instead.
+A network cannot express others. Only values decide. A mask that they do not decide is reported, and
+no mask is applied instead.
 """
 
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +27,22 @@ HIDDEN = -1e3
 
 
 PAST, ALL, OTHER = "mask: past", "mask: all", "mask: other"
-"""The tokens that a mask shows; kept among the operators of a mask made of token ids."""
+"""The tokens that a mask shows; kept among the operators of a mask made of token ids.
+
+In a window the number of tokens follows that each sees of the past: ``mask: past 4``.
+"""
+
+
+def past_in(shown: str | None) -> int | None:
+    """Return how many tokens a mask shows of the past: 0 for all; None if it shows others."""
+    if shown is None or not shown.startswith(PAST):
+        return None
+    return int(shown.removeprefix(PAST) or 0)
+
+
+def narrower(one: int, other: int) -> int:
+    """Return the window that two masks of the past leave; 0 for none."""
+    return min(one, other) or max(one, other)
 
 
 def read_mask(state: ImportState, node: OnnxNode, scores: Features, name: str) -> Mask:
@@ -44,7 +61,7 @@ def read_mask(state: ImportState, node: OnnxNode, scores: Features, name: str) -
     if mask.is_bias:
         shape = "x".join(str(size) for size in state.constant(name).shape)
         state.note(node, f"a bias of attention's scores, {shape}")
-    elif mask.shown in (PAST, ALL, None):
+    elif mask.shown in (ALL, None) or past_in(mask.shown) is not None:
         state.fixed.add(name)
     return mask
 
@@ -100,8 +117,14 @@ def _is_of_heads(state: ImportState, scores: Features, name: str) -> bool:
 
 def read_mask_of_tokens(mask: Features) -> Mask:
     """Return what a mask made of token ids shows; no id is padding."""
-    shown = next((word for word in (OTHER, PAST) if word in mask.operators), ALL)
-    return Mask("it depends on the token ids" if shown == OTHER else shown)
+    if OTHER in mask.operators:
+        return Mask("it depends on the token ids")
+    past = [own for own in map(past_in, mask.operators) if own is not None]
+    return Mask(_word(reduce(narrower, past)) if past else ALL)
+
+
+def _word(window: int) -> str:
+    return f"{PAST} {window}" if window else PAST
 
 
 def shown_by(state: ImportState, node: OnnxNode, name: str, tokens: int) -> str | None:
@@ -134,10 +157,11 @@ def read_attention_mask(state: ImportState, node: OnnxNode, layer: Layer, name: 
         if value.dtype != bool and rest.size and not (rest == rest.flat[0]).all():
             shape = "x".join(str(size) for size in value.shape)
             state.note(node, f"a bias of attention's scores, {shape}")
-        elif shown in (PAST, ALL):
+        elif shown == ALL or past_in(shown) is not None:
             state.fixed.add(name)
-    if shown == PAST:
-        layer.keys["causal"] = True
+    window = past_in(shown)
+    if window is not None:
+        layer.keys |= {"causal": True} | ({"window": window} if window else {})
     elif shown != ALL:
         no_mask(state, node, shown)
 
@@ -191,10 +215,17 @@ def _shown(state: ImportState, scores: Features, visible: Array) -> str:
 
 
 def _of_square(visible: Array, queries: int, keys: int) -> str:
-    """Return what a mask ``[.., queries, keys]`` shows: all tokens, the past, or others."""
+    """Return what a mask ``[.., queries, keys]`` shows: all tokens, the past, or others.
+
+    Of the past all, or of each token as many.
+    """
     if visible.all():
         return ALL
     if visible.ndim < 2 or visible.shape[-2:] != (queries, keys):
         return OTHER
-    past = np.tri(queries, keys, dtype=bool)
-    return PAST if (visible.reshape(-1, queries, keys) == past).all() else OTHER
+    visible = visible.reshape(-1, queries, keys)
+    window = int(visible[0, -1].sum()) if queries == keys else keys
+    past = np.tri(queries, keys, dtype=bool) & ~np.tri(queries, keys, -window, dtype=bool)
+    if not (visible == past).all() or not window:
+        return OTHER
+    return _word(window if window < keys else 0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypar_opt.onnx.axes import POSITIONS, axes_of, is_whole
+from hypar_opt.onnx.axes import POSITIONS, axes_of, is_whole, part_of_channels
 from hypar_opt.onnx.constant import MAX_ELEMENTS
 from hypar_opt.onnx.features import Features, PendingNorm
-from hypar_opt.onnx.import_state import ImportState, epsilon_key
+from hypar_opt.onnx.import_state import OF_HEADS, ImportState, epsilon_key
 from hypar_opt.onnx.joins import join, layer_of
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
@@ -18,7 +18,12 @@ _GROUPS = "a norm's groups of channels: its statistics are of all of them"
 
 
 def _normed(
-    state: ImportState, node: OnnxNode, features: Features, *learned: int, bias: bool = True
+    state: ImportState,
+    node: OnnxNode,
+    features: Features,
+    *learned: int,
+    bias: bool = True,
+    heads: int = 1,
 ) -> Features:
     """Add a norm and return its output, in the dimensions of its input.
 
@@ -28,6 +33,8 @@ def _normed(
         The places of its scale and shift among the node's inputs.
     bias
         Whether it has a shift.
+    heads
+        That are normalised one by one.
     """
     names = [name for place in learned if (name := node.input(place))]
     constants = [state.constant(name) for name in names if state.is_constant(name)]
@@ -39,6 +46,8 @@ def _normed(
         keys |= epsilon_key(node.attributes().get("epsilon", least))
     if bias != (node.word != "rms"):
         keys["bias"] = bias
+    if heads > 1:
+        keys["heads"] = heads
     return layer_of(state, node, "norm", keys, features, weights)
 
 
@@ -97,11 +106,14 @@ def last_norm(state: ImportState, node: OnnxNode) -> Features:
     channels = state.layer(features.source).channels
     if axes_of(over) != {"c"} and channels > 1:
         raise node.refuse("should be over the channels alone")
+    heads = 1
     if not is_whole("c", channels, over) or features.taken:
-        # Of each head: heads are never divided, so that it exchanges nothing.
-        state.note(node, "a norm of each head's features")
-        return features
-    return _normed(state, node, features, 1, 2, bias=bool(node.input(2)))
+        size, channels = state.heads_of(features, {part_of_channels(over)})
+        if size is None:
+            state.note(node, OF_HEADS)
+            return features
+        heads = channels // size
+    return _normed(state, node, features, 1, 2, bias=bool(node.input(2)), heads=heads)
 
 
 def sum_and_norm(state: ImportState, node: OnnxNode) -> Features:

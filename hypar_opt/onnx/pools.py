@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hypar_opt.onnx.axes import POSITIONS, axes_of, extent, is_whole
+from hypar_opt.onnx.axes import POSITIONS, axes_of, extent, is_part, is_whole, part_of_channels
 from hypar_opt.onnx.features import INPUT, AddedBorder, Features, Layer
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.model import OnnxNode, stated
@@ -184,7 +184,7 @@ def reduction(state: ImportState, node: OnnxNode) -> Features:
     if any(not -len(features.dims) <= axis < len(features.dims) for axis in axes):
         raise node.refuse(f"has no dimensions {axes} of {len(features.dims)}")
     axes = [axis % len(features.dims) for axis in axes]
-    over = axes_of([features.dims[axis] for axis in axes])
+    over = _over(state, features, axes)
     norm, pooled = features.norm, features.pooled
     # What is reduced is no statistic of a norm that has been scaled, or is of other axes, nor of
     # a map whose positions are pooled: of these, it may begin another norm.
@@ -192,6 +192,16 @@ def reduction(state: ImportState, node: OnnxNode) -> Features:
     if ended or (pooled and "c" in over and pooled <= POSITIONS):
         features = state.settled(node.inputs[0], node)
     return _reduced(state, node, features, axes, keep=bool(attributes.get("keepdims", 1)))
+
+
+def _over(state: ImportState, features: Features, axes: Sequence[int]) -> frozenset[str]:
+    """Return the axes that a reduction over some dimensions is over."""
+    held = [features.dims[axis] for axis in axes]
+    over = axes_of(held) - {"r"}
+    channels = state.layer(features.source).channels
+    if "c" in over and (features.taken or not is_whole("c", channels, held)):
+        return (over - {"c"}) | {part_of_channels(held)}
+    return over
 
 
 def _reduced(
@@ -205,11 +215,8 @@ def _reduced(
     """Return features without some dimensions, which are of size 1 if ``keep``."""
     if features.source == INPUT:
         features = state.input.settled(features)
-    over = set(axes_of([features.dims[axis] for axis in axes])) - {"r"}
-    layer = state.layer(features.source)
+    over, layer = _over(state, features, axes), state.layer(features.source)
     held = [features.dims[axis] for axis in axes]
-    if "c" in over and (features.taken or not is_whole("c", layer.channels, held)):
-        over = (over - {"c"}) | {"part of c"}
     dims = tuple(
         () if axis in axes else dim
         for axis, dim in enumerate(features.dims)
@@ -224,7 +231,7 @@ def _reduced(
     values = reduced(node.op, node.attributes(), features.function.values, dims_of, count)
     function = Function(values, None, frozenset({node.op}), features.function.tolerance)
     made = features._replace(dims=dims, pool=node.word, operators=features.operators | done)
-    if not over & (POSITIONS | {"c", "b", "part of c"}):
+    if not over & (POSITIONS | {"c", "b"}) and not any(map(is_part, over)):
         return made if features.function.is_like(function) else made._replace(function=function)
     unpooled = features.unpooled if features.pooled else features.function
     made = made._replace(function=function, unpooled=unpooled)

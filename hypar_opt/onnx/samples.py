@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from hypar_opt.onnx.axes import head_size, is_part
 from hypar_opt.onnx.computing import BROADCAST, Attributes, Compute
 from hypar_opt.onnx.constant import Array, Constant
 from hypar_opt.workload.activations import ACTIVATIONS
@@ -30,6 +31,11 @@ _REACHES = (0.3, 1.0, 2.0, 5.0, 7.0, 9.0, 40.0, 1e4)
 """The largest number at each position: near zero, around bounds of activations, and far out."""
 
 _SHAPE = (2, 2, 2, 16)
+
+HEAD = len(_SHAPE)
+"""The dimension of a head's channels, where those of `SAMPLE` are in heads."""
+
+_OF_HEADS = (*_SHAPE[:CHANNELS], 4, 4)
 
 
 def _sample() -> Array:
@@ -212,10 +218,10 @@ def precision(constant: Constant) -> float:
 def dims_over(axes: Collection[str], sizes: Mapping[str, int]) -> tuple[int, ...] | None:
     """Return the dimensions of `SAMPLE` that are reduced over axes of a map of these sizes.
 
-    None where only a part of an axis is, as the channels of a head.
+    `HEAD` for the channels of a head; None where only another part of an axis is.
     """
-    if "part of c" in axes:
-        return None
+    if any(map(is_part, axes)):
+        return None if head_size(axes) is None else (HEAD,)
     places = {"h": ROWS, "w": COLUMNS}
     long = [axis for axis in places if sizes.get(axis, 1) > 1]
     over: set[int] = set()
@@ -245,12 +251,18 @@ def reduced(
     compute = _REDUCTIONS.get(op.removeprefix("Reduce").removeprefix("Global"))
     if values is None or over is None or compute is None:
         return None
+    whole = values.shape
+    if HEAD in over:
+        if whole != _SHAPE:
+            return None
+        values = values.reshape(_OF_HEADS)
 
     def mean(of: Array) -> Array:
         return np.asarray(of.mean(tuple(over), keepdims=True))
 
     with np.errstate(all="ignore"):
-        return np.asarray(compute(values, mean, tuple(over), count, attributes.get("p", 2)))
+        made = np.asarray(compute(values, mean, tuple(over), count, attributes.get("p", 2)))
+    return np.broadcast_to(made, values.shape).reshape(whole) if HEAD in over else made
 
 
 _REDUCTIONS: dict[str, Callable[..., Array]] = {
@@ -272,8 +284,10 @@ def normed(
     epsilon: float,
     scale: Array | None = None,
     shift: Array | None = None,
+    *,
+    by_head: bool = False,
 ) -> Array:
-    """Return what a network's norm makes of values.
+    """Return what a network's norm makes of values, of all channels or of each head.
 
     Parameters
     ----------
@@ -283,13 +297,25 @@ def normed(
         Those of the channels.
     """
     if kind != "affine":
-        axes = (IMAGES, ROWS, COLUMNS) if kind == "batch" else (CHANNELS,)
+        axes = (IMAGES, ROWS, COLUMNS) if kind == "batch" else (-1,)
+        whole = values.shape
+        values = values.reshape(_OF_HEADS) if by_head else values
         if kind != "rms":
             values = values - values.mean(axes, keepdims=True)
         with np.errstate(all="ignore"):
             values = values / np.sqrt((values**2).mean(axes, keepdims=True) + epsilon)
+        values = values.reshape(whole)
     values = values if scale is None else values * scale
     return values if shift is None else values + shift
+
+
+def soft_cap_of(function: Function) -> float | None:
+    """Return the soft cap that a function of a map is; None if it is none, or beyond `SAMPLE`."""
+    if function.values is None or function.is_identity or function.activation:
+        return None
+    cap = float(f"{np.abs(function.values).max():.7g}")
+    with np.errstate(all="ignore"):
+        return cap if cap > 0 and function.agrees(cap * np.tanh(SAMPLE / cap)) else None
 
 
 # Operators.

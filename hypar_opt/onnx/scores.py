@@ -1,8 +1,9 @@
 """What lies between the projections of an attention that is written out and its output.
 
 The kind ``attention`` computes ``softmax(scale Q K^T + mask) V`` with rotary positions of queries
-and keys. So the nodes between are read one after the other: each is a view, a number that the scale
-takes, a rotation that is recognised, a mask, or the softmax. Any other node is named.
+and keys, and perhaps a soft cap of the scores. So the nodes between are read one after the other:
+each is a view, a number that the scale takes, a rotation that is recognised, the tangent of a soft
+cap, a mask, or the softmax. Any other node is named.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ import numpy as np
 from hypar_opt.onnx.exact import MAP
 from hypar_opt.onnx.features import INPUT, Features
 from hypar_opt.onnx.mask_values import Mask, Unknown
-from hypar_opt.onnx.masks import ALL, HIDDEN, PAST, no_mask, read_mask, read_mask_of_tokens
+from hypar_opt.onnx.masks import (
+    ALL,
+    HIDDEN,
+    narrower,
+    no_mask,
+    past_in,
+    read_mask,
+    read_mask_of_tokens,
+)
 from hypar_opt.onnx.rotary import rotation_of
 from hypar_opt.onnx.samples import IDENTITY
 
@@ -130,10 +139,18 @@ def operand(
 
 
 class Between(NamedTuple):
-    """What lies between the scores' product and that of their softmax with the values."""
+    """What lies between the scores' product and that of their softmax with the values.
+
+    Parameters
+    ----------
+    factor
+        The number by which scores are multiplied; None where it is not known.
+    keys
+        The keys of their masks and soft cap.
+    """
 
     factor: float | None
-    causal: bool
+    keys: dict[str, Any]
 
 
 def between(
@@ -159,7 +176,12 @@ def between(
         state.note(walk.zeroed, "a multiplication of attention's scores")
     if walk.causal and not walk.lowered <= ENOUGH:
         state.note(reader, f"attention's mask: it lowers later scores by {-walk.lowered:.4g} alone")
-    return Between(None if math.isnan(walk.factor) else walk.factor, walk.causal)
+    factor = walk.factor
+    if walk.before is not None:
+        factor *= walk.before
+        if not walk.factor > 0:
+            state.note(reader, f"a bound of attention's scores, {walk.factor:.4g}")
+    return Between(None if math.isnan(factor) else factor, walk.keys)
 
 
 def _nodes_between(state: ImportState, product: OnnxNode, name: str, source: int) -> list[OnnxNode]:
@@ -185,13 +207,27 @@ class _Scores:
     def __init__(self, state: ImportState, source: int) -> None:
         self._state, self._source = state, source
         self.factor = 1.0
+        self.before: float | None = None
+        """The factor of what a soft cap takes the tangent of; the other is then that of it."""
         self.causal = False
+        self.window = 0
+        """The tokens that each sees of those before it; 0 for all."""
         self.lowered = 0.0
         """By how much a mask lowers what it hides, at least."""
         self.zeroed: OnnxNode | None = None
         """A node that multiplies scores by zero where a mask has to hide them."""
+        self._is_moved = False
+        """Whether anything has been added to scores: shares hide that, a tangent does not."""
         self.shares: set[str] = set()
         """The tensors behind a softmax."""
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """The keys of what it has met."""
+        keys: dict[str, Any] = {"causal": True} if self.causal else {}
+        keys |= {"window": self.window} if self.window else {}
+        cap = self.factor if self.before is not None else 0.0
+        return keys | ({"softcap": float(f"{cap:.7g}")} if cap > 0 else {})
 
     def take(self, node: OnnxNode) -> None:
         """Account for one node."""
@@ -232,9 +268,13 @@ class _Scores:
         if number is not None:
             self.factor *= number
             self.lowered *= number
+        elif node.op == "Tanh" and self.before is None and not self._is_moved:
+            self.before, self.factor = self.factor, 1.0
         elif node.op == "Where" and state.is_constant(node.inputs[0]):
+            self._is_moved = True
             self._see(node, read_mask(state, node, state.tensors[scores], node.inputs[0]))
         elif node.op in ("Add", "Sum", "Sub", "Mul", "Div") and constants:
+            self._is_moved = True
             tables = [each for each in constants if state.constant(each).elements != 1]
             if len(tables) < len(constants) and not self._shifts(node, constants):
                 self._name(node, "scores")
@@ -262,7 +302,7 @@ class _Scores:
 
     def _of_token_ids(self, node: OnnxNode, others: list[str], constants: list[str]) -> None:
         """Account for a mask that is made of token ids, of which none is padding."""
-        state = self._state
+        state, self._is_moved = self._state, True
         masks = [state.tensors[each] for each in others]
         hides = node.op in ("Add", "Sum") or (node.op == "Sub" and node.inputs[1] in others)
         if node.op == "Where" and node.inputs[0] in others and len(others) == 1:
@@ -280,8 +320,8 @@ class _Scores:
         """Take what a mask shows."""
         if mask.shown is None:
             self.zeroed = self.zeroed or node
-        elif mask.shown == PAST:
-            self.causal = True
+        elif (window := past_in(mask.shown)) is not None:
+            self.causal, self.window = True, narrower(window, self.window)
             self.lowered = min(self.lowered, mask.lowers)
         elif mask.shown != ALL:
             no_mask(self._state, node, mask.shown)

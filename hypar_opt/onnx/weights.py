@@ -153,7 +153,8 @@ def _indices(region: Region) -> NDArray[np.intp]:
 def _weights(values: _Values, layer: Layer, operator: Operator, maps: LayerMaps) -> Array:
     sizes = operator.sizes(maps)
     if operator.kind == "norm":
-        return _scale_and_shift(values, layer, sizes["s"], maps.output.channels)
+        channels = sizes.get("e", maps.output.channels)  # of one head
+        return _scale_and_shift(values, layer, sizes["s"], channels)
     matrix = values.of(layer, layer.weights.matrix)
     if operator.kind == "embedding":
         rows, features = (sizes[axis] for axis in operator.axes.weight)

@@ -280,6 +280,17 @@ def trains_as(
     return stated.stated.items() <= training.stated.items()
 
 
+def is_named(configuration: Configuration) -> bool:
+    """Return whether frameworks have a name for what a configuration's degrees and shards are.
+
+    Data parallelism, and Megatron-LM's tensor parallelism inside it, with any of ZeRO's stages, of
+    which the last is FSDP; and HSDP.
+    """
+    dp_replicate, _, cp, tp, ep = configuration[:5]
+    zeros, tensor = (SHARDED, tp) if dp_replicate == 1 else (SHARDED[-1:], 1)
+    return cp == ep == 1 and tp == tensor and configuration.zero in zeros
+
+
 def blocks_of(network: Network) -> list[str]:
     """Return the patterns of the network's blocks, in order: what full recomputation repeats."""
     return [glob.escape(label) for block in network.repeats for label in block.labels]
@@ -507,6 +518,8 @@ def family(
     for mesh in _meshes(problem.hierarchy.sizes):
         degrees = zip((*DIMENSIONS, "ep", "sp"), mesh[:6], strict=True)
         if not all(allowed(name, value) for name, value in degrees):
+            continue
+        if mesh.tp > 1 and mesh.sp and not limits.sequence:  # nothing is split by token
             continue
         if limits.fault_in_degrees(mesh) or problem.batch % (mesh.dp_replicate * mesh.dp_shard):
             continue

@@ -86,7 +86,7 @@ class WithOverlap(NamedTuple):
     without
         The seconds, with overlap, of the plan that is fastest without.
     prices
-        Of the queue in the pieces of the backward pass, which prove a bound.
+        Of the queue forward, and in the pieces of the backward pass: they prove a bound.
     """
 
     overlap: str

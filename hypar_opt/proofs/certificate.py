@@ -30,7 +30,7 @@ from hypar_opt.plan.plan import Plan, WithOverlap
 from hypar_opt.plan.schemas import WITHOUT_LAYOUTS
 from hypar_opt.proofs.chains import TableProof, bound_of_chain, prove_chain
 from hypar_opt.proofs.check.folds import PREFIXES
-from hypar_opt.proofs.check.overlap import PRICE
+from hypar_opt.proofs.check.overlap import PRICE, StatedPrices
 from hypar_opt.proofs.check.priced_tables import PricedTables, priced_tables
 from hypar_opt.proofs.check.rows import price_of
 from hypar_opt.proofs.check.tables import (
@@ -112,6 +112,8 @@ class Certificate(Displayed, Document):
     prices: Table[str, Price] | None = None
     """Of the queue of a step with overlap, in 64ths, from the backward pass of a layer on: by the
     layers' names, in the order of these passes. The table is that of these prices."""
+    forward: Price | None = None
+    """That in the forward pass, until the last unit whose weights are prefetched; None of 0."""
     tables: tuple[Proof, ...]
     """One; of scope ``level`` one for each; several of ``joint`` by order of those of images."""
 
@@ -134,6 +136,8 @@ class Certificate(Displayed, Document):
             raise rule(
                 f"overlap and prices should be in files of {WITH_OVERLAP!r}, and there alone"
             )
+        if self.forward is not None and not with_overlap:
+            raise rule(f"forward should be in files of {WITH_OVERLAP!r} alone")
         if with_overlap and (self.bound is None or self.price is not None or self.training):
             raise rule("with overlap there should be a bound, no price and no training")
         return self
@@ -245,7 +249,9 @@ def _with_overlap(plan: Plan, record: WithOverlap) -> Certificate:
     from hypar_opt.search.overlap import PlansWithOverlap
 
     _check_seconds(plan)
-    prices = PlansWithOverlap(plan, record.overlap).prices_of_layers(record.prices)
+    search = PlansWithOverlap(plan, record.overlap)
+    forward, layers = search.prices_of_layers(record.prices)
+    prices = StatedPrices(record.overlap, layers, forward)
     try:
         table = table_with_overlap(plan, prices)
         charged = Fraction(record.seconds) * _per_second(plan) / table.in_units(1)
@@ -253,8 +259,8 @@ def _with_overlap(plan: Plan, record: WithOverlap) -> Certificate:
     except RefusedError as error:
         raise RefusedError(f"no certificate: {error.message}") from None
     of_table = {"schema_": WITH_OVERLAP, "scope": "joint", "overlap": record.overlap}
-    stated = {"bound": max(bound, Fraction()), "prices": FrozenDict(prices)}
-    return certificate.model_copy(update=of_table | stated)
+    stated = {"prices": FrozenDict(layers), "forward": forward or None}
+    return certificate.model_copy(update=of_table | stated | {"bound": max(bound, Fraction())})
 
 
 def _per_second(plan: Plan) -> int:
@@ -454,7 +460,8 @@ def _bound_with_overlap(plan: Plan, certificate: Certificate) -> Fraction:
     _check_seconds(plan)
     assert certificate.prices is not None
     assert certificate.bound is not None
-    proven = _bound([table_with_overlap(plan, certificate.prices)], certificate)
+    prices = StatedPrices(record.overlap, certificate.prices, certificate.forward or 0)
+    proven = _bound([table_with_overlap(plan, prices)], certificate)
     if not certificate.bound <= max(proven, Fraction()):
         raise CheckFailedError(
             f"bound: should be at most the {float(proven):.15g} {plan.cost.unit} that the"

@@ -10,14 +10,14 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs.state_classes import ClassTable
-from hypar_opt.deadline import NEVER as NO_LIMIT
-from hypar_opt.deadline import TIME_LIMIT, Deadline
+from hypar_opt.deadline import TIME_LIMIT
 from hypar_opt.errors import NoAnswerError
 from hypar_opt.plan.configuration import HYBRID, training_of, trains_as
 from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.joint import joint
 from hypar_opt.search.open_ways import with_searched
+from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.search.prices_of_memory import PlanAtPrice
 from hypar_opt.search.result import SearchResult, silent
 from hypar_opt.search.table_solver import TableSolver
@@ -122,8 +122,7 @@ class BestFit:
     def keep_alike(self, ways: WaysByLayer, layouts: SearchResult) -> None:
         """Keep the best plan of given layouts whose layers all train in one way, if it fits."""
         opened = replace(ways.open, begins=[0])
-        again = [*opened.apart, *(["full"] if opened.blocks else [])]
-        for words in product(again, opened.sharded):
+        for words in product((*opened.apart, *opened.together), opened.sharded):
             if words in self.alike:  # in more micro-batches it takes no less
                 continue
             way = WayOfTraining.of(self.search, opened.uniform(*words))
@@ -168,14 +167,30 @@ class BestFit:
 
 def fastest_at_once(search: SearchRequest, solve: Search) -> SearchResult:
     """Return the fastest plan of the batch at once, whether it fits or not."""
+    # Of a bound any plan that attains it will do.
+    if search.instance.bounded is not None and (plan := _exchanges_nothing(search)):
+        return plan
     quiet = replace(search, progress=silent)  # what is counted is the ways
-    if (left := search.deadline.left()) is not None:
+    if search.deadline.left() is not None:
         # Mostly found in less time than what it would fall back on, in case a limit came first.
         try:
-            return solve(replace(quiet, deadline=Deadline.after(left / 2), falls_back=False))
+            return solve(replace(quiet, deadline=search.deadline.part(1 / 2), falls_back=False))
         except NoAnswerError:
             pass
     return solve(quiet)
+
+
+def _exchanges_nothing(search: SearchRequest) -> SearchResult | None:
+    """Return data parallelism where it takes what all plans compute at least; else None."""
+    instance, workload = search.instance, search.instance.workload
+    rows = (workload.baselines["data"],) * search.levels
+    plan, tensors = tuple(map(search.layers_of, rows)), search.chosen_tensors(rows)
+    if workload.forbidden[:, 0].any() or not instance.constraints.allow(plan):
+        return None
+    total = search.total(plan, tensors)
+    if total * instance.cost.resolution > least_compute(instance):
+        return None
+    return SearchResult(plan, Status.OPTIMAL, "joint", total, tensors=tensors, priced=tensors)
 
 
 def configuration_that_fits(search: SearchRequest) -> Counted | None:
@@ -186,7 +201,7 @@ def configuration_that_fits(search: SearchRequest) -> Counted | None:
     # Imported late: it needs the simulator.
     from hypar_opt.search.degrees import rows_by_mesh, search_degrees
 
-    instance, left = search.instance, search.deadline.left()
+    instance = search.instance
     network, problem, workload = instance.network, instance.problem, instance.workload
     has_some = network.repeats and not problem.groups and workload is instance.executed_workload
     if not has_some or problem.cost != "time":
@@ -196,7 +211,7 @@ def configuration_that_fits(search: SearchRequest) -> Counted | None:
 
     def allowed(configuration: Configuration) -> bool:
         # Of the ways that are searched, so that their bound holds.
-        if configuration.recompute == "op" or configuration.zero == HYBRID:
+        if configuration.zero == HYBRID:
             return False
         if rows(configuration) is None:
             return False
@@ -223,7 +238,7 @@ def configuration_that_fits(search: SearchRequest) -> Counted | None:
         count=1,
         allowed=allowed,
         accepted=accepted,
-        deadline=NO_LIMIT if left is None else Deadline.after(left / 2),
+        deadline=search.deadline.part(1 / 2),
     )
     return counted(searched.best[0].configuration) if searched.best else None
 
@@ -256,7 +271,7 @@ def uniform_plan(search: SearchRequest, ways: WaysByCount) -> Counted | None:
     if not counts:
         return None
     opened = ways.of(counts[0]).open
-    again = [*opened.apart, *(["full"] if opened.blocks else [])]
+    again = *opened.apart, *opened.together
 
     def counted(count: int, recompute: str, shard: str) -> Counted:
         training = ways.of(count).open.uniform(recompute, shard)

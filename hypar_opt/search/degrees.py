@@ -10,12 +10,14 @@ Source: docs/simulator.md; docs/decisions/0029-memory-of-a-device.md for what is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
+from heapq import heappop, heappush
 from itertools import groupby, pairwise
 from math import inf, lcm
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,6 +26,7 @@ from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.overlap import OverlapTime
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.errors import NoAnswerError
 from hypar_opt.plan.configuration import (
     Configuration,
     choices_of_configurations,
@@ -32,28 +35,36 @@ from hypar_opt.plan.configuration import (
     training_of,
 )
 from hypar_opt.search.result import Progress, silent
+from hypar_opt.search.step_queues import Queue, QueueExchanges, Visits, queues_of
 from hypar_opt.sharding.layouts import BATCH
+from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.memory import bytes_by_node, reserved_by
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.repeated_parts import (
-    Exposed,
     Messages,
     RepeatedPart,
-    exposed_at_least,
     seconds_of_parts,
 )
 from hypar_opt.simulator.run import seconds_of
 from hypar_opt.simulator.simulation import StepTimes
-from hypar_opt.simulator.step import divides, in_parts, launching, repeats_on, schedule_of
+from hypar_opt.simulator.step import (
+    divides,
+    in_parts,
+    launching,
+    phases_of,
+    repeats_on,
+    schedule_of,
+)
 from hypar_opt.simulator.tasks import ComputeTask, of_one_micro_batch
 from hypar_opt.step.holds import KEPT, HoldArrays, HoldRules, WeightBytes
+from hypar_opt.step.states import added_up
 from hypar_opt.units import format_bytes, format_si
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import RECOMPUTED
 from hypar_opt.workload.recomputation import repeated
-from hypar_opt.workload.repeats import Repeats
+from hypar_opt.workload.repeats import COLLECTIVES, ZERO_STAGES, Repeats
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
@@ -64,6 +75,7 @@ if TYPE_CHECKING:
     from hypar_opt.instance.instance import Instance
     from hypar_opt.plan.problem import Problem
     from hypar_opt.simulator.tasks import Task
+    from hypar_opt.step.operations import Collective
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
 
@@ -72,6 +84,10 @@ Lengths = tuple[int, ...]
 """The repetitions of each run of a network's blocks."""
 Mesh = tuple[int, int, int, int, int, bool]
 """The degrees of a configuration, and whether it has sequence parallelism."""
+
+_CONSIDERING = 1 / 4
+"""The share of the time that is left in which configurations are considered before some of them are
+evaluated."""
 
 _ROUNDING = 1e-9
 """Relative: more than the charges of a bound are rounded."""
@@ -106,6 +122,13 @@ class Evaluated(NamedTuple):
         return f"<Evaluated: {', '.join([*unlike, amounts])}>"
 
 
+class Candidate(NamedTuple):
+    """A configuration, and the bytes of the fullest accelerator, with what is reserved."""
+
+    configuration: Configuration
+    memory: int
+
+
 class Searched(NamedTuple):
     """The answer of a search over configurations.
 
@@ -126,7 +149,7 @@ class Searched(NamedTuple):
     considered: int
     fitting: int
     simulated: int
-    least: tuple[Evaluated, ...]
+    least: tuple[Candidate, ...]
     complete: bool = True
 
 
@@ -165,6 +188,20 @@ class _Held(NamedTuple):
     parts: int
 
 
+class _Passes(NamedTuple):
+    """Seconds of each layer in a micro-batch's program, each ``(layers,)``.
+
+    Parameters
+    ----------
+    again
+        What its backward pass has in addition where it is computed again.
+    """
+
+    forward: NDArray[np.float64]
+    backward: NDArray[np.float64]
+    again: NDArray[np.float64]
+
+
 class Evaluator:
     """Seconds and bytes of configurations of a network with blocks on equal accelerators.
 
@@ -172,12 +209,16 @@ class Evaluator:
     ----------
     problem
         With the array; its batch, optimizer and reading are used.
+    choices
+        Those of which nodes have their roles'; None for those that configurations need.
     early_stop
         Whether blocks that run again stop at the last tensor that a backward pass reads.
     by_events
         Whether steps of accelerators out of lockstep are simulated; else they are refused.
     kv_replicated
         Whether tensor parallelism may have more parts than key-value heads.
+    deadline
+        After which nothing more is evaluated.
     """
 
     def __init__(
@@ -185,13 +226,17 @@ class Evaluator:
         network: Network,
         problem: Problem,
         *,
+        choices: tuple[str, ...] | None = None,
         early_stop: bool = False,
         by_events: bool = True,
         kv_replicated: bool = False,
+        deadline: Deadline = NEVER,
     ) -> None:
         assert problem.array is not None
+        self.deadline = deadline
         self.network, self.early_stop, self.by_events = network, early_stop, by_events
-        choices = choices_of_configurations(network, kv_replicated=kv_replicated)
+        if choices is None:
+            choices = choices_of_configurations(network, kv_replicated=kv_replicated)
         self.problem = problem.model_copy(update={"choices": choices})
         self.array: Array = problem.array.description
         self._hierarchy = problem.hierarchy
@@ -205,7 +250,12 @@ class Evaluator:
         self._weight_holds, self._weights = cache(self._new_weight_holds), cache(self._new_weights)
         self._shortened, self._program = cache(self._new_shortened), cache(self._new_program)
         self._messages = Messages(self.array.interconnect)
-        self._exposed: dict[tuple[Mesh, str], Exposed] = {}
+        self._layers, self._places = cache(self._new_layers), cache(self._new_places)
+        self._queues_of: dict[tuple[Mesh, str], tuple[Queue, Queue]] = {}
+        self._meshes: set[Mesh] = set()
+        self._seconds_of: dict[
+            tuple[int, str, tuple[Phase, ...]], dict[Mesh, NDArray[np.float64]]
+        ] = {}
 
     @property
     def blocks(self) -> int:
@@ -244,7 +294,14 @@ class Evaluator:
         return memory - reserve <= stated
 
     def evaluate(self, configuration: Configuration) -> Evaluated:
-        """Return what a training step of a configuration takes."""
+        """Return what a training step of a configuration takes.
+
+        Raises
+        ------
+        NoAnswerError
+            If the deadline passes.
+        """
+        self.deadline.check()
         seconds, computed = self._seconds(configuration)
         memory = self.memory(configuration)
         return Evaluated(configuration, seconds, memory, 1 - computed / seconds)
@@ -256,7 +313,7 @@ class Evaluator:
         again = self.blocks if configuration.blocks is None else configuration.blocks
         return 0 if configuration.recompute == "none" else again
 
-    def _new_shortened(self, again: int, last: int = 1) -> _Short:
+    def _new_shortened(self, again: int, last: Lengths | None = None) -> _Short:
         """Return a step with a repetition of each that differs from the others.
 
         Parameters
@@ -264,13 +321,13 @@ class Evaluator:
         again
             How many blocks are computed again.
         last
-            How many repetitions at the end of each run differ.
+            How many repetitions at the end of each run differ; None for those that do in size.
         """
         left, short, begun = again, _Short((), 0, (), ()), 0
-        for count in self._counts:
+        for count, alone in zip(self._counts, last or self._last_in_size, strict=True):
             own = min(left, count)
             left -= own
-            ends = sorted({0, 1, own, *range(max(count - last, 0), count + 1)})
+            ends = sorted({0, 1, own, *range(max(count - alone, 0), count + 1)})
             short = _Short(
                 (*short.lengths, len(ends) - 1),
                 short.again + sum(start < own for start in ends),
@@ -280,14 +337,29 @@ class Evaluator:
             begun += count
         return short
 
-    def _last_alone(self, zero: str) -> int:
-        """Return how many repetitions at the end of a run differ in their exchanges."""
+    def _last_alone(self, zero: str) -> Lengths:
+        """Return how many repetitions at the end of each run differ, in size or in exchanges."""
         by_unit = RunOptions().on(self.array)[1] == "prefetch" and zero not in ("none", "state")
-        return 1 if by_unit else self._last_in_buckets
+        return self._last_in_size if by_unit else self._last_in_buckets
 
     @cached_property
-    def _last_in_buckets(self) -> int:
-        """How many differ in which gradients are reduced together: all, if this never settles."""
+    def _last_in_size(self) -> Lengths:
+        """How many differ in size: all where maps grow, as DenseNet's do; else the last alone."""
+        maps, lasts = [*self.network.maps()], []
+        for run in self.network.repeats:
+            ends = range(run.first, run.first + run.length * run.count, run.length)
+            alike = all(
+                maps[own : own + run.length] == maps[ends[0] : ends[0] + run.length] for own in ends
+            )
+            lasts.append(1 if alike else run.count)
+        return tuple(lasts)
+
+    @cached_property
+    def _last_in_buckets(self) -> Lengths:
+        """How many differ in which gradients are reduced together, or in size.
+
+        All, if this never settles: what a bucket has left is known only where one begins.
+        """
         workload = self._workload(self._counts, self._base)
         buckets = buckets_of(workload, self.array.bucket_elements(self.problem.element_bytes))
         firsts, blocks = {bucket[0] for bucket in buckets}, self._blocks(self._counts)
@@ -297,19 +369,21 @@ class Evaluator:
             if node in firsts:
                 begins[blocks[node]].append(layers[blocks[node]])
             layers[blocks[node]] += 1
-        most = first = 1
-        for count in self._counts:
+        lasts, first = [], 1
+        for count, last in zip(self._counts, self._last_in_size, strict=True):
             # From the last repetition on, each decides how the one before it begins.
             of_run = begins[first : first + count]
             alike = next((n for n, own in enumerate(of_run) if own != of_run[0]), count)
             fresh = layers[first] - 1 in of_run[0]
-            most, first = max(most, count - alike + (1 if fresh else 2)), first + count
-        return most
+            differ = count - alike + (1 if fresh else 2) if of_run[0] else count
+            lasts.append(max(last, differ))
+            first += count
+        return tuple(lasts)
 
     def _new_network(self, lengths: Lengths) -> Network:
         described = self.network.description()
         numbers = [(block.name, block.number) for block in self.network.repeats]
-        for block in described["block"]:
+        for block in described.get("block", ()):
             first = block.get("first", 0) if "repeat" in block else None
             block["repeat"] = lengths[numbers.index((block["name"], first))]
         return type(self.network).model_validate(described)
@@ -399,16 +473,14 @@ class Evaluator:
         efficiency = self.array.efficiency_of_overlap
         if in_lockstep:
             before = of_one_micro_batch(tasks)
-            queue = exposed_at_least(before, parts, self._messages)
-            self._exposed[configuration[:6], configuration.zero] = queue
             measured = [
                 seconds_of_parts(own, parts, self._messages, efficiency) for own in (tasks, before)
             ]
         else:
-            tasks = [*in_parts(tasks, *step)]
+            tasks, on = [*in_parts(tasks, *step)], self.array.interconnect
             parts, before = [RepeatedPart(0, len(tasks))], of_one_micro_batch(tasks)
             measured = [
-                seconds_of(own, self.array.interconnect, efficiency=efficiency)
+                seconds_of(own, on, efficiency=efficiency, deadline=self.deadline)
                 for own in (tasks, before)
             ]
         often = [times[block] for block in blocks]
@@ -422,7 +494,7 @@ class Evaluator:
         """Return the bytes of the fullest accelerator in a configuration's step."""
         short, mesh = self._shortened(self._again(configuration)), configuration[:6]
         micro_batch = self.problem.batch // configuration.micro_batches
-        recompute = configuration.recompute if short.again else "none"
+        recompute = configuration.recompute if short.again or not self.blocks else "none"
         of_maps, batch = (mesh, short.lengths, short.again, recompute), self._base
         maps = self._maps(*of_maps, batch)
         if micro_batch % maps.parts:
@@ -493,59 +565,199 @@ class Evaluator:
     # Bounds
 
     def bounds(self, configurations: Sequence[Configuration]) -> list[float]:
-        """Return the seconds of configurations' programs alone, than which no step takes less."""
+        """Return the seconds of configurations' programs alone, than which no step takes less.
+
+        Raises
+        ------
+        NoAnswerError
+            If the deadline passes.
+        """
         bounds = [0.0] * len(configurations)
-        alike: dict[int, list[int]] = {}
+        alike: dict[int, dict[str, list[int]]] = {}
         for number, one in enumerate(configurations):
-            alike.setdefault(self.problem.batch // one.micro_batches, []).append(number)
-        for batch, numbers in alike.items():
-            meshes = {configurations[number][:6]: 0 for number in numbers}
-            meshes = {mesh: place for place, mesh in enumerate(meshes)}
-            words = {"none", *(configurations[number].recompute for number in numbers)}
-            charged = {word: self._of_program(batch, word, [*meshes]) for word in words}
-            for number in numbers:
-                one = configurations[number]
-                again = self._times_again(one)
-                times = np.array((1, *self._uniform.times))
-                place = meshes[one[:6]]
-                once = charged["none"][:, place] @ (times - again)
-                seconds = once + charged[one.recompute][:, place] @ again
-                bounds[number] = float(seconds) * one.micro_batches * (1 - _ROUNDING)
+            of_batch = alike.setdefault(self.problem.batch // one.micro_batches, {"none": []})
+            of_batch.setdefault(one.recompute, []).append(number)
+        layers, blocks = self._layers(self._uniform)
+        times = np.bincount(layers)
+        for batch, by_word in alike.items():
+            self.deadline.check()
+            every = [configurations[number][:6] for own in by_word.values() for number in own]
+            self._meshes.update(every)
+            passes = self._passes(batch, "none", every)
+            once = {mesh: (own.forward + own.backward) @ times for mesh, own in passes.items()}
+            for word, numbers in by_word.items():
+                passes = self._passes(batch, word, [configurations[n][:6] for n in numbers])
+                for number in numbers:
+                    one = configurations[number]
+                    often = np.bincount(layers, self._runs_again(one, blocks))
+                    seconds = once[one[:6]] + passes[one[:6]].again @ often
+                    bounds[number] = float(seconds) * one.micro_batches * (1 - _ROUNDING)
         return bounds
 
-    def bound(self, configuration: Configuration, program: float) -> float:
-        """Return a lower bound on the seconds of a step, given its program's.
+    def bound(self, configuration: Configuration) -> float:
+        """Return a lower bound on the seconds of a step: of its program, and of its queue.
 
-        What its queue does depends on the mesh and on what is sharded alone: it is known of those
-        of which any step has been evaluated.
+        No micro-batch takes less than its program up to the visit of a layer in a pass, and all
+        that its queue is given from there on, one exchange after the other.
         """
-        queue = self._exposed.get((configuration[:6], configuration.zero), Exposed(0.0, 0.0))
-        outside, seconds = (configuration.micro_batches * (1 - _ROUNDING) * own for own in queue)
-        return max(program + outside, seconds)
+        # Gradients may be in several queues; without blocks each layer would be a unit.
+        if self._is_branched or not self._counts:
+            return self.bounds([configuration])[0]
+        mesh, count = configuration[:6], configuration.micro_batches
+        passes = self._passes(self.problem.batch // count, configuration.recompute, [mesh])[mesh]
+        layers, blocks = self._layers(self._uniform)
+        again = np.where(self._runs_again(configuration, blocks), passes.again[layers], 0)
+        visits = passes.forward[layers], (passes.backward[layers] + again)[::-1]
+        begun = np.concatenate([[0.0], np.cumsum(np.concatenate(visits))])
+        last, before = (queue.least(begun) for queue in self._queues(mesh, configuration.zero))
+        return (last + (count - 1) * before) * (1 - _ROUNDING)
 
     @cached_property
     def _uniform(self) -> _Short:
         return self._shortened(0)
 
-    def _times_again(self, configuration: Configuration) -> NDArray[np.int64]:
-        """Return how many repetitions that each block stands for are computed again."""
-        times, starts = np.array((1, *self._uniform.times)), np.array((0, *self._uniform.starts))
-        if configuration.recompute == "none":
-            return np.zeros_like(times)
-        if configuration.blocks is None:
-            return times
-        again: NDArray[np.int64] = np.clip(configuration.blocks - starts, 0, times)
-        again[0] = 0
-        return again
+    def _new_layers(self, short: _Short) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return the place of each layer of a whole step among those of a shortened one.
+
+        And the number of its block, from 0; -1 outside of all.
+        """
+        first, begun = self._workload(short.lengths, self._base).shared, 0
+        of_layers = self._blocks(short.lengths)[first:].tolist()
+        layers: list[int] = []
+        blocks: list[int] = []
+        for block, own in groupby(range(len(of_layers)), of_layers.__getitem__):
+            places, times = [*own], short.times[block - 1] if block else 1
+            layers += places * times
+            for number in range(begun, begun + times):
+                blocks += [number if block else -1] * len(places)
+            begun += times if block else 0
+        return np.array(layers), np.array(blocks)
+
+    def _runs_again(
+        self, configuration: Configuration, blocks: NDArray[np.intp]
+    ) -> NDArray[np.bool_]:
+        """Return which layers are among those that are computed again, given their blocks."""
+        if configuration.recompute == "none" or configuration.blocks is None:
+            return np.full(len(blocks), configuration.recompute != "none")
+        runs_again: NDArray[np.bool_] = (blocks >= 0) & (blocks < configuration.blocks)
+        return runs_again
+
+    def _queues(self, mesh: Mesh, zero: str) -> tuple[Queue, Queue]:
+        """Return the queues of the last micro-batch, and of one before it."""
+        if (mesh, zero) not in self._queues_of:
+            # Those of all meshes that may be asked for are known together.
+            meshes = [mesh, *(own for own in self._meshes if own[0] == mesh[0] and own != mesh)]
+            queues = queues_of(self._of_queue(zero, meshes), self._visits, len(meshes))
+            for number, own in enumerate(meshes):
+                self._queues_of[own, zero] = queues[number]
+        return self._queues_of[mesh, zero]
+
+    @cached_property
+    def _visits(self) -> Visits:
+        lengths = self._uniform.lengths
+        return Visits(
+            *self._layers(self._uniform),
+            self._places(lengths),
+            self._blocks(lengths),
+            self._bucket_ends,
+            RunOptions().on(self.array)[1] == "prefetch",
+        )
+
+    def _of_queue(self, zero: str, meshes: Sequence[Mesh]) -> Iterator[QueueExchanges]:
+        """Yield the exchanges of the queue, of nodes in meshes of one degree of replication."""
+        lengths = self._uniform.lengths
+        _, workload = self._weight_holds(lengths, meshes[0][0], zero)
+        cost = TimeCost.from_problem(self.problem, workload)
+        phases = Phase.GRADIENT in cost.communication.phases and (Phase.GRADIENT,)
+        communication = replace(cost.communication, phases=phases or (), longest=cost.longest)
+        cost = replace(cost, communication=communication, latencies=None, longest=False)
+        rows = np.array([self._rows(mesh, lengths) for mesh in meshes], np.intp)
+        states, nodes = rows.transpose(1, 2, 0), np.arange(len(workload.nodes))[:, None]
+        levels, shape = len(states), states.shape[1:]
+        together: dict[tuple[str, bool], list[Collective]] = {}
+        for own in cost.rules(workload, levels).node(nodes, [states]):
+            stages = ZERO_STAGES[COLLECTIVES[own.group][-1]]
+            each = any(
+                stage.each_micro_batch and stage.weights == (own.tensor == "weights")
+                for stage in stages
+            )
+            together.setdefault((own.tensor, each), []).append(
+                own._replace(
+                    quarters=own.quarters // np.maximum(own.times, 1),
+                    times=np.minimum(own.times, 1),
+                )
+            )
+        for key, exchanges in together.items():
+            charged = [
+                np.broadcast_to(
+                    added_up(cost.charges(of, workload, nodes, shape, levels)), shape
+                ).astype(np.float64)
+                / cost.per_unit
+                for of in (exchanges, [own._replace(times=0) for own in exchanges])
+            ]
+            whole, seconds = charged
+            if cost.rings is not None:
+                # Exchanges that begin at one level are joined, around the rings of the first.
+                moves = np.zeros((levels, *shape), bool)
+                for own in exchanges:
+                    moves[own.level] |= own.quarters > 0
+                rings = (moves * 2 ** np.arange(levels)[:, None, None]).sum(axis=0)
+                most = rings.max(axis=0)
+                whole, seconds = (
+                    ((rings == most) | (rings == 0)).all(axis=0) * of for of in charged
+                )
+            yield QueueExchanges(*key, seconds, whole - seconds)
+
+    def _new_places(self, lengths: Lengths) -> NDArray[np.intp]:
+        """Return the place among the layers at which each node is scheduled, last backward.
+
+        What is stored, and what layers share, is so with one of them.
+        """
+        workload = self._workload(lengths, self._base)
+        places = np.arange(len(workload.nodes)) - workload.shared
+        for node, users in workload.weight_users.items():
+            places[node] = places[min(users)]
+        for node, writer in workload.tensor_writers.items():
+            places[node] = places[writer]
+        return places
+
+    @cached_property
+    def _bucket_ends(self) -> NDArray[np.intp]:
+        """The layer with which the bucket of each layer's gradient is complete: ``(layers,)``.
+
+        Of two gradients with a layer it is that of the first bucket.
+        """
+        workload, places = self._workload(self._counts, self._base), self._places(self._counts)
+        ends = np.full(len(workload.nodes) - workload.shared, -1)
+        for bucket in buckets_of(workload, self.array.bucket_elements(self.problem.element_bytes)):
+            for node in bucket:
+                ends[places[node]] = max(ends[places[node]], places[bucket[-1]])
+        return ends
+
+    def _passes(self, batch: int, recompute: str, meshes: Sequence[Mesh]) -> dict[Mesh, _Passes]:
+        """Return the seconds of a micro-batch's program, by mesh."""
+        forward, *others = phases_of(self.problem)
+        parts = ("none", (forward,)), ("none", tuple(others)), (recompute, (forward,))
+        seconds = []
+        for word, phases in parts:
+            known = self._seconds_of.setdefault((batch, word, phases), {})
+            if missing := [*dict.fromkeys(mesh for mesh in meshes if mesh not in known)]:
+                charged = self._of_program(batch, word, phases, missing)
+                known.update(zip(missing, charged.T, strict=True))
+            seconds.append(known)
+        once, backward, twice = seconds
+        return {
+            mesh: _Passes(once[mesh], backward[mesh], twice[mesh] - once[mesh]) for mesh in meshes
+        }
 
     def _of_program(
-        self, batch: int, recompute: str, meshes: Sequence[Mesh]
+        self, batch: int, recompute: str, phases: tuple[Phase, ...], meshes: Sequence[Mesh]
     ) -> NDArray[np.float64]:
-        """Return the seconds of a micro-batch's program: outside all blocks, and of each.
+        """Return the seconds of each layer in some passes of a micro-batch's program.
 
         Returns
         -------
-        (1 + blocks, meshes)
+        (layers, meshes)
         """
         short = self._uniform
         again = 0 if recompute == "none" else len(short.times)
@@ -560,24 +772,27 @@ class Evaluator:
         assert cost.work is not None
         # How much of the update there is depends on what is sharded.
         chip = cost.work.accelerator.model_copy(update={"update": None})
-        cost = replace(cost, work=replace(cost.work, accelerator=chip))
-        program = OverlapTime.of(cost, workload)
+        cost = replace(
+            cost,
+            work=replace(cost.work, accelerator=chip),
+            communication=replace(cost.communication, phases=phases),
+        )
+        program = OverlapTime.of(cost, workload).attributed
         rows = np.array([self._rows(mesh, short.lengths) for mesh in meshes], np.intp)
         states = rows.transpose(1, 2, 0)
         nodes, ends = np.arange(len(workload.nodes)), workload.ends
         boundaries = np.arange(len(ends))
         if self._is_branched:  # any exchange may be hidden
-            own, between = [program.compute(workload, nodes[:, None], [states])], []
+            own, between = [program.compute(workload, nodes[:, None], [states])], [np.zeros(1)]
         else:
             at_ends = ([states[:, end]] for end in ends.T)
             own = program.node(workload, nodes[:, None], [states])
             between = program.edge(workload, boundaries[:, None], *at_ends)
-        blocks = self._blocks(short.lengths)
-        seconds = np.zeros((1 + len(short.times), len(meshes)))
-        for charges, of in ((own, blocks), (between, blocks[ends[:, 1]])):
-            for row in charges:
-                amounts = np.broadcast_to(row, (len(of), len(meshes))).astype(np.float64)
-                np.add.at(seconds, of, amounts / program.per_unit)
+        places = self._places(short.lengths)
+        seconds = np.zeros((len(nodes) - workload.shared, len(meshes)))
+        for charges, of in ((own, places), (between, places[ends[:, 1]])):
+            amounts = np.broadcast_to(added_up(charges), (len(of), len(meshes)))
+            np.add.at(seconds, of, amounts.astype(np.float64) / program.per_unit)
         return seconds
 
 
@@ -603,18 +818,12 @@ def rows_by_mesh(
     return lambda configuration: of_mesh(configuration[:6])
 
 
-class _Candidate(NamedTuple):
-    """A configuration that fits, and its bytes."""
-
-    configuration: Configuration
-    memory: int
-
-
 def search_degrees(
     network: Network,
     problem: Problem,
     *,
     count: int = 10,
+    choices: tuple[str, ...] | None = None,
     fixed: Mapping[str, Any] | None = None,
     allowed: Allowed | None = None,
     accepted: Allowed | None = None,
@@ -635,6 +844,8 @@ def search_degrees(
         With an array; its batch, optimizer, and memory, if stated, are used.
     count
         How many.
+    choices
+        Those that plans have, as of an `Evaluator`.
     fixed
         The only values of some fields, as `hypar_opt.plan.configuration.family` takes them.
     allowed
@@ -653,36 +864,52 @@ def search_degrees(
     NotInLockstepError
         If they are not, and one of these may be the fastest.
     """
-    options = {"early_stop": early_stop, "by_events": by_events}
-    evaluator = Evaluator(network, problem, **options, kv_replicated="tp" in (fixed or {}))
-    considered = _considered(evaluator, problem, fixed, allowed, deadline)
-    candidates = considered.fitting
-    bounds = evaluator.bounds([evaluated.configuration for evaluated in candidates])
-    order = sorted(range(len(candidates)), key=bounds.__getitem__)
-    best: list[Evaluated] = []
-    simulated, complete = 0, considered.complete
-    for number in order:
-        slowest = best[-1].seconds if len(best) == count else below
-        if bounds[number] >= slowest:
-            break
-        one = candidates[number].configuration
-        if evaluator.bound(one, bounds[number]) >= slowest:
-            continue
-        if deadline.passed():
-            complete = False
-            break
-        progress(simulated, len(order))
-        evaluated = evaluator.evaluate(one)
-        better = evaluated.seconds < below and evaluated.seconds <= slowest
-        if better and (accepted is None or accepted(one)):
-            best = sorted([*best, evaluated], key=attrgetter("seconds", "memory"))[:count]
-        simulated += 1
-    progress(len(order), len(order))
-    needs = () if best else considered.least
-    smallest = tuple(evaluator.evaluate(candidate.configuration) for candidate in needs)
-    return Searched(
-        tuple(best), considered.considered, considered.fits, simulated, smallest, complete
+    evaluator = Evaluator(
+        network,
+        problem,
+        choices=choices,
+        early_stop=early_stop,
+        by_events=by_events,
+        kv_replicated="tp" in (fixed or {}),
+        deadline=deadline,
     )
+    best: list[tuple[float, int, float, int, Evaluated]] = []
+    candidates: list[Candidate] = []
+    bounds: list[float] = []
+    # By the bound of each: of its program, and then with its queue.
+    order: list[tuple[float, int, bool]] = []
+    simulated, complete = 0, False
+    for considered in _considered(evaluator, fixed, allowed):
+        numbers = range(len(candidates), len(candidates) + len(considered.fitting))
+        candidates += considered.fitting
+        try:
+            bounds += evaluator.bounds([one for one, _ in considered.fitting])
+            for number in numbers:
+                heappush(order, (bounds[number], number, False))
+            until = NEVER if considered.complete else deadline.part(1 / 2)
+            while order and not until.passed():
+                slowest = best[-1][0] if len(best) == count else below
+                if order[0][0] >= slowest:
+                    break
+                bound, number, with_queue = heappop(order)
+                one = candidates[number].configuration
+                if not with_queue:
+                    heappush(order, (max(bound, evaluator.bound(one)), number, True))
+                    continue
+                progress(simulated, len(candidates))
+                evaluated = evaluator.evaluate(one)
+                better = evaluated.seconds < below and evaluated.seconds <= slowest
+                if better and (accepted is None or accepted(one)):
+                    rank = evaluated.seconds, evaluated.memory, bounds[number], number
+                    best = sorted([*best, (*rank, evaluated)])[:count]
+                simulated += 1
+            complete = considered.complete
+        except NoAnswerError:  # a limit
+            break
+    progress(len(candidates), len(candidates))
+    least = () if best else tuple(considered.least)
+    counts = considered.considered, considered.fits, simulated
+    return Searched(tuple(own for *_, own in best), *counts, least, complete)
 
 
 def all_that_fit(
@@ -696,88 +923,104 @@ def all_that_fit(
     progress: Progress = silent,
 ) -> list[Evaluated]:
     """Return all configurations that fit, or those until a deadline, as `search_degrees` does."""
-    kv_replicated = "tp" in (fixed or {})
-    evaluator = Evaluator(network, problem, early_stop=early_stop, kv_replicated=kv_replicated)
-    candidates = _considered(evaluator, problem, fixed, allowed, deadline).fitting
-    evaluated = []
-    for done, own in enumerate(candidates):
-        if deadline.passed():
-            break
-        progress(done, len(candidates))
-        evaluated.append(evaluator.evaluate(own.configuration))
-    progress(len(candidates), len(candidates))
+    evaluator = Evaluator(
+        network,
+        problem,
+        early_stop=early_stop,
+        kv_replicated="tp" in (fixed or {}),
+        deadline=deadline,
+    )
+    evaluated: list[Evaluated] = []
+    with suppress(NoAnswerError):  # a limit
+        for considered in _considered(evaluator, fixed, allowed):
+            for own in considered.fitting:
+                progress(len(evaluated), considered.fits)
+                evaluated.append(evaluator.evaluate(own.configuration))
+    progress(len(evaluated), len(evaluated))
     return evaluated
 
 
 class _Considered(NamedTuple):
-    """The configurations of a family.
+    """The configurations of a family that were considered so far.
 
     Parameters
     ----------
     considered, fits
         How many there are, and fit.
     fitting
-        Those among which the fastest is.
+        Those among which the fastest is, without those of the parts before.
     least
         The three that need the least memory.
     complete
-        Whether a deadline left none out.
+        Whether these are all.
     """
 
     considered: int
     fits: int
-    fitting: list[_Candidate]
-    least: list[_Candidate]
+    fitting: list[Candidate]
+    least: list[Candidate]
     complete: bool
 
 
 def _considered(
-    evaluator: Evaluator,
-    problem: Problem,
-    fixed: Mapping[str, Any] | None,
-    allowed: Allowed | None,
-    deadline: Deadline,
-) -> _Considered:
-    """Return the configurations that are considered, and which of them fit."""
+    evaluator: Evaluator, fixed: Mapping[str, Any] | None, allowed: Allowed | None
+) -> Iterator[_Considered]:
+    """Yield the configurations that are considered, and which of them fit.
+
+    Under a deadline in parts, each in some of the time that is left.
+    """
     count = fits = 0
-    fitting: list[_Candidate] = []
-    least: list[_Candidate] = []
-    complete = True
+    fitting: list[Candidate] = []
+    least: list[Candidate] = []
+    until = evaluator.deadline.part(_CONSIDERING)
     saves_all: set[Configuration] = set()  # that fit
-    for one in family(evaluator.network, problem, fixed=fixed, recompute=evaluator.policies):
+    in_fewer: set[tuple[Mesh, str]] = set()  # micro-batches that fit
+    configurations: Iterable[Configuration] = family(
+        evaluator.network, evaluator.problem, fixed=fixed, recompute=evaluator.policies
+    )
+    if evaluator.deadline.left() is not None:
+        # The best ones are mostly among those that divide the batch most.
+        configurations = sorted(configurations, key=lambda one: one.dp_replicate * one.cp * one.tp)
+    for one in configurations:
         if allowed is not None and not allowed(one):
             continue
-        if deadline.passed():
-            complete = False
-            break
+        if until.passed() and (fitting or evaluator.deadline.passed()):
+            yield _Considered(count, fits, fitting, least, complete=False)
+            if evaluator.deadline.passed():
+                return
+            until, fitting = evaluator.deadline.part(_CONSIDERING), []
         count += 1
         memory = evaluator.memory(one)
-        least = sorted([*least, _Candidate(one, memory)], key=lambda own: own.memory)[:3]
+        least = sorted([*least, Candidate(one, memory)], key=lambda own: own.memory)[:3]
         if not evaluator.fits(one, memory):
             continue
         fits += 1
         if one.recompute == "none":
             saves_all.add(one)
+            # Without blocks that run again more micro-batches gain nothing.
+            if not evaluator.blocks and (one[:6], one.zero) in in_fewer:
+                continue
+            in_fewer.add((one[:6], one.zero))
         elif one._replace(recompute="none") in saves_all:
             continue
         else:
             one, memory = _least_again(evaluator, one, memory, allowed)
-        fitting.append(_Candidate(one, memory))
-    return _Considered(count, fits, fitting, least, complete)
+        fitting.append(Candidate(one, memory))
+    yield _Considered(count, fits, fitting, least, complete=True)
 
 
 def _least_again(
     evaluator: Evaluator, one: Configuration, memory: int, allowed: Allowed | None
-) -> _Candidate:
+) -> Candidate:
     """Return a configuration that fits with as few blocks computed again as it takes to fit."""
     below, enough = 0, evaluator.blocks
-    whole = best = _Candidate(one, memory)
+    whole = best = Candidate(one, memory)
     while enough - below > 1:
         middle = (below + enough) // 2
         fewer = one._replace(blocks=middle)
         memory = evaluator.memory(fewer)
         if evaluator.fits(fewer, memory):
-            enough, best = middle, _Candidate(fewer, memory)
+            enough, best = middle, Candidate(fewer, memory)
         else:
             below = middle
     return best if allowed is None or allowed(best.configuration) else whole

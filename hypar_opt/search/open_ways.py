@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.plan.training import Training
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 from hypar_opt.workload.patterns import compact, most_frequent, words_by_layer
-from hypar_opt.workload.recomputation import recomputed_words, segments
+from hypar_opt.workload.recomputation import OF_BLOCKS, recomputed_words, segments
 from hypar_opt.workload.shards import Shards
 
 if TYPE_CHECKING:
@@ -127,6 +127,11 @@ class OpenWays:
         return RECOMPUTED[: 1 + (open_ones and self.saves_scores)]
 
     @property
+    def together(self) -> Sequence[str]:
+        """What blocks may compute again as a whole, the least first."""
+        return OF_BLOCKS[::-1] if self.blocks else ()
+
+    @property
     def sharded(self) -> Sequence[str]:
         """What may be split of weights: the least first, and last the most.
 
@@ -158,9 +163,9 @@ class OpenWays:
         """Return the way in which all that is open has the same words."""
         count = len(self.names)
         again = [recompute] * count
-        if recompute == "full":
+        if recompute in OF_BLOCKS:
             inside = {n for block in self.blocks for n in block}
-            again = ["full" if n in inside else "none" for n in range(count)]
+            again = [recompute if n in inside else "none" for n in range(count)]
         return self.training(again, [shard] * count)
 
 

@@ -16,7 +16,7 @@ from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import accumulate
 from math import isclose, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,9 +38,10 @@ from hypar_opt.errors import (
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import charges_by_level
 from hypar_opt.integers import exact_dtype
-from hypar_opt.plan.configuration import training_of, trains_as
+from hypar_opt.plan.configuration import is_named, training_of, trains_as
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.plan import WithOverlap
+from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.plan.stored_layouts import rows_of_plan, rows_with_stored
 from hypar_opt.plan.training import Training
 from hypar_opt.search.default_solver import default_solver
@@ -64,6 +65,7 @@ from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
 from hypar_opt.step.states import added_up
 from hypar_opt.workload.contiguous import first_gap
+from hypar_opt.workload.recomputation import units_of
 from hypar_opt.workload.splitting import spatial_columns
 
 if TYPE_CHECKING:
@@ -106,8 +108,8 @@ _FEW = 2**6
 _STEPS = 2**22
 """The most steps that the costs of moves, or of a list, may take."""
 
-_TRAINED = ("micro_batches", "recompute", "shard")
-"""What of training a configuration states."""
+_LAYERS = 2**10
+"""The most layers of a network without blocks whose configurations are simulated."""
 
 _ROUNDING = 1e-9
 """How much charges, which are rounded, may differ in all from seconds."""
@@ -284,7 +286,7 @@ class PlansWithOverlap:
         if self.instance.constraints.only_plan is None:
             prices, bound = self._searched(start, closes=closes)
         else:  # pins leave no other
-            prices, bound = (0,) * _PIECES, self.times[start]
+            prices, bound = (0,) * (1 + _PIECES), self.times[start]
         rows = self._best[1]
         seconds = self.seconds(rows)
         without = seconds if rows == start else max(seconds, self.times[start])
@@ -296,7 +298,7 @@ class PlansWithOverlap:
     def _searched(self, start: Rows, *, closes: bool) -> tuple[tuple[int, ...], float]:
         """Search, and return the best prices with the best bound."""
         in_parallel = tuple(map(tuple, np.zeros_like(start).tolist()))  # data parallelism
-        if not self.workload.forbidden[:, 0].any() and self.fits(in_parallel):
+        if not self._stops() and not self.workload.forbidden[:, 0].any() and self.fits(in_parallel):
             self.time(in_parallel)
         prices, bound = self._by_prices(start)
         self._improve(prices)
@@ -320,10 +322,15 @@ class PlansWithOverlap:
         return self.times[rows]
 
     def _simulated(self, rows: Rows, run: Callable[[Sequence[Task]], float]) -> float:
-        tasks = program(self.plan, self._once, self._array, self.options, rows)
-        count = self.options.micro_batches
+        tasks, count = self._program(rows), self.options.micro_batches
         before = run(of_one_micro_batch(tasks)) if count > 1 else 0.0
         return StepTimes(run(tasks), before, self._launching).of(count)
+
+    @cached_property
+    def _program(self) -> Callable[[Rows], Sequence[Task]]:
+        """Returns the tasks of a plan; those of the last one are known."""
+        step = self.plan, self._once, self._array, self.options
+        return lru_cache(maxsize=1)(partial(program, *step))
 
     def _run(self, tasks: Sequence[Task]) -> float:
         efficiency = self._array.efficiency_of_overlap
@@ -392,54 +399,80 @@ class PlansWithOverlap:
         return pieces
 
     def _cost(self, prices: Sequence[int]) -> OverlapTime:
-        """Return the cost with prices of the pieces."""
-        node_prices = [prices[piece] for piece in self._piece]
-        waits = waits_on(self._array)
-        return OverlapTime.of(self.instance.cost.time, self.workload, node_prices, waits=waits)
+        """Return the cost with prices of the forward pass, and of the pieces of the backward."""
+        forward, *backward = prices
+        return OverlapTime.of(
+            self.instance.cost.time,
+            self.workload,
+            [backward[piece] for piece in self._piece],
+            waits=waits_on(self._array),
+            units=self._units,
+            forward=forward,
+        )
 
-    def prices_of_layers(self, prices: Sequence[float]) -> dict[str, int]:
-        """Return prices of the pieces as of the first layer of each, by its backward pass.
+    @cached_property
+    def _units(self) -> Sequence[range] | None:
+        """The nodes whose weights are prefetched together; None where none are."""
+        if self.overlap != "prefetch":
+            return None
+        return units_of(self.plan.network.description, self.workload)
+
+    def prices_of_layers(self, prices: Sequence[float]) -> tuple[int, dict[str, int]]:
+        """Return the price forward, and those of pieces as of the first layer of each, backward.
 
         Raises
         ------
         InputError
             If a file states more or fewer.
         """
-        if len(prices) != _PIECES:
-            problem = f"should be {_PIECES} prices, got {len(prices)}"
+        if len(prices) != 1 + _PIECES:
+            problem = f"should be {1 + _PIECES} prices, got {len(prices)}"
             raise InputError(problem, where="solver, statistics")
         shared = self.workload.shared
         begins: dict[str, int] = {}
         for n, name in reversed([*enumerate(self.plan.layers)]):
-            price = int(prices[self._piece[shared + n]])
+            price = int(prices[1 + self._piece[shared + n]])
             if price != next(reversed(begins.values()), None):
                 begins[name] = price
-        return begins
+        return int(prices[0]), begins
 
     @cached_property
     def _paths(self) -> list[OverlapTime]:
-        """The program alone; and up to each piece, with the queue from there on."""
-        begins = [(0,) * _PIECES, *((0,) * n + (PRICE,) * (_PIECES - n) for n in range(_PIECES))]
-        return [self._cost(prices) for prices in begins]
+        """The program alone; and up to each piece, with the queue from there on.
+
+        First the queue in the forward pass, which any of them may have.
+        """
+        none = (0,) * _PIECES
+        pieces = [none, *((0,) * n + (PRICE,) * (_PIECES - n) for n in range(_PIECES))]
+        return [self._cost((PRICE, *none)), *(self._cost((0, *prices)) for prices in pieces)]
 
     def _along_paths(self, rows: Rows) -> list[float]:
-        """Return what a plan takes along each path."""
-        return [self._charged(rows, cost) for cost in self._paths]
+        """Return what a plan takes along each path; first, what it takes more along the queue."""
+        ahead, *along = [self._charged(rows, cost) for cost in self._paths]
+        return [ahead - along[0], *along]
 
     def _by_prices(self, start: Rows) -> tuple[tuple[int, ...], float]:
         """Find the plans of least cost at better and better prices; return the best, and its bound.
 
         The prices are those of the best mixture of paths against all plans found so far.
         """
-        plans = {start: self._along_paths(start)}
         tried: set[tuple[int, ...]] = set()
         best, bound = (
-            (0,) * _PIECES,
+            (0,) * (1 + _PIECES),
             least_compute(self.instance) / self.instance.cost.time.per_unit,
         )
+        if self._stops():
+            return best, bound
+        plans = {start: self._along_paths(start)}
         while len(tried) < _ROUNDS:
-            value, shares = mixture([*plans.values()])
-            prices = tuple(round(PRICE * upto) for upto in accumulate(shares[1:]))
+            value, (forward, _, *shares) = mixture([*plans.values()], apart=1)
+            forward = forward if self._units else 0.0
+            mixed = [PRICE * upto for upto in (forward, *accumulate(shares))]
+            # Where the queue is in both passes a mixture against few plans goes too far.
+            center, part = (best, 0.75) if tried else ((mixed[0], *(0,) * _PIECES), 0.5)
+            part = part if forward else 1
+            steps = zip(mixed, center, strict=True)
+            prices = tuple(round(upto + part * (price - upto)) for price, upto in steps)
             if value <= bound * _CLOSE or prices in tried:
                 break
             if self._stops():
@@ -455,13 +488,16 @@ class PlansWithOverlap:
                 self.stopped_by = getattr(error, "stopped_by", None) or "memory"
                 break
             least_seconds = float((result.bound or Fraction()) * cost.resolution / _of_second(cost))
-            if least_seconds > bound:
+            is_better = least_seconds > bound
+            if is_better:
                 best, bound = prices, least_seconds
             tensors = result.priced or ({},) * len(start)
             rows = tuple(rows_with_stored(self.workload, result.assignments, tensors))
             plans[rows] = self._along_paths(rows)
             if self.fits(rows):
                 self.time(rows)
+            if forward and not is_better:
+                break
         return best, bound
 
     def _stops(self) -> bool:
@@ -628,6 +664,8 @@ def faster_configuration(
 ) -> tuple[Training, Rows] | None:
     """Return the best configuration that a plan's problem has, where it takes less than the plan.
 
+    Of a network without blocks the best of those that have a name (`is_named`).
+
     Returns
     -------
     Training
@@ -638,17 +676,20 @@ def faster_configuration(
     network, problem = plan.network.description, plan.problem
     training = problem.training.model_copy(update=training_left_open(plan))
     assert plan.array is not None
-    is_arrays = RunOptions().on(plan.array.description)[1] == overlap
     # Pins, and degrees, which are pins, ask for a plan of their own.
-    left = network.repeats and plan.levels and not (problem.constraints.fix or deadline.passed())
-    if not (left and is_arrays) or {*_TRAINED} <= training.stated.keys():
+    has_some = plan.levels and problem.device_memory is not None and not problem.constraints.fix
+    if not (network.repeats or len(plan.layers) <= _LAYERS) or not has_some or deadline.passed():
         return None
     search = PlansWithOverlap(plan, overlap, deadline)
-    opened = problem.model_copy(update={"training": training})
-    rows = rows_by_mesh(Instance.to_search(network, opened))
+    array = ArrayRecord.of(plan.array.description.model_copy(update={"overlap": overlap}))
+    opened = problem.model_copy(update={"training": training, "array": array})
+    instance = Instance.to_search(network, opened)
+    rows = rows_by_mesh(instance)
 
     def allowed(configuration: Configuration) -> bool:
-        if rows(configuration) is None:
+        # Without blocks that repeat each takes as long to simulate as a plan.
+        considered = network.repeats or is_named(configuration)
+        if not considered or rows(configuration) is None:
             return False
         return trains_as(configuration, network, problem.hierarchy, training)
 
@@ -663,6 +704,7 @@ def faster_configuration(
         network,
         opened,
         count=1,
+        choices=instance.problem.choices,
         allowed=allowed,
         accepted=lambda configuration: trained(configuration) is not None,
         below=search.time(search.start),
@@ -698,13 +740,15 @@ def check_with_overlap(plan: Plan, *, file: str) -> None:
     raise InputError(problem, where="solver, statistics", file=file)
 
 
-def mixture(values: Sequence[Sequence[float]]) -> tuple[float, list[float]]:
+def mixture(values: Sequence[Sequence[float]], *, apart: int = 0) -> tuple[float, list[float]]:
     """Return the shares of paths by which the plan that takes least takes most, and what it takes.
 
     Parameters
     ----------
     values : (plans, paths)
         What each plan takes along each path.
+    apart
+        How many of them, the first, have a share by themselves, and are what plans take more.
     """
     # Imported late: it takes longer than most searches.
     from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]
@@ -713,7 +757,7 @@ def mixture(values: Sequence[Sequence[float]]) -> tuple[float, list[float]]:
     solver = pywraplp.Solver.CreateSolver("GLOP")
     value = solver.NumVar(0, solver.infinity(), "least")
     shares = [solver.NumVar(0, 1, f"share{path}") for path in range(len(values[0]))]
-    solver.Add(sum(shares) == 1)
+    solver.Add(sum(shares[apart:]) == 1)
     for along_paths in values:
         mean = sum(share * (path / unit) for share, path in zip(shares, along_paths, strict=True))
         solver.Add(value <= mean)

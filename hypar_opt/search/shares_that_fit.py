@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import permutations
 from typing import TYPE_CHECKING
 
+from hypar_opt.deadline import TIME_LIMIT
 from hypar_opt.errors import InfeasibleError, NoAnswerError
 from hypar_opt.plan.share_of_group import SHARES
 from hypar_opt.search.best_fit import NothingFitsError
@@ -62,6 +63,8 @@ def fitting(
             return within_memory(at_shares, solve)
     best: Counted | None = None
     for shares in _tried(at_shares.instance):
+        if best is not None and asked.deadline.passed():
+            break
         with suppress(InfeasibleError, NoAnswerError):
             own, result = within_memory(_at(asked.quiet, shares), solve, bounds=False)
             counted = WayOfTraining(own).counted(result)
@@ -76,6 +79,9 @@ def fitting(
     best = _improved(best)
     found_at = _at(at_shares, _shares(best.way.instance))
     kept = replace(best.found, status=Status.FEASIBLE, bound=None)
+    if asked.deadline.passed():
+        kept = replace(kept, stopped_by=TIME_LIMIT)
+        return replace(found_at, instance=best.way.instance), kept
     with suppress(InfeasibleError, NoAnswerError):
         search, found = within_memory(found_at, solve)
         if best.amount >= WayOfTraining(search).counted(found).amount:

@@ -2,7 +2,7 @@
 
 What data parallelism shards is a choice of the weights of each layer, and whether attention's
 scores are computed again one of each attention; both are charged by the layer alone. A block is
-computed again as a whole, exchanges included, or not.
+computed again as a whole, exchanges included, or all of it but its products, or not.
 
 Source: docs/decisions/0036-ways-by-layer.md.
 """
@@ -31,7 +31,7 @@ from hypar_opt.solvers.loaded_graph import edges_between
 from hypar_opt.step.holds import HoldArrays
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import RECOMPUTED
-from hypar_opt.workload.recomputation import segments
+from hypar_opt.workload.recomputation import OF_BLOCKS, segments
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,7 +51,7 @@ class WaysByLayer:
     """The problem of layouts and ways of all layers, in so many micro-batches.
 
     Its tables have all states of each node, or of fixed layouts those that occur, and again all of
-    them where its block may run again.
+    them for each way in which its block may run again.
 
     Parameters
     ----------
@@ -91,19 +91,19 @@ class WaysByLayer:
         self.micro_batches, self._layouts, self._ample = micro_batches, layouts, ample
         self._made: dict[Training, WayOfTraining] = {}
         self._tables: dict[tuple[Training, int], ClassTable] = {}
-        self._charges = [KnownCharges(of_nodes={}) for _ in range(2)]  # what ways of a side share
-        apart = RECOMPUTED[:1] if ample else self.open.apart
-        again = ["full"] if self.open.blocks and not ample else []
+        self._charges = KnownCharges(of_nodes={})  # what ways share
+        together = () if ample else self.open.together
+        sides = RECOMPUTED[:1] if ample else self.open.apart, *((word,) for word in together)
         gathers = not ample or len(tiers) > 2  # of three tiers a ring in three parts may take less
         shards = [word for word in self.open.sharded if gathers or "weights" not in word]
-        self._words = [[*product(own, shards)] for own in (apart, again)]
+        self._words = [[*product(own, shards)] for own in sides]
         self.first = WayOfTraining.of(search, self.open.uniform(*self._words[0][0]), part)
         """The way that repeats and shards least."""
         self._held = WaysByLayer(search, held, layouts, part, ample=ample) if held else self
 
     @cached_property
     def each(self) -> list[list[WayOfTraining]]:
-        """The ways of nodes whose blocks are not computed again; and of those that are."""
+        """The ways of nodes whose blocks are not computed again as a whole; then, of others."""
         return [[self._of(*own) for own in words] for words in self._words]
 
     def _of(self, recompute: str, shard: str) -> WayOfTraining:
@@ -147,22 +147,20 @@ class WaysByLayer:
         counts = self.micro_batches, self._held.micro_batches
         key = counts, self._layouts, self.first.part, self._ample
         if key not in known:
-            sides = zip(self.each, self._held.each, self._charges, strict=True)
-            known[key] = [self._ways_of(*side) for side in sides if side[0]]
+            sides = zip(self.each, self._held.each, strict=True)
+            known[key] = [self._ways_of(*side) for side in sides]
         return known[key]
 
-    def _ways_of(
-        self, ways: Sequence[WayOfTraining], held: Sequence[WayOfTraining], known: KnownCharges
-    ) -> WaysOfNodes:
-        tables = [self._table_of(way, known) for way in ways]
+    def _ways_of(self, ways: Sequence[WayOfTraining], held: Sequence[WayOfTraining]) -> WaysOfNodes:
+        tables = [self._table_of(way) for way in ways]
         loads, moments = [way.load for way in held], [self._moment(way) for way in held]
         return WaysOfNodes.of(tables, loads, moments, self.states)
 
-    def _table_of(self, way: WayOfTraining, known: KnownCharges) -> ClassTable:
+    def _table_of(self, way: WayOfTraining) -> ClassTable:
         key = way.instance.problem.training, self.per_unit
         if key not in self._tables:
             asked = way.cost_in(self.per_unit), way.instance.workload, self.states, self._allowed
-            self._tables[key] = classed(*asked, self.search.deadline, known)
+            self._tables[key] = classed(*asked, self.search.deadline, self._charges)
         return self._tables[key]
 
     def _moment(self, way: WayOfTraining) -> Amount:
@@ -231,7 +229,7 @@ class WaysByLayer:
         choices = len(self.first.instance.workload.choices)
         splits = every_split(self.first.load.hierarchy.sizes, choices)
         # What shards and computes most again holds least.
-        ways = [self._of(*words[-1]) for words in self._words if words]
+        ways = [self._of(*words[-1]) for words in self._words]
         loads = [way.whole_load.at(np.array(parts)[:, None]) for way in ways for parts in splits]
         return sum(np.min(loads, axis=0).tolist())
 
@@ -270,13 +268,13 @@ class WaysByLayer:
         """
         own = self.charges(price)
         weights = self.first.instance.workload.is_weight_boundary
-        tables = [side.at(own, weights) for side in self.sides[: 1 + again]]
+        tables = [side.at(own, weights) for side in (self.sides if again else self.sides[:1])]
         if len(tables) == 1:
             return tables[0]
         node = tables[0].node.max(axis=1)[tables[0].node_kinds]
         least = tables[0].partitions[-1].least.max(axis=(1, 2))
         most = sum(node.tolist()) + sum(least[tables[0].boundary_kinds].tolist())
-        return coupled(tables[0], tables[1], self.block_of, 1 + most)
+        return coupled(tables, self.block_of, 1 + most)
 
     def charges(self, price: Fraction) -> Fraction:
         """Return the charges for a byte of all accelerators, given what one of one costs."""
@@ -384,12 +382,12 @@ class WaysByLayer:
         in_block = (self.block_of[workload.shared :] >= 0).tolist()
         for node, (layer, inside) in enumerate(zip(layers, in_block, strict=True), workload.shared):
             word, _ = self._words_of(picked[node])
-            runs_again = inside if word == "full" else layer.inner
+            runs_again = inside if word in OF_BLOCKS else layer.inner
             again.append(word if runs_again else "none")
             weights = weights_of.get(node, node)
             shard.append(self._words_of(picked[weights])[1])
             weighty.append(bool(workload.stored[weights]))
-        some = "full" in again
+        some = not {*OF_BLOCKS}.isdisjoint(again)
         matters = [
             bool(layer.inner) or (some and inside)
             for layer, inside in zip(layers, in_block, strict=True)

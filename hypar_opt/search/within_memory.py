@@ -183,10 +183,11 @@ class _WaysSearched:
         NothingFitsError
             If no plan is found that fits.
         """
-        asked = self._ways.counts if counts is None else counts
-        known = self._known = MicroBatches(dict.fromkeys(asked, Fraction()), self._ways.even)
-        searches = {count: self._bounds_of(count) for count in asked}
         passed, best = self._search.deadline.passed, self._best
+        if counts is None:  # which of them may fit takes time, too
+            counts = self._ways.every_count if passed() else self._ways.counts
+        known = self._known = MicroBatches(dict.fromkeys(counts, Fraction()), self._ways.even)
+        searches = {count: self._bounds_of(count) for count in counts}
 
         def advance(count: int) -> None:
             further = next(searches[count], None)
@@ -196,6 +197,9 @@ class _WaysSearched:
             known.raise_to(further or Fraction(), [count])
 
         self._search.progress(0, len(searches))
+        if self._search.deadline.left() is not None:
+            # Before the search, which may leave no time for it.
+            self._raise_by_compute(counts)
         for count in known.in_turn():
             if known.bounds[count] < best.limit and not passed():
                 advance(count)
@@ -204,12 +208,7 @@ class _WaysSearched:
             advance(near)
         while (left := known.promising(best.limit)) and not passed():
             advance(left[0])
-        # Of those that a limit left out it is known what they compute: of even parts no less than
-        # in fewer micro-batches.
-        for count in asked:
-            if not known.bounds[count]:
-                known.unlimited.setdefault(count, self._ways.compute(count))
-                known.raise_to(known.unlimited[count], [count])
+        self._raise_by_compute(counts)
         bound = min([bound, *known.bounds.values()])
         if bound < best.limit:  # no other is proved to be no better
             uniform = self._known_to_fit or uniform_plan(self._search, self._ways)
@@ -218,6 +217,18 @@ class _WaysSearched:
         if best.found is None:
             raise self._refusal()
         return best.result(bound)
+
+    def _raise_by_compute(self, counts: Sequence[int]) -> None:
+        """Bound the plans of micro-batches that have no bound by what they compute.
+
+        Of even parts it is no less than in fewer micro-batches.
+        """
+        known = self._known
+        for number, count in enumerate(counts):
+            if known.bounds[count] or (number and self._search.deadline.passed()):
+                continue
+            more = (n for n in counts if n % count == 0 and self._ways.even(n))
+            known.raise_to(self._ways.compute(count), {count, *more})
 
     def _bounds_of(self, count: int) -> Iterator[Fraction]:
         """Search the plans of so many micro-batches; yield bounds."""

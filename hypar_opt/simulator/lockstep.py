@@ -70,7 +70,7 @@ class PatternRoutes(RouteTable):
 
     def pattern(self, pattern: MessagePattern) -> tuple[list[int], list[int]]:
         traffic, in_units = self.interconnect.loads(pattern)
-        latencies = {traffic.latencies[number] for number in np.unique(traffic.latency)}
+        latencies = {traffic.latencies[number] for number in {*traffic.latency.tolist()}}
         if len(latencies) > 1:
             raise NotInLockstepError
         # Loads in halves, quarters and so on, whose sums are exact.

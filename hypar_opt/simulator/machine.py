@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
 from simpy import Environment, Event
+from simpy.core import EmptySchedule
 from simpy.events import ProcessGenerator
 
+from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.simulator.fairness import RELATIVE_TOLERANCE
 from hypar_opt.simulator.flows import FlowNetwork, LinkNetwork, NetworkState
 from hypar_opt.simulator.local_flows import LocalFlows
@@ -23,6 +26,9 @@ from hypar_opt.simulator.tasks import (
     rounds_of,
     stream_count,
 )
+
+_UNCHECKED = 16
+"""The events after which a deadline is checked; of many messages in flight each takes long."""
 
 
 class TaskSpan(NamedTuple):
@@ -159,8 +165,14 @@ class Machine:
         self._begun: int | None = None
         self._before: _State | None = None
 
-    def run(self) -> None:
-        """Run all tasks of all accelerators."""
+    def run(self, deadline: Deadline = NEVER) -> None:
+        """Run all tasks of all accelerators.
+
+        Raises
+        ------
+        NoAnswerError
+            If the deadline passes.
+        """
         tasks_of = Counter(self._first_stream)
         for accelerator in range(self.accelerators):
             for task, others in enumerate(self._waits_for[accelerator]):
@@ -168,7 +180,11 @@ class Machine:
                     heappush(self._ready[self._first_stream[task] + accelerator], task)
             for first_stream, tasks in sorted(tasks_of.items()):
                 self.env.process(self._run_stream(accelerator, first_stream + accelerator, tasks))
-        self.env.run()
+        with suppress(EmptySchedule):
+            while True:
+                deadline.check()
+                for _ in range(_UNCHECKED):
+                    self.env.step()
         # A stream that waits for a message nobody sends never ends.
         assert all(None not in spans for spans in self._spans), "deadlock"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.simulator.classes import alike
 from hypar_opt.simulator.fairness import RELATIVE_TOLERANCE
 from hypar_opt.simulator.lockstep import NotInLockstepError, PatternRoutes
@@ -49,7 +51,9 @@ class StepPhase:
     until: Seconds
 
 
-def in_phases(tasks: Sequence[Task], interconnect: Interconnect, check: Check) -> list[StepPhase]:
+def in_phases(
+    tasks: Sequence[Task], interconnect: Interconnect, check: Check, deadline: Deadline = NEVER
+) -> list[StepPhase]:
     """Run the tasks of one stream in phases, each as its own accelerators and messages need it.
 
     A phase ends with an exchange. If bytes of it may have crossed a link before the last of those
@@ -59,17 +63,26 @@ def in_phases(tasks: Sequence[Task], interconnect: Interconnect, check: Check) -
     ----------
     check
         Refuses what is too much to simulate event by event.
+
+    Raises
+    ------
+    NoAnswerError
+        If the deadline passes.
     """
-    phases = _Phases(interconnect, check)
+    phases = _Phases(interconnect, check, deadline)
     to_come = deque(_divided(tasks))
     done: list[StepPhase] = []
+    until: list[Seconds] = []  # when the last byte of each phase, and of those before, is sent
 
     def met(since: Seconds) -> int | None:
         """Return the first of the phases that are done in which a link is used until later."""
         soon = since * (1 + RELATIVE_TOLERANCE)
-        return next((n for n, other in enumerate(done) if (soon < other.until).any()), None)
+        if not until or not (soon < until[-1]).any():
+            return None
+        return bisect_left(until, True, key=lambda last: bool((soon < last).any()))
 
     while to_come:
+        deadline.check()
         own = to_come.popleft()
         start = done[-1].ends[-1] if done else np.zeros(interconnect.accelerators)
         # Its first messages may tell before it is run.
@@ -79,13 +92,14 @@ def in_phases(tasks: Sequence[Task], interconnect: Interconnect, check: Check) -
             if first is not None:
                 own = [*(task for other in done[first:] for task in other.tasks), *own]
                 start = done[first].start
-                del done[first:]
+                del done[first:], until[first:]
                 # Exchanges in a row follow at once: they would be next.
                 while to_come and isinstance(to_come[0][0], ExchangeTask):
                     own += to_come.popleft()
             phase = phases.run(own, start)
             since = phase.since
         done.append(phase)
+        until.append(np.maximum(until[-1], phase.until) if until else phase.until)
     return done
 
 
@@ -104,8 +118,8 @@ def _divided(tasks: Sequence[Task]) -> Iterator[list[Task]]:
 class _Phases:
     """What the phases of a step share: messages by pattern, and routes by classes."""
 
-    def __init__(self, interconnect: Interconnect, check: Check) -> None:
-        self._interconnect = interconnect
+    def __init__(self, interconnect: Interconnect, check: Check, deadline: Deadline) -> None:
+        self._interconnect, self._deadline = interconnect, deadline
         self._check = check
         self._alone = cache(lambda pattern: LoneMessages.of(pattern, interconnect))
         self._routes: dict[bytes, ClassRoutes] = {}
@@ -115,7 +129,7 @@ class _Phases:
         """Run tasks that each accelerator begins at an instant of its own."""
         if np.ptp(start) <= RELATIVE_TOLERANCE * start.max():
             try:
-                return _by_events(tasks, start, PatternRoutes(self._interconnect))
+                return self._by_events(tasks, start, PatternRoutes(self._interconnect))
             except NotInLockstepError:
                 pass
         classes = alike(self._interconnect, rounds_of(tasks), start)
@@ -126,7 +140,7 @@ class _Phases:
         step = run_uncontended(tasks, routes, start[routes.firsts], self._alone)
         if step is None:
             self._check(tasks, routes)
-            return _by_events(tasks, start, routes)
+            return self._by_events(tasks, start, routes)
         moved, ends = routes.bytes_by_channel(step.sent), step.ends[:, routes.class_of]
         return StepPhase(tasks, start, ends, moved, step.busy, step.since, step.until)
 
@@ -142,20 +156,19 @@ class _Phases:
             start = start + task.seconds
         return since
 
-
-def _by_events(tasks: Sequence[Task], start: Seconds, routes: RouteTable) -> StepPhase:
-    """Run an accelerator of each class event by event, from the first one's start on."""
-    _, firsts = np.unique(routes.class_of, return_index=True)
-    first, begin = tasks[0], float(start.min())
-    waits = (start[firsts] - begin).tolist()
-    delay = ComputeTask(first.layer, first.phase, max(waits), of_parts=tuple(waits))
-    # One stream runs its tasks in their order, whatever they wait for.
-    in_order = [delay, *(replace(task, after=None) for task in tasks)]
-    skip = routes.accelerators > 1
-    machine = Machine(in_order, routes, record=False, skip=skip, start=begin)
-    machine.run()
-    spans = [machine.spans(number)[1:] for number in range(routes.accelerators)]
-    ends = np.array([[span.end for span in own] for own in spans]).T[:, routes.class_of]
-    network = machine.network
-    busy = np.array(network.link_busy)
-    return StepPhase(tasks, start, ends, network.channel_bytes, busy, *network.link_span)
+    def _by_events(self, tasks: Sequence[Task], start: Seconds, routes: RouteTable) -> StepPhase:
+        """Run an accelerator of each class event by event, from the first one's start on."""
+        _, firsts = np.unique(routes.class_of, return_index=True)
+        first, begin = tasks[0], float(start.min())
+        waits = (start[firsts] - begin).tolist()
+        delay = ComputeTask(first.layer, first.phase, max(waits), of_parts=tuple(waits))
+        # One stream runs its tasks in their order, whatever they wait for.
+        in_order = [delay, *(replace(task, after=None) for task in tasks)]
+        skip = routes.accelerators > 1
+        machine = Machine(in_order, routes, record=False, skip=skip, start=begin)
+        machine.run(self._deadline)
+        spans = [machine.spans(number)[1:] for number in range(routes.accelerators)]
+        ends = np.array([[span.end for span in own] for own in spans]).T[:, routes.class_of]
+        network = machine.network
+        busy = np.array(network.link_busy)
+        return StepPhase(tasks, start, ends, network.channel_bytes, busy, *network.link_span)

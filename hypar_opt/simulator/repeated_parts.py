@@ -132,49 +132,6 @@ def seconds_of_parts(
     return step.end() + (1 - efficiency) * step.overlapped
 
 
-class Exposed(NamedTuple):
-    """Seconds of a step's queue.
-
-    Parameters
-    ----------
-    outside
-        Before the program begins, and behind its end: a step takes these beside its program.
-    seconds
-        In all, one exchange after the other.
-    """
-
-    outside: float
-    seconds: float
-
-
-def exposed_at_least(
-    tasks: Sequence[Task], parts: Sequence[RepeatedPart], messages: Messages
-) -> Exposed:
-    """Return what a step takes at least of its queue, whatever its program's tasks take.
-
-    Parameters as for `seconds_of_parts`.
-    """
-    waits = _waits(tasks)
-    runs = [
-        number
-        for number, task in enumerate(tasks)
-        if task.stream == FOREGROUND and (isinstance(task, ExchangeTask) or task.seconds)
-    ]
-    seconds = [
-        sum(own.times * own.seconds for own in messages.rounds(task))
-        if isinstance(task, ExchangeTask) and task.stream != FOREGROUND
-        else 0.0
-        for task in tasks
-    ]
-    first, last = (runs[0], runs[-1]) if runs else (0, len(tasks))
-    before = [number for number in range(first) if seconds[number]]
-    awaited = len(before) - (waits[first] or 0) if runs and waits[first] is not None else 0
-    return Exposed(
-        sum(seconds[number] for number in before[:awaited]) + sum(seconds[last:]),
-        sum(times * sum(seconds[start:end]) for start, end, times in parts),
-    )
-
-
 def _waits(tasks: Sequence[Task]) -> list[int | None]:
     """Return how many of the queue's tasks a task lets wait behind those that it waits for."""
     place: dict[int, int] = {}

@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError, argument
 from hypar_opt.hardware.folded import MAX_LISTED, FoldedInterconnect
 from hypar_opt.hardware.interconnect import Interconnect
@@ -121,6 +122,7 @@ def run(
     *,
     record: bool = False,
     efficiency: float = 1.0,
+    deadline: Deadline = NEVER,
 ) -> Measurements:
     """Simulate the tasks on every accelerator, with messages over the links.
 
@@ -144,23 +146,22 @@ def run(
     RefusedError
         If the step is more work than `MAX_ROUNDS` or, not in lockstep, `MAX_WORK`; or has more
         accelerators than `MAX_LISTED`, and they differ or are to be recorded.
+    NoAnswerError
+        If the deadline passes.
     """
     if record and isinstance(interconnect, FoldedInterconnect):
         raise RefusedError(
             f"a trace of {interconnect.accelerators:,} accelerators and their links is not"
             f" recorded, but of at most {MAX_LISTED:,}; use fewer accelerators"
         )
-    rounds = sum(map(_rounds, tasks))
-    # Of many, where nothing else runs, what repeats itself is added: rounds in a row.
-    skip = rounds > MAX_ROUNDS // 2 and not record and stream_count(tasks) == 1
-    _check(tasks, sum(_rounds(task, _TO_REPEAT) for task in tasks) if skip else rounds)
+    skip = _skips(tasks, record=record)
     if any(task.of_parts for task in tasks):
-        return _by_classes(tasks, ClassRoutes(interconnect), record, efficiency)
+        return _by_classes(tasks, ClassRoutes(interconnect), record, efficiency, deadline)
     try:
         routes = PatternRoutes(interconnect)
-        return _run(tasks, routes, record=record, skip=skip, efficiency=efficiency)
+        return _run(tasks, routes, efficiency, deadline, record=record, skip=skip)
     except NotInLockstepError:
-        _check(tasks, rounds)
+        _check(tasks, sum(map(_rounds, tasks)))
         if isinstance(interconnect, FoldedInterconnect):
             raise RefusedError(
                 f"the {interconnect.accelerators:,} accelerators do not do the same at once, and of"
@@ -169,16 +170,20 @@ def run(
             ) from None
         if not record and stream_count(tasks) == 1:
             try:
-                phases = in_phases(tasks, interconnect, _WorkLimit().add)
+                phases = in_phases(tasks, interconnect, _WorkLimit().add, deadline)
                 return _of_phases(tasks, phases, interconnect)
             except RefusedError:
                 pass  # as of the whole step
         classes = ClassRoutes(interconnect, alike(interconnect, rounds_of(tasks)))
-        return _by_classes(tasks, classes, record, efficiency)
+        return _by_classes(tasks, classes, record, efficiency, deadline)
 
 
 def seconds_of(
-    tasks: Sequence[Task], interconnect: Interconnect, *, efficiency: float = 1.0
+    tasks: Sequence[Task],
+    interconnect: Interconnect,
+    *,
+    efficiency: float = 1.0,
+    deadline: Deadline = NEVER,
 ) -> float:
     """Return the seconds that `run` measures, and nothing else.
 
@@ -188,7 +193,7 @@ def seconds_of(
     streams = {task.stream for task in tasks if isinstance(task, ExchangeTask)}
     waits = any(task.of_parts or task.after is not None for task in tasks)
     if len(streams) > 1 or waits or (efficiency < 1 and streams != {FOREGROUND}):
-        return run(tasks, interconnect, efficiency=efficiency).seconds
+        return run(tasks, interconnect, efficiency=efficiency, deadline=deadline).seconds
     # A computation waits for no exchange of another stream, an exchange for all before it.
     computed = overlapped = 0.0
     for task in tasks:
@@ -197,7 +202,7 @@ def seconds_of(
             continue
         seconds = _alone(task.rounds, task.levels, task.digits, task.bytes, task.sent, interconnect)
         if seconds is None:
-            return run(tasks, interconnect).seconds
+            return run(tasks, interconnect, deadline=deadline).seconds
         if task.stream == FOREGROUND:
             computed += seconds
         else:
@@ -216,9 +221,26 @@ def _alone(
 ) -> float | None:
     """Return the seconds of an exchange alone; None if accelerators do not all do the same."""
     kind = ExchangeKind.GRADIENTS
-    task = ExchangeTask("", Phase.GRADIENT, kind, levels, digits, moved, rounds, sent=sent)
-    measured = run([task], interconnect)
-    return measured.seconds if measured.in_lockstep else None
+    tasks = [ExchangeTask("", Phase.GRADIENT, kind, levels, digits, moved, rounds, sent=sent)]
+    try:
+        routes, skip = PatternRoutes(interconnect), _skips(tasks)
+        return _run(tasks, routes, record=False, skip=skip).seconds
+    except NotInLockstepError:
+        return None
+
+
+def _skips(tasks: Sequence[Task], *, record: bool = False) -> bool:
+    """Return whether of many rounds, where nothing else runs, those that repeat are added.
+
+    Raises
+    ------
+    RefusedError
+        If more than `MAX_ROUNDS` would be simulated.
+    """
+    rounds = sum(map(_rounds, tasks))
+    skips = rounds > MAX_ROUNDS // 2 and not record and stream_count(tasks) == 1
+    _check(tasks, sum(_rounds(task, _TO_REPEAT) for task in tasks) if skips else rounds)
+    return skips
 
 
 def _check(tasks: Sequence[Task], simulated: int) -> None:
@@ -251,11 +273,15 @@ def run_by_events(
 
 
 def _by_classes(
-    tasks: Sequence[Task], routes: ClassRoutes, record: bool, efficiency: float
+    tasks: Sequence[Task],
+    routes: ClassRoutes,
+    record: bool,
+    efficiency: float,
+    deadline: Deadline,
 ) -> Measurements:
     """Simulate an accelerator of each class, and of rounds that repeat themselves one."""
     _check_work(tasks, routes, record=record)
-    return _run(tasks, routes, record=record, skip=not record, efficiency=efficiency)
+    return _run(tasks, routes, efficiency, deadline, record=record, skip=not record)
 
 
 def event_work(tasks: Sequence[Task], routes: ClassRoutes, *, record: bool = False) -> int:
@@ -392,14 +418,15 @@ def _of_ends(
 def _run(
     tasks: Sequence[Task],
     routes: RouteTable,
+    efficiency: float = 1.0,
+    deadline: Deadline = NEVER,
     *,
     record: bool,
     skip: bool = False,
-    efficiency: float = 1.0,
 ) -> Measurements:
     """Run the tasks on the table's accelerators, and measure all of the array's."""
     machine = Machine(tasks, routes, record=record, skip=skip)
-    machine.run()
+    machine.run(deadline)
     interconnect, network = routes.interconnect, machine.network
     # The step's time is attributed to tasks on one accelerator, one that ends last: on another,
     # which waits for less or longer, they do not add up to the step.

@@ -114,24 +114,24 @@ class Schedule:
         return self._tasks(steps, layer, phase, key) if steps else []
 
     def joined(self, keys: Iterable[ExchangeKey], layer: str, phase: Phase) -> list[ExchangeTask]:
-        """Return the exchanges of the weights or gradients of several nodes: of a stage one.
+        """Return the exchanges of the weights or gradients of several nodes: one over each stage.
 
-        It has the bytes of all of them, and its latency once.
+        It has the bytes of all that are over the same levels, and its latency once.
         """
-        joined: defaultdict[tuple[int, int], list[ExchangeTask]] = defaultdict(list)
+        joined: defaultdict[tuple[int, int, Sequence[int]], list[ExchangeTask]] = defaultdict(list)
         for key in keys:
             for kind, steps in _by_kind(self.exchanges.get(key, ())):
                 exchanges = self._tasks(steps, layer, phase, key)
                 middle = len(exchanges) // 2
                 for place, exchange in enumerate(exchanges):
-                    level = exchange.levels[0]
+                    level, over = exchange.levels[0], exchange.levels
                     if kind is StepKind.REDUCE_SCATTER:  # from the deepest level up
-                        joined[0, -level].append(exchange)
+                        joined[0, -level, over].append(exchange)
                     elif kind is StepKind.ALL_REDUCE:
                         side = (place > middle) - (place < middle)
-                        joined[2 + side, -level if side < 0 else level].append(exchange)
+                        joined[2 + side, -level if side < 0 else level, over].append(exchange)
                     else:
-                        joined[4, level].append(exchange)
+                        joined[4, level, over].append(exchange)
         return [_sum_of(joined[place]) for place in sorted(joined)]
 
     def gradients(self, nodes: Sequence[int], layer: str) -> Iterator[list[list[ExchangeTask]]]:

@@ -460,19 +460,29 @@ def step_holds(
     weight_bytes
         In inference those of gradients and state are 0.
     """
-    inference = not weight_bytes.gradient
-    rules = HoldRules(network, workload, element_bytes, fused, inference=inference)
-    again = Repeats(again=workload.repeats.again, by_op=workload.repeats.by_op)
-    unsharded = repeated(workload, again)
-    maps = _maps(network, unsharded, element_bytes, fused, inference=inference)
-    return HoldArrays((*rules.of_weights(weight_bytes), *maps), len(workload.choices), hierarchy)
+    repeats, once = workload.repeats, workload.once or workload
+    # Ways to train share what either does not change.
+    again = repeated(once, Repeats(again=repeats.again, by_op=repeats.by_op))
+    sharded = repeated(once, Repeats(sharded=repeats.sharded))
+    asked = element_bytes, fused, weight_bytes
+    weights = _holds(network, sharded, *asked, of_weights=True)
+    maps = _holds(network, again, *asked, of_weights=False)
+    return HoldArrays((*weights, *maps), len(workload.choices), hierarchy)
 
 
 @lru_cache(maxsize=64)
-def _maps(
-    network: Network, workload: Workload, element_bytes: int, fused: Fused, *, inference: bool
+def _holds(
+    network: Network,
+    workload: Workload,
+    element_bytes: int,
+    fused: Fused,
+    weight_bytes: WeightBytes,
+    *,
+    of_weights: bool,
 ) -> tuple[Hold, ...]:
-    return tuple(HoldRules(network, workload, element_bytes, fused, inference=inference).of_maps())
+    inference = not weight_bytes.gradient
+    rules = HoldRules(network, workload, element_bytes, fused, inference=inference)
+    return tuple(rules.of_weights(weight_bytes) if of_weights else rules.of_maps())
 
 
 class HoldArrays:

@@ -96,7 +96,7 @@ def sizes_at_ends(workload: Workload) -> tuple[NDArray[np.int64], NDArray[np.int
 @lru_cache(maxsize=64)
 def uneven_boundaries(workload: Workload, hierarchy: Hierarchy, rule: SplitRule | None) -> bool:
     """Return whether a rule allows to split the axes of any boundary's tensor unevenly."""
-    sizes = {size for ends in sizes_at_ends(workload) for size in np.unique(ends).tolist()}
+    sizes = {size for ends in sizes_at_ends(workload) for size in ends.reshape(-1).tolist()}
     return not all(divides_evenly(size, hierarchy, rule) for size in sizes)
 
 
@@ -123,6 +123,6 @@ def most_stretched(workload: Workload, hierarchy: Hierarchy) -> int:
     more = hierarchy.accelerators - 1
     longer = [
         math.prod(1 + Fraction(more, size) for size in column if size)
-        for column in np.unique(split_sizes(workload).T, axis=0).tolist()
+        for column in {*map(tuple, split_sizes(workload).T.tolist())}
     ]
     return min(hierarchy.accelerators, math.ceil(max(longer)))

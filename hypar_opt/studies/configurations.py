@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -33,7 +34,7 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import ArrayRecord, Problem
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.results import Results
-from hypar_opt.search.degrees import Evaluated, all_that_fit, search_degrees
+from hypar_opt.search.degrees import Evaluated, Evaluator, all_that_fit, search_degrees
 from hypar_opt.search.open_ways import training_left_open
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.simulator.lockstep import NotInLockstepError
@@ -93,7 +94,7 @@ class Configurations(Results[Evaluated]):
         attention or whole blocks; those by ``op`` are not among them.
     unsharded
         Of the configurations that shard no weights, the fastest that fits, or if none does the one
-        that needs the least memory; None if there is none.
+        that needs the least memory; None if there is none, or a time limit came first.
     """
 
     network: Network
@@ -389,8 +390,12 @@ def configurations_of(
             lambda configuration: "weights" not in configuration.zero and allowed(configuration),
             silent,
         )
-        unsharded = next(iter((*whole.best, *whole.least)), None)
-    if bound != "none":
+        unsharded = next(iter(whole.best), None)
+        with suppress(NoAnswerError):  # a limit
+            if whole.least:
+                needs_least = whole.least[0].configuration
+                unsharded = Evaluator(network, within, deadline=deadline).evaluate(needs_least)
+    if bound != "none" and not deadline.passed():
         bound_seconds = _bound(network, problem, deadline)
     return Configurations(
         searched.best,
@@ -615,8 +620,8 @@ def _none_fits(searched: Searched, network: Network, problem: Problem, margin: i
     capacity = int(problem.array.description.accelerator.dram_capacity)
     blocks = sum(repeat.count for repeat in network.repeats)
     needs = [
-        Need(evaluated.memory, capacity - margin, in_words(evaluated.configuration, blocks))
-        for evaluated in searched.least
+        Need(needed, capacity - margin, in_words(configuration, blocks))
+        for configuration, needed in searched.least
     ]
     room = format_bytes(capacity - margin) + (f" of {format_bytes(capacity)}" if margin else "")
     if problem.constraints.memory is not None:

@@ -146,9 +146,10 @@ def _difference(
         )
     found = ours[last].reshape(expected.shape)
     node = imported.layers[last].node
-    if imported.layers[last].kind == "output" and node is not None:
+    op = "" if node is None else node.op
+    if imported.layers[last].kind == "output" and op in ("Softmax", "LogSoftmax"):
         found = found - found.max(axis=-1, keepdims=True)
         found = found - np.log(np.exp(found).sum(axis=-1, keepdims=True))
-        found = np.exp(found) if node.op == "Softmax" else found
+        found = np.exp(found) if op == "Softmax" else found
     # Of outputs that are all zero, the difference itself.
     return float(np.abs(found - expected).max() / (np.abs(expected).max() or 1.0))

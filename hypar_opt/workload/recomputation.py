@@ -74,7 +74,7 @@ def repeats_of(
             for n in block
             if layers[n] == "op" and not network.layers[n].ends
         }
-    by_op = recomputed_by_op(workload, block_of, again, fused=fused)
+    by_op = recomputed_by_op(workload, block_of, fused=fused)
     if gather is not None:
         writers = workload.tensor_writers.items()
         others = {*again, *(node for node, writer in writers if writer in block_of)}
@@ -240,7 +240,6 @@ def recomputed(
 def recomputed_by_op(
     workload: Workload,
     block_of: Mapping[int, int],
-    again: Mapping[int, int | None],
     *,
     fused: Fused,
     trained: Sequence[bool] | None = None,
@@ -249,15 +248,14 @@ def recomputed_by_op(
 
     As `Repeats.by_op`. A block keeps what it starts from, and sums of products (with weights, of
     attention, of experts' slots) once their partial sums are reduced; from these its backward pass
-    computes again what it reads of the rest: norms, activations, gates, residual sums. What a
-    layer of another block keeps, or the backward pass of one outside, is not computed again.
+    computes again what it reads of the rest: norms, activations, gates, residual sums. What the
+    backward pass of a layer outside reads is not computed again. So how other blocks train
+    changes nothing.
 
     Parameters
     ----------
     block_of
         The first layer of the block of each such node.
-    again
-        What runs again besides, as `Repeats.again`.
     trained
         The nodes that have a backward pass; by default all.
 
@@ -278,11 +276,10 @@ def recomputed_by_op(
         for reader in readers[node]:
             saved = workload.nodes[reader].operator.saves(fused=fused).inputs
             reads = saved and reads_back(workload, reader, node, trained)
-            reads |= found.get(reader) == PASS
             if block_of.get(reader) == block_of[node]:
-                dropped |= reads
+                dropped |= reads or found.get(reader) == PASS
             else:
-                kept |= reads or again.get(reader) is not None
+                kept |= reads
         dropped &= not kept
         if not operator.sums:
             of_its_own = saves.output or saves.before_activation or bool(saves.own)

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.level_tables import joins_levels, level_table
+from hypar_opt.costs.shared_nodes import rows_with_shared
+from hypar_opt.costs.time import TimeCost
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_plans, price_table
 from hypar_opt.plan.arguments import problem_of
@@ -96,3 +98,23 @@ def test_charges_of_all_states_are_those_of_each(name: str, array: str) -> None:
     for row, alone in zip(pairs, alone_pairs, strict=True):
         spread = np.broadcast_to(row, (len(boundaries), *[3] * 6)).reshape(each_pair)
         assert np.array_equal(spread, np.broadcast_to(alone, each_pair))
+
+
+def test_a_cost_that_cannot_be_hashed_has_the_same_layouts() -> None:
+    """As one of another package may be."""
+
+    class Unhashable(TimeCost):
+        __hash__ = None  # type: ignore[assignment]
+
+    network = ho.gpt(layers=2, hidden=256, heads=4, tokens=128, vocabulary=512)
+    instance = Instance(network, problem_of(network, batch=64, array="h100-8", cost="time"))
+    workload, cost = instance.workload, instance.cost
+    own = object.__new__(Unhashable)
+    vars(own).update(vars(cost))
+    rows = [workload.baselines["model"][workload.shared :]] * instance.problem.levels
+    asked = workload, own, rows
+    with pytest.raises(TypeError):
+        hash(own)
+    found = rows_with_shared(*asked, rule=instance.rule)
+    assert found == rows_with_shared(workload, cost, rows, rule=instance.rule)
+    assert len(found[0]) > len(rows[0])

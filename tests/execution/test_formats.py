@@ -10,6 +10,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.execution.formats import FORMATS
 from tests.commands import command
+from tests.execution.small_networks import decoder
 from tests.strategies.groups import nodes
 
 PLANS = {
@@ -17,6 +18,7 @@ PLANS = {
     "graph.json": ("bert-base", {"levels": 1, "constraints": {"even": True}}),
     "inference.json": ("sconv", {"levels": 1, "inference": True}),
     "uneven.json": ("lenet-c", {"levels": 9}),
+    "heads.json": (decoder(), {"levels": 2, "choices": ("data", "model", "output")}),
     "unequal.json": ("lenet-c", {"array": nodes(1), "share": 0.3}),
 }
 

@@ -71,7 +71,7 @@ def test_of_a_node_the_order_of_runs_is_nearly_known() -> None:
     assert (len(groups), sum(map(len, groups))) == (60, 348)
     correlations, regrets = ([of(own) for own in groups] for of in (rank_correlation, regret))
     found = fmean(correlations), median(correlations), fmean(regrets), max(regrets)
-    assert found == pytest.approx((0.920, 0.958, 0.0615, 0.289), abs=5e-4)
+    assert found == pytest.approx((0.919, 0.958, 0.0615, 0.289), abs=5e-4)
     assert regrets.count(0) == 25
     assert fmean(map(loss_of_a_median, groups)) == pytest.approx(0.380, abs=5e-4)
 

@@ -189,9 +189,30 @@ COSTS = (
     Mutant(
         "a fused loss holds its logits",
         "workload/operators/elementwise",
-        "return Saved(inputs=singles > 0, singles=singles, unwritten=not singles)",
-        "return Saved(inputs=True, singles=singles)",
+        "return Saved(inputs=singles > 0, own=own, singles=singles, unwritten=not singles)",
+        "return Saved(inputs=True, own=own, singles=singles)",
         ("simulator/test_losses_and_gathers",),
+    ),
+    Mutant(
+        "fused kernels compute all scores of a window",
+        "workload/operators/attention",
+        "inside = min(Fraction(tokens), Fraction(self.window or tokens))",
+        "inside = Fraction(tokens)",
+        ("costs/test_kernels",),
+    ),
+    Mutant(
+        "the last part of mirrored tokens counts, not that in the middle",
+        "step/work",
+        "end = (tokens + size) / 2",
+        "end = Fraction(tokens)",
+        ("costs/test_kernels",),
+    ),
+    Mutant(
+        "statistics of heads are exchanged as those of all channels",
+        "workload/operators/norm",
+        "of = {} if self.heads else {",
+        "of = {",
+        ("workload/test_heads",),
     ),
     Mutant(
         "what is converted again is kept as it is read",

@@ -140,8 +140,8 @@ PROOFS = (
     Mutant(
         "gradients have a price before their bucket is complete",
         _OVERLAP,
-        "released[node] = self.prices[members[-1]]",
-        "released[node] = self.prices[members[0]]",
+        "released[node] = prices[members[-1]]",
+        "released[node] = prices[members[0]]",
         (_OF_OVERLAP,),
     ),
     Mutant(
@@ -218,7 +218,7 @@ PROOFS = (
     Mutant(
         "a proof counts what blocks that run again drop",
         "proofs/check/memory",
-        'full = ("full",) if n in block_of else ()',
+        "full = of_block[:1]",
         "full = ()",
         ("proofs/test_trained_plans",),
     ),

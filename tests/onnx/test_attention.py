@@ -18,9 +18,12 @@ from hypar_opt.onnx import imported_model
 from hypar_opt.onnx.weights import complete_model, weights_of
 from hypar_opt.studies.model_weights import with_weights
 from hypar_opt.workload.operators.attention import Attention
+from hypar_opt.workload.operators.elementwise import Output
+from hypar_opt.workload.operators.norm import Norm
 from tests.onnx.attention_graphs import PLACES, Between, Way, attention, ways
 from tests.onnx.random_elementwise import elementwise
 from tests.onnx.with_weights import (
+    IDS,
     SIZE,
     TOKENS,
     WIDTH,
@@ -60,6 +63,23 @@ def said_of(model: Any, path: Path) -> str | tuple[str, ...]:
     return network.not_kept or ()
 
 
+@pytest.mark.parametrize("projected", ["separate", "parts", "heads", "groups"])
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_norms_of_heads_are_kept_where_heads_are_a_range_of_channels(
+    projected: str, kv_heads: int, tmp_path: Path
+) -> None:
+    """In any order of whole heads; of those that lie otherwise what is not kept is named."""
+    for copied in ("broadcast", "repeated", "tiled"):
+        way = Way(kv_heads=kv_heads, projected=projected, copied=copied, rotary=True, causal=True)
+        model = attention(way, dict.fromkeys(("q", "k"), rms_norm_scaled))
+        said = said_of(model, tmp_path / "model.onnx")
+        assert not said or projected in ("heads", "groups")
+        layers = imported_model(tmp_path / "model.onnx").network.layers
+        norms = [layer for layer in layers if isinstance(layer, Norm)]
+        kept = [(4, 1e-6), (kv_heads, 1e-6)]
+        assert [(layer.heads, layer.epsilon) for layer in norms] == ([] if said else kept)
+
+
 @pytest.mark.parametrize("seed", slow_after(40, range(1000)))
 def test_what_lies_between_is_kept_or_named(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)
@@ -91,6 +111,15 @@ def softcap(g: WeightedGraph, x: str, shape: list[Any]) -> str:
     return by("Mul", 2.0)(g, g("Tanh", by("Div", 2.0)(g, x, shape)), shape)
 
 
+def then(first: Between, second: Between) -> Between:
+    """Write what one writes, and behind it the other."""
+
+    def write(g: WeightedGraph, x: str, shape: list[Any]) -> str:
+        return second(g, first(g, x, shape), shape)
+
+    return write
+
+
 def unit(g: WeightedGraph, x: str, _: list[Any]) -> str:
     """Queries or keys of length 1, as of cosine attention."""
     return str(g("Div", x, g("ReduceL2", x, g.value([-1]), keepdims=1)))
@@ -113,6 +142,26 @@ def rms_norm_scaled(g: WeightedGraph, x: str, shape: list[Any]) -> str:
     return rms_norm(g, x, shape, g.weight("q_norm.weight", SIZE))
 
 
+def layer_norm(g: WeightedGraph, x: str, shape: list[Any]) -> str:
+    """A layer norm of each head, written out, with a scale and a shift."""
+    apart = g("Sub", x, g("ReduceMean", x, g.value([-1]), keepdims=1))
+    mean = g("ReduceMean", g("Mul", apart, apart), g.value([-1]), keepdims=1)
+    out = g("Div", apart, g("Sqrt", by("Add", 1e-3)(g, mean, shape)))
+    out = g("Mul", out, g.weight("q_norm.weight", SIZE))
+    return str(g("Add", out, g.weight("q_norm.bias", SIZE)))
+
+
+def normed_by(op: str, **attributes: Any) -> Between:
+    """Write an operator that is a norm of each head."""
+
+    def write(g: WeightedGraph, x: str, _: list[Any]) -> str:
+        learned = [g.weight(f"norm.{name}", SIZE) for name in ("weight", "bias")]
+        count = 2 if op == "LayerNormalization" else 1
+        return str(g(op, x, *learned[:count], axis=-1, epsilon=1e-4, **attributes))
+
+    return write
+
+
 def biased(values: np.ndarray[Any, Any]) -> Between:
     def write(g: WeightedGraph, x: str, _: list[Any]) -> str:
         g.initialisers.append(onnx.numpy_helper.from_array(values.astype(np.float32), "table"))
@@ -130,7 +179,10 @@ SLOPES = (
 @pytest.mark.parametrize(
     ("place", "write", "said"),
     [
-        ("scores", softcap, "Tanh of attention's scores"),
+        ("scores", then(by("Add", 0.3), softcap), "Tanh of attention's scores"),
+        ("scores", then(softcap, softcap), "Tanh of attention's scores"),
+        ("scores", then(biased(np.full((6, 6), 2.0)), softcap), "Tanh of attention's scores"),
+        ("scores", then(by("Tanh"), by("Mul", -2.0)), "a bound of attention's scores, -2"),
         *(("scores", by(op), f"{op} of attention's scores") for op in ("Relu", "Abs", "Sigmoid")),
         ("scores", by("Clip", -0.5, 0.5), "Clip -0.5 0.5 of attention's scores"),
         ("scores", by("LogSoftmax", axis=-1), "LogSoftmax of attention's scores"),
@@ -143,9 +195,8 @@ SLOPES = (
         ("probabilities", by("Mul", 2.0), "Mul 2 of attention's probabilities"),
         ("probabilities", by("Add", 0.1), "Add 0.1 of attention's probabilities"),
         ("probabilities", by("Softmax", axis=-1), "Softmax of attention's probabilities"),
-        ("q", rms_norm, "a norm of each head's features (node 'Div_"),
-        ("q", unit, "a norm of each head's features"),
-        ("q", rms_norm_scaled, "'q_norm.weight' (4)"),
+        ("q", rms_norm, "a norm without a scale is counted with one"),
+        ("q", unit, "a norm without a scale is counted with one"),
     ],
 )
 @pytest.mark.parametrize("rotary", [False, True])
@@ -168,6 +219,15 @@ def test_what_attention_does_not_do_is_named(
         ("q", by("Relu")),
         ("v", by("Relu")),
         ("scores", by("Add", 3.0)),
+        *((one, rms_norm_scaled) for one in ("q", "k", "v", "output")),
+        *((one, layer_norm) for one in ("q", "k", "v", "output")),
+        *((one, normed_by("LayerNormalization")) for one in ("q", "k", "v", "output")),
+        ("q", then(rms_norm_scaled, by("Mul", 0.7))),
+        ("q", then(rms_norm_scaled, by("Relu"))),
+        ("scores", softcap),
+        ("scores", by("Tanh")),
+        ("scores", then(by("Mul", 3.0), then(softcap, by("Mul", 0.5)))),
+        ("scores", then(softcap, by("Add", 3.0))),
         ("probabilities", by("Mul", 1.0)),
         ("probabilities", by("Add", 0.0)),
         ("scores", biased(np.full((6, 6), 2.0))),
@@ -312,9 +372,11 @@ def test_a_model_that_the_evaluator_cannot_run_is_refused_in_a_line(tmp_path: Pa
         ({"is_causal": 1, "scale": 0.7}, None, ""),
         ({}, np.tri(TOKENS, dtype=bool), ""),
         ({}, np.triu(np.full((TOKENS, TOKENS), -np.inf, np.float32), 1), ""),
-        ({"softcap": 2.0}, None, "softcap"),
+        ({"softcap": 0.2}, None, ""),
+        ({"softcap": 0.2, "is_causal": 1}, None, ""),
+        ({}, np.tri(TOKENS, dtype=bool) & ~np.tri(TOKENS, k=-2, dtype=bool), ""),
         ({}, np.eye(TOKENS, dtype=np.float32), "a bias of attention's scores, 6x6"),
-        ({}, np.eye(TOKENS, dtype=bool), "attention's mask"),
+        ({}, np.tri(TOKENS, k=1, dtype=bool), "attention's mask"),
     ],
 )
 def test_the_operator_of_attention_is_the_models(
@@ -341,3 +403,23 @@ def test_the_operator_of_attention_is_the_models(
     assert not isinstance(phrases, str), phrases
     assert bool(phrases) == bool(said)
     assert said in "".join(phrases)
+
+
+@pytest.mark.parametrize("ends", ["logits", "a softmax", "a regression"])
+def test_a_soft_cap_of_logits_is_kept(ends: str, tmp_path: Path) -> None:
+    """As Gemma 2 ends: the loss is of what the cap leaves."""
+    words = 24
+    of_ids = ends != "a regression"
+    g = WeightedGraph(IDS if of_ids else ("x", ["batch", TOKENS, WIDTH]), ids=of_ids)
+    x = "x" if ends == "a regression" else g("Gather", g.weight("words", words, WIDTH), "ids")
+    out = softcap(g, g.linear(x, "head", WIDTH, words), [])
+    model = g.model(g("Softmax", out, axis=-1) if ends == "a softmax" else out)
+    assert said_of(model, tmp_path / "model.onnx") == ()
+    last = imported_model(tmp_path / "model.onnx").network.layers[-1]
+    loss = "none" if ends == "a regression" else "softmax"
+    assert isinstance(last, Output)
+    assert (last.loss, last.softcap) == (loss, 2.0)
+    if ends == "a regression":
+        stated = imported_model(tmp_path / "model.onnx", loss="cross-entropy").network.layers[-1]
+        assert isinstance(stated, Output)
+        assert (stated.loss, stated.softcap) == ("softmax", 2.0)

@@ -22,7 +22,7 @@ from onnx.reference import ReferenceEvaluator
 
 import hypar_opt as ho
 from hypar_opt.errors import InputError
-from hypar_opt.onnx import import_
+from hypar_opt.models.imported import import_
 from tests.onnx.graph_writer import attributes, kinds, parameters
 from tests.onnx.patterns import PATTERNS
 

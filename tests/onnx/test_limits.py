@@ -16,7 +16,7 @@ from tests.onnx.graph_writer import GraphWriter
 READ = """
     import cProfile
     from hypar_opt.errors import InputError
-    from hypar_opt.onnx import import_
+    from hypar_opt.models.imported import import_
     for path in {paths!r}:
         with cProfile.Profile(builtins=False) as counts:
             try:

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from hypar_opt.onnx import mask_values, read_model
+from hypar_opt.models.imported import read_model
+from hypar_opt.onnx import mask_values
 from tests.onnx.graph_writer import EXPORTED, MASKS, GraphWriter, write_masks
 
 BATCH, TOKENS, WIDTH, HEADS = 2, 5, 16, 4
@@ -162,9 +163,37 @@ def test_a_mask_that_hides_nothing_is_none(tmp_path: Path, way: str) -> None:
     assert read(tmp_path, NOTHING[way], ("given", [BATCH, TOKENS])) == (False, [])
 
 
-def _window(g: GraphWriter, scores: str) -> str:
-    near = np.tri(TOKENS, dtype=bool) & ~np.tri(TOKENS, k=-3, dtype=bool)
-    return added(g, scores, g.value(near))
+def band(before: int, behind: int = 0) -> Any:
+    """Return a mask that shows of each token so many before it and behind it, and itself."""
+    return np.tri(TOKENS, k=behind, dtype=bool) & ~np.tri(TOKENS, k=-before - 1, dtype=bool)
+
+
+def _by_distance(g: GraphWriter, scores: str) -> str:
+    """As transformers writes it: keys after queries less the window, and not after queries."""
+    steps = range_of(g)
+    keys, queries = g("Unsqueeze", steps, g.value([0])), g("Unsqueeze", steps, g.value([1]))
+    near = g("Greater", keys, g("Sub", queries, g.value(np.int64(3))))
+    return added(g, scores, g("And", near, compared(g)))
+
+
+WINDOWS: dict[str, tuple[Writer, int]] = {
+    "a band": (lambda g, s: added(g, s, g.value(band(2))), 3),
+    "itself alone": (lambda g, s: added(g, s, g.value(band(0))), 1),
+    "all but the first": (lambda g, s: added(g, s, g.value(band(TOKENS - 2))), TOKENS - 1),
+    "by distance": (_by_distance, 3),
+    "chosen": (lambda g, s: str(g("Where", g.value(band(1)), s, g.value(LOW))), 2),
+    "after another": (lambda g, s: added(g, added(g, s, g.value(band(3))), g.value(band(1))), 2),
+    "after the past": (lambda g, s: added(g, added(g, s, compared(g)), g.value(band(1))), 2),
+}
+
+
+@pytest.mark.parametrize("way", WINDOWS)
+def test_a_mask_of_all_but_the_last_tokens_is_a_window(tmp_path: Path, way: str) -> None:
+    masked, window = WINDOWS[way]
+    assert read(tmp_path, masked) == (True, [])
+    content, _ = read_model(tmp_path / "model.onnx")
+    (layer,) = (layer for layer in content["layer"] if layer["kind"] == "attention")
+    assert layer["window"] == window
 
 
 def _chosen_shares(g: GraphWriter, scores: str) -> str:
@@ -172,7 +201,11 @@ def _chosen_shares(g: GraphWriter, scores: str) -> str:
 
 
 OTHERS: dict[str, tuple[Writer, str]] = {
-    "a window": (_window, "other tokens"),
+    "a window of both sides": (lambda g, s: added(g, s, g.value(band(1, 1))), "other tokens"),
+    "a window without itself": (
+        lambda g, s: added(g, s, g.value(band(2) & ~np.eye(TOKENS, dtype=bool))),
+        "other tokens",
+    ),
     "the past alone": (lambda g, s: added(g, s, compared(g, "Less")), "other tokens"),
     "a bias": (
         lambda g, s: str(g("Add", s, g.value(np.arange(25.0).reshape(5, 5)))),
@@ -199,14 +232,15 @@ def test_what_is_no_mask_of_later_tokens_is_named(tmp_path: Path, way: str) -> N
 
 
 @pytest.mark.parametrize("number", range(16))
-def test_of_all_masks_of_two_tokens_one_is_causal(tmp_path: Path, number: int) -> None:
+def test_of_all_masks_of_two_tokens_two_are_causal(tmp_path: Path, number: int) -> None:
     seen = np.array([number >> bit & 1 for bit in range(4)], bool).reshape(2, 2)
     for write in (
         lambda g, s: added(g, s, g.value(seen)),
         lambda g, s: str(g("Where", g.value(~seen), g.value(LOW), s)),
     ):
         causal, not_kept = read(tmp_path, write, tokens=2)
-        assert causal == (seen == np.tri(2)).all()
+        # All of the past, or itself alone.
+        assert causal == any((seen == own).all() for own in (np.tri(2), np.eye(2)))
         assert bool(not_kept) == (not causal and not seen.all())
 
 
@@ -348,7 +382,7 @@ def test_a_mask_that_is_known_is_not_another_because_that_is_stated(tmp_path: Pa
     q, k, v = (
         g.heads(g.linear("x", name, WIDTH, WIDTH), BATCH, TOKENS, HEADS, 4) for name in "qkv"
     )
-    own = np.where(np.eye(TOKENS, dtype=bool), 0, LOW).astype(np.float32)
+    own = np.where(band(1, 1), 0, LOW).astype(np.float32)
     mixed = g.together(g.core(q, k, v, g.value(own), size=4), BATCH, TOKENS, WIDTH)
     g.content(tmp_path, mixed)
     content, _ = read_model(tmp_path / "model.onnx", causal=True)
@@ -374,14 +408,14 @@ def test_a_mask_that_is_made_of_ever_more_nodes_is_named(tmp_path: Path) -> None
     assert "more than 1000 nodes" in named(read(tmp_path, endless))
 
 
-@pytest.mark.parametrize("mask", [np.tri(TOKENS, dtype=bool), np.eye(TOKENS, dtype=bool)])
+@pytest.mark.parametrize("mask", [np.tri(TOKENS, dtype=bool), band(2), band(1, 1)])
 def test_the_attention_operator_reads_its_mask_input(tmp_path: Path, mask: Any) -> None:
     g = GraphWriter(("x", [BATCH, TOKENS, WIDTH]))
     q, k, v = (g.linear("x", name, WIDTH, WIDTH) for name in "qkv")
     out = g("Attention", q, k, v, g.value(mask), q_num_heads=HEADS, kv_num_heads=HEADS)
     content = g.content(tmp_path, out)
-    assert causal_in(content) == [bool(mask[1, 0])]
-    assert bool(content.get("not_kept")) != mask[1, 0]
+    assert causal_in(content) == [not mask[0, 1]]
+    assert bool(content.get("not_kept")) == mask[0, 1]
 
 
 @pytest.mark.parametrize("causal", [False, True])

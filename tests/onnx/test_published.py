@@ -11,7 +11,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.documents.toml import toml_text
-from hypar_opt.onnx import read_model
+from hypar_opt.models.imported import read_model
 from hypar_opt.workload.description import describe
 from hypar_opt.workload.network import Network
 from tests.onnx.graph_writer import EXPORTED, LIGHT, kinds

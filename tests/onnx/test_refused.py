@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from hypar_opt.errors import InputError
-from hypar_opt.onnx import import_, read_model
+from hypar_opt.models.imported import import_, read_model
 from tests.onnx.graph_writer import EXPORTED, LIGHT, GraphWriter
 from tests.onnx.patterns.registry import SEQUENCE
 

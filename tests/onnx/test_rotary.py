@@ -16,6 +16,7 @@ import hypar_opt as ho
 from hypar_opt.onnx import imported_model
 from hypar_opt.workload.operators.attention import Attention, Rotary
 from hypar_opt.workload.operators.embedding import Embedding
+from hypar_opt.workload.operators.norm import Norm
 from tests.onnx.graph_writer import EXPORTED, write_masks
 from tests.onnx.with_weights import (
     HEADS,
@@ -114,6 +115,35 @@ def test_rotary_positions_are_kept_or_named(
         return
     assert imported.network.not_kept is None
     assert_computes_its_model(imported.network, path)
+
+
+def test_norms_before_rotary_positions_are_kept(tmp_path: Path) -> None:
+    """Of all heads together, as in OLMo 2, and of each, as in Qwen3: of rows that are cast, too."""
+
+    def normed(g: WeightedGraph, x: str, name: str, size: int) -> str:
+        mean = g("ReduceMean", g("Mul", x, x), g.value([-1]), keepdims=1)
+        root = g("Sqrt", g("Add", mean, g.value(np.float32(1e-3))))
+        scale = g.weight(f"{name}.weight", size)
+        return str(g("Cast", g("Mul", scale, g("Div", x, root)), to=1))
+
+    for of_heads in (False, True):
+        g = WeightedGraph(IDS, ids=True)
+        x = g("Gather", g.weight("words", WORDS, WIDTH), "ids")
+        turned = []
+        for name in "qk":
+            y = g.linear(x, name, WIDTH, WIDTH)
+            y = g.apart(y if of_heads else normed(g, y, f"{name}_norm", WIDTH), HEADS)
+            y = normed(g, y, f"{name}_norm", SIZE) if of_heads else y
+            turned.append(halves(g, y))
+        v = g.apart(g.linear(x, "v", WIDTH, WIDTH), HEADS)
+        y = g.attended(turned[0], turned[1], v, causal=True)
+        path = tmp_path / "model.onnx"
+        onnx.save(g.model(g.linear(y, "head", WIDTH, WORDS)), path)
+        network = imported_model(path).network
+        assert network.not_kept is None
+        norms = [layer.heads for layer in network.layers if isinstance(layer, Norm)]
+        assert norms == [HEADS if of_heads else None] * 2
+        assert_computes_its_model(network, path)
 
 
 def write_tensor(path: Path, name: str, values: np.ndarray[Any, Any]) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.onnx import imported_model, read_model
+from hypar_opt.models.imported import read_model
+from hypar_opt.onnx import imported_model
 from tests.onnx.graph_writer import EXPORTED, parameters
 from tests.onnx.with_weights import (
     IDS,

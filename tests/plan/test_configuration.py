@@ -106,7 +106,7 @@ def test_key_value_heads_are_replicated_where_tensor_parallelism_is_stated(
 
 def test_replicas_are_of_whole_heads_at_inner_levels() -> None:
     network = find_network(GROUPED, None)
-    levels = {"hierarchy": (8,), "whole_levels": True, "batch": 8}
+    levels: dict[str, Any] = {"hierarchy": (8,), "whole_levels": True, "batch": 8}
     with pytest.raises(HyparError, match="8 should divide the 2 key-value heads"):
         check(Configuration(tp=8), network, problem_of(network, **levels))
     sixteen = problem_of(network, hierarchy=(2, 2, 2, 2), batch=8)

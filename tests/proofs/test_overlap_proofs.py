@@ -20,10 +20,12 @@ from hypar_opt.errors import CheckFailedError, RefusedError
 from hypar_opt.integers import Integers
 from hypar_opt.proofs.certificate import Certificate, certify, proved_bound
 from hypar_opt.proofs.check.nodes import State
-from hypar_opt.proofs.check.overlap import PRICE, prices_of_nodes
+from hypar_opt.proofs.check.overlap import PRICE, StatedPrices, prices_of_nodes
 from hypar_opt.proofs.check.rows import PlanProblem
 from hypar_opt.proofs.check.tables import table_with_overlap
+from hypar_opt.search.overlap import OVERLAPS
 from hypar_opt.step.states import added_up
+from hypar_opt.workload.recomputation import units_of
 from tests.search.test_overlap import Drawn, drawn
 from tests.slow import slow_after
 
@@ -47,12 +49,15 @@ def test_priced_tables_are_derived_twice_to_the_unit(first: int) -> None:
     for own in (own for n, own in enumerate(drawn(6 * (first + 1))) if n // 6 == first):
         plan, workload = own.plan, own.workload
         prices = random_prices(own.rng, plan.layers)
-        problem = PlanProblem(plan, prices)
+        overlap, forward = own.rng.choice(OVERLAPS), own.rng.choice([0, 17, PRICE])
+        problem = PlanProblem(plan, StatedPrices(overlap, prices, forward))
         graph = problem.graph
         nodes = prices_of_nodes(plan, graph, prices)
         assert plan.array is not None
         waits = waits_on(plan.array.description)
-        cost = OverlapTime.of(own.instance.cost.time, workload, nodes, waits=waits)
+        units = units_of(own.instance.network, workload) if overlap == "prefetch" else None
+        more: Any = {"waits": waits, "units": units, "forward": forward}
+        cost = OverlapTime.of(own.instance.cost.time, workload, nodes, **more)
         cost = replace(cost.in_parts(own.instance.cost.time.per_unit, workload), largest=2**80)
         assert problem.charges.resolution == cost.scale
         states: list[list[State]] = []
@@ -143,6 +148,8 @@ def tampered(certificate: Certificate, where: str) -> dict[str, Any]:
             prices[names[-1]] = PRICE + 1
         case "float":
             prices[names[-1]] = 0.5
+        case "forward":
+            document["forward"] = PRICE + 1
         case "potential":
             potentials[-1] = [number + 1 for number in potentials[-1]]
         case "bound":
@@ -169,6 +176,7 @@ def tampered(certificate: Certificate, where: str) -> dict[str, Any]:
         ("unknown", "prices, fc9: should be layers of the plan", 1),
         ("above", "prices.*64", 2),
         ("float", "prices.*should be a", 2),
+        ("forward", "forward.*64", 2),
         ("potential", "a reduced cost", 1),
         ("bound", r"bound: should be at most the [\d.]+ femtoseconds that the", 1),
         ("overlap", "overlap: should be 'gradient', the plan's, got 'prefetch'", 1),
@@ -236,4 +244,4 @@ def test_what_is_no_time_of_alike_accelerators_is_refused_by_name() -> None:
     for asked in refused:
         plan = ho.solve("lenet-c", batch=64, **asked)
         with pytest.raises(RefusedError, match="a proof with overlap is of the time of accel"):
-            table_with_overlap(plan, {})
+            table_with_overlap(plan, StatedPrices("prefetch", {}))

@@ -18,6 +18,7 @@ from hypar_opt.costs.state_tables import canonical_states
 from hypar_opt.deadline import NEVER, TIME_LIMIT
 from hypar_opt.errors import HyparError, NoAnswerError
 from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import charges_by_level
 from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.joint import joint
@@ -77,6 +78,19 @@ def table_of(instance: Instance) -> ClassTable:
     states = canonical_states(instance.problem.levels, len(instance.workload.choices))
     allowed = instance.constraints.allowed(states)
     return classed(instance.cost, instance.workload, states, allowed)
+
+
+def test_a_table_of_a_few_states_charges_no_others() -> None:
+    """Of 20 levels there are 3^20 states, and pins may leave two."""
+    problem = problem_of(levels=20, choices=CHOICES[:3], reading="executed", batch=2**20)
+    instance = Instance(ho.load("lenet-c"), problem)
+    nodes = len(instance.workload.nodes)
+    states = [(0,) * 20, (0,) * 15 + (1,) * 5]
+    table = classed(instance.cost, instance.workload, states, np.ones((nodes, 2), bool))
+    for column, state in enumerate(states):
+        rows = [[own] * nodes for own in state]
+        (charges,) = charges_by_level(instance.workload, instance.cost, [rows])
+        assert table.price([column] * nodes) == sum(charges)
 
 
 @pytest.mark.parametrize("seed", slow_after(12, range(1000)))
@@ -219,6 +233,20 @@ def test_permuting_levels_of_a_group_changes_no_charge_of_a_boundary(seed: int) 
         for s, t in ((source, target), (source[order], target[order]))
     )
     assert (np.broadcast_to(one, shape[1:]) == other).all()
+
+
+@pytest.mark.parametrize("seed", slow_after(10, range(100)))
+def test_classes_are_charged_the_least_of_their_pairs_of_states(seed: int) -> None:
+    """Whatever choices a boundary charges alike, whose pairs of states are charged once."""
+    table = table_of(drawn(seed))
+    every = np.arange(table.states.shape[1])
+    (*_, partition), count = table.partitions, table.partitions[-1].least.shape[-1]
+    for kind, least in enumerate(partition.least):
+        charges = table.pairs(kind, every, every)
+        expected = np.full((count, count), charges.max())
+        np.minimum.at(expected, (partition.classes[:, None], partition.classes), charges)
+        assert (expected == least).all()
+        assert charges.max() == table.highest[kind]
 
 
 def test_groups_of_a_machine_of_nodes_and_of_prime_factors() -> None:

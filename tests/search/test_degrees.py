@@ -11,6 +11,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.deadline import Deadline
+from hypar_opt.errors import NoAnswerError
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.models import find_network
 from hypar_opt.pipeline import plan_of_configuration
@@ -18,11 +19,13 @@ from hypar_opt.plan.configuration import HYBRID, Configuration, family, rows_of
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.search.degrees import Evaluator, Searched, all_that_fit, search_degrees
 from hypar_opt.search.overlap import bound_of_all_plans
+from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.run import run_by_events
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.tasks import of_one_micro_batch
 from hypar_opt.workload.tensors import workload_of
+from tests.clocks import tick_when_read
 from tests.slow import slow_after
 
 if TYPE_CHECKING:
@@ -40,11 +43,12 @@ BEFORE = {"overlap": "gradient", "overlap_efficiency": 1}
 
 
 def network_of(name: str, blocks: int | None) -> Network:
-    """Return a network, with another number of repetitions of its blocks."""
+    """Return a network, with another number of repetitions of blocks that have several."""
     network = find_network(name)
     described = network.description()
     for block in described["block"] if blocks else ():
-        block["repeat"] = blocks
+        if block.get("repeat", 1) > 1:
+            block["repeat"] = blocks
     return type(network).model_validate(described)
 
 
@@ -79,7 +83,7 @@ def drawn(network: Network, problem: Problem, seed: int, count: int) -> list[Con
     found = chosen.sample([*family(network, problem, recompute=words)], count)
     return [
         own._replace(blocks=chosen.randint(1, blocks - 1))
-        if own.recompute != "none" and chosen.random() < 0.5
+        if blocks > 1 and own.recompute != "none" and chosen.random() < 0.5
         else own
         for own in found
     ]
@@ -92,6 +96,10 @@ CASES = [
     ("gpt2", "h100-8", {"hidden": 0.5, "ring": True}, 32, 3, 4),
     ("gpt2", "h100-8", {"overlap": "branches"}, 32, 3, 5),
     ("gpt2", "a100-4x8", {"overlap_efficiency": 0.7}, 64, 5, 6),
+    # Buckets over several blocks; channels that grow; no blocks.
+    ("resnet-50", "rtx4090x4", {}, 64, None, 18),
+    ("densenet-121", "rtx4090x4", {}, 64, 4, 19),
+    ("vgg-a", "v100-16", {}, 64, None, 20),
     ("llama-3-8b", "h100-8x8", {"topology__nodes": 12}, 192, 5, 7),
     ("bert-base", "h100-8", {}, 64, 7, 8),
     ("t5-base", "h100-8", {}, 64, 5, 9),
@@ -106,7 +114,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "array", "keys", "batch", "blocks", "seed"), slow_after(6, CASES))
+@pytest.mark.parametrize(("name", "array", "keys", "batch", "blocks", "seed"), slow_after(9, CASES))
 def test_a_configuration_takes_the_seconds_and_bytes_of_its_simulated_plan(
     name: str, array: str, keys: dict[str, Any], batch: int, blocks: int | None, seed: int
 ) -> None:
@@ -121,9 +129,7 @@ def test_a_configuration_takes_the_seconds_and_bytes_of_its_simulated_plan(
         evaluated = evaluator.evaluate(configuration)
         assert evaluated.seconds == pytest.approx(step.seconds, rel=1e-12), configuration
         assert evaluated.memory == step.memory, configuration
-        assert bound <= step.seconds, configuration
-        # Now that its queue is known.
-        assert bound <= evaluator.bound(configuration, bound) <= step.seconds, configuration
+        assert bound * (1 - 1e-12) <= evaluator.bound(configuration) <= step.seconds, configuration
         assert 0 <= evaluated.exposed < 1
 
 
@@ -164,7 +170,7 @@ def seconds_by_events(
     last, before = (
         run_by_events(own, array.interconnect).seconds for own in (tasks, of_one_micro_batch(tasks))
     )
-    return last + (count - 1) * before, ho.simulate(plan).memory
+    return last + (count - 1) * before, ho.memory(plan).total
 
 
 FAMILIES = [
@@ -188,7 +194,8 @@ def test_the_best_configuration_is_the_fastest_of_all_that_fit_by_events(
     if find_array("h100-8").overlap_efficiency is None:
         del keys["overlap_efficiency"]
     keys["topology__nodes"] = 2
-    network, problem = problem_on(name, array_of("h100-8x8", **keys), batch, 3)
+    blocks = 2 if batch == 2 else 3  # fewer plans in `make test`
+    network, problem = problem_on(name, array_of("h100-8x8", **keys), batch, blocks)
     every = [*family(network, problem)]
     found = {own: seconds_by_events(network, problem, own) for own in every}
     bytes_ = sorted(memory for _, memory in found.values())
@@ -197,14 +204,15 @@ def test_the_best_configuration_is_the_fastest_of_all_that_fit_by_events(
 
     def within(memory: int) -> Searched:
         capacity = {"accelerator__dram_capacity": f"{memory} B"}
-        _, limited = problem_on(name, array_of("h100-8x8", **keys, **capacity), batch, 3)
+        _, limited = problem_on(name, array_of("h100-8x8", **keys, **capacity), batch, blocks)
         return search_degrees(network, limited, count=3, allowed=lambda own: own.recompute != "op")
 
     searched = within(memory)
     assert searched.considered == len(every)
     fitting = [own for own in every if found[own][1] <= memory]
     assert searched.fitting == len(fitting)
-    some = {one._replace(blocks=k) for one in fitting if one.recompute == "full" for k in (1, 2)}
+    again = [own for own in fitting if own.recompute == "full"]
+    some = {own._replace(blocks=k) for own in again for k in range(1, blocks)}
     partial = {one: seconds_by_events(network, problem, one) for one in some}
     least = min(seconds for seconds, held in [*found.values(), *partial.values()] if held <= memory)
     assert searched.best[0].seconds == pytest.approx(least, rel=1e-9)
@@ -333,7 +341,7 @@ BOUNDS = [
     ("llama-7b", "h100-8", 64, 3.3506, 3.3528),
     ("llama-3-8b", "h100-8", 128, 17.832, 17.912),
     ("llama-3-8b", "h100-8x8", 512, 8.9064, 8.9466),
-    ("llama-70b", "h100-8x8", 64, 3.8701, 3.9494),
+    ("llama-70b", "h100-8x8", 64, 3.80642, 3.9047),
 ]
 
 
@@ -341,8 +349,9 @@ BOUNDS = [
 def test_no_configuration_is_far_above_the_bound_on_all_plans(
     name: str, array: str, batch: int, bound: float, best: float
 ) -> None:
-    """E4: within 80 GB, with whole blocks run again; LLaMA 70B is 2.0 % above, all others .5 %.
+    """E4: within 80 GB; LLaMA 70B is 2.6 % above, all others .5 %.
 
+    Where blocks run again as a whole, and not by operator, it takes 3.9494 s, and 3.8701 at least.
     The bound is that of the choices of a problem by default; `configure` proves one of all choices.
     """
     keys = {"accelerator__dram_capacity": "80 GB", **WITHOUT_RESERVE, **BEFORE}
@@ -353,15 +362,14 @@ def test_no_configuration_is_far_above_the_bound_on_all_plans(
     # Of LLaMA 70B no plan of less is known not to be; its bound is no less proved.
     assert proved.proved or name == "llama-70b"
     assert proved.seconds == pytest.approx(bound, rel=2e-5)
-    found = search_degrees(network, problem, count=1, allowed=lambda own: own.recompute != "op")
-    (first,) = found.best
+    (first,) = search_degrees(network, problem, count=1).best
     assert first.seconds == pytest.approx(best, rel=2e-5)
     assert first.memory <= 80 * 10**9
     assert proved.seconds <= first.seconds * (1 + 1e-9)
     if name == "llama-70b":
-        configuration = Configuration(1, 32, 1, 2, 1, True, 2, "full", 2, "weights")
+        configuration = Configuration(2, 16, 1, 2, 1, True, 2, "op", 20, "state+weights")
         assert first.configuration == configuration
-        assert first.memory / 1e9 == pytest.approx(79.46, abs=5e-3)
+        assert first.memory / 1e9 == pytest.approx(79.66, abs=5e-3)
 
 
 PUBLISHED = {
@@ -415,6 +423,52 @@ def test_a_deadline_leaves_what_is_known_by_then() -> None:
     found = search_degrees(network, problem, deadline=Deadline.after(0))
     assert not found.complete
     assert found.best == ()
+
+
+def test_whenever_a_deadline_comes_what_is_known_is_exact_and_no_better_than_the_best() -> None:
+    """The clock goes on with each look at it, so that a search ends at every place it can."""
+    network, problem = problem_on("gpt2", array_of("h100-8"), 8, 2)
+    found = []
+    for ticks in (3, 60, 10**6):
+        with pytest.MonkeyPatch.context() as patch:
+            tick_when_read(patch)
+            until = Deadline.after(ticks)
+            found.append(
+                search_degrees(
+                    network,
+                    problem,
+                    count=3,
+                    allowed=lambda own: own.recompute == "none" and own.cp == 1,
+                    deadline=until,
+                )
+            )
+    none, some, whole = found
+    assert (none.best, none.complete) == ((), False)
+    assert (some.complete, whole.complete) == (False, True)
+    assert none.considered < some.considered < whole.considered
+    assert some.best[0].seconds >= whole.best[0].seconds
+    evaluator = Evaluator(network, problem)
+    for own in some.best:
+        assert own == evaluator.evaluate(own.configuration)
+
+
+def test_a_step_that_is_simulated_by_events_ends_with_the_deadline() -> None:
+    """On this mesh each accelerator is simulated; what is known of others is the answer."""
+    array = array_of("tpu-v4-8", topology__shape=[4, 4])
+    network, problem = problem_on("gpt2", array, 64, 1)
+    one = next(own for own in family(network, problem) if own.dp_shard == 16)
+    with pytest.raises(NotInLockstepError):
+        Evaluator(network, problem, by_events=False).evaluate(one)
+    seconds = Evaluator(network, problem).evaluate(one).seconds
+    with pytest.MonkeyPatch.context() as patch:
+        tick_when_read(patch)
+        until = Deadline.after(10**6)
+        assert Evaluator(network, problem, deadline=until).evaluate(one).seconds == seconds
+        looks = round(10**6 - (until.left() or 0))
+        assert looks > 4  # more than before it
+        until = Deadline.after(looks // 2)
+        with pytest.raises(NoAnswerError, match="time limit"):
+            Evaluator(network, problem, deadline=until).evaluate(one)
 
 
 def test_all_that_fit_have_the_seconds_of_the_search() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -17,12 +18,16 @@ import hypar_opt as ho
 from hypar_opt.costs.overlap import PRICE, OverlapTime, of_program
 from hypar_opt.deadline import Deadline
 from hypar_opt.errors import HyparError, InputError, RefusedError
+from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import charges_by_level
-from hypar_opt.pipeline import _priced, _unproved
+from hypar_opt.pipeline import _priced, _unproved, plan_of_configuration
+from hypar_opt.plan.configuration import family, is_named, trains_as
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.plan.stored_layouts import rows_of_plan
+from hypar_opt.search.degrees import Evaluator, rows_by_mesh
 from hypar_opt.search.joint import joint
+from hypar_opt.search.open_ways import fastest_training
 from hypar_opt.search.overlap import (
     OVERLAPS,
     PlansWithOverlap,
@@ -30,6 +35,7 @@ from hypar_opt.search.overlap import (
     least_time,
     mixture,
 )
+from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.search.plan_file import read_plan
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.sharding.passes import Phase
@@ -43,9 +49,11 @@ from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.studies.random_networks import random_chain, random_graph
 from hypar_opt.studies.simulation import solve_again
 from hypar_opt.studies.targets import micro_batch
+from hypar_opt.workload.recomputation import units_of
 from tests.cli.shell import Shell
 from tests.slow import slow_after
 
+TINY = "gpt:layers=2,hidden=64,heads=4,tokens=32,vocabulary=100"
 ROUNDED = 1e-9
 """Each charge is rounded by itself."""
 
@@ -67,6 +75,8 @@ class Drawn:
     def __init__(self, seed: int) -> None:
         rng = self.rng = Random(seed)
         network = random_graph(rng, most=6, largest=64) if seed % 2 else random_chain(rng, "chain")
+        if seed % 4 == 2:  # blocks, and weights that are shared
+            network = ho.gpt(layers=rng.randint(1, 3), hidden=64, heads=4, tokens=32, vocabulary=96)
         shards = ["none", "state", "gradients", "weights"]
         array = rng.choice(["h100-8", "mosaic-h100-8", "mosaic-a100-8"])
         levels = 3
@@ -76,7 +86,7 @@ class Drawn:
             "batch": rng.choice([64, 128, 256]),
             "optimizer": rng.choice(["sgd", "adam"]),
             "micro_batches": rng.choice([1, 1, 2, 4]),
-            "recompute": rng.choice(["none", "full", "selective"]),
+            "recompute": rng.choice(["none", "full", "selective", "op"]),
             "shard": rng.choice(shards),
             "bucket": rng.choice([0, "100 kB", "25 MB"]),
             "choices": rng.choice([("data", "model"), "all"]),
@@ -112,6 +122,14 @@ class Drawn:
         ]
         times = step_times(self.plan, once, array, options, rows=self.rows)
         return times.of(count), of_program[0] + (count - 1) * of_program[1]
+
+    def bounded(self, prices: Sequence[int], overlap: str, **more: Any) -> OverlapTime:
+        """Return the bound at prices of nodes, and one of the forward pass."""
+        units = units_of(self.instance.network, self.workload) if overlap == "prefetch" else None
+        forward = self.rng.choice([0, self.rng.randint(0, PRICE), PRICE]) if units else 0
+        more |= {"units": units, "forward": forward}
+        cost = OverlapTime.of(self.instance.cost.time, self.workload, prices, **more)
+        return cost.in_parts(10**18, self.workload)
 
     def prices(self) -> list[int]:
         """Return prices of nodes that never fall along the backward pass."""
@@ -160,18 +178,19 @@ def test_no_price_that_never_falls_charges_more_than_a_step_takes(first: int) ->
     plans = [own for n, own in enumerate(drawn(8 * (first + 1))) if n // 8 == first]
     tight = 0.0
     for own in plans:
-        steps = [own.step(overlap=overlap)[0] for overlap in OVERLAPS]
-        for _ in range(6):
-            cost = OverlapTime.of(own.instance.cost.time, own.workload, own.prices())
-            assert own.charged(cost) <= min(steps) * (1 + ROUNDED)
-            tight = max(tight, own.charged(cost) / min(steps))
+        for overlap in OVERLAPS:
+            seconds, _ = own.step(overlap=overlap)
+            for _ in range(6):
+                cost = own.bounded(own.prices(), overlap)
+                assert own.charged(cost) <= seconds * (1 + ROUNDED)
+                tight = max(tight, own.charged(cost) / seconds)
     assert tight > 0.9
 
 
 def in_data_parallelism(network: str | ho.Network, **asked: Any) -> tuple[ho.Plan, OverlapTime]:
     """Data parallelism on eight H100, and the time in which nothing overlaps."""
     instance = Instance(*stated_problem(network, cast(Any, {"array": "mosaic-h100-8"} | asked)))
-    rows = [(0,) * len(instance.workload.layers)] * 3
+    rows = [(0,) * len(instance.workload.layers)] * instance.problem.levels
     return _priced(instance, rows, _unproved()), instance.cost.time
 
 
@@ -207,9 +226,50 @@ def test_a_bucket_is_complete_without_what_is_scattered() -> None:
     (levels,) = charges_by_level(search.workload, bound, [rows])
     seconds = search.seconds(rows)
     assert sum(levels) / (bound.per_unit * bound.scale) <= seconds * (1 + ROUNDED)
-    late = replace(bound, released=(PRICE,) * 3)  # as if it were released with the first layer's
+    assert bound.prices is not None
+    # As if it were released with the first layer's.
+    late = replace(bound, prices=bound.prices._replace(released=(PRICE,) * 3))
     (levels,) = charges_by_level(search.workload, late, [rows])
     assert sum(levels) / (late.per_unit * late.scale) > seconds
+
+
+BLOCKS = ho.gpt(layers=3, hidden=256, heads=4, tokens=32, vocabulary=256)
+
+
+def charged_at(search: PlansWithOverlap, prices: Sequence[int]) -> float:
+    """What a plan is charged at prices of the pieces, in fine units."""
+    cost = search._cost(prices).in_parts(10**18, search.workload)
+    return search._charged(search.start, cost)
+
+
+@pytest.mark.parametrize("shard", ["weights", "gradients", "state", "weights@H4-H6"])
+@pytest.mark.parametrize("count", slow_after(1, [1, 2]))
+def test_a_step_whose_queue_is_longest_is_bounded_by_it(shard: str, count: int) -> None:
+    """In data parallelism the program has no exchanges, so that nothing shares links."""
+    more: Any = {"batch": 128, "shard": shard, "micro_batches": count, "bucket": "1 GB"}
+    plan, _ = in_data_parallelism(BLOCKS, array="mosaic-h100-8x8", **more)
+    search = PlansWithOverlap(plan, "prefetch")
+    seconds = search.seconds(search.start)
+    paths = [charged_at(search, (ahead, *backward)) for ahead in (0, PRICE) for backward in ENDS]
+    assert max(paths) <= seconds * (1 + ROUNDED)
+    if shard == "weights":
+        assert max(paths) == pytest.approx(seconds, rel=ROUNDED)
+    assert max(paths) > 0.9 * seconds
+
+
+ENDS = [(0,) * 4, *((0,) * n + (PRICE,) * (4 - n) for n in range(4))]
+
+
+def test_weights_of_a_block_are_gathered_over_the_same_levels_together() -> None:
+    asked: Any = {"array": "mosaic-h100-8x8", "batch": 64, "shard": "weights"}
+    described, problem = stated_problem(BLOCKS, asked | {"settings": {"collective": "ring"}})
+    instance = Instance(described, problem)
+    names = [layer.name for layer in instance.workload.layers]
+    rows = [[0] * len(names), *([int(name == "decoder.0.norm1") for name in names],) * 5]
+    plan = _priced(instance, [tuple(row) for row in rows], _unproved())
+    search = PlansWithOverlap(plan, "prefetch")
+    for prices in ((PRICE,) * 5, (0, *(PRICE,) * 4)):
+        assert charged_at(search, prices) <= search.seconds(search.start) * (1 + ROUNDED)
 
 
 def test_exchanges_that_may_run_beside_computations_are_free() -> None:
@@ -219,7 +279,7 @@ def test_exchanges_that_may_run_beside_computations_are_free() -> None:
         array = own.plan.array.description.model_copy(update={"hidden": 1.0})  # type: ignore[union-attr]
         bound = of_program(own.instance.cost, own.workload, array=array)
         assert own.charged(bound) <= seconds * (1 + ROUNDED)
-        prices = OverlapTime.of(own.instance.cost.time, own.workload, own.prices(), waits=False)
+        prices = own.bounded(own.prices(), "prefetch", waits=False)
         assert own.charged(prices) <= seconds * (1 + ROUNDED)
 
 
@@ -292,7 +352,7 @@ def test_solvers_agree_on_priced_tables(network: str) -> None:
     plan = ho.solve(source, batch=64, **FOUR)
     instance = Instance.of_plan(plan)
     own = PlansWithOverlap(plan, "gradient")
-    for prices in ((0, 0, 0, 0), (5, 17, 40, 64), (32,) * 4):
+    for prices in ((0, 0, 0, 0, 0), (0, 5, 17, 40, 64), (32,) * 5):
         cost = own._cost(prices)
         priced = instance.with_cost(cost)
         found = [
@@ -329,48 +389,148 @@ def test_plans_by_prices_are_no_slower_than_those_that_are_known(
     """Of eight nodes bounds are up to 2.5 % below those that were known."""
     of_llama = {"shard": "state", "optimizer": "adam"} if more else {"search": "joint"}
     asked: dict[str, Any] = {"array": array, "batch": batch, "bucket": 0, **more, **of_llama}
-    plan = ho.solve(network, choices=("data", "model", "output"), **asked)
+    asked |= {"choices": ("data", "model", "output"), "overlap": "none"}
+    plan = ho.solve(network, **asked)
     found = least_time(plan, "gradient", closes=False).time
     assert found.without * 1e3 == pytest.approx(without, rel=4e-4)
     assert found.seconds * 1e3 <= known * 1.0004
     assert bound * 0.975 <= found.bound * 1e3 <= found.seconds * 1e3
 
 
-def test_no_plan_that_fits_takes_less_than_the_bound_however_it_trains() -> None:
-    described = {"name": "three", "input": {"features": 512}}
-    layers = [{"kind": "fc", "units": units} for units in (2048, 512, 64)]
-    named = [layer | {"name": f"fc{n}"} for n, layer in enumerate(layers)]
-    network = ho.Network.model_validate(described | {"layer": named})
-    own: dict[str, Any] = FOUR | {"settings": {"topology.per_node": 2}, "batch": 16}
+NAMED: list[tuple[str, str, int, dict[str, Any]]] = [
+    ("unet", "a100-4x8", 64, {}),
+    ("lenet-c", "a100-8", 64, {}),
+    (TINY, "rtx4090x4", 8, {"choices": "all"}),
+    (TINY, "h100-8", 8, {"micro_batches": 1, "recompute": "none", "shard": "weights"}),
+    *(
+        (network, array, batch, {})
+        for network in ("sfc", "cifar-c", "alexnet", "vgg-e", "resnet-50", "gpt2")
+        for array in ("a100-4x8", "h100-16x8", "rtx4090x4", "v100-16", "gb200-nvl72")
+        for batch in (8, 64, 512)
+    ),
+]
+
+
+@pytest.mark.parametrize(("network", "array", "batch", "more"), slow_after(4, NAMED))
+def test_no_named_strategy_that_trains_as_stated_takes_less(
+    network: str, array: str, batch: int, more: dict[str, Any]
+) -> None:
+    """Data parallelism, ZeRO, FSDP, HSDP and Megatron-LM's degrees: of those that fit the fastest.
+
+    Of those whose plans the problem has: with its choices, and `whole` only where nothing splits.
+    """
+    asked: Any = {"array": array, "batch": batch, **more}
+    described, problem = stated_problem(network, asked)
+    count, evaluator = problem.training.micro_batches or 1, Evaluator(described, problem)
+    rows = rows_by_mesh(Instance.to_search(described, problem))
+    every = [
+        evaluator.evaluate(one)
+        for one in family(described, problem, recompute=("none",))
+        if is_named(one)
+        and one.micro_batches == count
+        and trains_as(one, described, problem.hierarchy, problem.training)
+        and rows(one) is not None
+    ]
+    plans = (
+        plan_of_configuration(described, problem, one.configuration)
+        for one in sorted(every, key=lambda one: one.seconds)
+        if evaluator.fits(one.configuration, one.memory)
+    )
+    fastest = next((plan for plan in plans if {*plan.choices} <= {*problem.choices}), None)
+    assert fastest is not None or problem.accelerators > batch or batch == 512
+    if fastest is not None:
+        found = ho.simulate(ho.solve(network, **asked)).seconds
+        assert found <= ho.simulate(fastest).seconds * (1 + ROUNDED)
+
+
+BLOCKS = ho.Network.model_validate(
+    {
+        "schema": "hypar-opt/network/2",
+        "name": "two blocks",
+        "input": {"features": 256},
+        "block": [
+            {
+                "name": "block",
+                "repeat": 2,
+                "inputs": ["input"],
+                "layer": [
+                    {"name": "up", "kind": "fc", "units": 2048, "activation": "gelu"},
+                    {"name": "down", "kind": "fc", "units": 256},
+                ],
+            }
+        ],
+        "layer": [{"name": "head", "kind": "fc", "inputs": ["block"], "units": 64}],
+    }
+)
+
+
+SOME = (1,), ("none", "weights")
+ALL = (1, 2), ("none", "state", "gradients", "weights")
+"""The micro-batches and shards of plans that are simulated."""
+
+
+@pytest.mark.parametrize(("counts", "shards"), slow_after(1, [SOME, ALL]))
+def test_no_plan_that_fits_takes_less_than_the_bound_however_it_trains(
+    counts: Sequence[int], shards: Sequence[str]
+) -> None:
+    """Of all layouts, and none, op or full of each block, in memories that fit ever more plans."""
+    own: dict[str, Any] = FOUR | {"settings": {"topology.per_node": 2}, "batch": 2048}
     own |= {"optimizer": "adam", "search": None}
-    widest = ho.solve(network, **own)
-    smallest = min(held for held, _ in times_and_bytes(network, own, widest))
-    for memory in (smallest, smallest * 5 // 4, smallest * 2):
+    widest = ho.solve(BLOCKS, **own)
+    every = [*times_and_bytes(BLOCKS, own, widest, counts, shards)]
+    sizes = sorted({held for held, _, _ in every})
+    of_least = set()
+    for memory in sizes[:: len(sizes) // 16]:
         asked: Any = {key: value for key, value in own.items() if key not in ("search", "overlap")}
         asked["memory"] = memory
-        bound = bound_of_all_plans(*stated_problem(network, asked))
-        fitting = [t for held, t in times_and_bytes(network, own, widest) if held <= memory]
-        assert 0 < bound.seconds <= min(fitting) * (1 + ROUNDED)
+        bound = bound_of_all_plans(*stated_problem(BLOCKS, asked))
+        least, words = min((time, words) for held, time, words in every if held <= memory)
+        assert 0 < bound.seconds <= least * (1 + ROUNDED)
+        of_least |= {*words}
+    assert of_least == {"none", "op", "full"}
 
 
 def times_and_bytes(
-    network: ho.Network, own: dict[str, Any], plan: ho.Plan
-) -> Iterator[tuple[int, float]]:
-    """The bytes and the time with overlap of all plans of some ways to train."""
+    network: ho.Network,
+    own: dict[str, Any],
+    plan: ho.Plan,
+    counts: Sequence[int],
+    shards: Sequence[str],
+) -> Iterator[tuple[int, float, tuple[str, ...]]]:
+    """The bytes and the time with overlap of all plans, and what their blocks compute again."""
     from hypar_opt.search.way_of_training import bytes_held
 
-    layers = len(plan.layers)
+    layers, words = len(plan.layers), ("none", "op", "full")
     asked: Any = {key: value for key, value in own.items() if key not in ("search", "overlap")}
-    for count, shard in itertools.product((1, 2), ("none", "state", "gradients", "weights")):
-        described, problem = stated_problem(
-            network, asked | {"micro_batches": count, "shard": shard}
-        )
+    for count, shard, again in itertools.product(counts, shards, itertools.product(words, words)):
+        blocks = {f"block.{n}": word for n, word in enumerate(again)} | {"*": "none"}
+        way = {"micro_batches": count, "shard": shard, "recompute": blocks}
+        described, problem = stated_problem(network, asked | way)
         instance = Instance(described, problem)
-        for row in itertools.product(range(2), repeat=layers):
-            priced = _priced(instance, [row], _unproved())
-            (held,) = (held for held, _, _ in bytes_held(instance, [row]))
-            search = PlansWithOverlap(priced, "prefetch")
-            yield held, search.seconds(tuple(rows_of_plan(priced, search.workload)))
+        search = PlansWithOverlap(_priced(instance, [(0,) * layers], _unproved()), "prefetch")
+        for row in itertools.product(range(2), repeat=layers):  # of a chain these are all nodes
+            ((held, _, _),) = bytes_held(instance, [row])
+            yield held, search.seconds((row,)), again
+
+
+@pytest.mark.parametrize(("batch", "computed"), [(16, True), (4, False)])
+def test_data_parallelism_that_only_computes_is_the_bound_of_all_plans(
+    batch: int, computed: bool
+) -> None:
+    """Gradients and weights are free, so that it takes least where a batch has enough sequences."""
+    asked: Any = {"array": "h100-8", "batch": batch, "cost": "time", "optimizer": "adam"}
+    name = "gpt:layers=2,hidden=256,heads=4,tokens=256,vocabulary=1000"
+    network, problem = stated_problem(name, asked)
+    bound = bound_of_all_plans(network, problem)
+    bounded = partial(of_program, array=find_array("h100-8"))
+    instance = replace(Instance.to_search(network, problem), bounded=bounded)
+    instance = instance.trained(fastest_training(instance))
+    found = joint(SearchRequest(instance, SOLVERS["dp"]()))
+    assert bound.proved
+    assert found.bound is not None
+    in_units = found.bound * instance.cost.resolution
+    assert bound.seconds == float(in_units / instance.cost.time.per_unit)
+    assert (in_units == least_compute(instance)) == computed
 
 
 def test_less_is_run_again_where_it_stops_early() -> None:

@@ -60,9 +60,12 @@ def _random(seed: int, most: int = 5) -> tuple[Instance, tuple[tuple[int, ...], 
     asked: dict[str, Any] = {"inference": rng.random() < 0.2}
     asked["element_bytes"] = rng.choice([1, 2, 4])
     problem = problem_of(network, batch=rng.randint(1, 9), levels=levels, **asked, **THREE)
-    counts = [min(3, len(layer.splits)) for layer in network.layers]
-    rows = tuple(tuple(rng.randrange(count) for count in counts) for _ in range(levels))
-    return Instance(network, problem), rows, rng
+    instance = Instance(network, problem)
+    # What a layer is as a last resort is no choice of a random plan.
+    nodes = instance.workload.choices_of_nodes[instance.workload.shared :]
+    choices = [[n for n, own in enumerate(of) if own and not own.last_resort] for of in nodes]
+    rows = tuple(tuple(map(rng.choice, choices)) for _ in range(levels))
+    return instance, rows, rng
 
 
 @pytest.mark.parametrize("seed", slow_after(40, range(150)))

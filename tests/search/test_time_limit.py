@@ -21,6 +21,7 @@ from hypar_opt.errors import InfeasibleError, NoAnswerError, WrongClaimError
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.plan.plan import parse_plan
 from hypar_opt.search import reductions
+from hypar_opt.search.ways_by_count import WaysByCount
 from hypar_opt.solvers import SOLVERS, capacity
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, columns
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
@@ -182,6 +183,32 @@ def test_under_any_limit_a_plan_fits_a_devices_memory_where_data_parallelism_doe
         solved(1, memory="1 MB")
 
 
+def test_no_more_bounds_are_sought_once_a_limit_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On six accelerators most micro-batches have parts that differ, and bounds of their own."""
+    network = ho.gpt(layers=2, hidden=384, heads=6, tokens=96, vocabulary=768)
+    small = {"dram_capacity": "60 MB", "reserve": "1 B", "topology.per_node": 6}
+    asked: dict[str, Any] = {"array": "h100-8", "batch": 144, "settings": small, "overlap": "none"}
+    late: list[bool] = []
+    compute = WaysByCount.compute
+
+    def counted(ways: WaysByCount, count: int) -> Fraction:
+        late.append(ways.search.deadline.passed())
+        return compute(ways, count)
+
+    monkeypatch.setattr(WaysByCount, "compute", counted)
+    bounds = set()
+    for ticks in (1, 400):
+        late.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            tick_when_read(patch)
+            plan = ho.solve(network, options=SolverOptions(time_limit=float(ticks)), **asked)
+        assert sum(late) <= 1
+        assert ho.memory(plan).fits
+        bounds.add(plan.solver.bound)
+    assert bounds > {None}
+    assert max(filter(None, bounds)) <= plan.cost.total
+
+
 def test_a_plan_file_says_whose_plan_it_is_and_an_older_one_need_not() -> None:
     plan = ho.solve("sfc", options=SolverOptions(time_limit=1e-9))
     read = parse_plan(plan.to_json(), file="plan.json")
@@ -244,6 +271,7 @@ def test_a_search_that_takes_longer_ends_in_time_whatever_it_is_doing(
 
 def test_of_the_orders_of_splits_the_best_that_was_solved_is_the_answer() -> None:
     asked: dict[str, Any] = {"array": "a100-4x8", "cost": "time", "place": True}
+    asked["overlap"] = "none"
     whole = ho.solve("sfc", **asked)
     with pytest.MonkeyPatch.context() as patch:
         tick_when_read(patch)

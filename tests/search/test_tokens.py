@@ -122,11 +122,17 @@ def test_context_parallelism_gathers_keys_and_values(
         assert exchanged("ulysses") == 4 * (8 + kv_heads) * (parts - 1) * queries // (8 * parts)
 
 
+def has_tokens(network: ho.Network) -> bool:
+    """Whether any layer may split sequences: batch norms of tokens do not."""
+    lacks = workload_of(network, 1, WITH_TOKENS).forbidden[:, WITH_TOKENS.index("tokens")]
+    return not bool(lacks.all())
+
+
 @pytest.mark.parametrize("seed", slow_after(8, range(100)))
 def test_searches_find_the_best_of_all_plans(seed: int) -> None:
     rng = random.Random(seed)
     network = attention(2, 4, 6)
-    while not any(maps.output.tokens for maps in network.maps()) or len(network.layers) > 5:
+    while len(network.layers) > 5 or not has_tokens(network):
         network = graph(rng, rng.choice([1, 2, 3]), most=2)
     sizes = rng.choice([(2,), (3,), (2, 2), (2, 3)])
     sizes = sizes if len(sizes) * len(network.layers) <= 9 else sizes[:1]

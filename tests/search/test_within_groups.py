@@ -142,15 +142,16 @@ def test_where_no_plan_fits_at_the_shares_of_the_fastest_one_those_that_fit_are_
     }
     fix = ["*=data"]  # whose copies of weights no shares change
     fastest = ho.solve(GPT, constraints={"fix": fix}, **asked)
-    for share in (0.45, 0.5):
-        stated = ho.solve(GPT, share=share, constraints={"fix": fix}, **asked)
-        within: dict[str, Any] = {"fix": fix, "memory": ho.simulate(stated).memory}
-        with pytest.raises((InfeasibleError, NoAnswerError)):
-            ho.solve(GPT, share=fastest.share, constraints=within, **asked)
-        found = ho.solve(GPT, constraints=within, **asked)
-        assert ho.memory(found).total <= within["memory"]
-        taken, at_least = (own.cost.total / per_second(own) for own in (found, fastest))
-        assert at_least < taken <= stated.cost.total / per_second(stated)
+    stated, equal = (
+        ho.solve(GPT, share=share, constraints={"fix": fix}, **asked) for share in (0.45, 0.5)
+    )
+    within: dict[str, Any] = {"fix": fix, "memory": ho.simulate(stated).memory}
+    with pytest.raises((InfeasibleError, NoAnswerError)):
+        ho.solve(GPT, share=fastest.share, constraints=within, **asked)
+    found = ho.solve(GPT, constraints=within, **asked)
+    assert ho.memory(found).total <= within["memory"]
+    taken, at_least = (own.cost.total / per_second(own) for own in (found, fastest))
+    assert at_least < taken <= stated.cost.total / per_second(stated)
     # Equal parts hold least.
     with pytest.raises((InfeasibleError, NoAnswerError), match=NOTHING):
-        ho.solve(GPT, constraints=within | {"memory": within["memory"] - 1}, **asked)
+        ho.solve(GPT, constraints=within | {"memory": ho.simulate(equal).memory - 1}, **asked)

@@ -316,7 +316,7 @@ def test_blocks_and_scores_are_recomputed_where_that_is_fastest(tmp_path: Path) 
     trained: set[Any] = set()
     for limit in sizes[len(sizes) // 4 :: len(sizes) // 4]:
         constraints = {**asked["constraints"], "memory": limit}
-        plan = ho.solve(network, **{**own, "constraints": constraints})
+        plan = ho.solve(network, **{**own, "constraints": constraints}, overlap="none")
         least = min(seconds for seconds, held in every if held <= limit)
         rounded = Fraction(100 * len(plan.layers), per_second(plan))
         assert abs(Fraction(plan.cost.total) / per_second(plan) - least) <= rounded
@@ -368,7 +368,7 @@ def test_a_plan_file_says_how_it_trains_and_is_searched_again(tmp_path: Path) ->
 
 
 def test_of_pinned_layouts_only_the_states_that_occur_are_searched() -> None:
-    plan = ho.solve(WIDE, **WITHIN, cost="time", degrees="tp=2")
+    plan = ho.solve(GPT, **WITHIN, cost="time", degrees="tp=2")
     instance = Instance.to_search(plan.network.description, plan.problem)
     search = SearchRequest(instance, SOLVERS["dp"]())
     rows = rows_of_plan(plan, instance.workload)
@@ -378,7 +378,7 @@ def test_of_pinned_layouts_only_the_states_that_occur_are_searched() -> None:
 def test_what_is_stated_is_kept_and_the_rest_is_searched() -> None:
     asked = {**WITHIN, "constraints": {"optimizer": "adam", "memory": "1GB"}}
     for stated in ({"shard": "weights"}, {"recompute": "full"}, {"micro_batches": 8}):
-        plan = ho.solve(WIDE, **asked, training=stated)
+        plan = ho.solve(WIDE, **asked, training=stated, overlap="none")
         assert stated.items() <= plan.training.stated.items()
         assert ho.memory(plan).tensors <= 10**9
 
@@ -484,7 +484,7 @@ def test_a_state_that_takes_no_time_to_update_costs_as_much_whole_as_shared_out(
 
 def test_without_a_state_none_is_shared_out() -> None:
     """Nor within a memory that only sharded gradients fit."""
-    asked: dict[str, Any] = {"batch": 8, "array": "h100-8", "element_bytes": 4}
+    asked: dict[str, Any] = {"batch": 8, "array": "h100-8", "element_bytes": 4, "overlap": "none"}
     own: dict[str, Any] = {"micro_batches": 1, "recompute": "none"}
 
     def found(memory: str | int, **shard: str) -> ho.Plan:
@@ -511,7 +511,7 @@ def test_an_optimizer_of_so_many_bytes_takes_as_long_as_the_one_that_has_as_many
 
 def test_one_of_the_layers_that_share_weights_says_what_is_sharded_of_all() -> None:
     network = gpt(tied=True)
-    asked: dict[str, Any] = {"batch": 8, "array": "h100-8"}
+    asked: dict[str, Any] = {"batch": 8, "array": "h100-8", "overlap": "none"}
     plan = ho.solve(network, **asked, training={"shard": {"*": "state", "head": "weights"}})
     assert plan.training.shard == {"*": "state", "head": "weights", "token": "weights"}
     assert price_of(plan) == Fraction(plan.cost.total)
@@ -553,10 +553,11 @@ def test_a_search_that_may_keep_few_entries_has_a_bound_and_no_worse_plan_than_l
 def test_a_bound_of_a_search_that_memory_ended_counts_once(
     entries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    best = ho.solve(GPT, batch=64, array="h100-8")
+    asked: dict[str, Any] = {"batch": 64, "array": "h100-8", "overlap": "none"}
+    best = ho.solve(GPT, **asked)
     elimination_order.cache_clear()
     monkeypatch.setattr(order, "MAX_ENTRIES", entries)
-    plan = ho.solve(GPT, batch=64, array="h100-8")
+    plan = ho.solve(GPT, **asked)
     elimination_order.cache_clear()
     assert plan.solver.stopped_by == "memory"
     assert 0 < (plan.solver.bound or 0) <= best.cost.total

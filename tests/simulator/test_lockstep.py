@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import hypar_opt as ho
-from hypar_opt.errors import RefusedError
+from hypar_opt.deadline import Deadline
+from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.interconnect import Interconnect
@@ -34,6 +35,7 @@ from hypar_opt.simulator.streams import OVERLAPS, Streams
 from hypar_opt.simulator.tasks import GRADIENT_STREAM, ComputeTask, ExchangeTask, Task
 from hypar_opt.simulator.uncontended import LoneMessages, run_uncontended
 from hypar_opt.workload.tensors import workload_of
+from tests.clocks import tick_when_read
 from tests.simulator import (
     all_reduce,
     exchange,
@@ -247,6 +249,24 @@ def test_the_work_of_all_phases_together_has_a_limit(monkeypatch: pytest.MonkeyP
         in_phases(tasks, interconnect, runs._WorkLimit().add)
     monkeypatch.setattr(runs, "MAX_WORK", sum(counted))
     assert run(tasks, interconnect).seconds > 8 * 400
+
+
+@pytest.mark.parametrize("stream", [0, GRADIENT_STREAM])
+def test_a_step_by_events_ends_with_the_deadline(stream: int) -> None:
+    """Phase by phase, and with exchanges that overlap all at once."""
+    interconnect = array({"kind": "mesh", "shape": [4, 4], "link": LINK}).interconnect
+    around = replace(all_reduce(interconnect, 960), stream=stream)
+    tasks: list[Task] = [around, ComputeTask("fc1", Phase.FORWARD, 400)] * 4
+    whole = run(tasks, interconnect)
+    assert not whole.in_lockstep
+    with pytest.MonkeyPatch.context() as patch:
+        tick_when_read(patch)
+        until = Deadline.after(10**6)
+        assert run(tasks, interconnect, deadline=until) == whole
+        looks = round(10**6 - (until.left() or 0))
+        assert looks > 4
+        with pytest.raises(NoAnswerError, match="time limit"):
+            run(tasks, interconnect, deadline=Deadline.after(looks // 2))
 
 
 def test_an_exchange_whose_first_messages_meet_others_is_not_run_alone(

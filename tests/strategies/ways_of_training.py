@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import combinations_with_replacement, compress, product
+from itertools import combinations_with_replacement, product
 
 import hypar_opt as ho
 from hypar_opt.costs.shared_nodes import Rows
@@ -16,6 +16,7 @@ from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.training import Training
 from hypar_opt.simulator.memory import counted_memory, parts_between_groups, reserved_by
 from hypar_opt.workload.parallelism import SHARDED
+from hypar_opt.workload.recomputation import OF_BLOCKS
 from hypar_opt.workload.shards import Shards
 
 
@@ -57,10 +58,10 @@ def ways_by_layer(
         for n in range(block.count)
     ] or [network.layers[0].name]
     for shards in product(words, repeat=len(weighty)):
-        for again in product((False, True), repeat=len(blocks)):
+        for again in product((None, *OF_BLOCKS), repeat=len(blocks)):
             for scores in product(("none", "selective"), repeat=len(inner)):
                 recompute = dict(zip(inner, scores, strict=True))
-                recompute |= dict.fromkeys(compress(blocks, again), "full")
+                recompute |= {name: word for name, word in zip(blocks, again, strict=True) if word}
                 own = dict(zip(weighty, shards, strict=True))
                 yield Training(
                     micro_batches=micro_batches,

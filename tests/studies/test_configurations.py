@@ -17,6 +17,7 @@ import hypar_opt as ho
 from hypar_opt.cli.output import print_view
 from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError
 from hypar_opt.execution.settings import FRAMEWORKS, TrainingRun, lacks
+from hypar_opt.hardware.array import Array
 from hypar_opt.models import find_network, names
 from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.configuration import Configuration, configuration_of, family
@@ -45,7 +46,9 @@ def found(network: str = TINY, array: str = "h100-8", **asked: Any) -> Configura
     return ho.configure(network, array, **{"batch": 8, "bound": "none", **asked})
 
 
-def problem(network: str = TINY, array: str = "h100-8", batch: int = 8) -> tuple[Any, Problem]:
+def problem(
+    network: str = TINY, array: str | Array = "h100-8", batch: int = 8
+) -> tuple[Any, Problem]:
     return stated_problem(network, {"array": array, "batch": batch, "optimizer": "adam"})
 
 
@@ -183,10 +186,12 @@ def test_none_is_slower_than_a_strategy_in_any_memory(network: str, array: str, 
     On tpu-v5e-256 accelerators are out of lockstep: a step of some takes minutes to simulate.
     """
     described, stated = problem(network, array, batch)
-    ample = stated.constraints.model_copy(update={"memory": 10**15})
+    assert stated.array is not None
+    ample = stated.array.description.description()
+    ample["accelerator"]["dram_capacity"] = "1 PB"
     fastest = [
         min((one.seconds for one in search_degrees(described, own, count=1).best), default=inf)
-        for own in (stated.model_copy(update={"constraints": ample}), stated)
+        for own in (problem(network, Array.model_validate(ample), batch)[1], stated)
     ]
     for one in strategies(stated):
         local = batch // (one.dp_shard * one.dp_replicate)
@@ -469,7 +474,7 @@ def test_a_plan_has_the_best_configuration_beside_it(training: dict[str, Any]) -
 @pytest.mark.parametrize(
     ("network", "problem"),
     [
-        ("alexnet", {"array": "h100-8"}),  # without blocks
+        ("lenet-c", {"array": "h100-8"}),  # without blocks
         (TINY, {"levels": 3}),
         (TINY, {"array": "h100-8", "cost": "bytes"}),
         (TINY, {"array": "h100-8", "fix": ("*@H1=data",)}),

@@ -272,7 +272,7 @@ def test_a_model_of_other_names_or_shapes_is_refused_by_name() -> None:
 
 
 def test_an_imported_llama_moves_what_its_plan_counts() -> None:
-    from hypar_opt.onnx import import_
+    from hypar_opt.models.imported import import_
 
     network = import_(EXPORTED / "llama-gqa.onnx")
     plan = of_degrees(network, 1, 2, batch=4)
@@ -293,7 +293,7 @@ def test_an_imported_llama_moves_what_its_plan_counts() -> None:
 
 def test_an_imported_gpt_computes_what_it_did() -> None:
     """Its words are odd in number, and it has one matrix for queries, keys and values."""
-    from hypar_opt.onnx import import_
+    from hypar_opt.models.imported import import_
 
     network = import_(EXPORTED / "gpt2.onnx")
     plan = solved(network, 1, search="joint", constraints={"even": True}, batch=2)

@@ -136,8 +136,8 @@ def attention(layer: Layer, *reads: Array) -> Array:
         scores = cap * np.tanh(scores / cap)
     if layer.get("causal"):
         scores[:, np.tri(*scores.shape[1:]) == 0] = -np.inf
-        window = layer.get("window") or scores.shape[2]
-        scores[:, np.tri(*scores.shape[1:], -window) == 1] = -np.inf
+        count, seen = scores.shape[1:]
+        scores[:, np.tri(count, seen, -(layer.get("window") or seen)) == 1] = -np.inf
     exponentials = np.exp(scores - scores.max(axis=2, keepdims=True))
     mixed: Array = exponentials / exponentials.sum(axis=2, keepdims=True) @ v
     return mixed.swapaxes(0, 1).reshape(len(query), -1)

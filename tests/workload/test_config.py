@@ -18,6 +18,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.errors import HyparError
 from hypar_opt.models.config import DECODERS
+from hypar_opt.workload.operators.attention import Attention
 from tests.commands import command
 
 RECORDED = json.loads(Path("tests/data/configs.json").read_text())
@@ -88,7 +89,7 @@ def test_runs_of_blocks_are_numbered_as_one(tmp_path: Path) -> None:
 
 def test_gemma_3_sees_all_tokens_in_one_layer_of_six(tmp_path: Path) -> None:
     network = read(tmp_path, RECORDED["gemma-3-1b"]["config"])
-    windows = [layer.window for layer in network.layers if layer.kind == "attention"]
+    windows = [layer.window for layer in network.layers if isinstance(layer, Attention)]
     assert windows == ([512] * 5 + [None]) * 4 + [512] * 2
 
 
@@ -137,7 +138,8 @@ def test_a_configuration_is_planned_and_imported(tmp_path: Path) -> None:
     )
     network = read(tmp_path, small)
     file, imported = str(tmp_path / "config.json"), str(tmp_path / "small.toml")
-    assert ho.solve(file, levels=2, batch=4, tokens=32).network.description.input.tokens == 32
+    plan = ho.solve(file, levels=2, batch=4, tokens=32)
+    assert plan.network.description.maps().__next__().output.tokens == 32
     assert command(["import", file, "-o", imported], tmp_path).output.startswith(
         "llama: 30 layers, 442,688 parameters, "
     )

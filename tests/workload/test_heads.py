@@ -10,6 +10,8 @@ import hypar_opt as ho
 from hypar_opt.execution.scale_down import scaled_down
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.plan.megatron import tensor_parallelism
+from hypar_opt.workload.operators.attention import Attention
+from hypar_opt.workload.operators.norm import Norm
 from hypar_opt.workload.parallelism import CHOICES
 
 TOKENS, SIZE, HEADS, KV = 8, 4, 8, 4
@@ -48,7 +50,7 @@ def by_heads(network: ho.Network, levels: int) -> ho.Plan:
     """Return the plan of tensor parallelism."""
     norms = [f"{own.name}=heads" for own in network.layers if own.kind == "norm"]
     pins = {"fix": [*MEGATRON, *norms]}
-    of = {"batch": 4, "levels": levels, "reading": "executed", "choices": CHOICES}
+    of: dict[str, Any] = {"batch": 4, "levels": levels, "reading": "executed", "choices": CHOICES}
     return ho.solve(network, **of, constraints=pins)
 
 
@@ -89,8 +91,8 @@ def test_tensor_parallelism_splits_norms_of_heads_with_attention() -> None:
 
 def test_a_small_network_has_norms_of_its_own_heads() -> None:
     small = scaled_down(block(), 4, Hierarchy((2, 2))).network
-    heads = {own.name: own.heads for own in small.layers if own.kind in ("norm", "attention")}
-    groups = next(own.kv_heads for own in small.layers if own.kind == "attention")
+    heads = {own.name: own.heads for own in small.layers if isinstance(own, Norm | Attention)}
+    groups = next(own.kv_heads for own in small.layers if isinstance(own, Attention))
     assert heads["q_norm"] == heads["attention"]
     assert heads["k_norm"] == groups
 

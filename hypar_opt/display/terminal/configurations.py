@@ -92,10 +92,10 @@ def _notes(configurations: Configurations) -> Iterator[str]:
         replicates = (
             0 < key_value_heads(configurations.network) < configurations.best.configuration.tp
         )
-        heads = " and replicated key-value heads" if replicates else ""
+        heads = ", but for replicated key-value heads" if replicates else ""
         yield (
-            f"No plan of any kind that fits in {capacity} takes less than {bound} (proved, but for"
-            f" recomputation by op{heads}): the first takes {above} more."
+            f"No plan of any kind that fits in {capacity} takes less than {bound} (proved{heads}):"
+            f" the first takes {above} more."
         )
     if configurations.unsharded in (None, configurations.best):
         return

@@ -340,8 +340,7 @@ class _Needed:
             for n in block
             if not network.layers[n].ends
         }
-        asked = workload, block_of, again
-        self._by_op = recomputed_by_op(*asked, fused=_WRITTEN, trained=trained)
+        self._by_op = recomputed_by_op(workload, block_of, fused=_WRITTEN, trained=trained)
 
     def share(self, exchange: Collective) -> Fraction:
         """Return how much of what a step repeats of an exchange is needed: all, half or none.

@@ -220,9 +220,12 @@ class _Tying:
         axes = [*sources, writes]
         operands = operands_of(self.maps.network)[position]
         begins = [*(one.channels[0] if one.channels else 0 for one in operands), 0]
+        words = self.maps.program.words(position + self.maps.shared)
         parts_of_layer = layer.parts(maps)
-        if QUERIES.word in self.maps.program.words(position + self.maps.shared):
+        if QUERIES.word in words:
             parts_of_layer = _below_heads(*parts_of_layer)
+        elif QUERIES in layer.splits.values():
+            parts_of_layer = parts_of_layer[:1]
         for parts in parts_of_layer:
             inner = self.ties.new(parts.count, f"{name}, {parts.name}s")
             for run in parts.runs:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypar_opt.hardware.accelerator import SINGLE, state_bytes
 from hypar_opt.proofs.check.nodes import fused_of, images_of
 from hypar_opt.proofs.check.training import (
+    OF_BLOCKS,
     blocks_of,
     by_operator,
     converted_again,
@@ -163,9 +164,10 @@ class NodeMemory:
         for n, (layer, maps) in enumerate(zip(network.layers, network.maps(), strict=True)):
             position, saves = n + graph.shared, layer.saves(fused=self._fused)
             node, sizes = graph.nodes[position], {"b": batch, **layer.sizes(maps)}
-            full = ("full",) if n in block_of else ()
-            passing = (*full, "op") if n in by_op.passes | by_op.epilogues else full
-            scores = (*full, "selective", "op") if node.inner else passing
+            of_block = OF_BLOCKS if n in block_of else ()
+            full = of_block[:1]
+            passing = of_block if n in by_op.passes | by_op.epilogues else full
+            scores = (*of_block, "selective") if node.inner else passing
             for axes, elements, extra_bytes in saves.own:
                 count = prod(sizes[axis] for axis in axes if axis in sizes)
                 holds[position].append(
@@ -177,7 +179,7 @@ class NodeMemory:
             if n in by_op.epilogues:  # what is before the activation is kept, and no more
                 holds[position].append(HeldTensor(size * node.outputs, dropped=only_op))
             readers = self._readers.get(n, set())
-            lost = ("full", "op") if n in by_op.lost else full
+            lost = of_block if n in by_op.lost else full
             if full and all(block_of.get(m) == block_of[n] for m in readers):
                 # By operator what a pass reads to run again is kept, too.
                 reads = any(n in network.sources[m] for m in by_op.passes)

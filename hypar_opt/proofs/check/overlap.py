@@ -3,22 +3,38 @@
 What a step releases into its queue, of gradients and of weights, ends one after the other; so no
 step takes less than its program up to any place of the backward pass, and all that is released from
 there on. A mixture of such paths is a price of the queue, from 0 to `PRICE`, that never falls along
-the backward pass: the program costs what the price leaves of it, and the queue its price. Before
-the last micro-batch, and forward, the program costs all of it, unless it runs again and so may be
-in the backward pass. Gathers of weights are free, for they may be released earlier.
+the backward pass: the program costs what the price leaves of it, and the queue its price. The
+program costs all of it forward, unless that runs again and so may be in the backward pass; and
+before the last micro-batch, unless each one has gradients to reduce.
+
+Where weights are prefetched, a unit at a time, the program waits for its unit's gather. So a path
+may have what the queue gathers forward in place of the program, until the last unit begins: at one
+price more. Backward all gathers cost what is priced as the pass begins, for which unit's gather is
+released where depends on which have any. The root's weights are gathered before all else, and
+its gradients, if they are scattered, behind all; the update follows the queue.
 
 Source: docs/solvers.md.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.errors import CheckFailedError, RefusedError, argument
 from hypar_opt.proofs.check.folds import Time
-from hypar_opt.proofs.check.operations import PlanStep, Times, Transfer, buckets_of
-from hypar_opt.proofs.check.training import Pass
+from hypar_opt.proofs.check.operations import (
+    LATENCY_UNITS,
+    PlanStep,
+    Share,
+    Times,
+    Transfer,
+    buckets_of,
+)
+from hypar_opt.proofs.check.training import Pass, blocks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,6 +47,24 @@ PRICE = 64
 
 _SCATTERED = ("gradients", "weights")
 """What is sharded where gradients are reduce-scattered in each micro-batch."""
+
+
+class StatedPrices(NamedTuple):
+    """What a certificate states of a queue.
+
+    Parameters
+    ----------
+    overlap
+        What overlaps: weights are prefetched, or nothing of the program waits for the queue.
+    layers
+        As `prices_of_nodes` takes them.
+    forward
+        The price in the forward pass, until the last unit begins.
+    """
+
+    overlap: str
+    layers: Mapping[str, int]
+    forward: int = 0
 
 
 def prices_of_nodes(plan: Plan, graph: PlanGraph, stated: Mapping[str, int]) -> list[int]:
@@ -70,37 +104,72 @@ def prices_of_nodes(plan: Plan, graph: PlanGraph, stated: Mapping[str, int]) -> 
     return prices
 
 
-class PricedStep(PlanStep):
-    """The operations of a step, weighted by what the prices of its queue leave of them.
+class NodePrices(NamedTuple):
+    """What is hidden of a node's passes, and charged of its exchanges, of `PRICE` a micro-batch.
 
     Parameters
     ----------
-    prices : (nodes,)
-        From the backward pass of each on.
+    forward, backward
+        Hidden.
+    reduced, scattered
+        Charged of its gradient: with its bucket, and with its unit.
+    gathered, updated
+        Charged of its weights: for all passes of a micro-batch, and of a step.
+    share
+        Of the latency of what its unit exchanges.
     """
 
+    forward: int
+    backward: int
+    reduced: int
+    scattered: int
+    gathered: int = 0
+    updated: int = 0
+    share: Share = (Fraction(), Fraction())
+
+
+class PricedStep(PlanStep):
+    """The operations of a step, weighted by what the prices of its queue leave of them."""
+
     def __init__(
-        self, plan: Plan, graph: PlanGraph, prices: Sequence[int], *, pads: bool = False
+        self, plan: Plan, graph: PlanGraph, stated: StatedPrices, *, pads: bool = False
     ) -> None:
         assert plan.array is not None
         array = plan.array.description
-        self.prices, self._waits = prices, not (array.ring or array.hidden)
+        self._waits = not (array.ring or array.hidden)
         super().__init__(plan, graph, pads=pads)
         self.micro_batches = plan.training.micro_batches or 1
-        self._released = self._prices_released(array.bucket_elements(plan.element_bytes))
+        backward = prices_of_nodes(plan, graph, stated.layers)
+        words = {word for of_node in self.counts.sharded for word in of_node}
+        each = self.micro_batches if words.intersection(_SCATTERED) else 1
+        reduced = self._prices_released(backward, array.bucket_elements(plan.element_bytes))
+        self.prices = [
+            NodePrices(0, price * each, priced := released * self.micro_batches, priced)
+            for price, released in zip(backward, reduced, strict=True)
+        ]
+        self._prefetches = stated.overlap == "prefetch"
+        self.left_of_update = (PRICE - max(backward)) * self.micro_batches
+        if self._prefetches:
+            self.left_of_update = PRICE * self.micro_batches  # it waits for all of the queue
+            forward = stated.forward if self._waits else 0
+            self._prefetch(forward, forward * (self.micro_batches if "weights" in words else 1))
 
     def kind_of_node(self, n: int) -> object:
-        return super().kind_of_node(n), self.prices[n], self._released[n]
+        return super().kind_of_node(n), self.prices[n]
 
     def kind_of_edge(self, n: int) -> object:
         return super().kind_of_edge(n), self.prices[self.graph.edges[n].source]
 
     def node(self, n: int, state: State) -> Iterator[Transfer]:
-        for op in super().node(n, state):
-            if op.phase is Pass.GRADIENT:
-                yield self._released_into_queue(n, op)
-            else:
+        ops = [*super().node(n, state)]
+        with_unit = any(op.phase is Pass.GRADIENT and op.joins in _SCATTERED for op in ops)
+        for op in ops:
+            if op.phase is not Pass.GRADIENT:
                 yield from self._waited_for(n, op)
+                continue
+            yield self._released_into_queue(n, op, with_unit=with_unit and self._prefetches)
+            if self._prefetches and self.counts.sharded[n][op.level] != "none":
+                yield self._gathered(n, op)
 
     def boundary(self, n: int, source: State, target: State) -> Iterator[Transfer]:
         for op in super().boundary(n, source, target):
@@ -109,37 +178,49 @@ class PricedStep(PlanStep):
     def left(self, step: Pass, n: int) -> int:
         """Return how many parts of a time of the program are charged in a pass of a node.
 
-        There are `PRICE` times as many parts as micro-batches, of which the last alone may be
-        hidden. Where forward passes run twice, the second may be in the backward pass.
+        There are `PRICE` times as many parts as micro-batches. Where forward passes run twice, the
+        second may be in the backward pass.
         """
-        hidden = self.prices[n]
+        prices = self.prices[n]
+        hidden = prices.backward
         if step is Pass.FORWARD:
-            hidden = -(-hidden // 2) if self._runs_again else 0
+            hidden = -(-(prices.forward + hidden) // 2) if self._runs_again else 0
+            hidden = max(prices.forward, hidden)
         return PRICE * self.micro_batches - hidden
-
-    @cached_property
-    def left_of_update(self) -> int:
-        """What is charged of an update, which waits for all gradients, once a step."""
-        return (PRICE - max(self.prices)) * self.micro_batches
 
     def _waited_for(self, n: int, op: Transfer) -> Iterator[Transfer]:
         """Yield an exchange of the program; none where it may run beside a computation."""
         if self._waits:
             yield op._replace(weight=self.left(op.phase, n))
 
-    def _released_into_queue(self, n: int, op: Transfer) -> Transfer:
+    def _released_into_queue(self, n: int, op: Transfer, *, with_unit: bool) -> Transfer:
         """Return what is reduced of a gradient, without the gathers of weights."""
-        counts, weight = self.counts, self._released[n]
-        if op.joins == "none":  # once a step
-            weight *= self.micro_batches
+        counts, prices, once = self.counts, self.prices[n], op.joins == "none"
         amount, times = op.amount, op.times
         if counts.sharded[n][op.level] != "none":
             scattered = counts.scattered[n, op.level]
             amount = amount * scattered * counts.size // counts.moved(n, op.level)
             times = Times(scatters=scattered)
+        if with_unit:
+            share, weight = prices.share, prices.scattered
+            return op._replace(amount=amount, times=times, share=share, weight=weight)
         if self._is_scattered(n):  # maybe with the rest of its block, at one latency
             times = Times()
+        weight = prices.reduced if once else prices.scattered
         return op._replace(amount=amount, times=times, weight=weight)
+
+    def _gathered(self, n: int, op: Transfer) -> Transfer:
+        """Return the gathers of weights, for a pass of each micro-batch, or the step's one."""
+        counts, prices = self.counts, self.prices[n]
+        by_use = counts.sharded[n][op.level] == "weights"
+        often = self.micro_batches if by_use else 1
+        return op._replace(
+            amount=op.amount // counts.moved(n, op.level) * often,
+            times=Times(scatters=often),
+            joins=f"weights by {op.joins}",
+            share=prices.share,
+            weight=prices.gathered if by_use else prices.updated,
+        )
 
     def _is_scattered(self, n: int) -> bool:
         return not {*_SCATTERED}.isdisjoint(self.counts.sharded[n])
@@ -156,18 +237,54 @@ class PricedStep(PlanStep):
         again = any(times > self.micro_batches for times in forward)
         return again or any(counts.epilogues.values())
 
-    def _prices_released(self, bucket: int) -> list[int]:
+    def _prices_released(self, prices: Sequence[int], bucket: int) -> list[int]:
         """Return the price as each gradient is released: with the last of its bucket.
 
         What is scattered leaves its bucket, which then may be complete earlier.
         """
-        released = [*self.prices]
+        released = [*prices]
         if any(self._is_scattered(n) for n, node in enumerate(self.graph.nodes) if node.stored):
             return released
         for members in buckets_of(self.graph, bucket):
             for node in members:
-                released[node] = self.prices[members[-1]]
+                released[node] = prices[members[-1]]
         return released
+
+    def _prefetch(self, updated: int, ahead: int) -> None:
+        """Price what is gathered and scattered by units, and the program ahead of the last one.
+
+        Parameters
+        ----------
+        updated, ahead
+            The price forward in the last micro-batch, and in all where each gathers weights.
+        """
+        graph, network = self.graph, self.plan.network.description
+        layers = range(graph.shared, len(graph.nodes))
+        blocks = blocks_of(network) if network.repeats else [{n} for n in range(len(layers))]
+        begins = [graph.shared + min(own) for own in blocks]
+        unit_of = {graph.shared + n: number for number, own in enumerate(blocks) for n in own}
+        writers = {tensor: layer for layer, tensor in graph.tensors.items()}
+        whole, hidden = PRICE * self.micro_batches, [own.backward for own in self.prices]
+        alike: defaultdict[int | None, list[int]] = defaultdict(list)
+        for node, own in enumerate(self.prices):
+            users = graph.users(node) if node < graph.shared else []
+            units = {unit_of.get(user) for user in users or [node]}
+            first = unit_of.get(min(users or [node]))
+            # Behind the root, and the unit whose pass is last, nothing of the program is left.
+            begin = layers[0] if first is None else begins[first]
+            self.prices[node] = own._replace(
+                forward=ahead if writers.get(node, node) < begins[-1] else 0,
+                scattered=whole if begin == layers[0] else hidden[begin - 1],
+                gathered=sum(whole if n is None else ahead + hidden[-1] for n in units),
+                updated=whole if first is None else updated * self.micro_batches,
+            )
+            if graph.nodes[node].stored and len(units) == 1:
+                alike[units.pop()].append(node)
+        for members in alike.values():
+            ends = [0, *accumulate(graph.nodes[node].stored for node in members)]
+            parts = (Fraction(LATENCY_UNITS * end // ends[-1], LATENCY_UNITS) for end in ends)
+            for node, share in zip(members, pairwise(parts), strict=True):
+                self.prices[node] = self.prices[node]._replace(share=share)
 
 
 class PricedTime(Time):
@@ -183,12 +300,12 @@ class PricedTime(Time):
 
     rounds_together = False
 
-    def __init__(self, plan: Plan, graph: PlanGraph, prices: Mapping[str, int]) -> None:
+    def __init__(self, plan: Plan, graph: PlanGraph, prices: StatedPrices) -> None:
         if plan.cost.kind != "time" or plan.groups:
             raise RefusedError(
                 f"a proof with {argument('overlap')} is of the time of accelerators of one kind"
             )
-        self._prices = prices_of_nodes(plan, graph, prices)
+        self._prices = prices
         super().__init__(plan, graph)
         self.resolution = PRICE * self._priced.micro_batches
 

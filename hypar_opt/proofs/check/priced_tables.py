@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.proofs.check.nodes import State
     from hypar_opt.proofs.check.tables import ReferenceTable
-    from hypar_opt.workload.patterns import Words
 
 
 _MOST_STATES = 2**9
@@ -46,27 +45,18 @@ class PricedTables:
         self._problem = problem = (
             PlanProblem(plan) if alike else _trained(plan, RECOMPUTED[0], SHARDED[0])
         )
-        memory = NodeMemory(plan, problem.graph)
+        # A plan of blocks by operator tells what of each is kept then.
+        held = plan if alike else _trained(plan, "op", SHARDED[0]).plan
+        memory = NodeMemory(held, problem.graph)
         self.capacity = memory.capacity
         self._edges = StateEdges(problem)
         if alike:
             ways = [{way: problem} for way in words_of_nodes(plan, problem.graph)]
         else:
             again = [word for word in RECOMPUTED if word != "selective" or memory.writes_scores]
-            again.remove("op")  # which is searched of no node, and stated of those that have it
-            words = _words(plan.levels)
-            trained = {way: _trained(plan, *way) for way in product(again, words)}
-            stated = [word for word, _ in words_of_nodes(plan, problem.graph)]
-            by_op = {
-                ("op", word): _trained(plan, plan.training.recompute, word)
-                for word in words
-                if "op" in stated
-            }
-            ways = []
-            for node, word in zip(problem.graph.nodes, stated, strict=True):
-                own = by_op if word == "op" else trained
-                unsharded = {way: own[way] for way in own if way[1] == SHARDED[0]}
-                ways.append(own if node.stored else unsharded)
+            trained = {way: _trained(plan, *way) for way in product(again, _words(plan.levels))}
+            unsharded = {way: own for way, own in trained.items() if way[1] == SHARDED[0]}
+            ways = [trained if node.stored else unsharded for node in problem.graph.nodes]
         self._ways = [
             [_undominated(ways_of_node, memory, n, state) for state in problem.states]
             for n, ways_of_node in enumerate(ways)
@@ -121,7 +111,7 @@ def _priced(way: Charged, price: Fraction) -> int:
     return charge + size * price.numerator // price.denominator
 
 
-def _trained(plan: Plan, recompute: Words | None, shard: str) -> PlanProblem:
+def _trained(plan: Plan, recompute: str, shard: str) -> PlanProblem:
     training = plan.training.model_copy(update={"recompute": recompute, "shard": shard})
     return PlanProblem(plan.model_copy(update={"training": training}))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.check.folds import Bytes, BytesOfGroups, Charges, Energy, Time
 from hypar_opt.proofs.check.nodes import PlanGraph, PlanNode, State, nodes_of
-from hypar_opt.proofs.check.overlap import PricedTime
+from hypar_opt.proofs.check.overlap import PricedTime, StatedPrices
 from hypar_opt.proofs.check.own_cost import OwnCost
 from hypar_opt.proofs.check.restrictions import Restrictions
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, SIDES
@@ -30,12 +30,11 @@ class PlanProblem:
     Parameters
     ----------
     prices
-        Of the queue of a step whose exchanges overlap, as `prices_of_nodes` takes them; None where
-        nothing overlaps.
+        Of the queue of a step whose exchanges overlap; None where nothing overlaps.
     """
 
     plan: Plan
-    prices: Mapping[str, int] | None = None
+    prices: StatedPrices | None = None
 
     @cached_property
     def charges(self) -> Charges:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -23,6 +23,7 @@ from hypar_opt.workload.shards import Shards
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.proofs.check.nodes import PlanGraph, State
+    from hypar_opt.proofs.check.overlap import StatedPrices
 
 MAX_PAIRS = 2**20
 MAX_ENTRIES = 2**27
@@ -150,15 +151,10 @@ def table_of_ways(plan: Plan) -> ReferenceTable | None:
     return None if ways[0].restrictions.of_images else _states_table(ways[0], ways[1:])
 
 
-def table_with_overlap(plan: Plan, prices: Mapping[str, int]) -> ReferenceTable:
+def table_with_overlap(plan: Plan, prices: StatedPrices) -> ReferenceTable:
     """Return the table of all levels at prices of the queue of a step whose exchanges overlap.
 
     Of plans that train as the plan does, whether or not parts of images are contiguous.
-
-    Parameters
-    ----------
-    prices
-        As `prices_of_nodes` takes them.
 
     Raises
     ------

@@ -186,14 +186,8 @@ def by_operator(plan: Plan) -> ByOperator:
 
     blocks = ({n for n in own if not layers[n].ends} for own in blocks_of(network))
     own_blocks = [own for own in blocks if own and again[min(own)] == "op"]
-    for block in sorted(own_blocks, key=min, reverse=True):
-        leaving = {
-            n
-            for n in block
-            if any(
-                wants(m) or (again[m] == "full" and not layers[m].ends) for m in readers[n] - block
-            )
-        }
+    for block in own_blocks:
+        leaving = {n for n in block if any(saves[m].inputs for m in readers[n] - block)}
         of_output = {n for n in block if saves[n].output}
         count = -1
         while count < len(passes) + len(lost):

@@ -326,23 +326,26 @@ class Shuffle(Weightless):
         return reads[0], {"groups": constant(min(2, self.groups))}
 
 
-_SINGLES: Mapping[Loss, int] = FrozenDict({"eager": 3, "in-place": 1, "fused": 0})
+_SINGLES: Mapping[Loss, int] = FrozenDict(
+    {"eager": 3, "in-place-eager": 1, "in-place": 1, "fused": 0}
+)
 """The values in single precision that each logit has, by how a loss is taken."""
 
 
-def _both(forward: int, backward: int, launches: int) -> tuple[PassKernels, PassKernels]:
-    """Return the kernels of a loss, which move so many quarters of elements of each logit."""
-    return PassKernels(output=forward, launches=launches), PassKernels(
-        output=backward, launches=launches
-    )
-
-
-# Of elements of 2 bytes a pass moves 24 bytes of each logit eagerly: the largest, exponentials and
-# their sum in single precision, and as many backward. In place it copies (reads 2, writes 4) and
-# takes exponentials (4, 4), and backward errors (4, 4) and a copy of them (4, 2). Fused it reads a
-# logit forward, and backward reads it and writes its error.
+# Kernels move quarters of elements; the bytes below are of elements of 2 bytes. Eagerly a pass has
+# 24 of each logit: the largest, exponentials and their sum in single precision, and as many
+# backward. In place, compiled, it copies (reads 2, writes 4) and takes exponentials (4, 4), and
+# backward errors (4, 4) and a copy of them (4, 2). In place, one operation after the other as in
+# Megatron-LM, these are the copy (2, 4), the largest (4, 0), differences (4, 4), exponentials
+# (4, 4), their sum (4, 0) and quotients (4, 4), and backward products (4, 4) and the copy (4, 2).
+# Fused it reads a logit forward, and backward reads it and writes its error.
 _OF_LOSSES: Mapping[Loss, tuple[PassKernels, PassKernels]] = FrozenDict(
-    {"eager": _both(48, 48, 3), "in-place": _both(28, 28, 2), "fused": _both(4, 8, 1)}
+    {
+        "eager": (PassKernels(output=48, launches=3), PassKernels(output=48, launches=3)),
+        "in-place-eager": (PassKernels(output=76, launches=6), PassKernels(output=28, launches=2)),
+        "in-place": (PassKernels(output=28, launches=2), PassKernels(output=28, launches=2)),
+        "fused": (PassKernels(output=4, launches=1), PassKernels(output=8, launches=1)),
+    }
 )
 """The forward and the backward kernels of a loss, by how it is taken."""
 
@@ -365,7 +368,7 @@ class Output(Weightless):
     ends: ClassVar[bool] = True
 
     def kernels(self, sizes: Mapping[str, int], *, fused: Fused) -> PassesKernels:  # noqa: ARG002
-        there, back = _OF_LOSSES[fused.loss] if self.loss == "softmax" else _both(0, 0, 0)
+        there, back = _OF_LOSSES[fused.loss] if self.loss == "softmax" else (NO_KERNELS, NO_KERNELS)
         if self.softcap is not None and (self.loss == "none" or fused.loss != "fused"):
             # An activation of the logits, but in a loss that is fused with it.
             there = there._replace(output=there.output + 8, launches=there.launches + 1)
@@ -376,9 +379,8 @@ class Output(Weightless):
         if self.loss == "none":
             return Saved(own=self._tangents)
         singles = _SINGLES[fused.loss]
-        if not singles:
-            return Saved(unwritten=True)
-        return Saved(inputs=True, singles=singles, own=self._tangents)
+        own = self._tangents if singles else ()
+        return Saved(inputs=singles > 0, own=own, singles=singles, unwritten=not singles)
 
     @property
     def _tangents(self) -> tuple[OwnTensor, ...]:

@@ -6,7 +6,7 @@ from fractions import Fraction
 from itertools import product
 from typing import Literal, NamedTuple, Protocol, Self, get_args
 
-Loss = Literal["eager", "in-place", "fused"]
+Loss = Literal["eager", "in-place-eager", "in-place", "fused"]
 
 
 class KernelWords(Protocol):
@@ -28,11 +28,13 @@ class Fused(NamedTuple):
         Whether attention is one kernel, which never writes its scores.
     loss
         How a softmax with its cross-entropy is taken: ``eager``, with a copy of the logits in
-        single precision, their exponentials and their errors; ``in-place``, in one such copy; or
-        ``fused`` with the product before it, some rows or columns at a time, so that neither
-        logits nor their errors are ever there as a whole.
+        single precision, their exponentials and their errors; ``in-place``, in one such copy, by
+        compiled kernels, or ``in-place-eager``, by one operation after the other; or ``fused`` with
+        the product before it, some rows or columns at a time, so that neither logits nor their
+        errors are ever there as a whole.
 
-    Source: Megatron-LM, ``core/tensor_parallel/cross_entropy.py``; P.-L. Hsu et al., "Liger Kernel:
+    Source: Megatron-LM, ``mpu/cross_entropy.py`` of 2021 and 2022, whose operations are those of
+    ``in-place-eager``; P.-L. Hsu et al., "Liger Kernel:
     Efficient Triton Kernels for LLM Training", 2024.
     """
 

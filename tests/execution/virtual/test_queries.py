@@ -143,8 +143,8 @@ def test_each_part_has_as_many_heads_with_their_keys(words: tuple[str, str]) -> 
     names = [node.name for node in workload.nodes]
     rows = []
     for word in words:
-        of_keys = "output" if word == "heads" else "whole"
-        chosen = {"query": "output", "key": of_keys, "value": of_keys, "attention": word}
+        kept = "output" if word == "heads" else "whole"
+        chosen = {"query": "output", "key": kept, "value": kept, "attention": word}
         rows.append(
             [
                 own.index(chosen.get(name.removeprefix("decoder.0."), "data"))
@@ -188,3 +188,30 @@ def test_replicas_of_key_value_heads_add_up_their_gradients(tp: int) -> None:
     # Parts that have the same shard: replicas and those of data parallelism.
     alike = replicas * (8 // tp)
     assert sum(row.counted for row in gradients) == 4 * 2 * (alike - 1) * weights
+
+
+def test_optima_are_those_of_brute_force_and_take_queries_where_heads_are_few() -> None:
+    """Of one sequence, whose only key-value head no level can split evenly."""
+    layers: list[dict[str, Any]] = [
+        {"name": name, "kind": "fc", "units": units, "inputs": ["input"]}
+        for name, units in (("q", 32), ("k", 8), ("v", 8))
+    ]
+    attention = {"name": "attention", "kind": "attention", "heads": 4, "kv_heads": 1}
+    layers += [attention | {"inputs": ["q", "k", "v"]}, {"name": "proj", "kind": "fc", "units": 32}]
+    network = ho.Network.model_validate(
+        {
+            "schema": "hypar-opt/network/2",
+            "name": "one key-value head",
+            "input": {"tokens": 4, "features": 32},
+            "layer": layers,
+        }
+    )
+    asked: dict[str, Any] = {"batch": 1, "levels": 1, "constraints": {"even": True}}
+    costs = {
+        (choices, solver): ho.solve(network, solver=solver, choices=choices, **asked).cost.total
+        for choices in (WITH_QUERIES, WITH_QUERIES[:-1])
+        for solver in ("dp", "brute")
+    }
+    for choices in (WITH_QUERIES, WITH_QUERIES[:-1]):
+        assert costs[choices, "dp"] == costs[choices, "brute"]
+    assert costs[WITH_QUERIES, "dp"] < costs[WITH_QUERIES[:-1], "dp"]

@@ -114,8 +114,8 @@ def a_learned_map_added_to_an_image(g: GraphWriter) -> str:
 
 @pattern(
     SEQUENCE,
-    left_out=D,
-    said=("a norm of each head", "tensors that no layer has: 'q_norm' (6)"),
+    kinds="fc fc fc norm attention",
+    keys={"norm": [{"norm": "layer", "bias": False, "heads": H}]},
 )
 def a_norm_of_each_head(g: GraphWriter) -> str:
     q, k, v = (g.heads(g.linear("x", name, E, E), B, T, H, D) for name in "qkv")

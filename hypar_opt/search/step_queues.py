@@ -1,0 +1,175 @@
+"""The queue of a training step: what each visit of a layer releases, from below.
+
+A step visits its layers forward and then backward. Each visit of a layer may release exchanges of
+weights and gradients into the queue, which runs one after the other. So a micro-batch takes no less
+than its program up to a visit, and all that the queue is given from there on.
+
+Source: `hypar_opt.simulator.schedule` has what is released where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Visits(NamedTuple):
+    """The layers that a whole step visits, in their order, and their places in a shortened one.
+
+    Parameters
+    ----------
+    layers : (layers,)
+        The place of each layer among those of the shortened step.
+    blocks : (layers,)
+        The number of its block, from 0; -1 outside of all.
+    places, units : (nodes,)
+        Of each node of the shortened step: the place of the layer at whose visit its gradient is
+        complete, and the number of its block, from 1, or 0.
+    bucket_ends : (layers,)
+        The layer with which the bucket of each layer's gradient is complete; -1 without one.
+    prefetches
+        Whether a block's weights are gathered, and its gradients scattered, together.
+    """
+
+    layers: NDArray[np.intp]
+    blocks: NDArray[np.intp]
+    places: NDArray[np.intp]
+    units: NDArray[np.intp]
+    bucket_ends: NDArray[np.intp]
+    prefetches: bool
+
+
+class QueueExchanges(NamedTuple):
+    """Exchanges of a queue, of nodes or layers in some meshes.
+
+    Parameters
+    ----------
+    tensor
+        ``gradient`` or ``weights``.
+    each
+        Whether every micro-batch has them; else the last one.
+    seconds, latencies : (nodes, meshes)
+        Of one exchange of each, which takes the sum of both.
+    """
+
+    tensor: str
+    each: bool
+    seconds: NDArray[np.float64]
+    latencies: NDArray[np.float64]
+
+    def among(self, nodes: NDArray[np.bool_]) -> Self:
+        """Return the exchanges of some nodes, ``(nodes, meshes)``."""
+        return self._replace(seconds=self.seconds * nodes, latencies=self.latencies * nodes)
+
+    def at(self, places: NDArray[np.intp], layers: NDArray[np.intp]) -> Self:
+        """Return the exchanges of layers, whose numbers are given, at which nodes have places."""
+        seconds, latencies = np.zeros((2, 1 + layers.max(), self.seconds.shape[1]))
+        np.add.at(seconds, places, self.seconds)
+        _put_least(latencies, places, self.latencies)
+        return self._replace(seconds=seconds[layers], latencies=latencies[layers])
+
+    def together(self, groups: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Return the seconds of exchanges that are one in each group: ``(groups, meshes)``.
+
+        Parameters
+        ----------
+        groups : (nodes,)
+            The number of each node's, or -1.
+        """
+        seconds, latencies = np.zeros((2, 1 + groups.max(), self.seconds.shape[1]))
+        inside = groups >= 0
+        np.add.at(seconds, groups[inside], self.seconds[inside])
+        _put_least(latencies, groups[inside], self.latencies[inside])
+        together: NDArray[np.float64] = seconds + latencies
+        return together
+
+
+def _put_least(
+    least: NDArray[np.float64], groups: NDArray[np.intp], latencies: NDArray[np.float64]
+) -> None:
+    """Put the least latency of each group's exchanges, ``(groups, meshes)``, where it has any."""
+    least[:] = np.inf
+    np.minimum.at(least, groups, np.where(latencies > 0, latencies, np.inf))
+    least[np.isinf(least)] = 0
+
+
+class Queue(NamedTuple):
+    """Seconds of a micro-batch's queue, one exchange after the other.
+
+    Parameters
+    ----------
+    awaited
+        What the program waits for before it begins.
+    released : (visits,)
+        What each visit of a layer releases, forward and then backward, and their end.
+    """
+
+    awaited: float
+    released: NDArray[np.float64]
+
+    def least(self, begun: NDArray[np.float64]) -> float:
+        """Return the least seconds of a micro-batch.
+
+        Parameters
+        ----------
+        begun : (visits,)
+            The seconds of the program before each visit, and before its end.
+        """
+        left = self.released[::-1].cumsum()[::-1]
+        return float(max(left[0], self.awaited + (begun + left)[1:].max()))
+
+
+def queues_of(
+    exchanges: Iterable[QueueExchanges], visits: Visits, meshes: int
+) -> list[tuple[Queue, Queue]]:
+    """Return the queues of the last micro-batch and of one before it, of each mesh.
+
+    What may be released at one visit or at a later one is so at the first, and what may be one
+    exchange has one latency.
+
+    Parameters
+    ----------
+    exchanges
+        Of the shortened step.
+    """
+    layers, blocks, places, of_nodes, bucket_ends, prefetches = visits
+    (inside,) = np.nonzero(blocks >= 0)
+    firsts = inside[np.unique(blocks[inside], return_index=True)[1]]  # of each block
+    lasts = np.append(firsts[1:], inside[-1] + 1) - 1
+    units = of_nodes[len(of_nodes) - 1 - layers.max() :][layers[firsts]]
+    released = np.zeros((2, 2 * len(layers) + 1, meshes))
+    forward, backward = released[:, : len(layers)], released[:, len(layers) : -1][:, ::-1]
+    awaited, scattered = np.zeros((2, meshes)), np.zeros((len(of_nodes), 1), bool)
+    for exchange in sorted(exchanges, key=lambda own: not own.each):
+        of = slice(None) if exchange.each else slice(1)
+        if exchange.tensor == "weights":
+            by_unit = exchange.together(of_nodes)
+            forward[of, 0] += by_unit[0] + by_unit[units[0]]
+            forward[of, firsts[:-1]] += by_unit[units[1:]]
+            awaited[of] += by_unit[0] * prefetches
+            if exchange.each:
+                backward[:, -1] += by_unit[units[-1]]
+                backward[:, lasts[1:]] += by_unit[units[:-1]]
+            continue
+        if exchange.each and prefetches:
+            scattered = exchange.seconds > 0
+        by_unit = exchange.among(scattered).together(of_nodes)
+        backward[of, firsts] += by_unit[units]
+        released[of, -1] += by_unit[0]
+        rest = exchange.among(~scattered)
+        if scattered.any():  # buckets are complete without these, and so earlier
+            rest = rest._replace(latencies=0 * rest.latencies)
+            backward[of] += rest.together(places)[layers]
+        else:
+            complete = rest.at(places, layers).together(bucket_ends)
+            backward[of, : len(complete)] += complete
+    last, before = (
+        [Queue(*own) for own in zip(waited.tolist(), of_meshes.T, strict=True)]
+        for waited, of_meshes in zip(awaited, released, strict=True)
+    )
+    return [*zip(last, before, strict=True)]
