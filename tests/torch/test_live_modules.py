@@ -238,7 +238,7 @@ def test_sizes_of_a_program_may_be_open(tmp_path: Path) -> None:
     sizes = {"ids": {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens", max=512)}}
     program = torch.export.export(module("llama"), (ids(),), dynamic_shapes=sizes)
     torch.export.save(program, file)
-    with pytest.raises(ho.HyparError, match="has dynamic dimensions: '\\w+'; import it") as refused:
+    with pytest.raises(ho.HyparError, match=r"has dynamic dimensions: '\w+'; import it") as refused:
         ho.import_(file)
     # PyTorch keeps no names of dimensions.
     name = str(refused.value).split("'")[1]
@@ -304,6 +304,17 @@ def test_what_cannot_be_read_is_refused_in_a_line(
 ) -> None:
     with pytest.raises(ho.HyparError, match=said) as refused:
         ho.from_torch(made, *example)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("odd", [3, "no\nname", [3]])
+@pytest.mark.parametrize("argument", ["kwargs", "output", "dims", "loss", "untie", "causal"])
+def test_a_value_of_an_odd_type_is_refused_in_a_line(argument: str, odd: Any) -> None:
+    program = torch.export.export(Tied(), (ids(),))
+    if argument == "output" and odd == "no\nname":
+        odd = b"x"
+    with pytest.raises(ho.HyparError) as refused:
+        ho.from_torch(program, **{argument: odd})
     assert "\n" not in str(refused.value)
 
 
