@@ -33,6 +33,9 @@ MAX_ARCHIVE = 2**27
 
 _NEEDED = ("torch", "onnx", "onnxscript")
 _CPU = {"type": "cpu", "index": None}
+_NUMBER = bytes(16)
+"""The longest number: a complex one of double precision."""
+
 _CONFIGS = {
     "data/weights/": "data/weights/model_weights_config.json",
     "data/constants/": "data/constants/model_constants_config.json",
@@ -185,7 +188,7 @@ def _without_values(program: Any) -> set[str]:
 
 def _translated(name: str, program: Any, without: set[str]) -> ModelProto:
     """Return a program as an ONNX model, in which some tensors have shapes only."""
-    import onnx_ir
+    import onnxscript
     import torch
 
     from hypar_opt.onnx.functions import line_of
@@ -198,7 +201,7 @@ def _translated(name: str, program: Any, without: set[str]) -> ModelProto:
             shapes = {}
             for own in without & initialisers.keys():
                 value = initialisers[own].const_value
-                shapes[own] = onnx_ir.ExternalTensor(
+                shapes[own] = onnxscript.ir.ExternalTensor(
                     "", None, None, value.dtype, shape=value.shape, name=own
                 )
                 initialisers[own].const_value = None
@@ -206,7 +209,7 @@ def _translated(name: str, program: Any, without: set[str]) -> ModelProto:
             for own, value in translated.model.graph.initializers.items():
                 if value.const_value is None:
                     value.const_value = shapes[own]
-            data = onnx_ir.to_proto(translated.model).SerializeToString()
+            data = onnxscript.ir.to_proto(translated.model).SerializeToString()
     except Exception as error:
         # PyTorch raises whatever its exporter does.
         raise HyparError(
@@ -266,13 +269,15 @@ def _weightless(path: str | Path) -> tuple[BytesIO, set[str]]:
                     raise InputError("is pickled, and not read", where=f"tensor {own!r}")
                 empty = one["is_param"] or not sizes[values]
                 if empty:
-                    # Each is allocated by its shape.
+                    # One number, read over and over, has any shape without memory.
                     without.add(own)
                     values = f"{folder}{one['path_name']}_{place}"
                     one["path_name"] = values.removeprefix(folder)
+                    rank = len(one["tensor_meta"]["sizes"])
+                    one["tensor_meta"]["strides"] = [{"as_int": 0}] * rank
                     one["tensor_meta"]["storage_offset"] = {"as_int": 0}
                 if f"model/{values}" not in written.namelist():
-                    write(values, b"" if empty else read(values))
+                    write(values, _NUMBER if empty else read(values))
             write(name, json.dumps({"config": tensors}).encode())
         model = json.loads(read("models/model.json"), object_hook=_on_cpu)
         write("models/model.json", json.dumps(model).encode())
