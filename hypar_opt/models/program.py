@@ -57,7 +57,7 @@ def from_torch(
     """Return a PyTorch module as a network, whose layers have the names of its modules.
 
     Nothing is computed and no weight is read or copied, so that the module may be on the meta
-    device. It is traced in its mode: norms are the same in both, and so is dropout.
+    device. Training and evaluation give the same layers; ``not_kept`` lists dropout in training.
 
     Parameters
     ----------
@@ -183,7 +183,9 @@ def _without_values(program: Any) -> set[str]:
 
     names = {name for name, _ in program.named_parameters()}
     others = {**dict(program.named_buffers()), **program.constants}
-    return names | {name for name, one in others.items() if one.is_meta or is_fake(one)}
+    return names | {
+        name for name, one in others.items() if getattr(one, "is_meta", False) or is_fake(one)
+    }
 
 
 def _translated(name: str, program: Any, without: set[str]) -> ModelProto:
@@ -215,7 +217,10 @@ def _translated(name: str, program: Any, without: set[str]) -> ModelProto:
         raise HyparError(
             f"{name}: torch.onnx cannot translate it: {line_of(_root(error))}"
         ) from None
-    return parsed(data)
+    try:
+        return parsed(data)
+    except InputError as error:
+        raise InputError(error.problem, where=error.where, file=name) from None
 
 
 def _root(error: BaseException) -> Any:
@@ -229,7 +234,7 @@ def _root(error: BaseException) -> Any:
 def _silent() -> Iterator[None]:
     """Pass over what PyTorch warns of, such as packages of its own that are not installed."""
     before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    logging.disable(max(before, logging.WARNING))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
