@@ -119,7 +119,8 @@ class Prices(NamedTuple):
 class OverlapTime(TimeCost):
     """A lower bound on the seconds of a step whose exchanges of gradients and weights overlap.
 
-    It holds of accelerators in lockstep. The charges of a plan add up to ``scale`` times the bound.
+    It is one if the charges of each exchange are what it takes at least, as those of `least_of`.
+    The charges of a plan add up to ``scale`` times the bound.
 
     Parameters
     ----------
@@ -379,11 +380,22 @@ def of_program(
     early_stop
         Whether what runs again stops at the last tensor that a backward pass reads.
     """
-    bound = OverlapTime.of(cost.time, workload, waits=waits_on(array))
+    overlap = array.overlap or "none"
+    waits = waits_on(array) and overlap != "branches"
+    bound = OverlapTime.of(least_of(cost.time, array, overlap), workload, waits=waits)
     if not (early_stop and workload.repeats.again):
         return bound
     fused = Fused.on(array.accelerator)
     return replace(bound, again=needed_again(workload, workload.repeats.again, fused=fused))
+
+
+def least_of(cost: TimeCost, array: Array, overlap: str) -> TimeCost:
+    """Return a time whose exchanges are charged what they take at least.
+
+    In lockstep that is the time. Else an accelerator that is ahead may have links to itself that
+    messages share in lockstep.
+    """
+    return cost if array.in_lockstep(overlap) else cost.uncontended(array.interconnect)
 
 
 def waits_on(array: Array) -> bool:

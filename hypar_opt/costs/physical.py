@@ -116,11 +116,22 @@ class Rings(Pairs):
 
     def link(self, stage: Sequence[int]) -> BisectionLink:
         """Return the link of a stage's rounds, whose latency is that of all of them together."""
-        return self.interconnect.link(self.rounds(stage), self.among if min(stage) else None)
+        return self.interconnect.link(self.rounds(stage), self._among(stage))
+
+    def _among(self, stage: Sequence[int]) -> range | None:
+        return self.among if min(stage) else None
 
     def runs(self, levels: int) -> list[tuple[int, ...]]:
         """Return the levels of which no two stages of a reduction share any."""
         return self.stages(range(levels))
+
+
+class UncontendedRings(Rings):
+    """Rings whose links are those of some accelerators at all levels, as if others sent nothing."""
+
+    def _among(self, stage: Sequence[int]) -> range | None:
+        del stage
+        return self.among
 
 
 def finest(upper_bound: Fraction) -> int:

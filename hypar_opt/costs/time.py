@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Self
@@ -14,7 +14,7 @@ import numpy as np
 from hypar_opt.costs.buckets import LatencyShares, buckets_of, half_shared, latency_shares
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.on_array import ArrayCost, Rates
-from hypar_opt.costs.physical import Rings, array_of
+from hypar_opt.costs.physical import Rings, UncontendedRings, array_of
 from hypar_opt.costs.reductions import by_stage, joined, reductions_of
 from hypar_opt.costs.work import Work
 from hypar_opt.hardware.links import BisectionLink
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.reductions import Levels, Places, Reduction
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.costs.work import Work
+    from hypar_opt.hardware.interconnect import Interconnect
     from hypar_opt.hierarchy import SplitRule
     from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
@@ -56,6 +57,8 @@ class TimeCost(ArrayCost):
     ----------
     splits
         Each level's links across its bisection, H1 first.
+    placement
+        The digit of an accelerator's number that each level splits, H1 first.
     work
         The compute of an accelerator; None to charge exchanges only.
     bucket_elements
@@ -81,6 +84,7 @@ class TimeCost(ArrayCost):
 
     splits: tuple[BisectionLink, ...]
     work: Work | None
+    placement: tuple[int, ...] = ()
     bucket_elements: int = 1
     latencies: LatencyShares | None = None
     longest: bool = False
@@ -111,6 +115,7 @@ class TimeCost(ArrayCost):
                 problem.element_bytes,
                 longest=problem.step_model.by_largest_shard,
             ),
+            placement=placement,
             bucket_elements=array.bucket_elements(problem.element_bytes),
             longest=problem.step_model.by_largest_shard,
             rule=problem.split_rule,
@@ -166,6 +171,20 @@ class TimeCost(ArrayCost):
     @property
     def time(self) -> Self:
         return self
+
+    def uncontended(self, interconnect: Interconnect) -> Self:
+        """Return what exchanges take at least, in lockstep or not: one accelerator's messages.
+
+        It awaits each of its own, which takes no less than if no other shared its links. Of the
+        accelerators the last one closes all rings, where a message may go farthest.
+        """
+        last = range(interconnect.accelerators)[-1:]
+        splits = tuple(interconnect.bisection(digit, last) for digit in self.placement)
+        rings = self.rings
+        if rings is not None:
+            kept = {field.name: getattr(rings, field.name) for field in fields(rings)}
+            rings = UncontendedRings(**kept | {"among": last})
+        return replace(self, splits=splits, rings=rings)
 
     def of_plan(self, workload: Workload, rows: Rows) -> Self:
         """Return the cost as this plan's own all-reduces share their latencies: what it takes."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.base import Operator
-    from hypar_opt.workload.operators.elementwise import Shuffle
+    from hypar_opt.workload.operators.views import Shuffle
 
     Indices = NDArray[np.intp]
 

@@ -180,6 +180,36 @@ class Array(Displayed, Document):
         """The efficiency of overlap."""
         return 1.0 if self.overlap_efficiency is None else self.overlap_efficiency
 
+    def in_lockstep(self, overlap: str) -> bool:
+        """Return whether accelerators do the same at the same instants in a step of any plan.
+
+        They do if all messages of an exchange go as far and share their links with as many others,
+        also where two exchanges are under way. On a torus or mesh that is known of one alone, at
+        levels of two parts and around whole dimensions.
+
+        Parameters
+        ----------
+        overlap
+            What overlaps, as the simulator's option.
+
+        Source: docs/simulator.md.
+        """
+        kind, pairwise = self.topology.kind, self.collective == "pairwise"
+        if self.interconnect.accelerators > MAX_LISTED:  # else they are not simulated
+            return True
+        if kind == "htree":
+            return pairwise
+        if kind == "nodes":
+            return pairwise or self.collective == "hierarchical" or len(self._levels) == 1
+        if overlap != "none" or (self.collective == "one-ring" and len(self._levels) > 1):
+            return False
+        closed = kind in ("torus", "ring")
+        return all(
+            (closed and len(parts) == 1)
+            or ({*parts} == {2} and (pairwise or len(parts) <= 1 + closed))
+            for parts in self._levels
+        )
+
     @property
     def groups(self) -> tuple[AcceleratorGroup, ...]:
         """The groups of accelerators, each in parts of H1; none where all are identical."""

@@ -132,6 +132,10 @@ def _weighted_values(
     elif queries.rotary:
         words["rotary"] = queries.rotary
     operands = (queries.features, keys.features, values)
+    if width != size:
+        # They cannot be side by side in one layer: each head's part of it becomes a layer's.
+        q, k, v = (state.apart(one, node) for one in operands)
+        operands = q, k, v
     heads = heads_of(node, operands, scores, width)
     inputs, orders = _inputs(state, node, operands, heads)
     dims = (*heads.leading, rows, whole_dim("c", width))
@@ -180,7 +184,7 @@ def _inputs(
     for features, order in zip(operands, heads.orders, strict=True):
         # A group's query heads read copies of keys and values.
         read = state.read(state.sliced(features.without_copies(), node), node)
-        first = state.layer(read).keys["start"] if state.layer(read).is_slice else 0
+        first = state.layer(read).keys["start"] if features.taken else 0
         channels = state.layer(read).channels
         if order.elements != channels:
             raise node.refuse(f"reads {order.elements} of {channels} channels")

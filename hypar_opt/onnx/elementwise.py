@@ -323,9 +323,14 @@ def _ends_norm(state: ImportState, features: Features, constants: Sequence[str])
 
     As rotary positions do, which read parts of it, too.
     """
-    if features.norm is None or not features.norm.epsilon or features.pooled:
+    norm = features.norm
+    if norm is None or features.pooled:
         return False
-    return any(not _is_of_channels(state, features, state.constant(one)) for one in constants)
+    if norm.shift and any(state.constant(one).elements == 1 for one in constants):
+        return True  # a number behind its shift is no part of it
+    return bool(norm.epsilon) and any(
+        not _is_of_channels(state, features, state.constant(one)) for one in constants
+    )
 
 
 def _scaled(state: ImportState, node: OnnxNode, features: Features, name: str) -> Features:

@@ -147,7 +147,7 @@ class Features(NamedTuple):
         return self._replace(dims=tuple(without(dim, "r") for dim in self.dims))
 
 
-_PENDING = ("input", "scores", "slice")
+_PENDING = ("input", "scores")
 """A placeholder among layers for a tensor that is not, or not yet, a layer of a network."""
 
 
@@ -197,7 +197,7 @@ class Layer:
 
     @property
     def is_slice(self) -> bool:
-        """Whether it is a range of the channels of a layer, which is divided later."""
+        """Whether it is a part of the channels of a layer, which is divided later if it can be."""
         return self.kind == "slice"
 
     @property

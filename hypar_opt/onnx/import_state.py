@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Sequence
+from itertools import accumulate
+from operator import mul
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +21,19 @@ from hypar_opt.onnx.axes import (
     Dim,
     axes_of,
     digits_of,
+    extent,
     head_size,
     is_part,
     is_whole,
     merged,
+    unit,
+    whole_dim,
 )
 from hypar_opt.onnx.constant import Constant, placeholder
 from hypar_opt.onnx.constants import Constants
 from hypar_opt.onnx.exact import phrases
 from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
+from hypar_opt.onnx.heads import channels_of
 from hypar_opt.onnx.inputs import InputAxes
 from hypar_opt.onnx.mask_values import Known, MaskValues
 from hypar_opt.onnx.model import FLOATS, MAX_RANK, OnnxGraph, OnnxNode
@@ -342,6 +348,31 @@ class ImportState:
         tokens = Layer("flatten", {"to": "tokens"}, [features.source], sizes, node)
         return features._replace(source=self.emit_once(tokens).source, dims=dims)
 
+    def as_image(self, features: Features, node: OnnxNode) -> Features:
+        """Return what is seen as channels, rows and columns as the image of a layer.
+
+        Tokens or a vector become one, and channels and pixels of blocks each other; else unchanged.
+        """
+        layer = self.layer(features.source)
+        if "c" not in layer.sizes or features.taken or len(features.dims) not in (3, 4):
+            return features
+        channels, *rest = features.dims[1:]
+        rows, columns = ((), *rest)[-2:]
+        height, width = extent(rows), extent(columns)
+        if layer.is_image:
+            found = block_layer(layer, channels, rows, columns)
+        else:
+            found = _image_keys(layer, channels, rows, columns)
+        if found is None:
+            return features
+        kind, keys = found
+        sizes = {"c": extent(channels), "h": height, "w": width}
+        source = self.read(features, node)
+        dims = [whole_dim(axis, size) for axis, size in sizes.items()]
+        made = self.emit_once(Layer(kind, keys, [source], sizes, node))
+        places = dims if len(features.dims) == 4 else [dims[0], dims[2]]
+        return Features(made.source, (features.dims[0], *places), only=features.only)
+
     def read(self, features: Features, node: OnnxNode) -> int:
         """Return the layer whose whole map a node reads, and record the activation.
 
@@ -378,14 +409,27 @@ class ImportState:
         return word
 
     def _slice(self, features: Features, node: OnnxNode) -> int:
-        """Return a layer for a range of channels, where an fc or conv is divided later."""
-        if not self.is_range(features):
+        """Return a layer for some of the channels, where an fc or conv is divided later."""
+        keys: dict[str, Any] | None = None
+        if self.is_range(features):
+            (taken,) = features.taken
+            keys = {"start": taken.start * taken.of.stride, "size": taken.size * taken.of.stride}
+        elif axes_of([(part.of,) for part in features.taken]) == {"c"}:
+            # The same channels of each head.
+            only = features._replace(dims=(_channel_digits(features),))
+            of = channels_of(only, [0]).flat()
+            keys = {"start": of.first, "size": of.elements, "of": of}
+        if keys is None:
             raise node.refuse("reads a part of a feature map that is not a range of its channels")
-        (part,) = features.taken
-        stride = part.of.stride
-        keys = {"start": part.start * stride, "size": part.size * stride}
-        sizes = {**self.layer(features.source).sizes, "c": part.size * stride}
-        return self.emit_once(Layer("slice", keys, [features.source], sizes, node)).source
+        whole = self.layer(features.source)
+        sizes = {**whole.sizes, "c": keys["size"]}
+        if whole.kind != "flatten" or "of" not in keys:
+            return self.emit_once(Layer("slice", keys, [features.source], sizes, node)).source
+        # Of an image's pixels as tokens it is the image that is divided.
+        of_image = {**self.layer(whole.inputs[0]).sizes, "c": keys["size"]}
+        part = self.emit_once(Layer("slice", keys, [*whole.inputs], of_image, node)).source
+        self.layers[part].read_as.add(None)
+        return self.emit_once(Layer("flatten", whole.keys, [part], sizes, node)).source
 
     def is_range(self, features: Features) -> bool:
         """Whether features are a range of their layer's channels, or all of them."""
@@ -395,11 +439,24 @@ class ImportState:
         )
         return len(features.taken) < 2 and all(own == ("c", 1, channels) for own in steps)
 
+    def apart(self, features: Features, node: OnnxNode) -> Features:
+        """Return channels that are no range, such as some of each head, as a new layer's map."""
+        return features if self.is_range(features) else self.sliced(features, node)
+
     def sliced(self, features: Features, node: OnnxNode) -> Features:
         """Return a range of channels as the whole map of a new layer."""
         if not features.taken:
             return features
         source = self._slice(features, node)
+        if not self.is_range(features):
+            held = sorted(_channel_digits(features), key=_stride)
+            strides = accumulate((digit.size for digit in held), mul, initial=1)
+            new = {
+                digit: Digit("c", digit.size, stride)
+                for digit, stride in zip(held, strides, strict=False)
+            }
+            dims = tuple(merged(new.get(digit, digit) for digit in dim) for dim in features.dims)
+            return Features(source, dims, features.operators, features.function, only=features.only)
         (part,) = features.taken
         dims = tuple(
             merged(
@@ -435,6 +492,70 @@ def _norm_kind(norm: PendingNorm) -> str:
     if "c" in norm.over or head_size(norm.over) is not None:
         return "layer" if norm.centred else "rms"
     return "affine"
+
+
+def _channel_digits(features: Features) -> Dim:
+    """Return the digits of a map's channels, also of ranges of them."""
+    return tuple(digit for dim in features.dims for digit in dim if axes_of([(digit,)]) == {"c"})
+
+
+def _stride(digit: Digit) -> int:
+    """Return how many channels lie between neighbours of a digit."""
+    return digit.stride * unit(digit.axis)
+
+
+def _image_keys(
+    layer: Layer, channels: Dim, rows: Dim, columns: Dim
+) -> tuple[str, dict[str, Any]] | None:
+    """Return the layer that makes an image of tokens or a vector, if that is how one is seen."""
+    axis = "t" if layer.is_tokens else "c"
+    pixels = merged((*rows, *columns))
+    held = [pixels] if layer.is_tokens else [merged((*channels, *pixels))]
+    if axes_of([pixels]) != {axis} or held[0] != whole_dim(axis, layer.sizes[axis]):
+        return None
+    if layer.is_tokens and axes_of([channels]) - {"c"}:
+        return None
+    return "unflatten", {"height": extent(rows), "width": extent(columns)}
+
+
+def block_layer(
+    layer: Layer, channels: Dim, rows: Dim, columns: Dim
+) -> tuple[str, dict[str, Any]] | None:
+    """Return the layer that makes pixels of an image's channels, or the reverse, if one does."""
+    whole, to = layer.sizes, "space" if "c" in axes_of([rows, columns]) else "depth"
+    down, across = (
+        math.prod(digit.size for digit in dim if digit.axis == name)
+        for name, dim in (
+            [("c", rows), ("c", columns)] if to == "space" else [("h", channels), ("w", channels)]
+        )
+    )
+    if down * across == 1:
+        return None
+    for order in ("chw", "hwc", "whc"):
+        sizes, stride = {"c": extent(channels), "h": down, "w": across}, 1
+        digits: dict[str, Dim] = {}
+        if to == "depth":
+            sizes["c"] = whole["c"]
+            seen = (
+                merged(digit for axis in order for digit in whole_dim(axis, sizes[axis])),
+                whole_dim("h", whole["h"] // down, down),
+                whole_dim("w", whole["w"] // across, across),
+            )
+        else:
+            for axis in reversed(order):
+                digits[axis] = whole_dim("c", sizes[axis], stride)
+                stride *= sizes[axis]
+            seen = (
+                digits["c"],
+                (*whole_dim("h", whole["h"]), *digits["h"]),
+                (*whole_dim("w", whole["w"]), *digits["w"]),
+            )
+        if seen == (channels, rows, columns):
+            keys: dict[str, Any] = {} if to == "space" else {"to": to}
+            if (down, across) != (2, 2):
+                keys["factor"] = down if down == across else [down, across]
+            return "pixel_shuffle", keys | ({} if order == "chw" else {"order": order})
+    return None
 
 
 def _token(digit: Digit, width: int) -> Digit:

@@ -46,7 +46,8 @@ def layer_of(
     weights: LayerWeights = LayerWeights(),  # noqa: B008 - frozen
 ) -> Features:
     """Return the output of a new layer of a kind that writes a map as it reads it."""
-    features = state.sliced(state.ordered(features, node), node)
+    features = state.as_image(state.sliced(features, node), node)
+    features = state.ordered(features, node)
     source = state.read(features, node)
     sizes = state.layer(source).sizes
     return state.emit(Layer(kind, keys, [source], sizes, node, weights, dims=features.dims))
@@ -63,7 +64,8 @@ def join(state: ImportState, node: OnnxNode, kind: str, maps: Sequence[Features]
     maps = [state.sliced(features, node) for features in maps]
     dims = fit([features.dims for features in maps])
     if dims is None:
-        maps = [state.ordered(state.as_tokens(features, node), node) for features in maps]
+        maps = [state.as_image(state.as_tokens(features, node), node) for features in maps]
+        maps = [state.ordered(features, node) for features in maps]
         dims = fit([features.dims for features in maps])
     if dims is None:
         raise maps_error(node, maps)

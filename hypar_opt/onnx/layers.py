@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from hypar_opt.errors import InputError
+from hypar_opt.onnx.axes import whole_dim
 from hypar_opt.onnx.features import INPUT, Features, Layer
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.losses import end_in_a_loss
 from hypar_opt.onnx.model import OnnxNode
-from hypar_opt.onnx.regions import Regions
+from hypar_opt.onnx.regions import Region, Regions, distinct
 from hypar_opt.onnx.rules import refusals
 from hypar_opt.onnx.samples import soft_cap_of
 from hypar_opt.onnx.sharing import share
@@ -55,6 +56,7 @@ def _ends(state: ImportState) -> list[int]:
         node = state.graph.nodes[state.graph.writers[name]]
         with refusals(node):
             features = _written(state, node, state.settled(name, node))
+            state.tensors[name] = features
         layer, cap = state.layer(features.source), soft_cap_of(features.function)
         if cap is not None and features.source != INPUT and not layer.is_scores:
             layer.read_as.add(None)
@@ -83,6 +85,8 @@ def _written(state: ImportState, node: OnnxNode, features: Features) -> Features
     if any(digit.axis == "r" for dim in features.dims for digit in dim):
         state.note(node, "copies of the map in the output")
     try:
+        if state.layer(features.source).is_image:
+            features = state.as_image(features, node)
         return state.ordered(features, node)
     except InputError:
         state.note(node, "the order of the channels in the output")
@@ -117,57 +121,67 @@ def _needed(layers: list[Layer], ends: list[int]) -> list[Layer]:
 
 
 def _divided(layers: list[Layer]) -> list[Layer]:
-    """Return layers, those that are read in parts divided into one layer per part."""
-    readers: dict[int, list[int]] = {}
-    for position, layer in enumerate(layers):
-        for source in layer.inputs:
-            readers.setdefault(source, []).append(position)
-    cut = {layer.inputs[0] for layer in layers if layer.is_slice}
-    if not cut:
-        return layers
+    """Return layers, those that are read in parts divided into one layer per part if they can be.
+
+    Of others the parts are layers themselves.
+    """
+    readers: dict[int, list[Layer]] = {}
     for layer in layers:
-        if layer.is_slice and layer.inputs[0] == INPUT:
-            assert layer.node is not None
-            raise layer.node.refuse(
-                "reads a part of the network's input; only fc and conv can be divided"
-            )
+        for source in layer.inputs:
+            readers.setdefault(source, []).append(layer)
+    cut = {
+        source
+        for source, by in readers.items()
+        if any(reader.is_slice for reader in by) and _can_be_divided(layers, source, by)
+    }
+    for layer in reversed(layers):
+        if layer.is_slice and layer.inputs[0] not in {*cut, INPUT}:
+            # The activation behind a part is that of the map.
+            layers[layer.inputs[0]].read_as |= layer.read_as
+            layer.read_as = {None}
     out: list[Layer] = []
     new: dict[int, int] = {INPUT: INPUT}
     for position, layer in enumerate(layers):
-        moved = replace(layer, inputs=[new.get(source, INPUT) for source in layer.inputs])
         if position in cut:
-            _check_division(layer, [layers[reader] for reader in readers[position]])
-            new[position] = position  # only slices read it, and they look it up in ``layers``
-        elif layer.is_slice:
-            whole = layers[layer.inputs[0]]
-            size = "filters" if "filters" in whole.keys else "units"
-            keys = {**whole.keys, size: layer.keys["size"]}
-            inputs = [new[source] for source in whole.inputs]
-            new[position] = len(out)
-            weights = whole.weights.part(layer.keys["start"], layer.keys["size"])
-            part = replace(whole, keys=keys, inputs=inputs, sizes=layer.sizes, weights=weights)
-            out.append(replace(part, read_as=layer.read_as))
-        else:
-            new[position] = len(out)
-            out.append(moved)
+            continue
+        new[position] = len(out)
+        (source, *_) = (*layer.inputs, INPUT)
+        if not layer.is_slice or source not in cut:
+            if layer.is_slice and "of" in layer.keys:
+                assert layer.node is not None
+                raise layer.node.refuse(
+                    "reads some channels of each head of what a layer of kind"
+                    f" {layers[source].kind!r} writes; only fc and conv can be divided so, where"
+                    " each channel is read in one part"
+                )
+            out.append(replace(layer, inputs=[new[each] for each in layer.inputs]))
+            continue
+        whole = layers[source]
+        size = "filters" if "filters" in whole.keys else "units"
+        keys = {**whole.keys, size: layer.keys["size"]}
+        inputs = [new[each] for each in whole.inputs]
+        part = replace(whole, keys=keys, inputs=inputs, sizes=layer.sizes)
+        out.append(
+            replace(part, weights=whole.weights.part(_channels(layer)), read_as=layer.read_as)
+        )
     return out
 
 
-def _check_division(layer: Layer, readers: list[Layer]) -> None:
-    parts = sorted((r.keys["start"], r.keys["size"]) for r in readers if r.is_slice)
-    end = 0
-    for start, size in parts:
-        if start != end:
-            break
-        end += size
-    whole = layer.operator.contraction.contracted and "groups" not in layer.keys
-    if not whole or end != layer.channels or len(parts) != len(readers):
-        node = next(reader.node for reader in readers if reader.is_slice)
-        assert node is not None
-        raise node.refuse(
-            f"reads a part of what a layer of kind {layer.kind!r} writes; only fc and conv can"
-            " be divided, where each channel is read in one part"
-        )
+def _can_be_divided(layers: list[Layer], source: int, readers: list[Layer]) -> bool:
+    """Whether a layer has a part for each of its readers, that together have each output once."""
+    if source == INPUT or not all(reader.is_slice for reader in readers):
+        return False
+    layer, parts = layers[source], [_channels(reader) for reader in readers]
+    counted = sum(part.elements for part in parts)
+    each_once = counted == distinct(parts) == layer.channels
+    return bool(layer.operator.contraction.contracted) and "groups" not in layer.keys and each_once
+
+
+def _channels(part: Layer) -> Region:
+    """Return the channels that a slice has of its source."""
+    start, size = part.keys["start"], part.keys["size"]
+    of: Region = part.keys.get("of") or Region("", (whole_dim("e", size),), start)
+    return of
 
 
 def _order(state: ImportState, layers: list[Layer]) -> None:

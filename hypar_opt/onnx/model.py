@@ -105,6 +105,10 @@ class OnnxNode(NamedTuple):
         return OPERATORS[self.op].word
 
 
+_VIEWS = frozenset(("Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"))
+"""Operators that hand on the values of their input in other dimensions."""
+
+
 def stated(name: str, value: Any) -> str:
     """Return an attribute as messages show it."""
     return f"{name} = {value:.4g}" if isinstance(value, float) else f"{name} = {value}"[:60]
@@ -167,10 +171,10 @@ class OnnxGraph:
         return readers
 
     def ends(self, name: str) -> bool:
-        """Whether a tensor is an output that nothing reads, but for nodes that change nothing."""
+        """Whether a tensor is an output that nothing reads, but for nodes that change no value."""
         while name not in self.outputs:
             read = self.readers.get(name, [])
-            if len(read) != 1 or not read[0].changes_nothing:
+            if len(read) != 1 or not (read[0].changes_nothing or read[0].op in _VIEWS):
                 return False
             name = read[0].outputs[0]
         return name not in self.readers

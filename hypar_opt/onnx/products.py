@@ -17,7 +17,15 @@ from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.model import OnnxNode, stated
 from hypar_opt.onnx.regions import LayerWeights, whole
 from hypar_opt.onnx.samples import applied
-from hypar_opt.onnx.windows import filling, image_of, numbers, window_counts, window_padding
+from hypar_opt.onnx.windows import (
+    filling,
+    image_of,
+    numbers,
+    transposed_extents,
+    transposed_padding,
+    window_counts,
+    window_padding,
+)
 
 # The numbers of a fused activation, in their order.
 _PARAMETERS = {"Clip": ("min", "max"), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
@@ -41,27 +49,35 @@ def convolution(state: ImportState, node: OnnxNode) -> Features:
     weight = _weight(state, node, 1)
     image = image_of(state, node, len(weight.shape) - 2)
     attributes = node.attributes()
-    groups = attributes.get("group", 1)
-    filters, depth, *kernel = weight.shape
-    if groups < 1 or depth * groups != image.channels or filters % groups:
+    groups, transposed = attributes.get("group", 1), node.op == "ConvTranspose"
+    first, second, *kernel = weight.shape
+    # Of the weights' first two dimensions one has all channels, the other those of a group.
+    whole, depth = (first, image.channels) if transposed else (second * groups, first)
+    if groups < 1 or whole != image.channels or depth % groups:
         raise node.refuse(
             f"should have weights for {image.channels} channels in {groups} groups,"
             f" got {list(weight.shape)}"
         )
+    filters = second * groups if transposed else first
+    summed, written = ((0,), (1,)) if transposed else ((1,), (0,))
     features = image.features
     if not state.layer(features.source).is_image:
         if math.prod(kernel) > 1 or groups > 1:
             raise node.refuse("is a convolution, but its input is not an image")
-        held = weight.matrix(node.inputs[1], (1,), (0,))
+        held = weight.matrix(node.inputs[1], summed, written)
         made = linear(state, node, features, (1,), (filters,), held, place=1)
         return _biased(state, made, node.input(2))
     stride = image.pair(attributes.get("strides"), 1)
     dilation = image.pair(attributes.get("dilations"), 1)
     window = image.pair(kernel, 1)
-    padding = window_padding(node, image, attributes, window, stride, dilation)
-    height, width = window_counts(node, image, window, stride, dilation, padding)
-    defaults = {"stride": 1, "padding": 0, "groups": 1, "dilation": 1}
-    given = (numbers(stride), numbers(padding), groups, numbers(dilation))
+    if transposed:
+        padding = transposed_padding(node, image, attributes, window, stride, dilation)
+        height, width = transposed_extents(image, window, stride, dilation, padding)
+    else:
+        padding = window_padding(node, image, attributes, window, stride, dilation)
+        height, width = window_counts(node, image, window, stride, dilation, padding)
+    defaults = {"stride": 1, "padding": 0, "groups": 1, "dilation": 1, "transposed": False}
+    given = (numbers(stride), numbers(padding), groups, numbers(dilation), transposed)
     keys = {"filters": filters, "kernel": numbers(window)}
     keys |= {key: n for key, n in zip(defaults, given, strict=True) if n != defaults[key]}
     sizes = {"c": filters, "h": height, "w": width}
@@ -70,7 +86,7 @@ def convolution(state: ImportState, node: OnnxNode) -> Features:
             features.border.node, f"a border of {filling(features)}, which is taken as zeros"
         )
     inputs = [state.read(features._replace(border=None), node)]
-    held = weight.matrix(node.inputs[1], range(1, len(weight.shape)), (0,))
+    held = weight.matrix(node.inputs[1], (*summed, *range(2, len(weight.shape))), written)
     dims = image.dims(filters, height, width)
     made = state.emit(Layer("conv", keys, inputs, sizes, node, held, dims=dims))
     made = _biased(state, made, node.input(2))

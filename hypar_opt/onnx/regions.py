@@ -114,10 +114,10 @@ class LayerWeights:
         """The number of its layer's parameters, with those that the network adds."""
         return distinct((*self.matrix, *self.vectors)) + self.added
 
-    def part(self, start: int, size: int) -> LayerWeights:
-        """Return the weights of a range of the outputs."""
-        matrix, vectors = (_part(held, start, size) for held in (self.matrix, self.vectors))
-        return replace(self, name=f"{self.name}.{start}", matrix=matrix, vectors=vectors)
+    def part(self, outputs: Region) -> LayerWeights:
+        """Return the weights of some of the outputs, ascending."""
+        matrix, vectors = (_part(held, outputs) for held in (self.matrix, self.vectors))
+        return replace(self, name=f"{self.name}.{outputs.first}", matrix=matrix, vectors=vectors)
 
 
 def whole(name: str, shape: Shape) -> Region:
@@ -180,14 +180,22 @@ def _starts(region: Region) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return starts
 
 
-def _part(regions: Regions, start: int, size: int) -> Regions:
-    """Return a range of the last dimension, or everything if that cannot be separated."""
+def _part(regions: Regions, outputs: Region) -> Regions:
+    """Return some of the last dimension, or everything if that cannot be separated."""
     if len(regions) != 1:
         return regions
-    try:
-        return (taken(regions[0], -1, start, size),)
-    except UnalignedError:
+    (digits,), first = outputs.flat().dims, outputs.first
+    if len(digits) < 2:
+        try:
+            return (taken(regions[0], -1, first, outputs.elements),)
+        except UnalignedError:
+            return regions
+    *rest, last = regions[0].dims
+    if len(last) != 1 or last[0].axis != _ELEMENTS:
         return regions
+    step = last[0].stride
+    some = tuple(digit._replace(stride=digit.stride * step) for digit in digits)
+    return (Region(regions[0].name, (*rest, some), regions[0].first + first * step),)
 
 
 def taken(region: Region, axis: int, start: int, size: int, step: int = 1) -> Region:

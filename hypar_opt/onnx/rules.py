@@ -27,7 +27,7 @@ RULES: dict[str, Rule] = {
         *(products.convolution, products.einsum, products.general_product, products.product),
         products.quantised_product,
         *(views.concat, views.expand, views.gather, views.reshape, views.shape, views.slice_),
-        *(views.split, views.transpose),
+        *(views.pixel_shuffle, views.split, views.transpose),
     )
 }
 

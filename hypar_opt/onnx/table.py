@@ -77,6 +77,7 @@ _REDUCTION = "axes keepdims noop_with_empty_axes"
 OPERATORS: dict[str, Row] = {
     **_rows("convolution", "Conv", f"{_WINDOW} group", 3),
     **_rows("convolution", "FusedConv", f"{_WINDOW} group activation activation_params", 3),
+    **_rows("convolution", "ConvTranspose", f"{_WINDOW} group output_padding output_shape", 3),
     **_rows("product", "MatMul", "", 2),
     **_rows("product", "MatMulInteger", "", 4),  # zero points are of how weights are stored
     **_rows("product", "FusedMatMul", "alpha transA transB transBatchA transBatchB", 2),
@@ -119,6 +120,8 @@ OPERATORS: dict[str, Row] = {
     **_rows("reshape", "Flatten", "axis", 1),
     **_rows("reshape", "Squeeze Unsqueeze", "axes", 2),
     **_rows("transpose", "Transpose", "perm", 1),
+    **_rows("pixel_shuffle", "DepthToSpace", "blocksize mode", 1),
+    **_rows("pixel_shuffle", "SpaceToDepth", "blocksize", 1),
     **_rows("split", "Split", "axis num_outputs split", 2),
     **_rows("slice_", "Slice", "axes ends starts", 5),
     **_rows("expand", "Expand Tile", "", 2),

@@ -33,6 +33,7 @@ from hypar_opt.onnx.joins import fit, widest
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
 from hypar_opt.onnx.samples import Function
+from hypar_opt.onnx.windows import numbers
 
 
 def integers(state: ImportState, node: OnnxNode, index: int, name: str) -> list[int] | None:
@@ -86,6 +87,29 @@ def transpose(state: ImportState, node: OnnxNode) -> Features:
     return features._replace(dims=tuple(features.dims[axis] for axis in order))
 
 
+def pixel_shuffle(state: ImportState, node: OnnxNode) -> Features:
+    """DepthToSpace and SpaceToDepth: digits of channels and of pixels in a block change places."""
+    features, attributes = state.features(node.inputs[0]), node.attributes()
+    if features.source == INPUT:
+        state.input.name_image(features.dims)
+        features = state.features(node.inputs[0])
+    batch, channels, height, width = features.shape
+    block = attributes["blocksize"]
+    if node.op == "SpaceToDepth":
+        apart = (batch, channels, height // block, block, width // block, block)
+        order, whole = (0, 3, 5, 1, 2, 4), (height // block, width // block)
+        channels *= block * block
+    else:
+        whole, channels = (height * block, width * block), channels // (block * block)
+        apart = (batch, block, block, channels, height, width)
+        order = (0, 3, 4, 1, 5, 2)
+        if attributes.get("mode", "DCR") == "CRD":
+            apart, order = (batch, channels, block, block, height, width), (0, 1, 4, 2, 5, 3)
+    dims = reshaped(features.dims, apart)
+    moved = tuple(dims[axis] for axis in order)
+    return features._replace(dims=reshaped(moved, (batch, channels, *whole)))
+
+
 def shape(state: ImportState, node: OnnxNode) -> None:
     """The sizes of a tensor, which are constants, since dynamic ones have been set."""
     features = state.features(node.inputs[0])
@@ -118,7 +142,7 @@ def split(state: ImportState, node: OnnxNode) -> None:
         raise node.refuse(f"should divide {size} among {len(node.outputs)} outputs, got {sizes}")
     start = 0
     for index, part in enumerate(sizes):
-        state.put(node, _take(node, features, axis, start, part, 1), index)
+        state.put(node, _take(state, node, features, axis, start, part, 1), index)
         start += part
 
 
@@ -129,13 +153,59 @@ def slice_(state: ImportState, node: OnnxNode) -> Features:
     ends = integers(state, node, 2, "ends") or []
     axes = integers(state, node, 3, "axes") or list(range(len(starts)))
     steps = integers(state, node, 4, "steps") or [1] * len(starts)
+    if features.source == INPUT and any(step > 1 for step in steps):
+        # Every n-th row or column: those of an image.
+        state.input.name_image(features.dims)
+        features = state.features(node.inputs[0])
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         index = _axis(node, axis, features)
         if step < 1:
             raise node.refuse("reads a dimension backwards, which is not supported")
         first, count = slice_bounds(features.shape[index], start, end, step)
-        features = _take(node, features, index, first, count, step)
+        fewer = _fewer_windows(state, features, index, first, count) if step == 1 else None
+        if fewer is not None:
+            features = fewer
+            continue
+        features = _take(state, node, features, index, first, count, step)
     return features
+
+
+def _fewer_windows(
+    state: ImportState, features: Features, axis: int, start: int, size: int
+) -> Features | None:
+    """Return a convolution without its first and last windows, whose padding is smaller by these.
+
+    As causal convolutions are written, and an even kernel whose output is as long as its input.
+    None where it is not that, or other layers read all windows.
+    """
+    layer, dim = state.layer(features.source), features.dims[axis]
+    pending = features.taken or features.pooled or features.norm or features.border
+    if layer.kind != "conv" or pending or not features.only or not size:
+        return None
+    if layer.keys.get("transposed") or "pool" in layer.keys or len(dim) != 1:
+        return None
+    name, extent_, _ = dim[0]
+    if name not in ("h", "w") or extent_ != layer.sizes[name] or size == extent_:
+        return None
+    place = "hw".index(name)
+    top, left, bottom, right = _four(layer.keys.get("padding", 0))
+    padding, stride = [top, left, bottom, right], _four(layer.keys.get("stride", 1))[place]
+    padding[place] -= start * stride
+    padding[place + 2] -= (extent_ - start - size) * stride
+    if min(padding) < 0:
+        return None
+    layer.keys["padding"] = numbers(padding)
+    layer.sizes = {**layer.sizes, name: size}
+    new = whole_dim(name, size)
+    layer.dims = tuple(new if own == dim else own for own in layer.dims)
+    return features._replace(dims=(*features.dims[:axis], new, *features.dims[axis + 1 :]))
+
+
+def _four(values: int | list[int]) -> tuple[int, ...]:
+    """Return sizes of both sides of rows and columns that a key may state as one or two."""
+    if isinstance(values, int):
+        return (values,) * 4
+    return (*values, *values)[:4]
 
 
 def _whole(state: ImportState, node: OnnxNode) -> Features:
@@ -153,7 +223,13 @@ def _axis(node: OnnxNode, axis: int, features: Features) -> int:
 
 
 def _take(
-    node: OnnxNode, features: Features, axis: int, start: int, size: int, step: int
+    state: ImportState,
+    node: OnnxNode,
+    features: Features,
+    axis: int,
+    start: int,
+    size: int,
+    step: int,
 ) -> Features:
     """Return features with ``size`` indices of a dimension, from ``start``."""
     dim = features.dims[axis]
@@ -163,6 +239,10 @@ def _take(
         raise node.refuse(f"takes {size} of {extent(dim)} from {start}")
     if "b" in axes_of([dim]):
         raise node.refuse("takes some images of a batch, which a network has no layer for")
+    if len(dim) > 1 and axes_of([dim]) == {"c"}:
+        # Channels that a view has shuffled.
+        features = state.ordered(state.settle(features, node), node)
+        dim = features.dims[axis]
     left, part = sliced(dim, start, size, step)
     dims = (*features.dims[:axis], left, *features.dims[axis + 1 :])
     if part.of.axis == "r":
@@ -218,17 +298,19 @@ def gather(state: ImportState, node: OnnxNode) -> Features:
             f"its indices {indices!r} are not in the file, or have several dimensions"
         )
     values = [value % features.shape[axis] for value in values]
-    features = _chosen(node, features, axis, values)
+    features = _chosen(state, node, features, axis, values)
     if not chosen.shape:
         features = features._replace(dims=(*features.dims[:axis], *features.dims[axis + 1 :]))
     return features
 
 
-def _chosen(node: OnnxNode, features: Features, axis: int, values: list[int]) -> Features:
+def _chosen(
+    state: ImportState, node: OnnxNode, features: Features, axis: int, values: list[int]
+) -> Features:
     """Return features with some indices of a dimension."""
     size = features.shape[axis]
     if values == list(range(values[0], values[0] + len(values))):
-        return _take(node, features, axis, values[0], len(values), 1)
+        return _take(state, node, features, axis, values[0], len(values), 1)
     times, rest = divmod(len(values), size)
     dim = features.dims[axis]
     # Every index repeated, in place or as a whole: key heads for groups of query heads.
@@ -272,6 +354,15 @@ def concat(state: ImportState, node: OnnxNode) -> Features:
         rejoined = _rejoined(maps, axis)
         if rejoined is not None:
             return rejoined
+        blocks = _blocks_rejoined(maps, axis)
+        if blocks is not None and axis == len(blocks.dims) - 1 == 3:
+            # Channels last, as patches are merged: norms and products read them.
+            batch, rows, columns, channels = blocks.dims
+            first = blocks._replace(dims=(batch, channels, rows, columns))
+            batch, channels, rows, columns = (made := state.as_image(first, node)).dims
+            return made._replace(dims=(batch, rows, columns, channels))
+        if blocks is not None:
+            return blocks
     return _concat_maps(state, node, axis)
 
 
@@ -305,9 +396,36 @@ def _rejoined(parts: list[Features], axis: int) -> Features | None:
     )
 
 
+def _blocks_rejoined(parts: list[Features], axis: int) -> Features | None:
+    """Return a map whose every n-th rows and columns are joined as channels, as Focus does."""
+    first, blocks = parts[0], []
+    common = frozenset.intersection(*(part.taken for part in parts))
+    for part in parts:
+        by_axis = {one.of.axis: one for one in part.taken - common}
+        same = part.source == first.source and part.dims == first.dims
+        if {*by_axis} != {"h", "w"} or len(part.taken - common) != 2 or not same:
+            return None
+        if part.norm or part.pooled or not part.function.is_like(first.function):
+            return None
+        blocks.append((by_axis["w"], by_axis["h"]))
+    for own in (blocks, [block[::-1] for block in blocks]):
+        steps = [one.step for one in own[0]]
+        starts = [tuple(one.start for one in block) for block in own]
+        whole = all(
+            one.step * one.size == one.of.size and (one.of, one.step) == (head.of, head.step)
+            for block in own
+            for one, head in zip(block, own[0], strict=True)
+        )
+        if whole and starts == [*np.ndindex(*steps)]:
+            inner = (Digit(one.of.axis, one.step, one.of.stride) for one in own[0])
+            dims = (*first.dims[:axis], (*inner, *first.dims[axis]), *first.dims[axis + 1 :])
+            return first._replace(dims=dims, taken=common, only=False)
+    return None
+
+
 def _concat_maps(state: ImportState, node: OnnxNode, axis: int) -> Features:
     settled = {
-        name: state.sliced(state.as_tokens(state.settled(name, node), node), node)
+        name: _seen(state, node, state.settled(name, node))
         for name in node.inputs
         if not state.is_constant(name)
     }
@@ -338,6 +456,11 @@ def _concat_maps(state: ImportState, node: OnnxNode, axis: int) -> Features:
         raise node.refuse("joins a map with itself, which a network has no layer for")
     dims = (*rest[:axis], (Digit(letter, sizes[letter]),), *rest[axis:])
     return state.emit(Layer("concat", keys, inputs, sizes, node, dims=dims))
+
+
+def _seen(state: ImportState, node: OnnxNode, features: Features) -> Features:
+    """Return a map that is concatenated as tokens or as an image, if it is seen so."""
+    return state.as_image(state.sliced(state.as_tokens(features, node), node), node)
 
 
 def _learned_tokens(

@@ -161,9 +161,14 @@ def _weights(values: _Values, layer: Layer, operator: Operator, maps: LayerMaps)
         return _shaped(layer, _table(layer, matrix, maps), rows, features)
     if operator.kind == "conv":
         groups, outputs = sizes.get("g", 1), sizes["o"]
-        # (inputs, rows, columns, groups, outputs of a group)
-        shape = sizes["i"], sizes["k"], sizes["l"], groups, outputs
-        ordered = _shaped(layer, matrix, *shape).transpose(1, 2, 3, 0, 4)
+        if layer.keys.get("transposed"):
+            # (groups, inputs of a group, rows, columns, outputs of a group)
+            shape = groups, sizes["i"], sizes["k"], sizes["l"], outputs
+            ordered = _shaped(layer, matrix, *shape).transpose(2, 3, 0, 1, 4)
+        else:
+            # (inputs, rows, columns, groups, outputs of a group)
+            shape = sizes["i"], sizes["k"], sizes["l"], groups, outputs
+            ordered = _shaped(layer, matrix, *shape).transpose(1, 2, 3, 0, 4)
         if groups > 1:
             return ordered
         return ordered[:, :, 0][..., _output_order(layer, outputs)]

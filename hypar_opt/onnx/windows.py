@@ -56,7 +56,8 @@ def image_of(state: ImportState, node: OnnxNode, rank: int) -> Image:
     if features.source == INPUT:
         state.input.name_image(features.dims)
     features = state.settle(state.features(name), node, border=True)
-    features = state.sliced(state.ordered(features, node), node)
+    features = state.as_image(state.sliced(features, node), node)
+    features = state.ordered(features, node)
     layer = state.layer(features.source)
     places = ("w",) if rank == 1 else ("h", "w")
     for dim, axis in zip(features.dims[1:], ("c", *places), strict=True):
@@ -66,7 +67,7 @@ def image_of(state: ImportState, node: OnnxNode, rank: int) -> Image:
                 break  # a window of one token is a product with each token
             if layer.is_tokens:
                 raise node.refuse(
-                    "reads tokens as an image; none of a network's layers makes an image of tokens"
+                    "reads tokens as an image in another order than row by row, or a part of them"
                 )
             raise node.refuse("should read channels, rows and columns of an image, in this order")
     extents = (layer.sizes.get("h", 1), layer.sizes.get("w", 1))
@@ -138,6 +139,67 @@ def window_padding(
         after[0] + border[2],
         after[1] + border[3],
     )
+
+
+def transposed_extents(
+    image: Image,
+    window: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int] = (0, 0, 0, 0),
+) -> tuple[int, int]:
+    """Return the rows and columns that a transposed convolution writes."""
+    height, width = (
+        (extent - 1) * step + spread * (size - 1) + 1 - before - after
+        for extent, size, step, spread, before, after in zip(
+            image.extents, window, stride, dilation, padding[:2], padding[2:], strict=True
+        )
+    )
+    return height, width
+
+
+def transposed_padding(
+    node: OnnxNode,
+    image: Image,
+    attributes: dict[str, Any],
+    window: tuple[int, int],
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+) -> tuple[int, int, int, int]:
+    """Return what a transposed convolution cuts off: top, left, bottom and right.
+
+    Further rows and columns, ONNX' output padding, are cut off less.
+    """
+    if image.features.border:
+        raise node.refuse("reads a border that Pad adds, which a transposed convolution does not")
+    mode = attributes.get("auto_pad", "NOTSET")
+    more = image.pair(attributes.get("output_padding"), 0)
+    if image.is_row:
+        more = 0, more[1]
+    wanted = attributes.get("output_shape")
+    if wanted is None and mode in ("SAME_UPPER", "SAME_LOWER"):
+        wanted = [extent * step for extent, step in zip(image.extents, stride, strict=True)]
+        wanted = wanted[1:] if image.is_row else wanted
+    if wanted is not None:
+        extents = transposed_extents(image, window, stride, dilation)
+        cut = [a + b - c for a, b, c in zip(extents, more, image.pair(wanted, 1), strict=True)]
+        if any(own % 2 for own in cut):
+            raise node.refuse(
+                "cuts off an odd number of rows or columns, of which versions of ONNX cut one more"
+                " at either end; pads would say it"
+            )
+        before = after = [own // 2 for own in cut]
+    else:
+        pads = [0] * (2 if image.is_row else 4) if mode == "VALID" else attributes.get("pads")
+        pads = pads or [0] * (2 if image.is_row else 4)
+        half = len(pads) // 2
+        before, after = list(image.pair(pads[:half], 0)), list(image.pair(pads[half:], 0))
+        if image.is_row:
+            before[0] = after[0] = 0
+    bottom, right = (own - extra for own, extra in zip(after, more, strict=True))
+    if min(*before, bottom, right) < 0:
+        raise node.refuse("writes rows or columns beyond its windows, which no layer has")
+    return before[0], before[1], bottom, right
 
 
 def filling(features: Features) -> str:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hypar_opt.costs.buckets import buckets_of
-from hypar_opt.costs.overlap import OverlapTime
+from hypar_opt.costs.overlap import OverlapTime, least_of
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import NoAnswerError
@@ -622,6 +622,11 @@ class Evaluator:
         last, before = (queue.least(begun) for queue in self._queues(mesh, configuration.zero))
         return (last + (count - 1) * before) * (1 - _ROUNDING)
 
+    def _least_of(self, workload: Workload) -> TimeCost:
+        """Return what the tensors of a step cost at least."""
+        cost = TimeCost.from_problem(self.problem, workload)
+        return least_of(cost, self.array, RunOptions().on(self.array)[1])
+
     @cached_property
     def _uniform(self) -> _Short:
         return self._shortened(0)
@@ -677,7 +682,7 @@ class Evaluator:
         """Yield the exchanges of the queue, of nodes in meshes of one degree of replication."""
         lengths = self._uniform.lengths
         _, workload = self._weight_holds(lengths, meshes[0][0], zero)
-        cost = TimeCost.from_problem(self.problem, workload)
+        cost = self._least_of(workload)
         phases = Phase.GRADIENT in cost.communication.phases and (Phase.GRADIENT,)
         communication = replace(cost.communication, phases=phases or (), longest=cost.longest)
         cost = replace(cost, communication=communication, latencies=None, longest=False)
@@ -778,7 +783,7 @@ class Evaluator:
         repeats = repeats_on(network, self.problem, workload, self.array, options)
         again_of = Repeats(again=repeats.again, by_op=repeats.by_op)
         workload = repeated(workload, again_of)
-        cost = TimeCost.from_problem(self.problem, workload)
+        cost = self._least_of(workload)
         assert cost.work is not None
         # How much of the update there is depends on what is sharded.
         chip = cost.work.accelerator.model_copy(update={"update": None})

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
-from hypar_opt.costs.overlap import PRICE, OverlapTime, of_program, waits_on
+from hypar_opt.costs.overlap import PRICE, OverlapTime, least_of, of_program, waits_on
 from hypar_opt.costs.state_tables import choices_by_level, states_of
 from hypar_opt.deadline import NEVER, TIME_LIMIT
 from hypar_opt.errors import (
@@ -116,14 +116,14 @@ _ROUNDING = 1e-9
 
 
 class BoundOfPlans(NamedTuple):
-    """A lower bound on the seconds of a step of every plan, whatever overlaps.
+    """A lower bound on the seconds of a step of every plan, as it overlaps on the array.
 
     Parameters
     ----------
     proved
         Whether it is the least there is: some plan that fits takes as long where all that may
-        overlap does. Else a limit came first, and a plan may take less than any that is known, but
-        none less than this.
+        overlap does, and out of lockstep where none share links. Else a limit came first, and a
+        plan may take less than any that is known, but none less than this.
     """
 
     seconds: float
@@ -402,7 +402,7 @@ class PlansWithOverlap:
         """Return the cost with prices of the forward pass, and of the pieces of the backward."""
         forward, *backward = prices
         return OverlapTime.of(
-            self.instance.cost.time,
+            least_of(self.instance.cost.time, self._array, self.overlap),
             self.workload,
             [backward[piece] for piece in self._piece],
             waits=waits_on(self._array),

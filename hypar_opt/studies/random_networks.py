@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import isqrt
 from typing import Any, NamedTuple
 
 from hypar_opt.errors import HyparError, argument
@@ -155,11 +156,14 @@ class _NetworkDraft:
         names = list(self.forms)
         source = names[-1] if self.rng.random() < 0.6 else self.rng.choice(names)
         form = self.forms[source]
-        steps = [self.fully_connected, self.joined, self.joined, self.norm, self.block]
+        steps = [self.fully_connected, self.joined, self.joined, self.norm, self.block, self.part]
         steps += {
-            "image": [self.convolution, self.convolution, self.pooled, self.shuffle, self.view],
+            "image": [
+                *(self.convolution, self.convolution, self.pooled, self.shuffle, self.view),
+                self.pixel_blocks,
+            ],
             "tokens": [self.attention, self.attention, self.view],
-            "vector": [],
+            "vector": [self.image],
         }[form.kind]
         self.rng.choice(steps)(source, form)
 
@@ -178,6 +182,8 @@ class _NetworkDraft:
         form = _Form("image", filters, form.positions)
         if groups > 1:
             keys["groups"] = groups
+        if self.rng.random() < 0.2:
+            keys["transposed"] = True
         if form.positions > 1 and self.rng.random() < 0.2:
             keys["pool"] = {"kind": "max", "size": 2}
             form = form._replace(positions=form.positions // 2)
@@ -194,10 +200,47 @@ class _NetworkDraft:
         groups = self.rng.choice([n for n in (1, 2, 3) if not form.channels % n])
         self.add("shuffle", form, [source], groups=groups)
 
+    def part(self, source: str, form: _Form) -> None:
+        """A range of the channels, half of them or of any size."""
+        if form.channels % 2:
+            size = self.rng.randint(1, form.channels)
+            start = self.rng.randint(0, form.channels - size)
+        else:
+            size = form.channels // 2
+            start = self.rng.choice([0, size])
+        self.add("slice", form._replace(channels=size), [source], start=start, size=size)
+
+    def pixel_blocks(self, source: str, form: _Form) -> None:
+        """Channels as blocks of pixels, or blocks of pixels as channels."""
+        order = self.rng.choice(["chw", "hwc", "whc"])
+        channels, side = form.channels, form.positions
+        if not channels % 4 and 2 * side <= self.largest:
+            form = form._replace(channels=channels // 4, positions=2 * side)
+            self.add("pixel_shuffle", form, [source], order=order)
+        elif not side % 2:
+            form = form._replace(channels=4 * channels, positions=side // 2)
+            self.add("pixel_shuffle", form, [source], to="depth", order=order)
+        else:
+            self.convolution(source, form)
+
+    def image(self, source: str, form: _Form) -> None:
+        """Tokens or a vector as an image, where they are as many as the pixels of a square."""
+        if form.kind == "vector":
+            side = self.rng.choice([n for n in (1, 2, 3) if form.channels % n**2 == 0])
+            form = _Form("image", form.channels // side**2, side)
+        elif (side := isqrt(form.positions)) ** 2 == form.positions:
+            form = _Form("image", form.channels, side)
+        else:
+            return self.norm(source, form)
+        self.add("unflatten", form, [source], height=side, width=side)
+        return None
+
     def view(self, source: str, form: _Form) -> None:
         if form.kind == "image" and self.rng.random() < 0.5:
             tokens = _Form("tokens", form.channels, form.positions**2)
             self.add("flatten", tokens, [source], to="tokens")
+        elif form.kind == "tokens" and self.rng.random() < 0.3:
+            self.image(source, form)
         else:
             over = self.rng.choice(["average", *["first"] * (form.kind == "tokens")])
             self.add("global_pool", _Form("vector", form.channels), [source], over=over)
@@ -211,7 +254,7 @@ class _NetworkDraft:
     def attention(self, source: str, form: _Form) -> None:
         """Attention of some heads, its queries, keys and values in one projection or in three.
 
-        Of more than one, heads of queries and keys may have norms.
+        Of three, heads of queries and keys may have norms.
         """
         heads, kv = self.rng.choice([(1, 1), (2, 1), (2, 2), (4, 2)])
         size = self.rng.choice([1, 2, 3])
@@ -219,10 +262,6 @@ class _NetworkDraft:
         widths = [heads * size, kv * size, kv * size]
         if self.rng.random() < 0.5:
             widths = [sum(widths)]
-        elif self.rng.random() < 0.3:
-            # The last features of keys are the same in all heads.
-            shared = self.rng.choice([1, 2])
-            widths = [heads * (size + shared), *widths[1:], shared]
         forms = [form._replace(channels=width) for width in widths]
         reads = [self.add("fc", one, [source], units=one.channels) for one in forms]
         if len(reads) > 1 and self.rng.random() < 0.5:

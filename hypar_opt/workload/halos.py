@@ -46,9 +46,11 @@ class Border(NamedTuple):
 def border_of(layer: Operator, maps: LayerMaps, axis: str) -> Border | None:
     """Return how a layer's rows or columns may be split; None where they may not.
 
-    They may not where a tensor has others than the rest: one that is broadcast, a last window that
-    is partly covered, a pool that is fused and overlaps.
+    They may not where no choice splits them, or a tensor has others than the rest: one that is
+    broadcast, a last window that is partly covered, a pool that is fused and overlaps.
     """
+    if axis not in {choice.axis for choice in layer.splits.values()}:
+        return None
     window, number = layer.window_along(axis), SPATIAL.index(axis)
     contraction = layer.axes
     reads = zip(contraction.read(len(maps.inputs), len(maps.inputs)), maps.inputs, strict=True)

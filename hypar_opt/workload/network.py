@@ -207,9 +207,10 @@ class Network(Displayed, Document):
             maps = layer.checked_maps(*read_maps)
             all_maps.append(maps)
             written.append(maps.pooled)
-            # Flattened feature maps do not become images again.
+            # Only some kinds make images of flattened feature maps again.
             flat = layer.writes_vectors or all(is_vector[read + 1] for read in reads)
-            is_vector.append(flat and not maps.pooled.tokens)
+            is_image = maps.pooled.tokens or layer.writes_images
+            is_vector.append(flat and not is_image)
         check_routers(self.layers, self.sources)
         return tuple(all_maps)
 
@@ -339,7 +340,7 @@ def _check_chain(network: Network) -> None:
         *(getattr(network, key) and key for key in ("element_type", "not_kept", "remarks")),
     ]
     for layer in network.stated:
-        keys = ("inputs", "groups", "dilation", "bias", "tied", "pad")
+        keys = ("inputs", "groups", "dilation", "transposed", "bias", "tied", "pad")
         new += [key for key in keys if getattr(layer, key, None) is not None]
         windows = (layer, getattr(layer, "pool", None))
         new += [len(getattr(window, "padding", ())) > 2 and "padding" for window in windows]

@@ -70,6 +70,6 @@ def test_a_run_says_what_its_names_begin_with_once() -> None:
     (section,) = fold(names, [], [0, 0, 0, 1])
     assert [row.label() for row in section.rows] == ["stem.conv–add", "head"]
     # A block that is not repeated has no numbers.
-    stem, _ = fold(names, [Repeat("stem", 0, 3, 1)], [0, 0, 0, 1])
+    stem, _ = fold(names, [Repeat("stem", 0, 3, 1, None)], [0, 0, 0, 1])
     assert stem.label == "stem"
     assert [row.label("-") for row in stem.rows] == ["conv-add"]

@@ -73,7 +73,15 @@ def _layer(
         # What a batch norm alone leaves has no mean, and what it reads no scale, to learn from.
         return {"kind": "norm", "norm": norm, "activation": "tanh"}, at[last]
     if kind == "upsample":
-        return {"kind": "upsample", "factor": [2, 1]}, (channels, 2 * height, width)
+        enlarged = channels, 2 * height, width
+        keys: dict[str, Any]
+        if channels > unit:
+            keys = {"factor": [2, 1], "order": rng.choice(["chw", "hwc", "whc"])}
+            return {"kind": "pixel_shuffle", **keys}, (channels // 2, *enlarged[1:])
+        if len(at) % 2:
+            keys = {"kernel": [4, 3], "stride": [2, 1], "padding": 1, "filters": channels}
+            return {"kind": "conv", "transposed": True, **keys}, enlarged
+        return {"kind": "upsample", "factor": [2, 1]}, enlarged
     stride = [1 if side <= unit // 2 else rng.choice([1, 1, 2]) for side in (height, width)]
     after = height // stride[0], width // stride[1]
     if kind == "pool":

@@ -53,7 +53,18 @@ def chain(rng: random.Random, unit: int = UNIT) -> Network:
 
 def graph(rng: random.Random, unit: int = UNIT, most: int = 4) -> Network:
     """Return a graph of every kind of layer, whose channels, heads and tokens levels can split."""
-    small = random_graph(rng, most=most, largest=3)
+    while True:
+        small = random_graph(rng, most=most, largest=3)
+        reads = [*zip(small.layers, small.sources, strict=True)]
+        maps = [small.input.feature_map(), *(own.pooled for own in small.maps())]
+        # Left out are what does not become larger with the rest: images of tokens, which have more
+        # pixels than those of a vector, and features of keys that more heads share.
+        if not any(
+            (layer.kind == "unflatten" and maps[of[0] + 1].tokens)
+            or (layer.kind == "attention" and len(of) > 3)
+            for layer, of in reads
+        ):
+            break
     description = small.model_dump(mode="json", by_alias=True, exclude_none=True)
     return Network.model_validate(_larger(description, unit))
 
@@ -155,6 +166,7 @@ def _larger(value: Any, unit: int) -> Any:
     if not isinstance(value, dict):
         return value
     sizes = (*CHANNEL_SIZES, "tokens", *["groups"] * (value.get("groups", 1) > 1))
+    sizes = (*sizes, "start", "size") if value.get("kind") == "slice" else sizes
     return {
         key: one * unit if key in sizes and isinstance(one, int) else _larger(one, unit)
         for key, one in value.items()

@@ -254,15 +254,40 @@ def translator() -> Network:
 
 
 def enlarged() -> Network:
-    """Return convolutions with an image enlarged between them."""
+    """Return convolutions with an image enlarged between them, one of them transposed."""
     layers = [
         {"name": "conv", "kind": "conv", "filters": 8, "kernel": 1},
         {"name": "up", "kind": "upsample", "factor": [2, 3]},
         {"name": "last", "kind": "conv", "filters": 4, "kernel": 3},
+        {"name": "transposed", "kind": "conv", "transposed": True, "filters": 4}
+        | {"kernel": [3, 2], "stride": [2, 1], "padding": [1, 0, 0, 1], "bias": True},
     ]
     given = {"channels": 4, "height": 3, "width": 2}
     return Network.model_validate(
         {"schema": SCHEMA, "name": "small enlarged", "input": given, "layer": layers}
+    )
+
+
+def rearranged() -> Network:
+    """Return a vector and tokens as images, and blocks of pixels as channels and back."""
+    layers = [
+        {"name": "fc", "kind": "fc", "units": 128},
+        {"name": "image", "kind": "unflatten", "height": 4, "width": 4},
+        {"name": "larger", "kind": "pixel_shuffle", "factor": [2, 1], "order": "hwc"},
+        {"name": "conv", "kind": "conv", "filters": 4, "kernel": 3, "padding": 1},
+        {"name": "deeper", "kind": "pixel_shuffle", "to": "depth", "order": "whc"},
+        {"name": "tokens", "kind": "flatten", "to": "tokens"},
+        {"name": "mixed", "kind": "fc", "units": 32},
+        {"name": "half", "kind": "slice", "start": 16, "size": 16},
+        {"name": "quarter", "kind": "slice", "inputs": ["half"], "size": 8},
+        {"name": "other", "kind": "slice", "inputs": ["half"], "start": 8, "size": 8},
+        {"name": "joined", "kind": "concat", "inputs": ["other", "quarter"]},
+        {"name": "again", "kind": "unflatten", "height": 4, "width": 2},
+        {"name": "last", "kind": "pixel_shuffle", "factor": [1, 2]},
+    ]
+    given = {"features": 8}
+    return Network.model_validate(
+        {"schema": SCHEMA, "name": "rearranged", "input": given, "layer": layers}
     )
 
 

@@ -17,7 +17,7 @@ from hypar_opt.plan.plan import Plan, write_plan
 from hypar_opt.sharding.layouts import WHOLE
 from hypar_opt.workload.network import Network
 from tests.commands import command
-from tests.execution.small_networks import chain, cnn, gpt
+from tests.execution.small_networks import chain, cnn, enlarged, gpt
 
 CHOICES = ("data", "model", "output")
 
@@ -235,3 +235,13 @@ def test_layers_of_other_kinds_are_named_and_replicated() -> None:
     words = " ".join(notes(text).split())
     assert "no module is known for layers of kind 'experts': weights are replicated" in words
     assert not any("experts" in name for name in tables(text)["SHAPES"])
+
+
+def test_a_transposed_convolution_has_its_inputs_first() -> None:
+    """As nn.ConvTranspose2d has them; it is replicated, and the file says so."""
+    fix = ("transposed=model",)
+    text = torch_file(solved(enlarged(), batch=8, levels=1, constraints={"even": True, "fix": fix}))
+    found = tables(text)
+    assert found["SHAPES"]["transposed"] == (4, 4, 3, 2)
+    assert found["PLAN"]["transposed"].startswith("OnShards(weight=('Replicate()',)")
+    assert "a transposed convolution is not split" in text

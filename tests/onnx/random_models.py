@@ -127,7 +127,8 @@ class _Images(_Model):
         side = 1 if shape[2] == 1 else 3
         weights = [self.weight(CHANNELS, CHANNELS, side, side)]
         weights += [self.weight(CHANNELS)] if self.rng.random() < 0.5 else []
-        return self.g("Conv", x, *weights, pads=[side // 2] * 4), shape
+        op = "ConvTranspose" if self.rng.random() < 0.2 else "Conv"
+        return self.g(op, x, *weights, pads=[side // 2] * 4), shape
 
     def norm(self) -> Map:
         x, shape = self.one()

@@ -151,6 +151,56 @@ def test_the_last_block_is_read_by_its_number_or_by_the_name_of_all() -> None:
     assert first == second
 
 
+SMALL = "gpt:layers=2,hidden=256,heads=16,tokens=256,vocabulary=512"
+GRIDS: list[tuple[str, dict[str, Any]]] = [
+    ("tpu-v5e-256", {"topology__shape": [8]}),
+    ("tpu-v5e-256", {"topology__shape": [8, 2]}),
+    ("tpu-v4-8", {}),
+    ("tpu-v4-4x4x4", {}),
+    ("hmc-torus-8", {}),
+    ("hmc-torus-16", {}),
+    *((f"hmc-torus-{count}", {}) for count in (2, 4, 32, 64)),
+    ("tpu-v5e-256", {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("seed", "array", "keys"),
+    slow_after(6, [(seed, *grid) for seed in range(12) for grid in GRIDS]),
+)
+def test_no_bound_exceeds_the_seconds_of_a_step_on_a_torus(
+    seed: int, array: str, keys: dict[str, Any]
+) -> None:
+    """Where some accelerators are ahead, they share links with fewer than in lockstep."""
+    overlap = random.Random(seed).choice(("none", "gradient", "prefetch", "branches"))
+    network, problem = problem_on(
+        SMALL, array_of(array, **keys, overlap=overlap), 64, reading="executed"
+    )
+    evaluator, some = Evaluator(network, problem), drawn(network, problem, seed, 3)
+    for one, bound in zip(some, evaluator.bounds(some), strict=True):
+        seconds = evaluator.evaluate(one).seconds
+        assert bound * (1 - 1e-12) <= evaluator.bound(one) <= seconds * (1 + 1e-12), one
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "batch", "one"),
+    [
+        (SMALL, [8], 64, Configuration(1, 1, 2, 4, 1, False, 8)),
+        ("gpt2", [16, 16], 512, Configuration(1, 2, 32, 4, 1, False, 128)),
+    ],
+)
+def test_accelerators_that_are_ahead_share_links_with_fewer(
+    name: str, shape: list[int], batch: int, one: Configuration
+) -> None:
+    """So that exchanges take less in sequence than the sum of what each takes alone."""
+    network, problem = problem_on(name, array_of("tpu-v5e-256", topology__shape=shape), batch, 2)
+    evaluator = Evaluator(network, problem)
+    seconds = evaluator.evaluate(one).seconds
+    plan = plan_of_configuration(network, problem, one)
+    assert seconds < ho.simulate(plan).closed_form
+    assert evaluator.bounds([one])[0] <= evaluator.bound(one) <= seconds
+
+
 def test_replicated_key_value_heads_take_the_seconds_and_bytes_of_their_plan() -> None:
     name = "gpt:layers=4,hidden=512,heads=16,kv_heads=2,ffn=1024,tokens=512,gated=true"
     network, problem = problem_on(name, array_of("h100-8x8"), 64)

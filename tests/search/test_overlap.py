@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.overlap import PRICE, OverlapTime, of_program
+from hypar_opt.costs.overlap import PRICE, OverlapTime, least_of, of_program
 from hypar_opt.deadline import Deadline
 from hypar_opt.errors import HyparError, InputError, RefusedError
 from hypar_opt.hardware.arrays import find_array
@@ -69,20 +69,36 @@ FOUR: dict[str, Any] = {
 """Plans of two choices on four H100."""
 
 
+IN_LOCKSTEP: list[dict[str, Any]] = [
+    {"array": name} for name in ("h100-8", "mosaic-h100-8", "mosaic-a100-8")
+]
+"""Arrays of eight accelerators."""
+TORI: list[dict[str, Any]] = [
+    {"array": array, "settings": {"topology.shape": shape}, "reading": "executed", "cost": "time"}
+    for array, shape in (
+        ("tpu-v5e-256", [8]),
+        ("tpu-v5e-256", [2, 4]),
+        ("tpu-v4-4x4x4", [4, 2]),
+        ("hmc-torus-8", [8]),
+    )
+]
+"""As many, some of which may be ahead of others."""
+
+
 class Drawn:
     """A random plan of a random network, trained in a random way, and its tasks."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, arrays: Sequence[dict[str, Any]] = IN_LOCKSTEP) -> None:
         rng = self.rng = Random(seed)
         network = random_graph(rng, most=6, largest=64) if seed % 2 else random_chain(rng, "chain")
         if seed % 4 == 2:  # blocks, and weights that are shared
             network = ho.gpt(layers=rng.randint(1, 3), hidden=64, heads=4, tokens=32, vocabulary=96)
         shards = ["none", "state", "gradients", "weights"]
-        array = rng.choice(["h100-8", "mosaic-h100-8", "mosaic-a100-8"])
+        array = rng.choice(arrays)
         levels = 3
         shards += ["weights@H2-H3", "state+weights@H2-H3", "gradients@H3"]
         asked: Any = {
-            "array": array,
+            **array,
             "batch": rng.choice([64, 128, 256]),
             "optimizer": rng.choice(["sgd", "adam"]),
             "micro_batches": rng.choice([1, 1, 2, 4]),
@@ -128,7 +144,9 @@ class Drawn:
         units = units_of(self.instance.network, self.workload) if overlap == "prefetch" else None
         forward = self.rng.choice([0, self.rng.randint(0, PRICE), PRICE]) if units else 0
         more |= {"units": units, "forward": forward}
-        cost = OverlapTime.of(self.instance.cost.time, self.workload, prices, **more)
+        assert self.plan.array is not None
+        least = least_of(self.instance.cost.time, self.plan.array.description, overlap)
+        cost = OverlapTime.of(least, self.workload, prices, **more)
         return cost.in_parts(10**18, self.workload)
 
     def prices(self) -> list[int]:
@@ -148,12 +166,12 @@ class Drawn:
         return prices
 
 
-def drawn(count: int) -> Iterator[Drawn]:
+def drawn(count: int, arrays: Sequence[dict[str, Any]] = IN_LOCKSTEP) -> Iterator[Drawn]:
     """Plans of networks that such problems take."""
     seeds = itertools.count()
     while count:
         try:
-            yield Drawn(next(seeds))
+            yield Drawn(next(seeds), arrays)
         except HyparError:  # an odd size, or an option that the network does not take
             continue
         count -= 1
@@ -185,6 +203,19 @@ def test_no_price_that_never_falls_charges_more_than_a_step_takes(first: int) ->
                 assert own.charged(cost) <= seconds * (1 + ROUNDED)
                 tight = max(tight, own.charged(cost) / seconds)
     assert tight > 0.9
+
+
+@pytest.mark.parametrize("first", slow_after(1, range(12)))
+def test_no_bound_exceeds_a_step_whose_accelerators_run_ahead(first: int) -> None:
+    """On a torus links are shared by fewer messages where some accelerators are ahead."""
+    for own in (own for n, own in enumerate(drawn(8 * (first + 1), TORI)) if n // 8 == first):
+        array = own.plan.array.description  # type: ignore[union-attr]
+        alone = own.charged(of_program(own.instance.cost, own.workload, array=array))
+        assert alone <= own.step(overlap="none")[0] * (1 + ROUNDED)
+        for overlap in OVERLAPS:
+            seconds, _ = own.step(overlap=overlap)
+            for _ in range(4):
+                assert own.charged(own.bounded(own.prices(), overlap)) <= seconds * (1 + ROUNDED)
 
 
 def in_data_parallelism(network: str | ho.Network, **asked: Any) -> tuple[ho.Plan, OverlapTime]:
@@ -281,6 +312,14 @@ def test_exchanges_that_may_run_beside_computations_are_free() -> None:
         assert own.charged(bound) <= seconds * (1 + ROUNDED)
         prices = own.bounded(own.prices(), "prefetch", waits=False)
         assert own.charged(prices) <= seconds * (1 + ROUNDED)
+
+
+def test_exchanges_of_branches_that_may_run_beside_another_are_free() -> None:
+    for own in drawn(10):
+        array = own.plan.array.description  # type: ignore[union-attr]
+        array = array.model_copy(update={"overlap": "branches"})
+        bound = of_program(own.instance.cost, own.workload, array=array)
+        assert own.charged(bound) <= own.step(overlap="branches")[0] * (1 + ROUNDED)
 
 
 def every_time(plan: ho.Plan, overlap: str) -> list[float]:

@@ -12,9 +12,15 @@ from tests.workload.forward import Array, Layer, UndefinedError, forward
 INPUT = "input"
 
 _KINDS = {
-    1: ["fc", "norm", "merge", "table"],
-    2: ["attention", "merge", "tied", "fc", "norm", "table", "global_pool", "flatten"],
-    3: ["conv", "pool", "merge", "norm", "shuffle", "global_pool", "flatten", "fc"],
+    1: ["fc", "norm", "merge", "table", "unflatten", "slice"],
+    2: [
+        *("attention", "merge", "tied", "fc", "norm", "table", "global_pool", "flatten"),
+        *("unflatten", "slice"),
+    ],
+    3: [
+        *("conv", "pool", "merge", "norm", "shuffle", "global_pool", "flatten", "fc"),
+        *("pixel_shuffle", "slice"),
+    ],
 }
 """What may read an array of so many dimensions; the first is drawn more often than others."""
 
@@ -71,6 +77,7 @@ class LayerDrawing:
             "padding": self.padding(2),
             "dilation": self.window(2),
             "groups": groups,
+            "transposed": self.number(0, 2) == 0,
             "bias": self.yes(),
             "activation": "relu",
         }
@@ -111,6 +118,34 @@ class LayerDrawing:
 
     def _flatten(self, read: Array) -> Layer:
         return {"to": self.of(["features", *(["tokens"] if read.ndim == 3 else [])])}
+
+    def _unflatten(self, read: Array) -> Layer:
+        places = len(read)
+        height = self.of([n for n in range(1, places + 1) if places % n == 0])
+        widths = [n for n in range(1, places // height + 1) if places // height % n == 0]
+        width = places // height if read.ndim == 2 else self.of(widths)
+        return {"height": height, "width": width}
+
+    def _pixel_shuffle(self, read: Array) -> Layer:
+        depth = self.yes()
+        factors = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 2)]
+        fitting = [
+            [rows, columns]
+            for rows, columns in factors
+            if not (
+                read.shape[1] % rows or read.shape[2] % columns
+                if depth
+                else len(read) % (rows * columns)
+            )
+        ]
+        keys: Layer = {"to": "depth" if depth else "space", "factor": self.of(fitting)}
+        return keys | {"order": self.of(["chw", "hwc", "whc"])}
+
+    def _slice(self, read: Array) -> Layer:
+        channels = read.shape[1] if read.ndim == 2 else len(read)
+        start = self.number(0, channels - 1)
+        size = self.number(1, channels - start)
+        return {"size": size} | ({"start": start} if start or self.yes() else {})
 
     def _shuffle(self, read: Array) -> Layer:
         return {"groups": self.of([g for g in range(1, 5) if len(read) % g == 0])}

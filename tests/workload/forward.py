@@ -56,6 +56,8 @@ def conv(layer: Layer, image: Array) -> Array:
     _need(image.ndim == 3)
     groups, filters = layer.get("groups", 1), layer["filters"]
     _need(len(image) % groups == 0 and filters % groups == 0)
+    if layer.get("transposed"):
+        return transposed(layer, image)
     (rows, columns), (down, right) = _pair(layer["kernel"]), _pair(layer.get("dilation", 1))
     padded = np.pad(image, ((0, 0), *_borders(layer.get("padding", 0))))
     reach = ((rows - 1) * down + 1, (columns - 1) * right + 1)
@@ -67,6 +69,29 @@ def conv(layer: Layer, image: Array) -> Array:
     kernel = _values(groups, filters // groups, windows.shape[1], rows, columns)
     output: Array = np.einsum("gcpqkl,gfckl->gfpq", windows, kernel)
     return output.reshape(filters, *output.shape[2:])
+
+
+def transposed(layer: Layer, image: Array) -> Array:
+    """Add a window to the output for each pixel, and cut the borders off."""
+    groups, filters = layer.get("groups", 1), layer["filters"]
+    (rows, columns), (down, right) = _pair(layer["kernel"]), _pair(layer.get("dilation", 1))
+    steps, (_, height, width) = _pair(layer.get("stride", 1)), image.shape
+    kernel = _values(groups, filters // groups, len(image) // groups, rows, columns)
+    shape = [(n - 1) * s for n, s in zip((height, width), steps, strict=True)]
+    output = np.zeros(
+        (filters, shape[0] + (rows - 1) * down + 1, shape[1] + (columns - 1) * right + 1)
+    )
+    for p in range(height):
+        for q in range(width):
+            pixel = image[:, p, q].reshape(groups, -1)
+            windows = np.einsum("gc,gfckl->gfkl", pixel, kernel).reshape(filters, rows, columns)
+            for k in range(rows):
+                for m in range(columns):
+                    place = p * steps[0] + k * down, q * steps[1] + m * right
+                    output[:, place[0], place[1]] += windows[:, k, m]
+    (top, bottom), (left, end) = _borders(layer.get("padding", 0))
+    _need(output.shape[1] > top + bottom and output.shape[2] > left + end)
+    return output[:, top : output.shape[1] - bottom, left : output.shape[2] - end]
 
 
 def pool(table: Layer, image: Array) -> Array:
@@ -205,6 +230,46 @@ def flatten(layer: Layer, read: Array) -> Array:
     return read if read.ndim == 2 else read.reshape(len(read), -1).T
 
 
+def unflatten(layer: Layer, read: Array) -> Array:
+    extent = layer["height"], layer["width"]
+    if read.ndim == 2:
+        _need(len(read) == extent[0] * extent[1])
+        return np.stack([channel.reshape(extent) for channel in read.T])
+    _need(read.ndim == 1 and len(read) % (extent[0] * extent[1]) == 0)
+    return read.reshape(-1, *extent)
+
+
+def pixel_shuffle(layer: Layer, image: Array) -> Array:
+    """Place each pixel by its indices."""
+    _need(image.ndim == 3)
+    rows, columns = _pair(layer.get("factor", 2))
+    deepens = layer.get("to") == "depth"
+    size = image.shape if deepens else (len(image), image.shape[1] * rows, image.shape[2] * columns)
+    channels, rest = (len(image), 0) if deepens else divmod(len(image), rows * columns)
+    _need(rest == size[1] % rows == size[2] % columns == 0)
+    deep = np.zeros((channels * rows * columns, size[1] // rows, size[2] // columns))
+    output = deep if deepens else np.zeros((channels, *size[1:]))
+    sizes = {"c": channels, "h": rows, "w": columns}
+    for c, y, x in np.ndindex(channels, *size[1:]):
+        index = {"c": c, "h": y % rows, "w": x % columns}
+        number = 0
+        for axis in layer.get("order", "chw"):
+            number = number * sizes[axis] + index[axis]
+        place = number, y // rows, x // columns
+        if deepens:
+            output[place] = image[c, y, x]
+        else:
+            output[c, y, x] = image[place]
+    return output
+
+
+def slice_of(layer: Layer, read: Array) -> Array:
+    axis = _channel_axis(read)
+    end = layer.get("start", 0) + layer["size"]
+    _need(end <= read.shape[axis])
+    return np.moveaxis(np.moveaxis(read, axis, 0)[end - layer["size"] : end], 0, axis)
+
+
 def shuffle(layer: Layer, read: Array) -> Array:
     channels_first = np.moveaxis(read, _channel_axis(read), 0)
     _need(len(channels_first) % layer["groups"] == 0)
@@ -237,6 +302,9 @@ _KINDS: dict[str, Callable[..., Array]] = {
     "pool": lambda layer, read: pool(layer["pool"], read),
     "global_pool": global_pool,
     "flatten": flatten,
+    "unflatten": unflatten,
+    "pixel_shuffle": pixel_shuffle,
+    "slice": slice_of,
     "shuffle": shuffle,
     "output": output,
 }

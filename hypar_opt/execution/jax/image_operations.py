@@ -101,6 +101,34 @@ def conv(
     return y.reshape(*batch_dims(x), *y.shape[1:3], *outputs)
 
 
+def transposed_conv(
+    x: jax.Array,
+    w: jax.Array,
+    stride: tuple[int, int],
+    padding: Sequence[tuple[int, int]],
+    dilation: tuple[int, int] = (1, 1),
+) -> jax.Array:
+    """Return what a convolution that writes ``x`` would read, with ``w[rows, columns, ..]``."""
+    outputs = w.shape[w.ndim - len(LEVELS) - 1 :]
+    kernel = jnp.flip(w.reshape(*w.shape[:2], -1, math.prod(outputs)), (0, 1))
+    images = plain(image(x))
+    reaches = [step * (size - 1) for step, size in zip(dilation, kernel.shape[:2], strict=True)]
+    y = lax.conv_general_dilated(
+        images,
+        kernel,
+        (1, 1),
+        [
+            (own - before, own - after)
+            for own, (before, after) in zip(reaches, padding, strict=True)
+        ],
+        lhs_dilation=stride,
+        rhs_dilation=dilation,
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=images.shape[-1] // kernel.shape[2],
+    )
+    return y.reshape(*batch_dims(x), *y.shape[1:3], *outputs)
+
+
 def max_pool(
     x: jax.Array,
     size: tuple[int, int],
@@ -139,6 +167,39 @@ def average_pool(
         ones = jnp.where((first <= index) & (index < end), ones, 0)
     y = total / lax.reduce_window(ones, 0.0, lax.add, window, steps, borders)
     return y.reshape(*batch_dims(x), *y.shape[1:3], *channel_dims(x))
+
+
+def unflatten(x: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
+    """Return features, a channel's positions together, as an image of these dimensions."""
+    *rest, last = x.shape
+    count = math.prod(sizes)
+    x = x.reshape(*rest, last // count, count)
+    return as_positions(jnp.moveaxis(x, -1, len(LEVELS) + 1), sizes)
+
+
+def blocks_of_channels(x: jax.Array, factor: tuple[int, int], order: str) -> jax.Array:
+    """Return an image whose channels have become the pixels of blocks."""
+    x, rows = image(x), len(LEVELS) + 1
+    sizes = {"c": x.shape[-1] // math.prod(factor), "h": factor[0], "w": factor[1]}
+    x = x.reshape(*x.shape[:-1], *(sizes[axis] for axis in order))
+    first = x.ndim - 3
+    # Channels last, and the rows and columns of a block behind those of blocks.
+    channels = [first + order.index(axis) for axis in "hwc"]
+    rest = range(rows + 2, first)
+    x = x.transpose(*range(rows), rows, channels[0], rows + 1, channels[1], *rest, channels[2])
+    height, width = (x.shape[rows + n] * x.shape[rows + n + 1] for n in (0, 2))
+    return x.reshape(*x.shape[:rows], height, width, *x.shape[rows + 4 :])
+
+
+def channels_of_blocks(x: jax.Array, factor: tuple[int, int], order: str) -> jax.Array:
+    """Return an image whose blocks of pixels have become channels."""
+    x, rows = image(x), len(LEVELS) + 1
+    height, width = (x.shape[rows + n] // factor[n] for n in (0, 1))
+    x = x.reshape(*x.shape[:rows], height, factor[0], width, factor[1], *x.shape[rows + 2 :])
+    at = {"h": rows + 1, "w": rows + 3, "c": x.ndim - 1}
+    rest = range(rows + 4, x.ndim - 1)
+    x = x.transpose(*range(rows), rows, rows + 2, *rest, *(at[axis] for axis in order))
+    return x.reshape(*x.shape[: x.ndim - 3], -1)
 
 
 def enlarged(x: jax.Array, factor: tuple[int, int]) -> jax.Array:

@@ -86,7 +86,7 @@ class NetworkMaps:
                 self.input_positions if source == NETWORK_INPUT else dimensions[source]
                 for source in reads
             )
-            image = layer.reads_images or (
+            image = (layer.reads_images or layer.writes_images) or (
                 not layer.writes_vectors and any(len(dims) == 2 for dims in read)
             )
             if image and isinstance(written, FeatureMap):

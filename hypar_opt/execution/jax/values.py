@@ -172,7 +172,8 @@ class Values:
     def _conv(self, position: int, layer: Any, read: str) -> str:
         padding = self._unless_extended(position, _borders(layer.padding))
         dilation = f", {layer.dilation}" if layer.dilation else ""
-        return self._applied("conv", position, read, f", {layer.stride}, {padding}{dilation}")
+        function = "transposed_conv" if layer.transposed else "conv"
+        return self._applied(function, position, read, f", {layer.stride}, {padding}{dilation}")
 
     def pooled(self, position: int, pool: PoolWindow, value: str) -> str:
         maps = self.sharded.layer_maps[position]
@@ -356,6 +357,25 @@ class Values:
             read if places == 1 else f"as_positions({read}, {self.sharded.tokens(position).shape})"
         )
 
+    def _unflatten(self, position: int, layer: Any, read: str) -> str:
+        del layer
+        (source,) = self.network.sources[position]
+        places = self.sharded.places(position)
+        sizes = tuple(
+            size for one in places for size in ((one,) if isinstance(one, int) else one.shape)
+        )
+        function = "as_positions" if self.sharded.places(source) else "unflatten"
+        return f"{function}({read}, {sizes})"
+
+    def _pixel_shuffle(self, position: int, layer: Any, read: str) -> str:
+        del position
+        function = "blocks_of_channels" if layer.to == "space" else "channels_of_blocks"
+        return f"{function}({read}, {layer.factor}, {layer.order!r})"
+
+    def _sliced(self, position: int, layer: Any, read: str) -> str:
+        parts = self.sharded.read(position).parts
+        return f"{read}[..., {layer.start // parts}:{(layer.start + layer.size) // parts}]"
+
     def _dispatch(self, position: int, layer: Operator, tokens: str, logits: str) -> str:
         routing, layouts = (
             self._routing(position, layer),
@@ -416,7 +436,10 @@ KINDS: dict[str, Callable[..., str]] = {
     "upsample": lambda self, position, layer, read: f"enlarged({read}, {layer.factor})",
     "global_pool": Values._global_pool,
     "flatten": Values._flatten,
+    "unflatten": Values._unflatten,
     "shuffle": lambda self, position, layer, read: f"dealt_out({read})",
+    "pixel_shuffle": Values._pixel_shuffle,
+    "slice": Values._sliced,
     "output": lambda self, position, layer, read: (
         f"soft_cap({unwrapped(read)}, {layer.softcap!r})" if layer.softcap else read
     ),

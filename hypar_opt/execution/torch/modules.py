@@ -23,7 +23,9 @@ _VECTOR, _OF_HEAD = ("c",), ("e",)
 """The axes of a norm's scale: of channels, or of those of a head."""
 
 _TABLE, _MATRIX, _KERNEL = ("i", "o"), ("o", "i"), ("o", "i", "k", "l")
-"""The axes of weights in PyTorch's order: of embeddings, products and convolutions."""
+_TRANSPOSED = ("i", "o", "k", "l")
+"""The axes of weights in PyTorch's order: of embeddings, products, convolutions and transposed
+ones."""
 
 Placements = tuple[str, ...]
 """A placement for each dimension of tensor parallelism, in DTensor's words."""
@@ -91,7 +93,7 @@ def modules_of(flow: Flow) -> Iterator[Module]:
             input=_placements(own.reads[0] if own.reads else (WHOLE,) * len(weight), read),
             computes=_placements(own.writes, written),
             output=_placements(own.leaves, written),
-            on_shards=kept == _KERNEL or (kept == _MATRIX and TOKEN in own.reads[0]),
+            on_shards=kept in (_KERNEL, _TRANSPOSED) or (kept == _MATRIX and TOKEN in own.reads[0]),
         )
 
 
@@ -103,8 +105,11 @@ def _axes(layer: Operator, sizes: Mapping[str, int]) -> dict[str, int]:
     # A table's rows are its first axis, as a product's outputs are.
     if layer.reads_ids:
         return dict(zip(_TABLE, (sizes[axis] for axis in own), strict=True))
+    order = _TRANSPOSED if getattr(layer, "transposed", None) else _KERNEL
     groups = sizes.get("g", 1)
-    return {axis: sizes[axis] * (groups if axis == "o" else 1) for axis in _KERNEL if axis in own}
+    return {
+        axis: sizes[axis] * (groups if axis == order[0] else 1) for axis in order if axis in own
+    }
 
 
 def _weight(axes: tuple[str, ...], own: LayerFlow, whole: Sequence[bool]) -> Placements:

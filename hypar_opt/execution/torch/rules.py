@@ -27,6 +27,8 @@ def _none(layer: Operator, choice: Choice, inputs: int) -> str:  # noqa: ARG001
 
 
 def _convolution(layer: Operator, choice: Choice, inputs: int) -> str:  # noqa: ARG001
+    if getattr(layer, "transposed", None):
+        return "a transposed convolution is not split"
     # Of a split convolution without groups each process computes a smaller one.
     return "the groups of a convolution are not split" if choice.axis == "g" else ""
 

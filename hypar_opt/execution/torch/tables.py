@@ -60,6 +60,8 @@ def _repetitions(entries: Sequence[Entry], block: Repeat) -> list[tuple[Entry, .
 
 def _loops(name: str, block: Repeat, repetitions: Sequence[Sequence[Entry]]) -> Iterator[str]:
     """Yield a loop for each run of equal repetitions."""
+    if not repetitions:
+        return
     numbered = enumerate(
         (
             tuple((entry.key.removeprefix(f"{label}."), entry.value) for entry in rows)

@@ -465,12 +465,15 @@ class Time(ArrayFold):
         return Rate(per_amount * self.per_unit, link.latency * self.per_unit)
 
     def _rate_of_pairs(self, level: int, part: int) -> Rate:
-        among = self._members[part] if level else None  # below H1 a part's own
-        return self._rate(self.array.interconnect.bisection(self.placement[level], among))
+        link = self.array.interconnect.bisection(self.placement[level], self._among([level], part))
+        return self._rate(link)
 
     def _rate_of_ring(self, levels: Sequence[int], part: int) -> Rate:
-        among = self._members[part] if 0 not in levels else None
-        return self._rate(self._ring(levels, among))
+        return self._rate(self._ring(levels, self._among(levels, part)))
+
+    def _among(self, levels: Sequence[int], part: int) -> range | None:
+        """Return the accelerators whose messages share links; below H1 a part's own."""
+        return self._members[part] if 0 not in levels else None
 
     def _received(self, op: Transfer) -> Sequence[int]:
         return self._parts.received(op) if self._parts else (op.amount,)

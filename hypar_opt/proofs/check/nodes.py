@@ -460,6 +460,8 @@ def _strip(
     dimension = 1 + [*PARTS].index(axis)
     read = [over for axes, maps_ in operands if axis in axes for over in maps_]
     written = [maps.output, maps.pooled] if axis in described.axes.output else []
+    if axis not in {choice.axis for choice in described.splits.values()}:
+        return None
     if not read or not all(isinstance(over, FeatureMap) for over in (*read, *written)):
         return None
     heights = {over[dimension] for over in read}

@@ -94,6 +94,9 @@ class Operator(Document):
     writes_vectors: ClassVar[bool] = False
     """Whether its output is a vector, without height and width."""
 
+    writes_images: ClassVar[bool] = False
+    """Whether its output is an image whatever it reads."""
+
     reads: ClassVar[tuple[int, int]] = (1, 1)
     """The minimum and maximum number of inputs."""
 

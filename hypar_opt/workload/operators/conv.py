@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
@@ -17,7 +18,7 @@ from hypar_opt.workload.operators.axes import (
     Choice,
     Contraction,
 )
-from hypar_opt.workload.operators.base import Activation, Operator, default
+from hypar_opt.workload.operators.base import Activation, Operator, default, elements
 from hypar_opt.workload.operators.free_sizes import (
     FreeSizes,
     SmallLayer,
@@ -35,10 +36,19 @@ GROUPS = Choice("channel", "g", "group", "●", "M")
 
 
 _OF_GROUPS = FrozenDict(data=DATA_CHOICE, model=GROUPS, rows=ROWS, columns=COLUMNS)
+_TRANSPOSED = FrozenDict(data=DATA_CHOICE, model=INPUT_CHANNELS, output=OUTPUT_CHANNELS)
+_TRANSPOSED_IN_GROUPS = FrozenDict(data=DATA_CHOICE, model=GROUPS)
 
 
 class Conv(Operator):
-    """A convolution with ``filters`` output channels, in groups of channels or in one."""
+    """A convolution with ``filters`` output channels, in groups of channels or in one.
+
+    Transposed, it writes what another convolution of that kernel, stride and padding would read:
+    each pixel of its input adds a window to its output, and padding cuts borders off.
+
+    Source: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016,
+    chapter 4.
+    """
 
     kind: Literal["conv"]
     filters: Size
@@ -48,6 +58,7 @@ class Conv(Operator):
     # None for a default that version 1 of the format did not have: its digests stay.
     groups: Annotated[Size | None, default(1)] = None
     dilation: Annotated[Pair | None, default((1, 1))] = None
+    transposed: Annotated[bool | None, default(False)] = None
     bias: Annotated[bool | None, default(False)] = None
     activation: Activation | None = None
     pool: PoolWindow | None = None
@@ -80,6 +91,8 @@ class Conv(Operator):
 
     @property
     def splits(self) -> Mapping[str, Choice]:
+        if self.transposed:
+            return _TRANSPOSED_IN_GROUPS if self._groups > 1 else _TRANSPOSED
         return _OF_GROUPS if self._groups > 1 else self.choices
 
     @property
@@ -94,7 +107,22 @@ class Conv(Operator):
 
     def _slide(self, read: FeatureMap, filters: int) -> FeatureMap:
         window = self.window_along(ROWS.axis).size, self.window_along(COLUMNS.axis).size
-        return slide(self.name, "kernel", read, window, self.stride, self.padding, filters)
+        if not self.transposed:
+            return slide(self.name, "kernel", read, window, self.stride, self.padding, filters)
+        whole = [
+            (extent - 1) * step + reach
+            for extent, step, reach in zip(read[1:], self.stride, window, strict=True)
+        ]
+        height, width = (
+            size - before - after
+            for size, before, after in zip(whole, self.padding[:2], self.padding[-2:], strict=True)
+        )
+        if min(height, width) < 1:
+            shape = "x".join(map(str, whole))
+            raise self.refuse(
+                "padding", f"should leave a part of {shape} pixels, got {list(self.padding)}"
+            )
+        return FeatureMap(filters, height, width)
 
     def maps(self, *reads: Map) -> LayerMaps:
         (read,) = reads
@@ -126,6 +154,16 @@ class Conv(Operator):
             "q": output.width,
         }
         return {"g": self._groups, **sizes} if self._groups > 1 else sizes
+
+    def macs(self, sizes: Mapping[str, int]) -> int:
+        if not self.transposed:
+            return super().macs(sizes)
+        # A window for each pixel of the input.
+        return elements(("b", "h", "w", *self.axes.weight), sizes)
+
+    def fan_in(self, sizes: Mapping[str, int]) -> int:
+        summed = super().fan_in(sizes)
+        return max(1, summed // math.prod(self.stride)) if self.transposed else summed
 
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:
         (read,) = reads

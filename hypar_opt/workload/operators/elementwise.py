@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from fractions import Fraction
 from itertools import accumulate
@@ -32,11 +31,9 @@ from hypar_opt.workload.operators.free_sizes import (
     SmallMap,
     constant,
     plus,
-    times,
 )
 from hypar_opt.workload.operators.kernels import (
     NO_KERNELS,
-    NOTHING_RUNS,
     Fused,
     Loss,
     PassesKernels,
@@ -260,70 +257,6 @@ class GlobalPool(Weightless):
 
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
         return SmallMap(reads[0].channels, None), {}
-
-
-class Flatten(Weightless):
-    """An image or tokens as one vector, or an image's pixels as tokens."""
-
-    kind: Literal["flatten"]
-    to: Literal["features", "tokens"] = "features"
-
-    writes_vectors: ClassVar[bool] = True
-
-    def kernels(self, sizes: Mapping[str, int], *, fused: Fused) -> PassesKernels:  # noqa: ARG002
-        return NOTHING_RUNS  # the same bytes, seen otherwise
-
-    def maps(self, *reads: Map) -> LayerMaps:
-        (read,) = reads
-        output: Map = FeatureMap(read.elements)
-        if self.to == "tokens":
-            output = TokenMap(read.positions, read.channels)
-        return LayerMaps(read, output, output)
-
-    def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
-        # The positions of a channel stay together, so that channels are split.
-        sizes = {"c": maps.input.channels}
-        return {"t": maps.output.tokens, **sizes} if maps.output.tokens else sizes
-
-    def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:
-        if self.to == "tokens" or not maps.input.tokens:
-            return super().parts(maps)
-        # A sequence is flattened token by token, an image channel by channel.
-        runs = Run(OUTPUT, repeats=maps.input.tokens), Run(0)
-        return (Parts(CHANNELS.part, maps.input.channels, runs, CHANNELS.axis),)
-
-    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
-        (read,) = reads
-        positions = read.tokens or constant(math.prod(read.extent))
-        if self.to == "tokens":
-            return SmallMap(read.channels, positions), {}
-        return SmallMap(times(read.channels, small.of(positions)), None), {}
-
-
-class Shuffle(Weightless):
-    """ShuffleNet's channel shuffle: the channels of ``groups`` groups, dealt out in turn.
-
-    Source: Zhang et al., "ShuffleNet", CVPR 2018, section 3.1.
-    """
-
-    kind: Literal["shuffle"]
-    groups: Size
-
-    contraction: ClassVar[Contraction] = Contraction.parse("x[b,x,t,k,c',p,q] -> y[b,x,t,k,c,p,q]")
-
-    def maps(self, *reads: Map) -> LayerMaps:
-        (read,) = reads
-        if read.channels % self.groups:
-            raise self.refuse(
-                "groups", f"should divide the {read.channels} channels, got {self.groups}"
-            )
-        return super().maps(read)
-
-    def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:  # noqa: ARG002
-        return ()  # each part of its output has channels of all groups of its input
-
-    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
-        return reads[0], {"groups": constant(min(2, self.groups))}
 
 
 _SINGLES: Mapping[Loss, int] = FrozenDict(

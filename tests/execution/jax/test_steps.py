@@ -46,6 +46,7 @@ from tests.execution.small_networks import (
     enlarged,
     gpt,
     one_image,
+    rearranged,
     translator,
 )
 from tests.execution.small_networks import chain as small_chain
@@ -94,11 +95,17 @@ def test_optima_move_what_is_planned(name: str, sizes: tuple[int, ...], batch: i
     assert_moves_its_price(plan)
 
 
-def test_second_sequences_and_enlarged_images_move_what_is_planned() -> None:
+def test_second_sequences_and_rearranged_images_move_what_is_planned() -> None:
     plans = [
         ho.solve(network, levels=2, batch=8, choices=CHOICES, constraints={"even": True})
         for network in (translator(), enlarged())
     ]
+    fix = [
+        f"{name}=model"
+        for name in ("image@H1", "larger@H1", "deeper@H2", "half", "again", "last@H2")
+    ]
+    asked: Any = {"constraints": {"even": True, "fix": fix}, "choices": CHOICES}
+    plans.append(ho.solve(rearranged(), levels=2, batch=8, **asked))
     sharded = [sharded_plan(plan) for plan in plans]
     for plan, one in zip(plans, results([(s.network, s.program) for s in sharded]), strict=True):
         assert_as_planned(one, plan)

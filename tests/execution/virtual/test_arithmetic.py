@@ -113,7 +113,7 @@ def _forward(
     left = iter(given)
     monkeypatch.setattr(forward, "_values", lambda *shape: next(left).reshape(shape))
     # A pixel's worth of channels is a vector there, an image of one pixel for windows.
-    if table["kind"] in ("conv", "pool"):
+    if table["kind"] in ("conv", "pool", "pixel_shuffle"):
         reads = [read if read.ndim == 3 else read[:, None, None] for read in reads]
     made, _ = forward.forward(table, *reads)
     if table["kind"] == "add":

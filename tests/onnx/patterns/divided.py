@@ -77,6 +77,12 @@ def a_gate_divided_after_the_product(g: GraphWriter) -> str:
     return g.linear(g("Mul", g("Sigmoid", gate), up), "down", 40, E)
 
 
+@pattern(SEQUENCE, kinds="fc fc add slice slice mul")
+def halves_of_a_sum(g: GraphWriter) -> str:
+    total = g("Add", g.linear("x", "a", E, E), g.linear("x", "b", E, E))
+    return str(g("Mul", *g("Split", total, outputs=2, axis=2, num_outputs=2)))
+
+
 @pattern(SEQUENCE)
 def a_gate_divided_before_the_product(g: GraphWriter) -> str:
     gate, up = g("Split", g.weight("up", E, 80), outputs=2, axis=1, num_outputs=2)

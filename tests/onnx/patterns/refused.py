@@ -62,16 +62,6 @@ def two_maps_multiplied_that_are_no_attention(g: GraphWriter) -> tuple[str, str]
     return g("MatMul", a, g("Transpose", b, perm=[0, 2, 1]), name="odd"), a
 
 
-@pattern(
-    SEQUENCE,
-    refused="node 'gate' (Mul): reads a part of what a layer of kind 'add' writes; only fc and conv"
-    " can be divided, where each channel is read in one part",
-)
-def a_part_of_a_sum(g: GraphWriter) -> str:
-    total = g("Add", g.linear("x", "a", E, E), g.linear("x", "b", E, E))
-    return str(g("Mul", *g("Split", total, outputs=2, axis=2, num_outputs=2), name="gate"))
-
-
 @pattern(IMAGE, refused="should have weights for 8 channels in 1 groups, got [8, 5, 3, 3]")
 def a_convolution_of_other_channels(g: GraphWriter) -> str:
     return str(g("Conv", "x", g.weight("a", 8, 5, 3, 3)))

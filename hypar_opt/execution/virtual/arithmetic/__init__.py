@@ -11,6 +11,7 @@ from hypar_opt.execution.virtual.arithmetic import (
     losses,
     norms,
     products,
+    views,
 )
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ KINDS = (
     | experts.KINDS
     | norms.KINDS
     | elementwise.KINDS
+    | views.KINDS
     | losses.KINDS
 )
 """The kinds of layers that can run."""
@@ -30,5 +32,7 @@ KINDS = (
 
 def arithmetic_of(layer: Operator) -> type[Arithmetic]:
     """Return the arithmetic of a layer."""
+    if getattr(layer, "transposed", None):
+        return products.TransposedArithmetic
     softmax = getattr(layer, "loss", None) == "softmax"
     return losses.SoftmaxLoss if softmax else KINDS[layer.kind]

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from hypar_opt.execution.ties import dealt
 from hypar_opt.execution.virtual.arithmetic.base import (
     Arithmetic,
-    LayerShard,
     channel_axis,
     position_axes,
 )
@@ -19,7 +17,7 @@ from hypar_opt.execution.virtual.arithmetic.windows import Pooling, padding_of
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array
-    from hypar_opt.workload.operators.elementwise import Concat, Flatten, GlobalPool, Pool, Upsample
+    from hypar_opt.workload.operators.elementwise import Concat, GlobalPool, Pool, Upsample
 
 Errors = tuple[Sequence["Array"], "Array | None"]
 
@@ -118,7 +116,7 @@ class GlobalPoolArithmetic(Arithmetic):
     kept_inputs = 2
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
-        read = reads[0] if reads[0].ndim == 3 else _pixels(reads[0])
+        read = reads[0] if reads[0].ndim == 3 else pixels_of(reads[0])
         self._shape, positions = reads[0].shape, read.shape[1]
         over = cast("GlobalPool", self.shard.layer).over
         if over == "average":
@@ -139,43 +137,10 @@ class GlobalPoolArithmetic(Arithmetic):
         return [input_error], None
 
 
-def _pixels(image: Array) -> Array:
+def pixels_of(image: Array) -> Array:
     """Return an image as tokens: ``(images, pixels, channels)``."""
     images, channels, height, width = image.shape
     return image.reshape(images, channels, height * width).swapaxes(1, 2)
-
-
-class FlattenArithmetic(Arithmetic):
-    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
-        (read,) = reads
-        self._shape = read.shape
-        self._tokens = cast("Flatten", self.shard.layer).to == "tokens"
-        if self._tokens:
-            return read if read.ndim == 3 else _pixels(read)
-        return read.reshape(read.shape[0], int(np.prod(read.shape[1:])), 1, 1)
-
-    def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
-        if self._tokens and len(self._shape) == 4:
-            error = error.swapaxes(1, 2)
-        return [error.reshape(self._shape)], None
-
-
-class ShuffleArithmetic(Arithmetic):
-    """The channels of groups, interleaved; a device has read the channels that it writes."""
-
-    def __init__(self, shard: LayerShard) -> None:
-        super().__init__(shard)
-        source = dealt(shard.layer, shard.maps.input.channels)
-        self._order = np.searchsorted(shard.read, source[shard.written])
-
-    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
-        return np.take(reads[0], self._order, axis=channel_axis(reads[0]))
-
-    def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
-        input_error = np.empty_like(error)
-        axis = channel_axis(error)
-        input_error.swapaxes(axis, 0)[self._order] = error.swapaxes(axis, 0)
-        return [input_error], None
 
 
 KINDS: dict[str, type[Arithmetic]] = {
@@ -185,6 +150,4 @@ KINDS: dict[str, type[Arithmetic]] = {
     "pool": PoolArithmetic,
     "upsample": UpsampleArithmetic,
     "global_pool": GlobalPoolArithmetic,
-    "flatten": FlattenArithmetic,
-    "shuffle": ShuffleArithmetic,
 }

@@ -87,6 +87,66 @@ class ConvArithmetic(Arithmetic):
         return [folded], gradient
 
 
+class TransposedArithmetic(Arithmetic):
+    """A transposed convolution: one matrix product per group, whose windows are added up."""
+
+    @classmethod
+    def footprint(cls, tensors: LayerTensors) -> Footprint:
+        sizes = tensors.sizes
+        channels = sizes["o"] * sizes.get("g", 1)
+        windows = sizes["b"] * sizes["h"] * sizes["w"] * channels * sizes["k"] * sizes["l"]
+        layer = cast("Conv", tensors.operator)
+        (top, left), (bottom, right) = layer.padding[:2], layer.padding[-2:]
+        padded = channels * (sizes["p"] + top + bottom) * (sizes["q"] + left + right)
+        return Footprint(working=2 * windows + max(windows, sizes["b"] * padded))
+
+    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
+        assert weights is not None
+        assert self.shard.extents is not None
+        (image,) = reads
+        self._kernel = weights if weights.ndim == 5 else weights[:, :, None]
+        rows, columns, groups, inputs, outputs = self._kernel.shape
+        images, _, height, width = image.shape
+        layer = cast("Conv", self.shard.layer)
+        self._windows = Windows(
+            self.shard.extents.written,
+            (height, width),
+            layer.kernel,
+            layer.stride,
+            layer.padding,
+            layer.dilation or (1, 1),
+        )
+        self._shape = images, groups, height, width
+        parts = image.reshape(images, groups, inputs, height * width).transpose(1, 0, 3, 2)
+        self._read = parts.reshape(groups, images * height * width, inputs)
+        windows = self._read @ self._matrix()
+        windows = windows.reshape(groups, images, height, width, rows, columns, outputs)
+        windows = windows.transpose(1, 0, 6, 2, 3, 4, 5)
+        windows = windows.reshape(images, groups * outputs, height, width, rows, columns)
+        return self._windows.added(windows.shape[:2], lambda k, m: windows[..., k, m])
+
+    def _matrix(self) -> Array:
+        rows, columns, groups, inputs, outputs = self._kernel.shape
+        kernel = self._kernel.transpose(2, 3, 0, 1, 4)
+        return kernel.reshape(groups, inputs, rows * columns * outputs)
+
+    def backward(self, error: Array, sums: Array | None) -> tuple[Sequence[Array], Array | None]:  # noqa: ARG002
+        images, groups, height, width = self._shape
+        rows, columns, _, inputs, outputs = self._kernel.shape
+        windows = self._windows.of(error)
+        windows = windows.reshape(images, groups, outputs, height * width, rows, columns)
+        parts = windows.transpose(1, 0, 3, 4, 5, 2)
+        parts = parts.reshape(groups, images * height * width, rows * columns * outputs)
+        gradient = self._read.transpose(0, 2, 1) @ parts
+        gradient = gradient.reshape(groups, inputs, rows, columns, outputs)
+        gradient = gradient.transpose(2, 3, 0, 1, 4)
+        if (cast("Conv", self.shard.layer).groups or 1) == 1:  # weights without their axis
+            gradient = gradient[:, :, 0]
+        of_input = parts @ self._matrix().transpose(0, 2, 1)
+        of_input = of_input.reshape(groups, images, height * width, inputs).transpose(1, 0, 3, 2)
+        return [of_input.reshape(images, groups * inputs, height, width)], gradient
+
+
 class FullyConnectedArithmetic(Arithmetic):
     """The product of features and weights, for each token or a flattened image."""
 
