@@ -24,7 +24,9 @@ LOCK ?= requirements/dev-$(VERSION).txt
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 UV := .venv-uv/bin/uv
-COMPILE = pip compile --quiet --upgrade --all-extras --group dev --annotation-style line pyproject.toml
+# All extras but torch: PyTorch takes about 1 GB.
+EXTRAS = dask highs jax onnx parquet plot report
+COMPILE = pip compile --quiet --upgrade $(EXTRAS:%=--extra %) --group dev --annotation-style line pyproject.toml
 
 .PHONY: demo check test slow suite golden alone newest lowest release lock torch \
   browser test-browser fuzz lint bench picture notebook docs count clean
@@ -106,7 +108,7 @@ browser:
 	      chromium chromium-driver fonts-dejavu-core >/dev/null; \
 	  fi || echo "chromium could not be installed" >&2
 
-# PyTorch takes about 1 GB without CUDA, so it has an environment of its own.
+# PyTorch has an environment of its own.
 TORCH = import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["torch"])
 torch: $(VENV)-torch/.installed
 	$(VENV)-torch/bin/python -m pytest --quiet tests/torch

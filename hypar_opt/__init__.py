@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hypar_opt.models import read_network as read_network
     from hypar_opt.models.gpt import gpt as gpt
     from hypar_opt.models.imported import import_ as import_
+    from hypar_opt.models.program import from_torch as from_torch
     from hypar_opt.paper import reproduce as reproduce
     from hypar_opt.pipeline import solve as solve
     from hypar_opt.pipeline import write_model as write_model
@@ -93,6 +94,7 @@ _HOME = {
     "explore": "studies.exploration",
     "export": "studies.export",
     "geometric_means": "studies.comparison",
+    "from_torch": "models.program",
     "gpt": "models.gpt",
     "import_": "models.imported",
     "layer_graph": "workload.graph",
@@ -145,6 +147,7 @@ __all__ = [
     "doctor",
     "explore",
     "export",
+    "from_torch",
     "geometric_means",
     "gpt",
     "import_",

@@ -52,14 +52,15 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
     """
     code = function.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    in_order = names[: code.co_argcount]
 
     @wraps(function)
     def call(*args: Parameters.args, **named: Parameters.kwargs) -> Result:
-        given = dict(zip(names, args, strict=False)) | named
+        given = dict(zip(in_order, args, strict=False)) | named
         for name, value in given.items():
             if not _takes_arrays(function, name):
                 given[name] = _in_python(value)
-        positional: Any = [*map(given.get, names[: len(args)]), *args[len(names) :]]
+        positional: Any = [*map(given.get, in_order[: len(args)]), *args[len(in_order) :]]
         keyed: Any = {name: given[name] for name in named}
         for name, value in given.items():
             if type(value) is int and value.bit_length() > MAX_BITS:

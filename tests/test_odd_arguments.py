@@ -36,7 +36,10 @@ ODD = [
 """Some are right for some arguments. Of each argument ``make test`` tries a third."""
 
 FUNCTIONS = {
-    name: function for name in ho.__all__ if inspect.isfunction(function := getattr(ho, name))
+    name: function
+    for name in ho.__all__
+    # Those of modules are tried where PyTorch is: in tests/torch.
+    if inspect.isfunction(function := getattr(ho, name)) and name != "from_torch"
 }
 
 

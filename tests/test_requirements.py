@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -22,8 +23,8 @@ PYTHONS = [
 
 
 def requirements() -> list[Requirement]:
-    """What ``make test`` needs: the package, each extra and the developers' tools."""
-    extras = PROJECT["optional-dependencies"].values()
+    """What ``make test`` needs: the package, each extra but torch, and the developers' tools."""
+    extras = [own for extra, own in PROJECT["optional-dependencies"].items() if extra != "torch"]
     groups = [PROJECT["dependencies"], *extras, PYPROJECT["dependency-groups"]["dev"]]
     return [Requirement(line) for group in groups for line in group]
 
@@ -41,6 +42,11 @@ def locked(python: str) -> dict[NormalizedName, Version]:
             assert (requirement.url, requirement.marker, pin.operator) == (None, None, "=="), line
             versions[canonicalize_name(requirement.name)] = Version(pin.version)
     return versions
+
+
+def test_versions_are_resolved_with_each_extra_but_torch() -> None:
+    (resolved,) = re.findall(r"^EXTRAS = (.*)$", (ROOT / "Makefile").read_text(), re.M)
+    assert {*resolved.split(), "torch"} == set(PROJECT["optional-dependencies"])
 
 
 def test_each_python_that_is_promised_has_a_lock_file() -> None:

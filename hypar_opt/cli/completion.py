@@ -47,7 +47,7 @@ def networks(incomplete: str) -> list[str]:
 
 def imported(incomplete: str) -> list[str]:
     """Return models of others and folders whose path starts with what was typed."""
-    return _files(incomplete, ("config.json", ".onnx"))
+    return _files(incomplete, ("config.json", *models.GRAPHS))
 
 
 def onnx_files(incomplete: str) -> list[str]:

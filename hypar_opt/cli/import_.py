@@ -21,7 +21,8 @@ EPILOG = (
 
 MODEL = typer.Argument(
     metavar="MODEL",
-    help="An ONNX model, or the config.json of a language model; weights are not read.",
+    help="An ONNX model, a program that torch.export has saved (.pt2), or the config.json of a"
+    " language model; weights are not read.",
     autocompletion=completion.imported,
 )
 OUTPUT = options.file_option("-o", "--output", help="The network file (default: print it).")
@@ -40,6 +41,11 @@ CAUSAL = typer.Option(
     "--causal",
     help="Take attention's masks whose values the file does not have to hide all later tokens.",
 )
+PARAMETERS = typer.Option(
+    "--parameters",
+    metavar="N",
+    help="How many parameters the model has: a network of more or fewer is refused.",
+)
 
 
 def import_(
@@ -49,11 +55,12 @@ def import_(
     loss: Annotated[str | None, LOSS] = None,
     untie: Annotated[bool, UNTIE] = False,
     causal: Annotated[bool, CAUSAL] = False,
+    parameters: Annotated[int | None, PARAMETERS] = None,
 ) -> None:
     from hypar_opt.documents.document import validate
     from hypar_opt.documents.files import check_outputs, write_whole
     from hypar_opt.documents.toml import toml_text
-    from hypar_opt.models.imported import read_model
+    from hypar_opt.models.imported import check_parameters, read_model
     from hypar_opt.workload.network import Network
 
     check_outputs([model], output_file)
@@ -61,6 +68,7 @@ def import_(
     content, notes = read_model(model, dims, loss=loss, untie=untie, causal=causal)
     # Before anything is written: what is not a network is refused by its file's name.
     network = validate(Network, content, file=model)
+    check_parameters(network, parameters, model)
     text = toml_text(content)
     for note in notes:
         output.note(f"{model}: {note}")

@@ -30,8 +30,11 @@ ALIASES = {"vgg11": "vgg-a", "vgg13": "vgg-b", "vgg16": "vgg-d", "vgg19": "vgg-e
 Source: Simonyan and Zisserman, "Very deep convolutional networks", ICLR 2015, table 1; of their two
 with 16 layers, C and D, D is what frameworks call VGG-16."""
 
-MODELS = (".json", ".onnx")
-"""How the files of models of others end: of a ``config.json``, and of ONNX."""
+GRAPHS = (".onnx", ".pt2")
+"""How files of graphs of operators end: of ONNX, and of exported programs of PyTorch."""
+
+MODELS = (".json", *GRAPHS)
+"""How the files of models of others end: of a ``config.json``, too."""
 
 
 @cache
@@ -150,9 +153,9 @@ def read_network(
     *,
     dims: Mapping[str, int] | None = None,
 ) -> Network:
-    """Read a network file; by its suffix a language model's ``config.json``, or an ONNX model.
+    """Read a network file; by its suffix a language model's ``config.json``, or a graph.
 
-    ONNX models are read as `hypar_opt.import_` does.
+    ONNX models, and exported programs of PyTorch, are read as `hypar_opt.import_` does.
 
     Parameters
     ----------
@@ -174,5 +177,5 @@ def read_network(
 
         return import_(path, dims=dims)
     if dims:
-        raise HyparError(f"{argument('dims')} goes with an ONNX model")
+        raise HyparError(f"{argument('dims')} goes with an ONNX model, or a program of PyTorch's")
     return validate(Network, parse_toml(read_text(path), file=file), file=file)

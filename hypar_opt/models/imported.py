@@ -1,7 +1,8 @@
-"""Models of others as network files: ONNX models, and configurations of language models."""
+"""Models of others as network files: ONNX, programs of PyTorch, and language models' settings."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.checked import checked
@@ -9,7 +10,6 @@ from hypar_opt.errors import HyparError, argument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from hypar_opt.workload.network import Network
 
@@ -27,7 +27,8 @@ def read_model(
     Parameters
     ----------
     path
-        The model's file: its ``config.json``, or ONNX; files beside it that hold weights are not
+        The model's file: its ``config.json``, ONNX, or a program that ``torch.export.save`` has
+        written; files beside it that hold weights are not
         read.
     dims
         The sizes of its dynamic dimensions by name; the batch is not a dimension of a network.
@@ -49,7 +50,14 @@ def read_model(
     if not str(path).endswith(".json"):
         from hypar_opt.onnx import imported_model
 
-        imported = imported_model(path, dims, loss=loss, untie=untie, causal=causal)
+        model, source = None, ""
+        if str(path).endswith(".pt2"):
+            from hypar_opt.models.program import read_program
+
+            model, source = read_program(path), f"PyTorch program {Path(path).name}"
+        imported = imported_model(
+            path, dims, loss=loss, untie=untie, causal=causal, model=model, source=source
+        )
         return imported.content, imported.notes
     from hypar_opt.models.config import read_config
     from hypar_opt.workload.kept import sentences
@@ -57,7 +65,7 @@ def read_model(
     stated = {"dims": dims, "loss": loss, "untie": untie, "causal": causal}
     for name, value in stated.items():
         if value:
-            raise HyparError(f"{argument(name)} goes with an ONNX model")
+            raise HyparError(f"{argument(name)} goes with an ONNX model, or a program of PyTorch's")
     content = read_config(path)
     return content, [*sentences(content.get("not_kept", ()), content.get("remarks", ()))]
 
@@ -71,6 +79,7 @@ def import_(
     loss: str | None = None,
     untie: bool = False,
     causal: bool = False,
+    parameters: int | None = None,
 ) -> Network:
     """Return a model as a network, as ``hypar-opt import`` does (a keyword in Python).
 
@@ -79,16 +88,19 @@ def import_(
     Parameters
     ----------
     model
-        The model's file: its ``config.json``, or ONNX.
+        The model's file: its ``config.json``, ONNX, or a program that ``torch.export.save`` has
+        written.
     output
         Also write this network file.
     dims, loss, untie, causal
         As for `read_model`.
+    parameters
+        How many the model has.
 
     Raises
     ------
     HyparError, InputError
-        As `read_model`.
+        As `read_model`, or if the network has more or fewer parameters.
     """
     from hypar_opt.documents.document import file_name, validate
     from hypar_opt.documents.files import check_outputs, write_whole
@@ -99,6 +111,23 @@ def import_(
     content, _ = read_model(model, dims, loss=loss, untie=untie, causal=causal)
     # Before anything is written: what is not a network is refused by its file's name.
     network = validate(Network, content, file=file_name(model))
+    check_parameters(network, parameters, file_name(model))
     if output is not None:
         write_whole(output, toml_text(content))
     return network
+
+
+def check_parameters(network: Network, stated: int | None, file: str) -> None:
+    """Refuse a network of more or fewer parameters than a model is stated to have."""
+    from hypar_opt.workload.description import describe
+
+    if stated is None:
+        return
+    count: int = describe(network, 1)["total"]["parameters"]
+    if count == stated:
+        return
+    difference = f"{abs(count - stated):,} {'more' if count > stated else 'fewer'} than {stated:,}"
+    raise HyparError(
+        f"{file}: the network has {count:,} parameters, {difference}: exporters fold norms into"
+        " convolutions and write equal tensors once, and a tied weight twice"
+    )

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hypar_opt.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
     from hypar_opt.onnx.features import Layer
     from hypar_opt.onnx.import_state import ImportState
     from hypar_opt.workload.network import Network
@@ -46,6 +48,8 @@ def imported_model(
     loss: str | None = None,
     untie: bool = False,
     causal: bool = False,
+    model: ModelProto | None = None,
+    source: str = "",
 ) -> ImportedModel:
     """Read a model as a network, with where in the file its weights are.
 
@@ -53,6 +57,8 @@ def imported_model(
     ----------
     path, dims, loss, untie, causal
         As `hypar_opt.models.imported.read_model` has them.
+    model
+        The parsed model, if the file is not ONNX; then ``source`` says where it is from.
 
     Raises
     ------
@@ -73,10 +79,11 @@ def imported_model(
         raise UnknownNameError("loss", loss, list(LOSSES))
     file = str(path)
     try:
-        graph = graph_of(load(path), dims or {})
-        state = read_graph(graph, Path(path).parent, causal=causal)
+        graph = graph_of(load(path) if model is None else model, dims or {})
+        folder = Path(path).parent if model is None else None
+        state = read_graph(graph, folder, causal=causal)
         layers = layers_of(state, loss=loss, untie=untie)
-        source = f"ONNX model {_printable(Path(file).name)}"
+        source = source or f"ONNX model {_printable(Path(file).name)}"
         if graph.producer:
             source += f", written by {_printable(graph.producer)}"
         name = _printable(Path(file).stem) or "model"

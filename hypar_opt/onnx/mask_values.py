@@ -162,6 +162,8 @@ class MaskValues:
 
         where = {entry.key: entry.value for entry in tensor.external_data}
         location = where.get("location", "")
+        if not location:
+            return "has no values"
         shown = repr(location[:80])
         try:
             dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))

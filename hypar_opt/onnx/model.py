@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -194,11 +195,21 @@ def load(path: str | Path) -> ModelProto:
     HyparError
         Where the package onnx is not installed.
     """
-    try:
-        import onnx
-    except ImportError:
-        raise HyparError(f"{path}: ONNX files need: pip install 'hypar-opt[onnx]'") from None
-    data = _bytes_of(path)
+    if find_spec("onnx") is None:
+        raise HyparError(f"{path}: ONNX files need: pip install 'hypar-opt[onnx]'")
+    return parsed(_bytes_of(path))
+
+
+def parsed(data: bytes) -> ModelProto:
+    """Parse the bytes of a model, and inline its functions.
+
+    Raises
+    ------
+    InputError
+        Says what is wrong with them.
+    """
+    import onnx
+
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)

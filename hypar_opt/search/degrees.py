@@ -385,7 +385,17 @@ class Evaluator:
         numbers = [(block.name, block.number) for block in self.network.repeats]
         for block in described.get("block", ()):
             first = block.get("first", 0) if "repeat" in block else None
-            block["repeat"] = lengths[numbers.index((block["name"], first))]
+            count = lengths[numbers.index((block["name"], first))]
+            if first is not None:
+                # What reads the last repetition by its number reads the new last one.
+                last, new = (f"{block['name']}.{first + n - 1}." for n in (block["repeat"], count))
+                for reader in (*described.get("layer", ()), *described["block"]):
+                    if reader.get("inputs"):
+                        reader["inputs"] = [
+                            new + one.removeprefix(last) if one.startswith(last) else one
+                            for one in reader["inputs"]
+                        ]
+            block["repeat"] = count
         return type(self.network).model_validate(described)
 
     def _new_workload(self, lengths: Lengths, batch: int) -> Workload:

@@ -12,7 +12,7 @@ from hypar_opt.documents.document import exists, is_standard_input, read_text
 from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array
-from hypar_opt.models import find_network, zoo_name
+from hypar_opt.models import GRAPHS, find_network, zoo_name
 from hypar_opt.models import names as network_names
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.settings import changed
@@ -106,7 +106,7 @@ def is_plan_file(name: str) -> bool:
     path = Path(name)
     if path.suffix == ".json":
         return True  # even if missing or damaged: reading it as a plan says so
-    if zoo_name(name) in network_names() or path.suffix == ".onnx" or not exists(path):
+    if zoo_name(name) in network_names() or path.suffix in GRAPHS or not exists(path):
         return False
     return path.is_file() and read_text(path).lstrip().startswith("{")
 
@@ -116,7 +116,7 @@ def is_array_named(name: str) -> bool:
     if is_standard_input(name):
         return document.kind_of(read_text(name)) == "array"
     path = Path(name)
-    if zoo_name(name) in network_names() or path.suffix == ".onnx":
+    if zoo_name(name) in network_names() or path.suffix in GRAPHS:
         return False
     if name.lower() in arrays.names():
         return True

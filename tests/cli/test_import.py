@@ -76,9 +76,11 @@ def test_without_the_extra_it_says_what_to_install(
 def test_models_complete_where_networks_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "vgg-mine.onnx").touch()
+    (tmp_path / "vgg-saved.pt2").touch()
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "other.onnx").touch()
     assert completion.networks("vgg-e") == ["vgg-e"]
     assert completion.networks("vgg-m") == ["vgg-mine.onnx"]
-    assert completion.networks("./") == ["./folder/", "./vgg-mine.onnx"]
+    assert completion.networks("vgg-s") == ["vgg-saved.pt2"]
+    assert completion.networks("./") == ["./folder/", "./vgg-mine.onnx", "./vgg-saved.pt2"]
     assert completion.networks("folder/o") == ["folder/other.onnx"]

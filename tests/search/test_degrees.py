@@ -133,6 +133,24 @@ def test_a_configuration_takes_the_seconds_and_bytes_of_its_simulated_plan(
         assert 0 <= evaluated.exposed < 1
 
 
+def test_the_last_block_is_read_by_its_number_or_by_the_name_of_all() -> None:
+    network = find_network("gpt:layers=6,hidden=64,heads=2,vocabulary=100,tokens=16")
+    described = network.description()
+    (reader,) = (layer for layer in described["layer"] if layer.get("inputs") == ["decoder"])
+    last = described["block"][0]["layer"][-1]["name"]
+    numbered = described | {
+        "layer": [
+            layer | {"inputs": [f"decoder.5.{last}"]} if layer is reader else layer
+            for layer in described["layer"]
+        ]
+    }
+    first, second = (
+        ho.configure(type(network).model_validate(one), "h100-8", batch=64, bound="none").rows()
+        for one in (described, numbered)
+    )
+    assert first == second
+
+
 SMALL = "gpt:layers=2,hidden=256,heads=16,tokens=256,vocabulary=512"
 GRIDS: list[tuple[str, dict[str, Any]]] = [
     ("tpu-v5e-256", {"topology__shape": [8]}),

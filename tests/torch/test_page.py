@@ -1,4 +1,4 @@
-"""The example of docs/torch.md, run as it stands there."""
+"""The examples of docs/torch.md and docs/torch-modules.md, run as they stand there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ pytest.importorskip("torch", reason="make torch runs these with PyTorch")
 
 from tests.commands import command
 
-PAGE = (Path(__file__).parents[2] / "docs/torch.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "torch.md").read_text()
 
 
 def test_the_example_prints_what_the_page_shows(tmp_path: Path) -> None:
@@ -35,3 +36,22 @@ def test_the_example_prints_what_the_page_shows(tmp_path: Path) -> None:
         check=False,
     )
     assert (ran.returncode, ran.stdout) == (0, expected), ran.stderr
+
+
+def test_modules_are_the_networks_that_the_page_shows(tmp_path: Path) -> None:
+    page = (DOCS / "torch-modules.md").read_text()
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page, re.M | re.S)
+    script, saving = (text for kind, text in blocks if kind == "py")
+    (expected,) = (text for kind, text in blocks if kind == "text")
+    ran = subprocess.run(
+        [sys.executable, "-c", script + saving],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (0, expected), ran.stderr
+    (commands,) = (text for kind, text in blocks if kind == "sh")
+    for line in commands.splitlines():
+        done = command(line.removeprefix("hypar-opt ").split(), tmp_path)
+        assert done.status == 0, done.errors
