@@ -372,7 +372,7 @@ def test_a_plan_of_a_configuration_is_exported_as_its_settings(
     described = find_network(GPT)
     problem = problem_of(described, array="h100-8", batch=32)
     plan = plan_of_configuration(described, problem, configuration)
-    run = TrainingRun(32, 64, 8, 4, 8, 1, plan.element_bytes, name=described.name)
+    run = TrainingRun(32, 64, 8, 4, 8, 1, plan.element_bytes, 8, name=described.name)
     assert TrainingRun.of(plan) == run
     ho.write_plan(plan, tmp_path / "plan.json")
     for name in FRAMEWORKS:
