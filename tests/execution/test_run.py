@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -231,10 +229,14 @@ def test_any_network_scaled_down_runs_the_same_choices(seed: int) -> None:
     for program in drawn_programs(network, seed, 1):
         try:
             small = scaled_down(network, program.workload.batch, program.hierarchy)
-        except RefusedError as error:
-            # Slices and blocks of pixels keep no structure in any smaller size.
-            assert re.search("no equal part of its input|no blocks of its factor", str(error))
-            assert {"slice", "pixel_shuffle"} & {layer.kind for layer in network.layers}
+        except RefusedError:
+            # Some slices, blocks of pixels and norms of heads keep no structure in a smaller size.
+            kinds = {layer.kind for layer in network.layers}
+            heads = any(
+                layer.kind == "norm" and layer.splits != layer.choices for layer in network.layers
+            )
+            if kinds.isdisjoint({"slice", "pixel_shuffle"}) and not heads:
+                raise
             continue
         workload = workload_of(small.network, small.batch, CHOICES, shared_tensors=True)
         run_as_one_device(small.network, Program(workload, program.rows, program.hierarchy), seed)
