@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measure import judged, needs, size
-from hypar_opt.onnx import import_
+from hypar_opt.models.imported import import_
 
 needs("onnx")
 

@@ -168,7 +168,10 @@ def _check_names(layers: Sequence[Operator], blocks: Sequence[Block], names: Seq
     if INPUT in stated | {layer.name for block in blocks for layer in block.layers}:
         raise rule("layer 'input', name: is the network's input; rename the layer")
     # A name that a block and a layer have in common would be ambiguous.
-    for name, times in Counter([*names, *{block.name for block in blocks}]).items():
+    # Runs of blocks that are numbered may be numbered as one.
+    runs = {block.name for block in blocks if block.repeat is not None}
+    alone = (block.name for block in blocks if block.repeat is None)
+    for name, times in Counter([*names, *runs, *alone]).items():
         if times > 1:
             raise rule(f"layer {name!r}, name: should be unique, appears twice")
 

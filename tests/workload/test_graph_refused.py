@@ -140,6 +140,16 @@ REFUSED: dict[str, tuple[Table, str]] = {
         network(TOKENS, fc("block"), blocks=(block(fc("x")),)),
         "layer 'block', name: should be unique, appears twice",
     ),
+    "two runs of blocks with the same numbers": (
+        network(
+            TOKENS, fc("a"), blocks=(block(fc("x"), repeat=2), block(fc("x"), repeat=2, first=1))
+        ),
+        "layer 'block.1.x', name: should be unique, appears twice",
+    ),
+    "a number without repetitions": (
+        network(TOKENS, fc("a"), blocks=(block(fc("x"), first=1),)),
+        "block 'block', first: numbers the repetitions of a block with 'repeat'",
+    ),
     "two blocks of one name": (
         network(TOKENS, fc("a"), blocks=(block(fc("x")), block(fc("y")))),
         "layer 'block', name: should be unique, appears twice",
@@ -258,11 +268,13 @@ REFUSED: dict[str, tuple[Table, str]] = {
     ),
     "queries and keys without values": (
         network(TOKENS, *projections(12, 12, 12)[:2], layer("a", "attention", "q", "k", heads=2)),
-        "layer 'a', inputs: should be q, k and v, or one fused, of tokens",
+        "layer 'a', inputs: should be q, k and v, or one fused, or with features"
+        " that all keys share, of tokens",
     ),
     "attention over an image": (
         network(IMAGE, layer("a", "attention", heads=2)),
-        "layer 'a', inputs: should be q, k and v, or one fused, of tokens; got 4 channels of 6x6",
+        "layer 'a', inputs: should be q, k and v, or one fused, or with features"
+        " that all keys share, of tokens; got 4 channels of 6x6",
     ),
     # shared weights
     "tied to nothing": (
