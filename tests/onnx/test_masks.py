@@ -303,7 +303,7 @@ def test_a_mask_in_a_file_beside_the_model_is_read(tmp_path: Path) -> None:
         ("link.bin", "not a file in the model's folder"),
         ("pipe", "not a file in the model's folder"),
         (".", "not a file in the model's folder"),
-        ("", "not a file in the model's folder"),
+        ("", "it has no values"),
         ("null\0byte", "cannot be read"),
         ("short.bin", "too short"),
     ],
