@@ -28,8 +28,7 @@ def read_model(
     ----------
     path
         The model's file: its ``config.json``, ONNX, or a program that ``torch.export.save`` has
-        written; files beside it that hold weights are not
-        read.
+        written; files beside it that hold weights are not read.
     dims
         The sizes of its dynamic dimensions by name; the batch is not a dimension of a network.
     loss
