@@ -406,8 +406,7 @@ class _DecoderLayers:
     def _block(self, number: int) -> list[Table]:
         before, after = self.decoder.before, self.decoder.after
         first = "input_layernorm" if before else "input"
-        attention = (self._latent if self.config.has("kv_lora_rank") else self._heads)(first)
-        attention = self._attended(number, attention)
+        attention = self._attention(number, first)
         residual = "self_attn.residual"
         names = ("pre_feedforward_layernorm", "post_attention_layernorm")
         second = names[not after] if before else residual
@@ -439,31 +438,31 @@ class _DecoderLayers:
         size = config.size("head_dim", default=self.decoder.head_dim or self.width // heads)
         return heads, config.size("num_key_value_heads", default=heads), size
 
-    def _heads(self, norm: str) -> list[Table]:
-        """Return the layers that write queries, keys and values; the last are what is read."""
+    def _heads(self, norm: str) -> tuple[list[Table], list[str]]:
+        """Return the layers that write queries, keys and values, and what attention reads."""
         config, decoder = self.config, self.decoder
         heads, kv_heads, size = self.heads
         bias = config.flag("qkv_bias", "attention_bias", default=decoder.qkv_bias)
         if decoder.fused:
-            return [_layer("self_attn.qkv_proj", "fc", norm, units=(heads + 2 * kv_heads) * size)]
+            name = "self_attn.qkv_proj"
+            return [_layer(name, "fc", norm, units=(heads + 2 * kv_heads) * size)], [name]
         counts = {"q": heads, "k": kv_heads, "v": kv_heads}
-        projections = [
-            _layer(f"self_attn.{own}_proj", "fc", norm, units=count * size, bias=bias)
-            for own, count in counts.items()
-        ]
-        if not decoder.norms:
-            return projections
-        norms = [
-            self._norm(
-                f"self_attn.{own}_norm",
-                f"self_attn.{own}_proj",
-                heads=counts[own] if decoder.norms == "heads" else None,
+        projections = {
+            word: _layer(f"self_attn.{word}_proj", "fc", norm, units=count * size, bias=bias)
+            for word, count in counts.items()
+        }
+        norms = {
+            word: self._norm(
+                f"self_attn.{word}_norm",
+                f"self_attn.{word}_proj",
+                heads=counts[word] if decoder.norms == "heads" else None,
             )
-            for own in "qk"
-        ]
-        return [*projections[:2], *norms, projections[2]]
+            for word in ("qk" if decoder.norms else "")
+        }
+        layers = [projections["q"], projections["k"], *norms.values(), projections["v"]]
+        return layers, [layer["name"] for layer in (projections | norms).values()]
 
-    def _latent(self, norm: str) -> list[Table]:
+    def _latent(self, norm: str) -> tuple[list[Table], list[str]]:
         """Return the layers of latent attention (MLA), whose keys and values are of a latent.
 
         All heads share the features of keys that turn, which are of what the latent is of.
@@ -486,32 +485,32 @@ class _DecoderLayers:
                 _layer("self_attn.q_b_proj", "fc", **query),
             ]
         widths = {"key": features, "value": config.size("v_head_dim")}
-        return [
+        layers = [
             _layer(f"{down}.latent", "fc", norm, units=config.size("kv_lora_rank"), bias=bias),
             latent,
             *queries,
             *(
-                _layer(f"{up}.{own}", "fc", latent["name"], units=heads * width)
-                for own, width in widths.items()
+                _layer(f"{up}.{word}", "fc", latent["name"], units=heads * width)
+                for word, width in widths.items()
             ),
             _layer(f"{down}.rotary", "fc", norm, units=rotary, bias=bias),
         ]
+        return layers, [layer["name"] for layer in layers[-4:]]
 
-    def _attended(self, number: int, layers: list[Table]) -> list[Table]:
-        """Return attention behind the layers that write what it reads."""
+    def _attention(self, number: int, norm: str) -> list[Table]:
+        """Return attention, with the layers before and behind it."""
         config = self.config
         word = self._attention_words[number]
         heads, kv_heads, size = self.heads
-        latent, fused = config.has("kv_lora_rank"), self.decoder.fused
+        latent = config.has("kv_lora_rank")
+        layers, reads = (self._latent if latent else self._heads)(norm)
         if latent:
             kv_heads, size = heads, config.size("qk_rope_head_dim")
         scalar = config.number("query_pre_attn_scalar", default=size)
-        names = [own["name"] for own in layers]
-        normed = self.decoder.norms and [names[2], names[3], names[4]]
         core = _layer(
             "self_attn.attention",
             "attention",
-            *(normed or names[-1 if fused else -4 if latent else -3 :]),
+            *reads,
             heads=heads,
             kv_heads=kv_heads,
             causal=True,
@@ -557,12 +556,8 @@ class _DecoderLayers:
         """Return a gated MLP whose inner features a key says."""
         config = self.config
         sizes = {"units": times * config.size(*keys), "bias": config.flag("mlp_bias")}
-        own = (
-            ("gate_up_proj.gate", "gate_up_proj.up")
-            if self.decoder.fused
-            else ("gate_proj", "up_proj")
-        )
-        gate, up, gated = (f"{name}.{own}" for own in (*own, "gated"))
+        form = f"{name}.gate_up_proj.{{}}" if self.decoder.fused else f"{name}.{{}}_proj"
+        gate, up, gated = form.format("gate"), form.format("up"), f"{name}.gated"
         return [
             _layer(gate, "fc", norm, **sizes, activation=self._activation()),
             _layer(up, "fc", norm, **sizes),
@@ -604,7 +599,7 @@ class _DecoderLayers:
         is_gpt_oss = config.word("model_type") == "gpt_oss"
         router = "mlp.router" if is_gpt_oss else "mlp.gate"
         gate, up, gated, down = (
-            f"mlp.experts.{own}" for own in ("gate_proj", "up_proj", "gated", "down_proj")
+            f"mlp.experts.{word}" for word in ("gate_proj", "up_proj", "gated", "down_proj")
         )
         normalised = config.flag("norm_topk_prob", default=self.decoder.normalised)
         activation = "quick_gelu" if is_gpt_oss else self._activation()

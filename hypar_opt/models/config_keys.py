@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hypar_opt.documents.document import LARGEST_SIZE
 from hypar_opt.documents.parsing import shown
@@ -10,6 +10,8 @@ from hypar_opt.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+Item = TypeVar("Item", str, int)
 
 _NO_STEP = frozenset(
     (
@@ -65,21 +67,18 @@ class Config:
 
     def words(self, key: str) -> list[str]:
         """Return a list of texts; an empty one where there is none."""
-        value: list[str] = self._value(
-            (key,),
-            [],
-            lambda value: type(value) is list and all(type(word) is str for word in value),
-            "a list of texts",
-        )
-        return value
+        return self._list(key, str, "a list of texts")
 
     def numbers(self, key: str) -> list[int]:
         """Return a list of whole numbers; an empty one where there is none."""
-        value: list[int] = self._value(
+        return self._list(key, int, "a list of whole numbers")
+
+    def _list(self, key: str, kind: type[Item], what: str) -> list[Item]:
+        value: list[Item] = self._value(
             (key,),
             [],
-            lambda value: type(value) is list and all(type(number) is int for number in value),
-            "a list of whole numbers",
+            lambda value: type(value) is list and all(type(item) is kind for item in value),
+            what,
         )
         return value
 
