@@ -299,7 +299,10 @@ def find(
     raise UnknownNameError(what, name, list(names))
 
 
-_KEYS = {"network": {"layer", "block", "input"}, "array": {"accelerator", "topology", "energy"}}
+_KEYS = {
+    "network": {"layer", "block", "input", "model_type"},
+    "array": {"accelerator", "topology", "energy"},
+}
 """Keys that only one kind of document has, where a file does not state its schema."""
 
 

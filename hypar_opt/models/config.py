@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import cached_property
 from itertools import groupby
+from math import gcd
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hypar_opt.documents.document import file_name, read_text
@@ -435,7 +436,10 @@ class _DecoderLayers:
         """The heads of queries, those of keys and values, and the features of one."""
         config = self.config
         heads = config.size("num_attention_heads")
-        size = config.size("head_dim", default=self.decoder.head_dim or self.width // heads)
+        if not (size := self.decoder.head_dim or self.width // heads):
+            problem = f"should be at most hidden_size, {self.width}, got {heads}"
+            raise config.refuse("num_attention_heads", problem)
+        size = config.size("head_dim", default=size)
         return heads, config.size("num_key_value_heads", default=heads), size
 
     def _heads(self, norm: str) -> tuple[list[Table], list[str]]:
@@ -589,7 +593,7 @@ class _DecoderLayers:
         config = self.config
         experts, top_k = config.size(*self.EXPERTS), config.size("num_experts_per_tok")
         units = config.size("moe_intermediate_size", "intermediate_size")
-        group = min(GROUP, self.tokens)
+        group = gcd(GROUP, self.tokens)
         share = -(-top_k * group // experts)
         self.notes.remarks[
             f"an expert takes at most {share} tokens of each group of {group}: what it would take"

@@ -100,12 +100,16 @@ def _refuse(name: str, kind: str, **stated: Any) -> None:
 
 
 def is_plan_file(name: str) -> bool:
-    """Return whether a name is that of a plan file: JSON starts with a brace, TOML cannot."""
+    """Return whether a name is that of a plan file: JSON starts with a brace, TOML cannot.
+
+    A language model's configuration is JSON, too, and a network.
+    """
     if is_standard_input(name):
         return read_text(name).lstrip().startswith("{")
     path = Path(name)
     if path.suffix == ".json":
-        return True  # even if missing or damaged: reading it as a plan says so
+        # If missing or damaged, too: reading it as a plan says so.
+        return not exists(path) or document.kind_of(read_text(path)) != "network"
     if zoo_name(name) in network_names() or path.suffix in GRAPHS or not exists(path):
         return False
     return path.is_file() and read_text(path).lstrip().startswith("{")

@@ -19,6 +19,7 @@ import hypar_opt as ho
 from hypar_opt.errors import HyparError
 from hypar_opt.models.config import DECODERS
 from hypar_opt.workload.operators.attention import Attention
+from hypar_opt.workload.operators.experts import Router
 from tests.commands import command
 
 RECORDED = json.loads(Path("tests/data/configs.json").read_text())
@@ -87,6 +88,12 @@ def test_runs_of_blocks_are_numbered_as_one(tmp_path: Path) -> None:
     assert {"model.layers.2.mlp.gate_proj", "model.layers.3.mlp.experts.gate_proj"} <= names
 
 
+def test_groups_of_experts_divide_any_number_of_tokens(tmp_path: Path) -> None:
+    mixture = RECORDED["qwen3-30b-a3b"]["config"] | {"max_position_embeddings": 100}
+    routers = {layer.group for layer in read(tmp_path, mixture).layers if isinstance(layer, Router)}
+    assert routers == {4}
+
+
 def test_gemma_3_sees_all_tokens_in_one_layer_of_six(tmp_path: Path) -> None:
     network = read(tmp_path, RECORDED["gemma-3-1b"]["config"])
     windows = [layer.window for layer in network.layers if isinstance(layer, Attention)]
@@ -120,6 +127,10 @@ def test_keys_that_nothing_reads_are_named(tmp_path: Path) -> None:
         ({"dtype": "float8"}, "dtype: should be one of float16, bfloat16, float64, float32"),
         ({"architectures": ["LlamaModel"]}, "architectures: should be a model with a head of its"),
         ({"num_attention_heads": 7}, "heads"),
+        (
+            {"hidden_size": 64, "num_attention_heads": 128, "head_dim": None},
+            "num_attention_heads: should be at most hidden_size, 64, got 128",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(change: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -137,6 +148,9 @@ def test_a_configuration_is_planned_and_imported(tmp_path: Path) -> None:
         | {"num_attention_heads": 8, "num_key_value_heads": 2, "intermediate_size": 128}
     )
     network = read(tmp_path, small)
+    assert ho.show(tmp_path / "config.json") == network
+    for asked in (["show"], ["memory", "--batch", "4"], ["simulate", "--array", "h100-8"]):
+        assert command([*asked, str(tmp_path / "config.json")], tmp_path).status == 0
     file, imported = str(tmp_path / "config.json"), str(tmp_path / "small.toml")
     plan = ho.solve(file, levels=2, batch=4, tokens=32)
     assert plan.network.description.maps().__next__().output.tokens == 32
