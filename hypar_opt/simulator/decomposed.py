@@ -12,7 +12,7 @@ blockwise transformers for near-infinite context", ICLR 2024.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import accumulate, pairwise, takewhile
 from operator import mul
 from typing import NamedTuple
@@ -105,11 +105,20 @@ class _Division:
             )
             if not isinstance(task, ComputeTask) or not (gathered or scattered):
                 self._number[n] = self._add(task)
-            elif task.layer in self._into.products:
+                continue
+            # What waits for weights in front of a computation lets this wait as well.
+            self._gates += self._queued(gathered)
+            if task.layer in self._into.products:
                 self._product(task, gathered, scattered)
             else:
                 self._attention(task, gathered, scattered)
+            self._gates += self._queued(scattered)
         return tuple(self._tasks)
+
+    def _queued(self, tasks: Iterable[Task]) -> Dependencies:
+        """Return what tasks of the foreground wait for beside those of the foreground."""
+        numbers = (self._number[n] for task in tasks for n in task.after or () if n in self._number)
+        return tuple(n for n in numbers if self._tasks[n].stream != FOREGROUND)
 
     def _is_beside(self, task: ComputeTask, step: StepKind) -> Callable[[int], bool]:
         """Return what tells the exchanges that run beside a computation."""
@@ -129,11 +138,8 @@ class _Division:
         """Add a task; one of the foreground after all that this has to wait for."""
         number = len(self._tasks)
         if task.stream == FOREGROUND:
-            queued = [self._number[n] for n in task.after or () if n in self._number]
-            gates = [*self._gates, *(n for n in queued if self._tasks[n].stream != FOREGROUND)]
-            task = (
-                changed(task, after=(*self._last, *gates)) if gates else changed(task, after=None)
-            )
+            gates = (*self._gates, *self._queued([task]))
+            task = changed(task, after=(*self._last, *gates) if gates else None)
             self._last, self._gates = (number,), ()
         self._tasks.append(task)
         return number

@@ -17,7 +17,7 @@ from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.run import run as run_tasks
 from hypar_opt.simulator.run import run_by_events
 from hypar_opt.simulator.step import program
-from hypar_opt.simulator.tasks import ComputeTask, ExchangeTask, Task
+from hypar_opt.simulator.tasks import ComputeTask, ExchangeKind, ExchangeTask, Task, predecessors
 from tests.commands import command
 
 NETWORK = ho.gpt(layers=2, hidden=1024, heads=8, tokens=2048, vocabulary=1000)
@@ -90,6 +90,52 @@ def test_a_fraction_of_tensor_parallelisms_exchanges_hides_behind_products(
         on = plan.array.description.interconnect
         saved = sum(run_tasks([task], on).seconds for task in map(alone, beside))
         assert before.seconds - after.seconds == pytest.approx(saved, rel=1e-6)
+
+
+@pytest.mark.parametrize("hidden", [0.5, 1.0])
+def test_computations_wait_for_weights_as_an_exchange_beside_them_does(hidden: float) -> None:
+    """Of a block that begins its backward pass with a gather of errors, this comes first."""
+    lines = (
+        {"name": "up", "kind": "fc", "units": 256},
+        {"name": "down", "kind": "fc", "units": 64},
+    )
+    chain = ho.Network.model_validate(
+        {
+            "schema": "hypar-opt/network/2",
+            "name": "chain",
+            "input": {"tokens": 64, "features": 64},
+            "layer": [
+                {"name": "first", "kind": "fc", "units": 64},
+                {"name": "loss", "kind": "output", "inputs": ["mlp"]},
+            ],
+            "block": [{"name": "mlp", "repeat": 3, "inputs": ["first"], "layer": lines}],
+        }
+    )
+    fix = ["*@H1=data", "*@H2=data", "*up@H3=data", "*down@H3=model"]
+    plan, trained = ho.solve(chain, array="h100-8", batch=8, fix=fix), {"overlap": "prefetch"}
+    before = weights_before(tasks_of(plan, **trained, shard="weights"))
+    after = weights_before(tasks_of(plan, **trained, shard="weights", hidden=hidden))
+    assert all(before[f"mlp.{n}.down", "backward"] for n in range(3))
+    assert before.keys() == after.keys()
+    assert all(before[own] <= after[own] for own in before)
+
+
+def weights_before(tasks: tuple[Task, ...]) -> dict[tuple[str, str], set[tuple[str, str, int]]]:
+    """Return, of each layer's first computation in a pass, the gathers of weights before it."""
+    before: list[set[int]] = []
+    for own in predecessors(tasks):
+        before.append(set(own).union(*(before[other] for other in own)))
+    computed: dict[tuple[str, str], set[tuple[str, str, int]]] = {}
+    gathers = {
+        number: (task.layer, task.phase, task.levels[0])
+        for number, task in enumerate(tasks)
+        if isinstance(task, ExchangeTask) and task.kind is ExchangeKind.WEIGHTS
+    }
+    for number, task in enumerate(tasks):
+        if isinstance(task, ComputeTask):
+            waited = {gathers[own] for own in before[number] & gathers.keys()}
+            computed.setdefault((task.layer, task.phase), waited)
+    return computed
 
 
 def alone(task: Task) -> Task:
