@@ -344,14 +344,32 @@ class Evaluator:
 
     @cached_property
     def _last_in_size(self) -> Lengths:
-        """How many differ in size: all where maps grow, as DenseNet's do; else the last alone."""
+        """How many differ in size, or in who reads them: else the last alone.
+
+        All where maps grow, as DenseNet's do; from one on that other layers than those of the next
+        read.
+        """
         maps, lasts = [*self.network.maps()], []
+        number = {layer.name: n for n, layer in enumerate(self.network.layers)}
+        owners = [layer.shares_weights_with for layer in self.network.layers]
+        reads = [
+            (*writers, *([number[owner]] if owner else []))
+            for owner, writers in zip(owners, self.network.sources, strict=True)
+        ]
         for run in self.network.repeats:
             ends = range(run.first, run.first + run.length * run.count, run.length)
             alike = all(
                 maps[own : own + run.length] == maps[ends[0] : ends[0] + run.length] for own in ends
             )
-            lasts.append(1 if alike else run.count)
+            read = (
+                (reader - run.first) // run.length - 1 > (writer - run.first) // run.length > 0
+                and (writer - run.first) // run.length
+                for reader, writers in enumerate(reads)
+                for writer in writers
+                if writer < ends.stop
+            )
+            first = min(filter(None, read), default=run.count - 1)
+            lasts.append(run.count - min(first, run.count - 1) if alike else run.count)
         return tuple(lasts)
 
     @cached_property
@@ -387,14 +405,13 @@ class Evaluator:
             first = block.get("first", 0) if "repeat" in block else None
             count = lengths[numbers.index((block["name"], first))]
             if first is not None:
-                # What reads the last repetition by its number reads the new last one.
-                last, new = (f"{block['name']}.{first + n - 1}." for n in (block["repeat"], count))
-                for reader in (*described.get("layer", ()), *described["block"]):
-                    if reader.get("inputs"):
-                        reader["inputs"] = [
-                            new + one.removeprefix(last) if one.startswith(last) else one
-                            for one in reader["inputs"]
-                        ]
+                # Those that others read by their numbers are there, and as far from the last one.
+                less = block["repeat"] - count
+                renamed = {
+                    f"{block['name']}.{first + n}.": f"{block['name']}.{first + n - less}."
+                    for n in range(less + 1, block["repeat"])
+                }
+                _rename(described, renamed)
             block["repeat"] = count
         return type(self.network).model_validate(described)
 
@@ -809,6 +826,21 @@ class Evaluator:
             amounts = np.broadcast_to(added_up(charges), (len(of), len(meshes)))
             np.add.at(seconds, of, amounts.astype(np.float64) / program.per_unit)
         return seconds
+
+
+def _rename(described: dict[str, Any], renamed: Mapping[str, str]) -> None:
+    """Rename repetitions where the layers and blocks of a description read them."""
+
+    def new(name: str) -> str:
+        old = next(filter(name.startswith, renamed), "")
+        return renamed.get(old, "") + name.removeprefix(old)
+
+    for reader in (*described.get("layer", ()), *described.get("block", ())):
+        if reader.get("inputs"):
+            reader["inputs"] = [new(name) for name in reader["inputs"]]
+        if reader.get("tied"):
+            reader["tied"] = new(reader["tied"])
+        _rename(reader, renamed)
 
 
 def rows_by_mesh(

@@ -151,6 +151,39 @@ def test_the_last_block_is_read_by_its_number_or_by_the_name_of_all() -> None:
     assert first == second
 
 
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("key", ["inputs", "tied"])
+def test_a_block_that_other_layers_read_by_its_number_is_not_as_its_neighbours(
+    key: str, number: int
+) -> None:
+    described = find_network(
+        "gpt:layers=6,hidden=64,heads=2,vocabulary=100,tokens=16"
+    ).description()
+    up, down = (f"decoder.{number}.{name}" for name in ("up", "down"))
+    again = [
+        {"name": "wider", "kind": "fc", "units": 256, "inputs": ["decoder"], "tied": up},
+        {"name": "narrower", "kind": "fc", "units": 64, "tied": down},
+    ]
+    inputs = ["narrower" if key == "tied" else down, "decoder"]
+    reader = {"name": "both", "kind": "add", "inputs": inputs}
+    layers = [
+        layer | {"inputs": ["both"]} if layer.get("inputs") == ["decoder"] else layer
+        for layer in described["layer"]
+    ]
+    network = ho.Network.model_validate(
+        described | {"layer": [*layers, *(again if key == "tied" else ()), reader]}
+    )
+    given: Any = {"batch": 64, "array": array_of("h100-8"), "optimizer": "adam", "choices": "all"}
+    _, problem = stated_problem(network, given)
+    evaluator = Evaluator(network, problem)
+    for configuration in drawn(network, problem, number, 3):
+        step = ho.simulate(plan_of_configuration(network, problem, configuration))
+        evaluated = evaluator.evaluate(configuration)
+        assert evaluated.seconds == pytest.approx(step.seconds, rel=1e-12), configuration
+        assert evaluated.memory == step.memory, configuration
+        assert evaluator.bound(configuration) <= step.seconds * (1 + 1e-12), configuration
+
+
 SMALL = "gpt:layers=2,hidden=256,heads=16,tokens=256,vocabulary=512"
 GRIDS: list[tuple[str, dict[str, Any]]] = [
     ("tpu-v5e-256", {"topology__shape": [8]}),
