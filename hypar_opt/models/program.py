@@ -192,10 +192,19 @@ def _translated(name: str, program: Any, without: set[str]) -> ModelProto:
     """Return a program as an ONNX model, in which some tensors have shapes only."""
     import onnxscript
     import torch
+    from onnx_ir.passes import common
+    from onnxscript.rewriter.rules.common import (
+        remove_optional_bias_from_conv_rule,
+        remove_optional_bias_from_conv_transpose_rule,
+    )
 
     from hypar_opt.onnx.functions import line_of
     from hypar_opt.onnx.model import parsed
 
+    without_bias = (
+        remove_optional_bias_from_conv_rule,
+        remove_optional_bias_from_conv_transpose_rule,
+    )
     try:
         with _silent():
             translated = torch.onnx.export(program, dynamo=True, optimize=False, verbose=False)
@@ -207,7 +216,18 @@ def _translated(name: str, program: Any, without: set[str]) -> ModelProto:
                     "", None, None, value.dtype, shape=value.shape, name=own
                 )
                 initialisers[own].const_value = None
-            translated.optimize()
+            # As `translated.optimize`, whose search for all its patterns is half of the time. One
+            # is needed: convolutions without a bias are translated with one of zeros.
+            onnxscript.optimizer.inline(translated.model)
+            onnxscript.optimizer.fold_constants(translated.model)
+            onnxscript.rewriter.rewrite(translated.model, without_bias)
+            for simplified in (
+                common.RemoveUnusedNodesPass(),
+                common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+                common.DeduplicateInitializersPass(),
+                common.CommonSubexpressionEliminationPass(),
+            ):
+                simplified(translated.model)
             for own, value in translated.model.graph.initializers.items():
                 if value.const_value is None:
                     value.const_value = shapes[own]
