@@ -618,7 +618,8 @@ class Evaluator:
         layers, blocks = self._layers(self._uniform)
         again = np.where(self._runs_again(configuration, blocks), passes.again[layers], 0)
         visits = passes.forward[layers], (passes.backward[layers] + again)[::-1]
-        begun = np.concatenate([[0.0], np.cumsum(np.concatenate(visits))])
+        # Either pass has a start, before its layers.
+        begun = np.cumsum(np.concatenate([[0.0], visits[0], [0.0, 0.0], visits[1]]))
         last, before = (queue.least(begun) for queue in self._queues(mesh, configuration.zero))
         return (last + (count - 1) * before) * (1 - _ROUNDING)
 
@@ -662,7 +663,7 @@ class Evaluator:
         if (mesh, zero) not in self._queues_of:
             # Those of all meshes that may be asked for are known together.
             meshes = [mesh, *(own for own in self._meshes if own[0] == mesh[0] and own != mesh)]
-            queues = queues_of(self._of_queue(zero, meshes), self._visits, len(meshes))
+            queues = queues_of(*self._of_queue(zero, meshes), self._visits)
             for number, own in enumerate(meshes):
                 self._queues_of[own, zero] = queues[number]
         return self._queues_of[mesh, zero]
@@ -675,11 +676,16 @@ class Evaluator:
             self._places(lengths),
             self._blocks(lengths),
             self._bucket_ends,
-            RunOptions().on(self.array)[1] == "prefetch",
+            RunOptions().on(self.array)[1],
         )
 
-    def _of_queue(self, zero: str, meshes: Sequence[Mesh]) -> Iterator[QueueExchanges]:
-        """Yield the exchanges of the queue, of nodes in meshes of one degree of replication."""
+    def _of_queue(
+        self, zero: str, meshes: Sequence[Mesh]
+    ) -> tuple[list[QueueExchanges], NDArray[np.float64]]:
+        """Return the exchanges of the queue, of nodes in meshes of one degree of replication.
+
+        And the seconds in which these update all weights: ``(meshes,)``.
+        """
         lengths = self._uniform.lengths
         _, workload = self._weight_holds(lengths, meshes[0][0], zero)
         cost = self._least_of(workload)
@@ -702,6 +708,7 @@ class Evaluator:
                     times=np.minimum(own.times, 1),
                 )
             )
+        queued = []
         for key, exchanges in together.items():
             charged = [
                 np.broadcast_to(
@@ -721,7 +728,14 @@ class Evaluator:
                 whole, seconds = (
                     ((rings == most) | (rings == 0)).all(axis=0) * of for of in charged
                 )
-            yield QueueExchanges(*key, seconds, whole - seconds)
+            queued.append(QueueExchanges(*key, seconds, whole - seconds))
+        updates = np.zeros(len(meshes))
+        if phases and cost.work is not None:
+            per_unit = cost.per_unit * cost.price
+            updated = cost.work.charges_of_update(workload, nodes, [states], per_unit)
+            times = np.array((1, *self._uniform.times))[self._blocks(lengths)]
+            updates = times @ np.broadcast_to(updated, shape).astype(np.float64) / cost.per_unit
+        return queued, updates
 
     def _new_places(self, lengths: Lengths) -> NDArray[np.intp]:
         """Return the place among the layers at which each node is scheduled, last backward.
