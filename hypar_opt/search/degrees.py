@@ -718,16 +718,6 @@ class Evaluator:
                 for of in (exchanges, [own._replace(times=0) for own in exchanges])
             ]
             whole, seconds = charged
-            if cost.rings is not None:
-                # Exchanges that begin at one level are joined, around the rings of the first.
-                moves = np.zeros((levels, *shape), bool)
-                for own in exchanges:
-                    moves[own.level] |= own.quarters > 0
-                rings = (moves * 2 ** np.arange(levels)[:, None, None]).sum(axis=0)
-                most = rings.max(axis=0)
-                whole, seconds = (
-                    ((rings == most) | (rings == 0)).all(axis=0) * of for of in charged
-                )
             queued.append(QueueExchanges(*key, seconds, whole - seconds))
         updates = np.zeros(len(meshes))
         if phases and cost.work is not None:

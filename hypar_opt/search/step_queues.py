@@ -213,6 +213,8 @@ def queues_of(
     for exchange in sorted(exchanges, key=lambda own: not own.each):
         of = slice(None) if exchange.each else slice(1)
         if exchange.tensor == "weights":
+            if not (exchange.each or prefetches):  # it may be the end of the gradients' exchange
+                exchange = exchange._replace(latencies=0 * exchange.latencies)
             by_unit = exchange.together(of_nodes)
             released[of, 0] += by_unit[0]
             awaited[of] += by_unit[0]
