@@ -10,7 +10,7 @@ Source: docs/simulator.md; docs/decisions/0029-memory-of-a-device.md for what is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
@@ -40,7 +40,7 @@ from hypar_opt.sharding.layouts import BATCH
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.lockstep import NotInLockstepError
-from hypar_opt.simulator.memory import bytes_by_node, reserved_by
+from hypar_opt.simulator.memory import reserved_by
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.repeated_parts import (
     Messages,
@@ -179,13 +179,10 @@ class _Held(NamedTuple):
         All the time, or from a forward to a backward pass: outside all blocks, and of each.
     moments : (nodes,)
         While each layer runs.
-    parts
-        A number that the batch has to divide for these to be in proportion to it.
     """
 
     kept: NDArray[np.int64]
     moments: NDArray[np.int64]
-    parts: int
 
 
 class _Passes(NamedTuple):
@@ -219,6 +216,11 @@ class Evaluator:
         Whether tensor parallelism may have more parts than key-value heads.
     deadline
         After which nothing more is evaluated.
+
+    Attributes
+    ----------
+    meshes
+        Those that may be asked for: what is computed of one is so of all.
     """
 
     def __init__(
@@ -234,6 +236,7 @@ class Evaluator:
     ) -> None:
         assert problem.array is not None
         self.deadline = deadline
+        self.meshes: set[Mesh] = set()
         self.network, self.early_stop, self.by_events = network, early_stop, by_events
         if choices is None:
             choices = choices_of_configurations(network, kv_replicated=kv_replicated)
@@ -246,13 +249,15 @@ class Evaluator:
         self._counts = tuple(block.count for block in network.repeats)
         self._network, self._workload = cache(self._new_network), cache(self._new_workload)
         self._rows, self._blocks = cache(self._new_rows), cache(self._new_blocks)
-        self._map_holds, self._maps = cache(self._new_map_holds), cache(self._new_maps)
+        self._map_holds = cache(self._new_map_holds)
+        self._parts_of_batch = cache(self._new_parts_of_batch)
+        self._maps_of: dict[tuple[Lengths, int, str, int], dict[Mesh, _Held]] = {}
+        self._weights_of: dict[tuple[Lengths, int, str], dict[Mesh, _Held]] = {}
         self._weight_holds, self._weights = cache(self._new_weight_holds), cache(self._new_weights)
         self._shortened, self._program = cache(self._new_shortened), cache(self._new_program)
         self._messages = Messages(self.array.interconnect)
         self._layers, self._places = cache(self._new_layers), cache(self._new_places)
         self._queues_of: dict[tuple[Mesh, str], tuple[Queue, Queue]] = {}
-        self._meshes: set[Mesh] = set()
         self._seconds_of: dict[
             tuple[int, str, tuple[Phase, ...]], dict[Mesh, NDArray[np.float64]]
         ] = {}
@@ -522,22 +527,29 @@ class Evaluator:
         short, mesh = self._shortened(self._again(configuration)), configuration[:6]
         micro_batch = self.problem.batch // configuration.micro_batches
         recompute = configuration.recompute if short.again or not self.blocks else "none"
-        of_maps, batch = (mesh, short.lengths, short.again, recompute), self._base
-        maps = self._maps(*of_maps, batch)
-        if micro_batch % maps.parts:
+        of_maps, batch = (short.lengths, short.again, recompute), self._base
+        # Partial sums whose reader has all of them are stored by batch, whatever is split.
+        if micro_batch % self._parts_of_batch(mesh, short.lengths):
             batch = micro_batch
-            maps = self._maps(*of_maps, batch)
+        maps = self._maps(mesh, *of_maps, batch)
         weights, reserve = self._weights(mesh, short.lengths, configuration.zero)
         times = np.array((1, *short.times))
         moments = weights.moments + maps.moments * micro_batch // batch
         kept = weights.kept @ times + maps.kept @ times * micro_batch // batch
         return int(kept + moments.max() + reserve)
 
-    def _new_maps(
-        self, mesh: Mesh, lengths: Lengths, again: int, recompute: str, batch: int
-    ) -> _Held:
+    def _new_parts_of_batch(self, mesh: Mesh, lengths: Lengths) -> int:
+        """Return what the batch has to be divided by for maps to be in proportion to it."""
+        program = self._program(mesh, lengths)
+        return lcm(*(program.parts(layouts, BATCH) for layouts in {*program.stored}))
+
+    def _maps(self, mesh: Mesh, lengths: Lengths, again: int, recompute: str, batch: int) -> _Held:
         """Return what a mesh holds of maps in a micro-batch."""
-        return self._held(mesh, lengths, self._map_holds(lengths, again, recompute, batch))
+        known = self._maps_of.setdefault((lengths, again, recompute, batch), {})
+        if mesh not in known:
+            holds = self._map_holds(lengths, again, recompute, batch)
+            known.update(self._held(self._meshes_with(mesh), lengths, holds))
+        return known[mesh]
 
     def _new_map_holds(
         self, lengths: Lengths, again: int, recompute: str, batch: int
@@ -549,9 +561,12 @@ class Evaluator:
     def _new_weights(self, mesh: Mesh, lengths: Lengths, zero: str) -> tuple[_Held, int]:
         """Return what a mesh holds of weights, and what is reserved."""
         arrays, trained = self._weight_holds(lengths, mesh[0], zero)
+        known = self._weights_of.setdefault((lengths, mesh[0], zero), {})
+        if mesh not in known:
+            known.update(self._held(self._meshes_with(mesh, alike=1), lengths, arrays))
         rows = self._rows(mesh, lengths)
         reserve = reserved_by(self.array.accelerator, trained, rows, self._hierarchy)
-        return self._held(mesh, lengths, arrays), reserve
+        return known[mesh], reserve
 
     def _new_weight_holds(
         self, lengths: Lengths, dp_replicate: int, zero: str
@@ -576,18 +591,26 @@ class Evaluator:
         trained = repeated(workload, repeats)
         return HoldRules(network, trained, eb, self._fused, inference=False), trained
 
-    def _held(self, mesh: Mesh, lengths: Lengths, holds: HoldArrays) -> _Held:
-        program, blocks = self._program(mesh, lengths), self._blocks(lengths)
-        bytes_of = {
-            tensor: np.array(amounts, np.int64)
-            for tensor, amounts in bytes_by_node(holds, program).items()
-        }
-        kept = sum(bytes_of.pop(tensor) for tensor in KEPT)
-        by_block = np.zeros(1 + sum(lengths), np.int64)
-        np.add.at(by_block, blocks, kept)
-        # Partial sums whose reader has all of them are stored by batch, whatever is split.
-        parts = lcm(*(program.parts(layouts, BATCH) for layouts in {*program.stored}))
-        return _Held(by_block, sum(bytes_of.values(), np.zeros(len(blocks), np.int64)), parts)
+    def _held(
+        self, meshes: Sequence[Mesh], lengths: Lengths, holds: HoldArrays
+    ) -> dict[Mesh, _Held]:
+        """Return what meshes hold."""
+        blocks = self._blocks(lengths)
+        amounts = holds.largest([self._program(mesh, lengths) for mesh in meshes])
+        kept = np.zeros((1 + sum(lengths), len(meshes)), np.int64)
+        moments = np.zeros((len(blocks), len(meshes)), np.int64)
+        for hold, own in zip(holds.holds, amounts.T.astype(np.int64), strict=True):
+            for node in hold.layers:
+                if hold.tensor in KEPT:
+                    kept[blocks[node]] += own
+                else:
+                    moments[node] += own
+        return dict(zip(meshes, map(_Held, kept.T, moments.T), strict=True))
+
+    def _meshes_with(self, mesh: Mesh, *, alike: int = 0) -> list[Mesh]:
+        """Return a mesh and the others that may be asked for, of which some degrees are alike."""
+        others = (own for own in self.meshes if own[:alike] == mesh[:alike] and own != mesh)
+        return [mesh, *others]
 
     # Bounds
 
@@ -609,7 +632,7 @@ class Evaluator:
         for batch, by_word in alike.items():
             self.deadline.check()
             every = [configurations[number][:6] for own in by_word.values() for number in own]
-            self._meshes.update(every)
+            self.meshes.update(every)
             passes = self._passes(batch, "none", every)
             once = {mesh: (own.forward + own.backward) @ times for mesh, own in passes.items()}
             for word, numbers in by_word.items():
@@ -635,7 +658,8 @@ class Evaluator:
         layers, blocks = self._layers(self._uniform)
         again = np.where(self._runs_again(configuration, blocks), passes.again[layers], 0)
         visits = passes.forward[layers], (passes.backward[layers] + again)[::-1]
-        begun = np.concatenate([[0.0], np.cumsum(np.concatenate(visits))])
+        # Either pass has a start, before its layers.
+        begun = np.cumsum(np.concatenate([[0.0], visits[0], [0.0, 0.0], visits[1]]))
         last, before = (queue.least(begun) for queue in self._queues(mesh, configuration.zero))
         return (last + (count - 1) * before) * (1 - _ROUNDING)
 
@@ -677,9 +701,8 @@ class Evaluator:
     def _queues(self, mesh: Mesh, zero: str) -> tuple[Queue, Queue]:
         """Return the queues of the last micro-batch, and of one before it."""
         if (mesh, zero) not in self._queues_of:
-            # Those of all meshes that may be asked for are known together.
-            meshes = [mesh, *(own for own in self._meshes if own[0] == mesh[0] and own != mesh)]
-            queues = queues_of(self._of_queue(zero, meshes), self._visits, len(meshes))
+            meshes = self._meshes_with(mesh, alike=1)
+            queues = queues_of(*self._of_queue(zero, meshes), self._visits)
             for number, own in enumerate(meshes):
                 self._queues_of[own, zero] = queues[number]
         return self._queues_of[mesh, zero]
@@ -692,11 +715,16 @@ class Evaluator:
             self._places(lengths),
             self._blocks(lengths),
             self._bucket_ends,
-            RunOptions().on(self.array)[1] == "prefetch",
+            RunOptions().on(self.array)[1],
         )
 
-    def _of_queue(self, zero: str, meshes: Sequence[Mesh]) -> Iterator[QueueExchanges]:
-        """Yield the exchanges of the queue, of nodes in meshes of one degree of replication."""
+    def _of_queue(
+        self, zero: str, meshes: Sequence[Mesh]
+    ) -> tuple[list[QueueExchanges], NDArray[np.float64]]:
+        """Return the exchanges of the queue, of nodes in meshes of one degree of replication.
+
+        And the seconds in which these update all weights: ``(meshes,)``.
+        """
         lengths = self._uniform.lengths
         _, workload = self._weight_holds(lengths, meshes[0][0], zero)
         cost = self._least_of(workload)
@@ -719,6 +747,7 @@ class Evaluator:
                     times=np.minimum(own.times, 1),
                 )
             )
+        queued = []
         for key, exchanges in together.items():
             charged = [
                 np.broadcast_to(
@@ -728,17 +757,14 @@ class Evaluator:
                 for of in (exchanges, [own._replace(times=0) for own in exchanges])
             ]
             whole, seconds = charged
-            if cost.rings is not None:
-                # Exchanges that begin at one level are joined, around the rings of the first.
-                moves = np.zeros((levels, *shape), bool)
-                for own in exchanges:
-                    moves[own.level] |= own.quarters > 0
-                rings = (moves * 2 ** np.arange(levels)[:, None, None]).sum(axis=0)
-                most = rings.max(axis=0)
-                whole, seconds = (
-                    ((rings == most) | (rings == 0)).all(axis=0) * of for of in charged
-                )
-            yield QueueExchanges(*key, seconds, whole - seconds)
+            queued.append(QueueExchanges(*key, seconds, whole - seconds))
+        updates = np.zeros(len(meshes))
+        if phases and cost.work is not None:
+            per_unit = cost.per_unit * cost.price
+            updated = cost.work.charges_of_update(workload, nodes, [states], per_unit)
+            times = np.array((1, *self._uniform.times))[self._blocks(lengths)]
+            updates = times @ np.broadcast_to(updated, shape).astype(np.float64) / cost.per_unit
+        return queued, updates
 
     def _new_places(self, lengths: Lengths) -> NDArray[np.intp]:
         """Return the place among the layers at which each node is scheduled, last backward.
@@ -1022,15 +1048,18 @@ def _considered(
     until = evaluator.deadline.part(_CONSIDERING)
     saves_all: set[Configuration] = set()  # that fit
     in_fewer: set[tuple[Mesh, str]] = set()  # micro-batches that fit
-    configurations: Iterable[Configuration] = family(
-        evaluator.network, evaluator.problem, fixed=fixed, recompute=evaluator.policies
-    )
+    configurations = [
+        one
+        for one in family(
+            evaluator.network, evaluator.problem, fixed=fixed, recompute=evaluator.policies
+        )
+        if allowed is None or allowed(one)
+    ]
+    evaluator.meshes.update(one[:6] for one in configurations)
     if evaluator.deadline.left() is not None:
         # The best ones are mostly among those that divide the batch most.
-        configurations = sorted(configurations, key=lambda one: one.dp_replicate * one.cp * one.tp)
+        configurations.sort(key=lambda one: one.dp_replicate * one.cp * one.tp)
     for one in configurations:
-        if allowed is not None and not allowed(one):
-            continue
         if until.passed() and (fitting or evaluator.deadline.passed()):
             yield _Considered(count, fits, fitting, least, complete=False)
             if evaluator.deadline.passed():

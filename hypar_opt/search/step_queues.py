@@ -9,7 +9,9 @@ Source: `hypar_opt.simulator.schedule` has what is released where.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
@@ -101,16 +103,31 @@ def _put_least(
 class Queue(NamedTuple):
     """Seconds of a micro-batch's queue, one exchange after the other.
 
+    Visits are the start of the forward pass, its layers, the start of the backward pass, its
+    layers, and the end.
+
     Parameters
     ----------
     awaited
         What the program waits for before it begins.
     released : (visits,)
-        What each visit of a layer releases, forward and then backward, and their end.
+        What each visit releases, but for units.
+    units : (3, units)
+        The visits at which units begin their forward pass; begin their backward pass; and end it.
+    of_units : (3, units)
+        What is gathered for either pass of them, and scattered at the end.
+    update
+        What follows all gradients.
+    overlap
+        As of `Visits`.
     """
 
     awaited: float
     released: NDArray[np.float64]
+    units: NDArray[np.intp]
+    of_units: NDArray[np.float64]
+    update: float
+    overlap: str
 
     def least(self, begun: NDArray[np.float64]) -> float:
         """Return the least seconds of a micro-batch.
@@ -120,12 +137,55 @@ class Queue(NamedTuple):
         begun : (visits,)
             The seconds of the program before each visit, and before its end.
         """
-        left = self.released[::-1].cumsum()[::-1]
-        return float(max(left[0], self.awaited + (begun + left)[1:].max()))
+        of_units = self._released_of_units()
+        released = self.released.copy()
+        for visit, seconds, _ in of_units:
+            released[visit] += seconds
+        left = released[::-1].cumsum()[::-1]
+        if self.overlap == "none":
+            return float(begun[-1] + left[0]) + self.update
+        if self.overlap != "prefetch":  # updates wait for no other gradients
+            return float(max((begun + left).max(), begun[-1] + self.update))
+        return float((begun + self._waited(begun, of_units) + left).max()) + self.update
+
+    def _released_of_units(self) -> list[tuple[int, float, bool]]:
+        """Return what visits release of units, in order, and whether that is a gather.
+
+        Of those that have one the first is gathered as a pass begins, and the next as each does.
+        """
+        released = []
+        firsts = 0, len(self.released) // 2
+        for first, visits, gathers in zip(firsts, self.units, self.of_units, strict=False):
+            some = gathers > 0
+            begin = [first, *visits[some].tolist()]
+            released += [*zip(begin, [*gathers[some].tolist(), 0.0], repeat(True))]
+        released += zip(self.units[2].tolist(), self.of_units[2].tolist(), repeat(False))
+        return sorted(released, key=itemgetter(0))
+
+    def _waited(
+        self, begun: NDArray[np.float64], of_units: Sequence[tuple[int, float, bool]]
+    ) -> NDArray[np.float64]:
+        """Return how long the program has waited for weights before each visit: ``(visits,)``.
+
+        Buckets are left out: before which gathers they are released is not known.
+        """
+        waited = np.zeros(len(begun))
+        waited[1] = total = gathered = queue = self.awaited
+        for visit, seconds, is_gather in of_units:
+            now = float(begun[visit]) + total
+            if is_gather:
+                wait = max(gathered - now, 0.0)
+                waited[visit] += wait
+                total, now = total + wait, now + wait
+                gathered = max(queue, now) + seconds
+            queue = max(queue, now) + seconds
+        return waited.cumsum()
 
 
 def queues_of(
-    exchanges: Iterable[QueueExchanges], visits: Visits, meshes: int
+    exchanges: Iterable[QueueExchanges],
+    updates: NDArray[np.float64],
+    visits: Visits,
 ) -> list[tuple[Queue, Queue]]:
     """Return the queues of the last micro-batch and of one before it, of each mesh.
 
@@ -136,30 +196,36 @@ def queues_of(
     ----------
     exchanges
         Of the shortened step.
+    updates : (meshes,)
+        The seconds in which all weights are updated.
     """
-    layers, blocks, places, of_nodes, bucket_ends, prefetches = visits
+    layers, blocks, places, of_nodes, bucket_ends, overlap = visits
+    prefetches, count = overlap == "prefetch", len(layers)
     (inside,) = np.nonzero(blocks >= 0)
     firsts = inside[np.unique(blocks[inside], return_index=True)[1]]  # of each block
     lasts = np.append(firsts[1:], inside[-1] + 1) - 1
-    units = of_nodes[len(of_nodes) - 1 - layers.max() :][layers[firsts]]
-    released = np.zeros((2, 2 * len(layers) + 1, meshes))
-    forward, backward = released[:, : len(layers)], released[:, len(layers) : -1][:, ::-1]
-    awaited, scattered = np.zeros((2, meshes)), np.zeros((len(of_nodes), 1), bool)
+    numbers = of_nodes[len(of_nodes) - 1 - layers.max() :][layers[firsts]]
+    units = np.array([1 + firsts, 2 * count + 1 - lasts[::-1], 2 * count + 1 - firsts[::-1]])
+    released = np.zeros((2, 2 * count + 3, len(updates)))
+    backward = released[:, count + 2 : -1][:, ::-1]
+    awaited, of_units = np.zeros((2, len(updates))), np.zeros((2, *units.shape, len(updates)))
+    scattered = np.zeros((len(of_nodes), 1), bool)
     for exchange in sorted(exchanges, key=lambda own: not own.each):
         of = slice(None) if exchange.each else slice(1)
         if exchange.tensor == "weights":
+            if not (exchange.each or prefetches):  # it may be the end of the gradients' exchange
+                exchange = exchange._replace(latencies=0 * exchange.latencies)
             by_unit = exchange.together(of_nodes)
-            forward[of, 0] += by_unit[0] + by_unit[units[0]]
-            forward[of, firsts[:-1]] += by_unit[units[1:]]
-            awaited[of] += by_unit[0] * prefetches
+            released[of, 0] += by_unit[0]
+            awaited[of] += by_unit[0]
+            of_units[of, 0] += by_unit[numbers]
             if exchange.each:
-                backward[:, -1] += by_unit[units[-1]]
-                backward[:, lasts[1:]] += by_unit[units[:-1]]
+                of_units[of, 1] += by_unit[numbers[::-1]]
             continue
         if exchange.each and prefetches:
             scattered = exchange.seconds > 0
         by_unit = exchange.among(scattered).together(of_nodes)
-        backward[of, firsts] += by_unit[units]
+        of_units[of, 2] += by_unit[numbers[::-1]]
         released[of, -1] += by_unit[0]
         rest = exchange.among(~scattered)
         if scattered.any():  # buckets are complete without these, and so earlier
@@ -169,7 +235,16 @@ def queues_of(
             complete = rest.at(places, layers).together(bucket_ends)
             backward[of, : len(complete)] += complete
     last, before = (
-        [Queue(*own) for own in zip(waited.tolist(), of_meshes.T, strict=True)]
-        for waited, of_meshes in zip(awaited, released, strict=True)
+        [
+            Queue(*own[:2], units, own[2], update, overlap)
+            for *own, update in zip(
+                awaited[number].tolist(),
+                released[number].T,
+                np.moveaxis(of_units[number], -1, 0),
+                update.tolist(),
+                strict=True,
+            )
+        ]
+        for number, update in enumerate((updates, 0 * updates))
     )
     return [*zip(last, before, strict=True)]

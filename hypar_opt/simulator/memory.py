@@ -165,7 +165,7 @@ def bytes_by_node(
     program
         The layouts of the plan.
     """
-    amounts = holds.largest(program, share, exact=exact_shares)
+    (amounts,) = holds.largest([program], share, exact=exact_shares).tolist()
     bytes_of = {tensor: [0] * len(program.workload.nodes) for tensor in (*KEPT, *MOMENTS)}
     for hold, amount in zip(holds.holds, amounts, strict=True):
         for node in hold.layers:

@@ -34,6 +34,7 @@ from hypar_opt.workload.shards import Shards
 if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.integers import Integers
+    from hypar_opt.sharding.conversions import Layouts
     from hypar_opt.sharding.program import Program
     from hypar_opt.step.shares import Share
     from hypar_opt.step.states import Indices, States
@@ -435,6 +436,12 @@ def papers_holds(
                 yield Hold(node, own_bytes, (elements,), tuple(choices))
 
 
+@lru_cache(maxsize=1024)
+def _axes_of_addends(stored: Layouts) -> tuple[int, ...]:
+    """Return `axis_of_map` of each level of partial sums; addends that a reader takes are whole."""
+    return tuple(REPLICA if layout == PARTIAL else axis_of_map(layout) for layout in stored)
+
+
 def axis_of_map(layout: Layout) -> int:
     """Return the number of the axis of a feature map's `Extent` that a layout splits.
 
@@ -542,32 +549,41 @@ class HoldArrays:
         return elements
 
     def largest(
-        self, program: Program, share: Share | None = None, *, exact: bool = False
-    ) -> list[int]:
-        """Return the bytes of each tensor on the accelerator of a plan that has most of it.
+        self, programs: Sequence[Program], share: Share | None = None, *, exact: bool = False
+    ) -> Integers:
+        """Return the bytes of each tensor on the accelerator of each plan that has most of it.
 
         Parameters
         ----------
-        program
-            The layouts of the plan.
+        programs
+            The layouts of plans of one workload.
         share
             That of a part of H1, where parts are unequal: its accelerators count.
         exact
             Whether axes are divided exactly, and only the tensor's elements are rounded up.
+
+        Returns
+        -------
+        (programs, holds)
         """
-        if not self.holds:
-            return []
-        rows = np.array(program.rows, np.intp).reshape(-1, len(program.workload.nodes))
-        rows, columns = rows[:, self.nodes], np.arange(len(self.nodes))
-        split = self._split[rows, columns]
-        for column in np.flatnonzero((split == SCATTERED).any(axis=0)).tolist():
-            stored = program.stored[self.nodes[column]]
-            # Addends that a reader takes are whole in each part.
-            axes = [REPLICA if layout == PARTIAL else axis_of_map(layout) for layout in stored]
-            split[:, column] = np.where(split[:, column] == SCATTERED, axes, split[:, column])
+        if not (self.holds and programs):
+            return np.zeros((len(programs), len(self.holds)), np.int64)
+        workload, plans = programs[0].workload, [program.rows for program in programs]
+        rows = np.array(plans, np.intp).reshape(len(plans), -1, len(workload.nodes))
+        rows, columns = rows.transpose(1, 0, 2)[..., self.nodes], np.arange(len(self.nodes))
+        split = self._split[rows, columns]  # of levels, programs and holds
+        plan, column = (split == SCATTERED).any(axis=0).nonzero()
+        if len(plan):
+            nodes = self.nodes[column].tolist()
+            stored = [
+                programs[n].stored[node] for n, node in zip(plan.tolist(), nodes, strict=True)
+            ]
+            own, axes = split[:, plan, column], np.array([*map(_axes_of_addends, stored)]).T
+            split[:, plan, column] = np.where(own == SCATTERED, axes, own)
         dtype = exact_dtype(self._most * (share.whole if share else 1))
-        levels, (sizes, border) = np.array(self._hierarchy.sizes, dtype)[:, None], self._axes
-        sizes, numbers = sizes.astype(dtype), np.arange(len(sizes))[:, None]
+        levels = np.array(self._hierarchy.sizes, dtype)[:, None, None]
+        sizes, border = (own[:, None] for own in self._axes)
+        sizes, numbers = sizes.astype(dtype), np.arange(len(sizes))[:, None, None]
         parts = np.where(split[:, None] == numbers, levels[:, None], 1).prod(axis=0)
         if share and len(rows):
             at_h1, below = split[0] == numbers, parts // len(share.parts)
@@ -580,15 +596,15 @@ class HoldArrays:
             beside = (divided + border * (parts > 1)).prod(axis=0) - divided.prod(axis=0)
             elements = np.where(border.any(axis=0), beside, elements)
         if share and len(rows):
-            words = program.workload.choices
+            words = workload.choices
             has = [word not in SIDES or SIDES.index(word) == share.side for word in words]
             elements = np.where(np.array(has)[rows[0]], elements, 0)
         if self._sharded:
-            where = np.arange(len(rows))[:, None], rows, columns
+            where = np.arange(len(rows))[:, None, None], rows, columns
             shards = [np.where(sharded[where], levels, 1).prod(axis=0) for sharded in self._sharded]
             times = sum((count > 1).astype(dtype) for count in shards)
             elements = np.where(self._gathered, elements * times, _up(elements, shards[0]))
-        amounts: list[int] = (self.bytes * elements).tolist()
+        amounts: Integers = self.bytes * elements
         return amounts
 
     @cached_property

@@ -99,7 +99,7 @@ def test_all_accelerators_hold_what_states_do_and_the_fullest_what_a_plan_does(s
         nodes = np.arange(len(step.holds))
         rows = np.array(program.rows)[:, step.nodes]
         by_state = step.in_states(nodes, of_rows(rows.tolist(), len(nodes)))
-        largest = step.largest(program)
+        (largest,) = step.largest([program]).tolist()
         for hold, together, fullest in zip(step.holds, by_state.tolist(), largest, strict=True):
             if hold.tensor in ("weights", "gradients", "state", "gathered", "errors", "logits"):
                 amounts = of_accelerators(program, hold)
@@ -137,4 +137,4 @@ def test_a_step_may_hold_nothing() -> None:
     assert load.at(np.array([2, 1], object)[:, None]).tolist() == [0] * nodes
     assert len(load.marks) == nodes
     program = Program(workload, [[0] * nodes], hierarchy)
-    assert HoldArrays((), len(workload.choices), hierarchy).largest(program) == []
+    assert HoldArrays((), len(workload.choices), hierarchy).largest([program]).tolist() == [[]]
