@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
@@ -46,7 +47,7 @@ from hypar_opt.search.model_file import (
     read_solution,
     write_instance,
 )
-from hypar_opt.search.open_ways import SEARCHED, training_left_open
+from hypar_opt.search.open_ways import LEFT_WHOLE_BY_SEARCH, SEARCHED, problem_left_open
 from hypar_opt.search.placement import best_placement
 from hypar_opt.search.result import (
     Progress,
@@ -71,10 +72,9 @@ from hypar_opt.solvers.base import SolverOptions, Status
 from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.shared_nodes import Tensors
+    from hypar_opt.costs.shared_nodes import Rows, Tensors
     from hypar_opt.plan.configuration import Configuration
     from hypar_opt.plan.problem import Problem
-    from hypar_opt.plan.training import Training
     from hypar_opt.solvers.solution.solver import SolutionFile
     from hypar_opt.workload.network import Network
 
@@ -171,14 +171,15 @@ def solve(
         plan = best_placement(stated, partial(_solve_placed, described, how), progress, deadline)
     else:
         plan = _solve(instance, how, progress)
-    if overlap == "none":
-        return plan
     try:
-        return with_overlap(plan, overlap, deadline)
+        plan = plan if overlap == "none" else with_overlap(plan, overlap, deadline)
+        # Choices that are stated are all that layers may have.
+        if not is_stated and problem.get("choices") is None and _searches_time(instance, how):
+            plan = or_left_whole(plan, overlap, deadline)
     except RefusedError:  # too large to simulate
         if is_stated:
             raise
-        return plan
+    return plan
 
 
 @checked
@@ -287,18 +288,21 @@ def _overlap_of(instance: Instance, how: SolveRequest) -> Overlap:
     """Return what overlaps where it is not stated: in a search of its time what the array says."""
     array = instance.problem.array
     overlap = (array and array.description.overlap) or "none"
-    is_searched = how.search == "joint" and how.answer is None
-    if (
-        overlap == "none"
-        or not is_searched
-        or not (how.solver is None or SOLVERS[how.solver].searches)
-    ):
+    if overlap == "none" or not _searches_time(instance, how):
         return "none"
-    from hypar_opt.search.overlap import OVERLAPS, lacks_for_overlap
+    from hypar_opt.search.overlap import OVERLAPS
 
-    if overlap not in OVERLAPS or lacks_for_overlap(instance):
-        return "none"
-    return cast(Overlap, overlap)
+    return cast(Overlap, overlap) if overlap in OVERLAPS else "none"
+
+
+def _searches_time(instance: Instance, how: SolveRequest) -> bool:
+    """Return whether the plan of least time on an array is searched over all levels."""
+    is_searched = how.search == "joint" and how.answer is None
+    if not is_searched or not (how.solver is None or SOLVERS[how.solver].searches):
+        return False
+    from hypar_opt.search.overlap import lacks_for_overlap
+
+    return instance.problem.array is not None and not lacks_for_overlap(instance)
 
 
 def _solve_placed(network: Network, how: SolveRequest, problem: Problem) -> Plan:
@@ -470,18 +474,88 @@ def with_overlap(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
         ``gradient`` or ``prefetch``, as in the simulator.
     """
     # Imported late: most searches need no simulator.
-    from hypar_opt.search.overlap import faster_configuration, least_time
+    from hypar_opt.search.overlap import faster_configuration
 
     started = time.perf_counter()
     without, also = plan, []
     if faster := faster_configuration(plan, overlap, deadline):
-        training, rows_of_best = faster
-        if training.unlike_defaults == plan.training.unlike_defaults:
-            also = [rows_of_best]
+        if faster.problem.training.unlike_defaults == plan.training.unlike_defaults:
+            also = [faster.rows]
         else:
             with suppress(NoAnswerError):  # none within the time limit
-                plan, also = _trained_as(plan, training, deadline), [rows_of_best]
+                plan, also = _solved_as(plan, faster.problem, deadline), [faster.rows]
+    started -= without.solver.seconds
+    return _of_least_time(plan, overlap, deadline, also=also, without=without, started=started)
+
+
+def or_left_whole(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
+    """Return a plan, or one of less time some of whose layers are whole, though they can be split.
+
+    They are pinned to be whole as in the fastest configuration, where that takes less than the
+    plan. Bounds are then on plans with these pins, and no higher than those on plans with none.
+
+    Parameters
+    ----------
+    overlap
+        That of the time that is minimised.
+    """
+    from hypar_opt.search.overlap import faster_configuration
+
+    started = time.perf_counter() - plan.solver.seconds
+    faster = faster_configuration(plan, overlap, deadline, whole=True)
+    if faster is None:
+        return plan
+    trained, known = faster.problem, plan.solver.with_overlap
+    opened = trained.model_copy(update={"training": problem_left_open(plan).training})
+    for problem in (opened, trained):
+        try:
+            own = _solved_as(plan, problem, deadline)
+        except NoAnswerError:  # none within the time limit
+            break
+        if known is not None:
+            alike = own.training.unlike_defaults == trained.training.unlike_defaults
+            also = [faster.rows] * alike
+            own = _of_least_time(
+                own, overlap, deadline, also=also, started=started, bound=known.bound
+            )
+            found = own.solver.with_overlap
+            is_faster = found is not None and (alike or found.seconds <= faster.seconds)
+        else:
+            solver = own.solver.vouched(seconds=time.perf_counter() - started)
+            own = own.model_copy(update={"solver": solver})
+            is_faster = own.cost.total < plan.cost.total
+        if is_faster:
+            return own
+    return plan
+
+
+def _of_least_time(
+    plan: Plan,
+    overlap: str,
+    deadline: Deadline,
+    *,
+    also: Sequence[Rows],
+    started: float,
+    without: Plan | None = None,
+    bound: float = inf,
+) -> Plan:
+    """Return the plan of least time with overlap of those that train as a plan does.
+
+    Parameters
+    ----------
+    also
+        Plans that train alike, from which the search starts, too.
+    started
+        When the search of it began.
+    without
+        The plan that is fastest without overlap, if not this one.
+    bound
+        One on the time of other plans; what is stated is one on these, too.
+    """
+    from hypar_opt.search.overlap import least_time
+
     best = least_time(plan, overlap, deadline, also=also, fastest_without=without)
+    with_overlap = best.time._replace(bound=min(best.time.bound, bound))
     instance, solver = Instance.of_plan(plan), plan.solver
     shared, writers = instance.workload.shared, instance.workload.tensor_writers
     rows = tuple(row[shared:] for row in best.rows)
@@ -493,10 +567,10 @@ def with_overlap(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
         update={
             "status": "feasible",
             "stopped_by": best.stopped_by or solver.stopped_by,
-            "seconds": without.solver.seconds + time.perf_counter() - started,
+            "seconds": time.perf_counter() - started,
             "statistics": (
                 *solver.statistics,
-                FrozenDict(best.time.statistics),
+                FrozenDict(with_overlap.statistics),
                 FrozenDict({"simulated plans": best.simulated}),
             ),
         }
@@ -508,22 +582,21 @@ def with_overlap(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
     return priced.model_copy(update={"solver": priced.solver.vouched(status="optimal")})
 
 
-def _trained_as(plan: Plan, training: Training, deadline: Deadline) -> Plan:
-    """Return the plan of a plan's problem, solved again, whose layers train in another way."""
+def _solved_as(plan: Plan, problem: Problem, deadline: Deadline) -> Plan:
+    """Return the plan of a problem that a plan's leaves open, solved as that was."""
     network, options = plan.network.description, options_of(plan, parameters=True)
-    problem = plan.problem.model_copy(update={"training": training})
     record = plan.solver
     how = SolveRequest(record.name, record.search, options, record.options, None, deadline)
     again = _solve(Instance.to_search(network, problem), how, silent)
-    stated = plan.training.model_copy(update=training_left_open(plan))
-    chosen = FrozenDict(
-        {
-            SEARCHED + name: 1
-            for name, word in dict(stated).items()
-            if word is None and getattr(training, name) is not None
-        }
-    )
-    statistics = (*again.solver.statistics, chosen)
+    opened = problem_left_open(plan)
+    chosen = {
+        SEARCHED + name: 1
+        for name, word in dict(opened.training).items()
+        if word is None and getattr(problem.training, name) is not None
+    }
+    if problem.constraints.fix != opened.constraints.fix:
+        chosen[LEFT_WHOLE_BY_SEARCH] = 1
+    statistics = (*again.solver.statistics, FrozenDict(chosen))
     solver = again.solver.vouched(statistics=statistics)
     return again.model_copy(update={"solver": solver})
 
@@ -576,13 +649,12 @@ def search_again(plan: Plan, progress: Progress = silent, *, parameters: bool = 
     """
     if plan.solver.name == SOLUTION:
         raise RefusedError("the plan is from a solution file: there is no search to repeat")
-    problem = plan.problem
+    problem = problem_left_open(plan)
     if was_searched(plan):
         problem = problem.model_copy(update={"share": None})
-    training = plan.training.model_copy(update=training_left_open(plan))
     return solve_problem(
         plan.network.description,
-        problem.model_copy(update={"training": training}),
+        problem,
         solver=plan.solver.name,
         search=plan.solver.search,
         options=options_of(plan, parameters=parameters),

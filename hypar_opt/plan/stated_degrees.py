@@ -16,7 +16,7 @@ from hypar_opt.plan.configuration import (
     words_of,
 )
 from hypar_opt.plan.megatron import roles
-from hypar_opt.workload.operators.axes import EXPERTS, TOKENS
+from hypar_opt.workload.operators.axes import EXPERTS, LAST_RESORT, TOKENS
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.patterns import EVERY, STORED, patterns_naming
 from hypar_opt.workload.tensors import workload_of
@@ -24,6 +24,7 @@ from hypar_opt.workload.tensors import workload_of
 if TYPE_CHECKING:
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.network import Network
+    from hypar_opt.workload.tensors import Workload
 
 
 def stated_degrees(
@@ -102,22 +103,17 @@ def pinned(network: Network, problem: Problem, configuration: Configuration) -> 
     offered = choices_of_configurations(network, kv_replicated=True)
     workload = workload_of(network, 1, offered, shared_tensors=True)
     rows = words_of(configuration, roles(network, workload), sizes)
-    names = [node.name for node in workload.nodes]
-    tensors, layers = [*workload.tensor_writers], range(workload.shared, len(names))
+    tensors, layers = [*workload.tensor_writers], range(workload.shared, len(workload.nodes))
     pins: list[str] = []
     used = {*CHOICES}
     for level, row in enumerate(rows, 1):
-        for nodes in (layers, tensors):
+        for nodes, every in ((layers, EVERY), (tensors, f"{STORED}{EVERY}")):
             for word in dict.fromkeys(row[node] for node in nodes):
                 chosen = [node for node in nodes if row[node] == word]
                 used |= {offered[workload.words[node].index(word)] for node in chosen}
-                patterns = (
-                    [EVERY if nodes is layers else f"{STORED}{EVERY}"]
-                    if len(chosen) == len(nodes)
-                    else patterns_naming(
-                        [names[node] for node in chosen], [names[node] for node in nodes]
-                    )
-                )
+                patterns = [every]
+                if len(chosen) < len(nodes):
+                    patterns = _patterns(chosen, nodes, workload)
                 pins += (f"{pattern}@H{level}={word}" for pattern in patterns)
     if EXPERTS.word in offered:  # without it `model` splits experts
         used.add(EXPERTS.word)
@@ -129,3 +125,39 @@ def pinned(network: Network, problem: Problem, configuration: Configuration) -> 
     if (configuration.cp, configuration.tp, configuration.ep) != (1, 1, 1):
         update["reading"] = "executed" if problem.groups else "joined"
     return problem.model_copy(update=update)
+
+
+def pins_of_whole(
+    network: Network, problem: Problem, configuration: Configuration
+) -> tuple[str, ...]:
+    """Return the pins of layers that a configuration leaves whole, though they can be split.
+
+    Parameters
+    ----------
+    problem
+        With `whole` among its choices.
+
+    Raises
+    ------
+    HyparError
+        As `levels_of`.
+    """
+    workload = workload_of(network, 1, problem.choices, shared_tensors=True)
+    rows = words_of(configuration, roles(network, workload), problem.hierarchy.sizes)
+    layers = range(workload.shared, len(workload.nodes))
+    pins: list[str] = []
+    for level, row in enumerate(rows, 1):
+        whole = [
+            node
+            for node in layers
+            if row[node] == LAST_RESORT.word and LAST_RESORT in workload.choices_of_nodes[node]
+        ]
+        patterns = _patterns(whole, layers, workload)
+        pins += (f"{pattern}@H{level}={LAST_RESORT.word}" for pattern in patterns)
+    return tuple(pins)
+
+
+def _patterns(chosen: Sequence[int], nodes: Sequence[int], workload: Workload) -> list[str]:
+    """Return patterns that match the names of some of the nodes alone."""
+    named, names = ([workload.nodes[node].name for node in own] for own in (chosen, nodes))
+    return patterns_naming(named, names)

@@ -903,6 +903,7 @@ def search_degrees(
     early_stop: bool = False,
     below: float = inf,
     by_events: bool = True,
+    tp_across_nodes: bool = False,
     deadline: Deadline = NEVER,
     progress: Progress = silent,
 ) -> Searched:
@@ -931,6 +932,8 @@ def search_degrees(
         The seconds of which a configuration has to take less.
     by_events
         Whether steps of accelerators out of lockstep are simulated, one by one.
+    tp_across_nodes
+        Let tensor parallelism cross nodes.
 
     Raises
     ------
@@ -952,7 +955,8 @@ def search_degrees(
     # By the bound of each: of its program, and then with its queue.
     order: list[tuple[float, int, bool]] = []
     simulated, complete = 0, False
-    for considered in _considered(evaluator, fixed, allowed):
+    family_of = {"fixed": fixed, "tp_across_nodes": tp_across_nodes}
+    for considered in _considered(evaluator, allowed, **family_of):
         numbers = range(len(candidates), len(candidates) + len(considered.fitting))
         candidates += considered.fitting
         try:
@@ -1005,7 +1009,7 @@ def all_that_fit(
     )
     evaluated: list[Evaluated] = []
     with suppress(NoAnswerError):  # a limit
-        for considered in _considered(evaluator, fixed, allowed):
+        for considered in _considered(evaluator, allowed, fixed=fixed):
             for own in considered.fitting:
                 progress(len(evaluated), considered.fits)
                 evaluated.append(evaluator.evaluate(own.configuration))
@@ -1036,11 +1040,16 @@ class _Considered(NamedTuple):
 
 
 def _considered(
-    evaluator: Evaluator, fixed: Mapping[str, Any] | None, allowed: Allowed | None
+    evaluator: Evaluator, allowed: Allowed | None, **family_of: Any
 ) -> Iterator[_Considered]:
     """Yield the configurations that are considered, and which of them fit.
 
     Under a deadline in parts, each in some of the time that is left.
+
+    Parameters
+    ----------
+    **family_of
+        Which there are, as `hypar_opt.plan.configuration.family` takes it.
     """
     count = fits = 0
     fitting: list[Candidate] = []
@@ -1048,13 +1057,8 @@ def _considered(
     until = evaluator.deadline.part(_CONSIDERING)
     saves_all: set[Configuration] = set()  # that fit
     in_fewer: set[tuple[Mesh, str]] = set()  # micro-batches that fit
-    configurations = [
-        one
-        for one in family(
-            evaluator.network, evaluator.problem, fixed=fixed, recompute=evaluator.policies
-        )
-        if allowed is None or allowed(one)
-    ]
+    every = family(evaluator.network, evaluator.problem, recompute=evaluator.policies, **family_of)
+    configurations = [one for one in every if allowed is None or allowed(one)]
     evaluator.meshes.update(one[:6] for one in configurations)
     if evaluator.deadline.left() is not None:
         # The best ones are mostly among those that divide the batch most.

@@ -16,7 +16,7 @@ from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
 from itertools import accumulate
 from math import isclose, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,17 +38,25 @@ from hypar_opt.errors import (
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import charges_by_level
 from hypar_opt.integers import exact_dtype
-from hypar_opt.plan.configuration import is_named, training_of, trains_as
+from hypar_opt.plan.configuration import (
+    Configuration,
+    choices_of_configurations,
+    is_named,
+    limits_of,
+    training_of,
+    trains_as,
+)
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.plan import WithOverlap
 from hypar_opt.plan.problem import ArrayRecord
+from hypar_opt.plan.stated_degrees import pins_of_whole
 from hypar_opt.plan.stored_layouts import rows_of_plan, rows_with_stored
 from hypar_opt.plan.training import Training
 from hypar_opt.search.default_solver import default_solver
 from hypar_opt.search.degrees import rows_by_mesh, search_degrees
 from hypar_opt.search.joint import joint
 from hypar_opt.search.k_best import in_order_of_cost
-from hypar_opt.search.open_ways import training_left_open
+from hypar_opt.search.open_ways import problem_left_open
 from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.search.prefix_costs import completion_along_chain, completion_by_elimination
 from hypar_opt.search.result import SearchRequest
@@ -65,6 +73,7 @@ from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
 from hypar_opt.step.states import added_up
 from hypar_opt.workload.contiguous import first_gap
+from hypar_opt.workload.parallelism import LEFT_WHOLE
 from hypar_opt.workload.recomputation import units_of
 from hypar_opt.workload.splitting import spatial_columns
 
@@ -75,7 +84,6 @@ if TYPE_CHECKING:
 
     from hypar_opt.deadline import Deadline
     from hypar_opt.hardware.array import Array
-    from hypar_opt.plan.configuration import Configuration
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem
     from hypar_opt.simulator.tasks import Task
@@ -257,7 +265,7 @@ class PlansWithOverlap:
     Parameters
     ----------
     overlap
-        One of `OVERLAPS`.
+        One of `OVERLAPS`; or ``none``, to simulate plans alone.
     """
 
     plan: Plan
@@ -269,7 +277,8 @@ class PlansWithOverlap:
 
     def __post_init__(self) -> None:
         self.instance = Instance.of_plan(self.plan)
-        check_overlap(self.instance, self.overlap)
+        if self.overlap != "none":
+            check_overlap(self.instance, self.overlap)
         self.workload: Workload = self.instance.workload
         self.options = RunOptions(overlap=self.overlap, **self.plan.training.stated)
 
@@ -526,6 +535,7 @@ class PlansWithOverlap:
         """Return a plan of less time that differs in one move or several, if there is one."""
         now, better, choices = self.time(rows), None, np.array(rows, np.intp)
         charged, changes = self._charged(rows, cost), self._changes(choices, cost)
+        states, allowed = self._allowed_states
         moves: list[tuple[float, list[int], int]] = []
         for nodes in self._moved_together:
             by_state: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
@@ -533,14 +543,14 @@ class PlansWithOverlap:
                 by_state[tuple(choices[:, node].tolist())].append(node)
             for moved in by_state.values():
                 seconds = charged + changes[moved].sum(axis=0)
-                seconds[~self._allowed[moved].all(axis=0)] = np.inf
+                seconds[~allowed[moved].all(axis=0)] = np.inf
                 faster = np.flatnonzero(seconds < now).tolist()
                 moves += [(float(seconds[n]), moved, n) for n in faster]
         for lower_bound, moved, column in sorted(moves):
             if lower_bound >= now or len(self.times) >= limit or self._stops():
                 break
             changed = choices.copy()
-            changed[:, moved] = self._states[:, column, None]
+            changed[:, moved] = states[:, column, None]
             candidate = tuple(map(tuple, changed.tolist()))
             if candidate in self.times or not self.fits(candidate):
                 continue
@@ -555,7 +565,7 @@ class PlansWithOverlap:
         """
         workload, columns = self.workload, np.arange(choices.shape[1])
         marks = numbered(cost.symmetries(workload, len(choices)).marks).numbers
-        states = self._states[:, None]
+        states = self._allowed_states[0][:, None]
 
         def of_kinds(keys: NDArray[np.intp], charge: Callable[[Indices], Any]) -> Any:
             _, first, kind = np.unique(keys, axis=1, return_index=True, return_inverse=True)
@@ -619,18 +629,15 @@ class PlansWithOverlap:
         return prod(choices_by_level(self.workload, self.instance.problem.levels))
 
     @cached_property
-    def _states(self) -> Indices:
-        """All states: ``(levels, states)``."""
-        states = states_of(self.workload, self.instance.problem.levels, self.deadline)
-        return np.array(states, np.intp).reshape(len(states), -1).T
+    def _allowed_states(self) -> tuple[Indices, NDArray[np.bool_]]:
+        """The states that any node may have, and which each may.
 
-    @cached_property
-    def _allowed(self) -> NDArray[np.bool_]:
-        """The states that nodes may have: ``(nodes, states)``."""
-        allowed: NDArray[np.bool_] = self.instance.constraints.allowed(
-            [*map(tuple, self._states.T.tolist())], self.deadline
-        )
-        return allowed
+        They are ``(levels, states)`` and ``(nodes, states)``.
+        """
+        states = states_of(self.workload, self.instance.problem.levels, self.deadline)
+        allowed = self.instance.constraints.allowed(states, self.deadline)
+        some = allowed.any(axis=0)
+        return np.array(states, np.intp).reshape(len(states), -1)[some].T, allowed[:, some]
 
     # All that may be better
 
@@ -659,58 +666,114 @@ class PlansWithOverlap:
         return self._best[0]  # all were listed
 
 
+class Faster(NamedTuple):
+    """A configuration that takes less than a plan.
+
+    Parameters
+    ----------
+    problem
+        The plan's, of plans that train as the configuration does, in what it leaves open; a problem
+        with pins leaves nothing open. Where layers are whole that could be split, these are pinned.
+    rows : (levels, nodes)
+        The configuration's choices.
+    seconds
+        Of a step.
+    """
+
+    problem: Problem
+    rows: Rows
+    seconds: float
+
+
 def faster_configuration(
-    plan: Plan, overlap: str, deadline: Deadline = NEVER
-) -> tuple[Training, Rows] | None:
+    plan: Plan, overlap: str, deadline: Deadline = NEVER, *, whole: bool = False
+) -> Faster | None:
     """Return the best configuration that a plan's problem has, where it takes less than the plan.
 
     Of a network without blocks the best of those that have a name (`is_named`).
 
-    Returns
-    -------
-    Training
-        How it trains, in what the problem leaves open; a problem with pins leaves nothing open.
-    (levels, nodes)
-        Its choices.
+    Parameters
+    ----------
+    overlap
+        One of `OVERLAPS`, or ``none``.
+    whole
+        Of those alone that leave layers whole which choices of the problem split.
     """
-    network, problem = plan.network.description, plan.problem
-    training = problem.training.model_copy(update=training_left_open(plan))
+    network, problem = plan.network.description, problem_left_open(plan)
     assert plan.array is not None
     # Pins, and degrees, which are pins, ask for a plan of their own.
     has_some = plan.levels and problem.device_memory is not None and not problem.constraints.fix
     if not (network.repeats or len(plan.layers) <= _LAYERS) or not has_some or deadline.passed():
         return None
-    search = PlansWithOverlap(plan, overlap, deadline)
+    limits = limits_of(network, problem)
+    beside = LEFT_WHOLE in choices_of_configurations(network) and (limits.tensor or limits.context)
+    if whole and not beside:
+        return None
     array = ArrayRecord.of(plan.array.description.model_copy(update={"overlap": overlap}))
-    opened = problem.model_copy(update={"training": training, "array": array})
-    instance = Instance.to_search(network, opened)
-    rows = rows_by_mesh(instance)
+    opened = problem.model_copy(update={"array": array})
+    known = plan.solver.with_overlap
+    if overlap == "none":
+        below = plan.cost.total / Instance.of_plan(plan).cost.physical.per_unit
+    elif known is None:
+        search = PlansWithOverlap(plan, overlap, deadline)
+        below = search.time(search.start)
+    else:
+        below = known.seconds
+    unpinned = Instance.to_search(network, opened)
+    if whole and LEFT_WHOLE not in unpinned.problem.choices:
+        wider = {"choices": (*unpinned.problem.choices, LEFT_WHOLE)}
+        unpinned = Instance(network, unpinned.problem.model_copy(update=wider))
+
+    @cache
+    def pinned(mesh: tuple[Any, ...]) -> Instance | None:
+        if not whole:
+            return unpinned
+        pins = pins_of_whole(network, unpinned.problem, Configuration(*mesh))
+        constraints = opened.constraints.model_copy(update={"fix": pins})
+        return unpinned.with_constraints(constraints) if pins else None
+
+    @cache
+    def rows(mesh: tuple[Any, ...]) -> Rows | None:
+        instance = pinned(mesh)
+        return None if instance is None else rows_by_mesh(instance)(Configuration(*mesh))
 
     def allowed(configuration: Configuration) -> bool:
         # Without blocks that repeat each takes as long to simulate as a plan.
-        considered = network.repeats or is_named(configuration)
-        if not considered or rows(configuration) is None:
+        in_node = limits.inside is None or configuration.tp <= limits.inside
+        considered = (network.repeats and in_node) or is_named(configuration)
+        if not considered or rows(configuration[:6]) is None:
             return False
-        return trains_as(configuration, network, problem.hierarchy, training)
+        return trains_as(configuration, network, problem.hierarchy, problem.training)
 
-    def trained(configuration: Configuration) -> tuple[Training, Rows] | None:
-        way = training_of(configuration, network, problem.hierarchy, training)
-        plans = PlansWithOverlap(plan.model_copy(update={"training": way}), overlap)
+    def trained(configuration: Configuration) -> tuple[Problem, Rows] | None:
+        way = training_of(configuration, network, problem.hierarchy, problem.training)
+        instance = pinned(configuration[:6])
+        assert instance is not None
+        constraints = instance.problem.constraints
+        asked = problem.model_copy(update={"training": way, "constraints": constraints})
         # In micro-batches other choices may be there.
+        widened = Instance.to_search(network, asked).problem if whole else plan.problem
+        fields = {name: getattr(widened, name) for name in ("choices", "constraints")}
+        plans = PlansWithOverlap(plan.model_copy(update={"training": way, **fields}), overlap)
         choices = rows_by_mesh(plans.instance)(configuration)
-        return (way, choices) if choices is not None and plans.fits(choices) else None
+        return (asked, choices) if choices is not None and plans.fits(choices) else None
 
     searched = search_degrees(
         network,
         opened,
         count=1,
-        choices=instance.problem.choices,
+        choices=unpinned.problem.choices,
         allowed=allowed,
         accepted=lambda configuration: trained(configuration) is not None,
-        below=search.time(search.start),
+        below=below,
+        tp_across_nodes=True,
         deadline=deadline,
     )
-    return trained(searched.best[0].configuration) if searched.best else None
+    if not searched.best:
+        return None
+    best = searched.best[0]
+    found = trained(best.configuration)
+    return None if found is None else Faster(*found, best.seconds)
 
 
 def check_with_overlap(plan: Plan, *, file: str) -> None:

@@ -35,7 +35,7 @@ from hypar_opt.plan.problem import ArrayRecord, Problem
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.results import Results
 from hypar_opt.search.degrees import Evaluated, Evaluator, all_that_fit, search_degrees
-from hypar_opt.search.open_ways import training_left_open
+from hypar_opt.search.open_ways import problem_left_open
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.options import RunOptions
@@ -475,10 +475,7 @@ def beside(plan: Plan, deadline: Deadline = NEVER) -> str | None:
     str or None
         None if the plan's problem has no configurations, or the best is not known in time.
     """
-    network, training = plan.network.description, training_left_open(plan)
-    problem = plan.problem.model_copy(
-        update={"training": plan.training.model_copy(update=training)}
-    )
+    network, problem = plan.network.description, problem_left_open(plan)
     if problem.array is None or not has_configurations(network, problem):
         return None
     try:

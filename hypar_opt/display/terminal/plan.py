@@ -18,6 +18,7 @@ from hypar_opt.display.terminal.console import Column, ascii_only, new_table, te
 from hypar_opt.display.terminal.memory import trains
 from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.share_of_group import SHARES
+from hypar_opt.search.open_ways import left_whole
 from hypar_opt.search.shares import LEAST
 from hypar_opt.studies.advice import as_executed, refused_baselines
 from hypar_opt.studies.memory import memory
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan, WithOverlap
     from hypar_opt.studies.alternatives import BestPlans, Regrets
 
+_LEFT_WHOLE = (
+    "Layers that could be split are pinned to be whole as in a configuration; bounds are on plans"
+    " with these pins, and with overlap on those with none."
+)
 _MAX_RUNS = 8
 """Chains with up to this many runs of a kind of layer, one column each, are shown as columns."""
 
@@ -65,6 +70,8 @@ def plan_view(
         parts.append(Text("; ".join(says)))
     if plan.solver.with_overlap is not None:
         parts.append(Text(_overlapped(plan, plan.solver.with_overlap)))
+    if left_whole(plan):
+        parts.append(Text(_LEFT_WHOLE))
     runs = _runs_of_a_kind(plan)
     stored = Stored.ALL if layouts else Stored.SHARED
     grid = plan_grid(plan, stored=stored, ascii_only=ascii_only())
