@@ -66,6 +66,10 @@ class Decoder(NamedTuple):
         it that are after ``max_window_layers``.
     slides
         Whether there is a window where ``use_sliding_window`` does not say.
+    sigmoid
+        Whether sigmoids weigh experts, of the best groups, where softmax does else.
+    expert_bias
+        Whether routers and experts have biases.
     """
 
     activation: str = "silu"
@@ -81,6 +85,8 @@ class Decoder(NamedTuple):
     scaled: bool = False
     period: int = 0
     slides: bool = True
+    sigmoid: bool = False
+    expert_bias: bool = False
 
 
 _GEMMA = Decoder(activation="gelu_pytorch_tanh", tied=True, head_dim=256, scaled=True)
@@ -101,8 +107,8 @@ DECODERS = {
     "gemma3_text": _GEMMA._replace(after=True, period=6, norms="heads"),
     "olmo2": Decoder(norms="all", before=False, after=True),
     "deepseek_v2": Decoder(normalised=False),
-    "deepseek_v3": Decoder(),
-    "gpt_oss": Decoder(period=2),
+    "deepseek_v3": Decoder(sigmoid=True),
+    "gpt_oss": Decoder(period=2, expert_bias=True),
 }
 """The types of models of decoder layers as LLaMA has them."""
 
@@ -599,13 +605,13 @@ class _DecoderLayers:
             f"an expert takes at most {share} tokens of each group of {group}: what it would take"
             " beyond is dropped, where the model drops none"
         ] = None
-        self._leave_out_of_experts(experts, units)
+        self._leave_out_of_experts()
         is_gpt_oss = config.word("model_type") == "gpt_oss"
         router = "mlp.router" if is_gpt_oss else "mlp.gate"
         gate, up, gated, down = (
             f"mlp.experts.{word}" for word in ("gate_proj", "up_proj", "gated", "down_proj")
         )
-        normalised = config.flag("norm_topk_prob", default=self.decoder.normalised)
+        bias = self.decoder.expert_bias
         activation = "quick_gelu" if is_gpt_oss else self._activation()
         routed = [
             _layer(
@@ -615,13 +621,14 @@ class _DecoderLayers:
                 experts=experts,
                 top_k=top_k,
                 group=group,
-                softmax=None if normalised else "all",
+                bias=bias,
+                **self._weighing(),
             ),
             _layer("mlp.dispatch", "dispatch", norm, router),
-            _layer(gate, "experts", "mlp.dispatch", units=units, activation=activation),
-            _layer(up, "experts", "mlp.dispatch", units=units),
+            _layer(gate, "experts", "mlp.dispatch", units=units, bias=bias, activation=activation),
+            _layer(up, "experts", "mlp.dispatch", units=units, bias=bias),
             _layer(gated, "mul", gate, up),
-            _layer(down, "experts", units=self.width),
+            _layer(down, "experts", units=self.width, bias=bias),
             _layer("mlp.combine", "combine", down, router),
         ]
         if config.has("shared_expert_intermediate_size"):
@@ -634,7 +641,25 @@ class _DecoderLayers:
             return routed
         return [*routed, *shared, _layer("mlp.sum", "add", "mlp.combine", shared[-1]["name"])]
 
-    def _leave_out_of_experts(self, experts: int, units: int) -> None:
+    def _weighing(self) -> Table:
+        """Return the keys of a router that say how experts are chosen and weighed."""
+        config, sigmoid = self.config, self.decoder.sigmoid
+        scores = "sigmoid" if sigmoid else "softmax"
+        if config.word("scoring_func", default=scores) != scores:
+            raise config.refuse("scoring_func", f"should be {scores}, as transformers compute it")
+        normalised = config.flag("norm_topk_prob", default=self.decoder.normalised)
+        method = config.word("topk_method", default="noaux_tc" if sigmoid else "greedy")
+        groups = config.size("n_group", default=8 if sigmoid else 1)
+        top = config.size("topk_group", default=4 if sigmoid else 1)
+        factor = config.number("routed_scaling_factor", default=2.5 if sigmoid else 1)
+        return {
+            "softmax": None if normalised or sigmoid else "all",
+            "sigmoid": ("normalised" if normalised else "plain") if sigmoid else None,
+            "factor": factor if factor != 1 else None,
+            **({"expert_groups": groups, "top_groups": top} if method != "greedy" else {}),
+        }
+
+    def _leave_out_of_experts(self) -> None:
         """Note what no router and no expert of a network does."""
         config, notes = self.config, self.notes
         kind = config.word("model_type")
@@ -642,19 +667,12 @@ class _DecoderLayers:
             notes.leave_out("the loss that balances experts' loads (output_router_logits)")
         if config.number("router_jitter_noise", default=0):
             notes.leave_out("the noise of routers' inputs (router_jitter_noise)")
-        groups = config.number("n_group", default=1), config.number("topk_group", default=1)
-        if config.word("topk_method", default="") != "greedy" and groups[0] > 1:
-            notes.leave_out("the choice of groups of experts before experts (n_group)")
-        if (factor := config.number("routed_scaling_factor", default=1)) != 1:
-            notes.leave_out(f"the multiplication of experts' sums by {factor:g}")
-        if kind == "deepseek_v3":
-            notes.leave_out("the sigmoids of experts' logits, in place of a softmax")
+        if self.decoder.sigmoid:
+            notes.leave_out("what corrects the choice of experts by load (e_score_correction_bias)")
         if config.number("num_nextn_predict_layers", default=0):
             notes.remarks["its layers that predict further tokens are not transformers'"] = None
         if kind == "gpt_oss":
             if (alpha := config.number("swiglu_alpha", default=1.702)) != 1.702:
                 raise config.refuse("swiglu_alpha", f"should be 1.702, got {alpha:g}")
             limit = config.number("swiglu_limit", default=7)
-            notes.leave_out("the biases of routers", experts)
-            notes.leave_out("the biases of experts", experts * (2 * units + self.width))
             notes.leave_out(f"experts' clamps at {limit:g}, and 1 added to what gates multiply")

@@ -27,10 +27,10 @@ RECORDED = json.loads(Path("tests/data/configs.json").read_text())
 LLAMA = RECORDED["llama-3-8b"]["config"]
 
 LEFT_OUT = {
-    "gpt-oss-20b": {"self_attn", "mlp.router", "mlp.experts"},
+    "gpt-oss-20b": {"self_attn"},
     "qwen1.5-moe-a2.7b": {"mlp.shared_expert_gate"},
 }
-"""The modules of which a part is no layer's: sinks, biases, and a gate."""
+"""The modules of which a part is no layer's: sinks, and a gate."""
 
 
 def read(tmp_path: Path, config: dict[str, Any]) -> ho.Network:
@@ -92,6 +92,19 @@ def test_groups_of_experts_divide_any_number_of_tokens(tmp_path: Path) -> None:
     mixture = RECORDED["qwen3-30b-a3b"]["config"] | {"max_position_embeddings": 100}
     routers = {layer.group for layer in read(tmp_path, mixture).layers if isinstance(layer, Router)}
     assert routers == {4}
+
+
+def test_sigmoids_of_the_best_groups_weigh_deepseek_v3s_experts(tmp_path: Path) -> None:
+    network = read(tmp_path, RECORDED["deepseek-v3"]["config"])
+    router = next(layer for layer in network.layers if isinstance(layer, Router))
+    assert (router.sigmoid, router.factor) == ("normalised", 2.5)
+    assert (router.expert_groups, router.top_groups) == (8, 4)
+    second = RECORDED["deepseek-v2-lite"]["config"]
+    limited = {"topk_method": "group_limited_greedy", "n_group": 8, "topk_group": 3}
+    network = read(tmp_path, second | limited | {"routed_scaling_factor": 16.0})
+    router = next(layer for layer in network.layers if isinstance(layer, Router))
+    assert (router.softmax, router.sigmoid, router.factor) == ("all", None, 16)
+    assert (router.expert_groups, router.top_groups) == (8, 3)
 
 
 def test_gemma_3_sees_all_tokens_in_one_layer_of_six(tmp_path: Path) -> None:
