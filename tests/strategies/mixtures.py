@@ -37,6 +37,7 @@ def mixture(seed: int) -> ho.Network:
         {"name": "wide", "kind": "fc", "inputs": ["norm"], "units": 16, "activation": "relu"},
         {"name": "narrow", "kind": "fc", "units": features},
     ]
+    last = "narrow"
     beside = rng.random() < 0.5
     # Of a generator of its own, so that sizes stay what they were.
     more = random.Random(f"routers {seed}")
@@ -48,6 +49,13 @@ def mixture(seed: int) -> ho.Network:
         router["factor"] = 2.5
     if more.random() < 0.5 and experts != 6:
         router |= {"expert_groups": 4, "top_groups": 2 if experts == 8 else 3}
+    if more.random() < 0.3:
+        last = "weighed"
+        shared += [
+            {"name": "weight", "kind": "fc", "inputs": ["norm"], "units": 1},
+            {"name": last, "kind": "mul", "inputs": ["narrow", "weight"], "gate": True},
+        ]
+        shared[-2]["activation"] = "sigmoid"
     if more.random() < 0.5:
         for layer in (router, *ffn, down):
             layer |= {"bias": True} if layer.get("kind") != "mul" else {}
@@ -59,7 +67,7 @@ def mixture(seed: int) -> ho.Network:
         down,
         {"name": "combine", "kind": "combine", "inputs": ["down", "router"]},
         *(shared if beside else []),
-        {"name": "sum", "kind": "add", "inputs": ["input", "combine", *["narrow"] * beside]},
+        {"name": "sum", "kind": "add", "inputs": ["input", "combine", *[last] * beside]},
         {"name": "head", "kind": "fc", "units": 16},
         {"name": "loss", "kind": "output"},
     ]

@@ -262,7 +262,8 @@ class Values:
             )
         if layer.shares_features:
             function = "attention_with_shared_features"
-        inputs = ", ".join(reads)
+        sinks = reads[3:] if layer.sinks else ()
+        inputs = ", ".join(reads[: len(reads) - len(sinks)])
         split = self.mesh_levels(split_by(self.program.written[position + self.shared], TOKEN))
         more = f"{groups}, {queries}, causal={bool(layer.causal)}"
         more += f", window={layer.window}" if layer.window else ""
@@ -272,6 +273,7 @@ class Values:
         if layer.rotary is not None:
             more += f", rotary={layer.rotary.of_head(sizes.get('m', sizes['e']))}"
         more += f", scale={layer.scale!r}" if layer.scale else ""
+        more += "".join(f", sinks={own}" for own in sinks)
         again = position + self.shared in self.repeats.again
         if again and not (self.alone or self.runs_again(position)):
             return f"jax.checkpoint(lambda *x: {function}(*x, {more}))({inputs})"
