@@ -244,4 +244,4 @@ def _biases(
     """Yield the gradients of biases, each with the parts of devices."""
     for position, (whole, *_) in one.bias_gradients.items():
         own = enumerate(record.bias_gradients[position])
-        yield whole, [(whole[division.bias_channels(position, n)], block) for n, block in own]
+        yield whole, [(whole[np.ix_(*division.bias_held(position, n))], block) for n, block in own]

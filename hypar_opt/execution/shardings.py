@@ -59,6 +59,7 @@ _WEIGHTS = {
     "X": "outputs",
     "t": "tokens",
 }
+_BIAS = ("experts", "outputs")
 _TABLE = _WEIGHTS | {"i": "vocabulary", "o": "features"}
 """Names of the dimensions of weights, and of an embedding's, by axis."""
 
@@ -82,9 +83,9 @@ def shardings(plan: Plan) -> dict[str, Any]:
     array = partial(_array, range(sharded.levels))
     own = biases_of(sharded)
     biases = {
-        layer.name: _trained(array, own[bias_of(layer.name)], ["outputs"])
+        layer.name: _trained(array, one, _BIAS[-len(one.tensor.dims) :])
         for layer in layers
-        if layer.has_bias
+        if layer.has_bias and (one := own[bias_of(layer.name)])
     }
     return {
         **_of_plan(plan, SCHEMA, sharded.program),
@@ -133,8 +134,8 @@ def _shards(plan: Plan, division: Division) -> dict[str, Any]:
         dims = [{"name": name, "size": size} for name, size in sizes.items()]
         return {"dims": dims, "shards": [list(map(_runs, held(device))) for device in devices]}
 
-    def bias(position: int, device: int) -> list[NDArray[np.intp]]:
-        return [division.bias_channels(position, device)]
+    def bias(position: int, device: int) -> Sequence[NDArray[np.intp]]:
+        return division.bias_held(position, device)
 
     weights, biases, tensors = {}, {}, {}
     for position, layer in enumerate(network.layers):
@@ -153,7 +154,8 @@ def _shards(plan: Plan, division: Division) -> dict[str, Any]:
             }
         if layer.has_bias:
             reduced = sorted(step.level for step in program.bias_steps(position + shared))
-            sizes = {"outputs": division.maps[position].output.channels}
+            shape = layer.bias_shape(division.maps[position])
+            sizes = dict(zip(_BIAS[-len(shape) :], shape, strict=True))
             biases[layer.name] = {
                 **array(sizes, partial(bias, position)),
                 "all_reduced": _mesh_axes(reduced),

@@ -1,8 +1,8 @@
 """A language model's ``config.json``, as Hugging Face's transformers write it, as a network.
 
 Layers have the names of the model's modules; where it has no module, as for sums, of what they do.
-What changes the arithmetic and has no words in a network is named in ``not_kept``, with its learned
-parameters; so are keys that nothing reads.
+What changes the arithmetic and has no words in a network is named in ``not_kept``; so are keys that
+nothing reads. Parameters are all there.
 
 Source: huggingface/transformers v5.24.0, ``models/*/configuration_*.py`` and ``modeling_*.py`` of
 the types in `DECODERS`, of GPT-2 and of GPT-NeoX.
@@ -10,7 +10,6 @@ the types in `DECODERS`, of GPT-2 and of GPT-NeoX.
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import cached_property
 from itertools import groupby
 from math import gcd
@@ -66,6 +65,8 @@ class Decoder(NamedTuple):
         it that are after ``max_window_layers``.
     slides
         Whether there is a window where ``use_sliding_window`` does not say.
+    sigmoid
+        Whether sigmoids weigh experts, of the best groups, where softmax does else.
     """
 
     activation: str = "silu"
@@ -81,6 +82,7 @@ class Decoder(NamedTuple):
     scaled: bool = False
     period: int = 0
     slides: bool = True
+    sigmoid: bool = False
 
 
 _GEMMA = Decoder(activation="gelu_pytorch_tanh", tied=True, head_dim=256, scaled=True)
@@ -101,7 +103,7 @@ DECODERS = {
     "gemma3_text": _GEMMA._replace(after=True, period=6, norms="heads"),
     "olmo2": Decoder(norms="all", before=False, after=True),
     "deepseek_v2": Decoder(normalised=False),
-    "deepseek_v3": Decoder(),
+    "deepseek_v3": Decoder(sigmoid=True),
     "gpt_oss": Decoder(period=2),
 }
 """The types of models of decoder layers as LLaMA has them."""
@@ -124,23 +126,19 @@ class _Parts(NamedTuple):
 
 
 class _Notes:
-    """What no layer is made of, with its learned parameters, and how the rest was read."""
+    """What no layer is made of, and how the rest was read."""
 
     def __init__(self) -> None:
-        self.left_out: Counter[str] = Counter()
+        self.left_out: dict[str, None] = {}
         self.remarks: dict[str, None] = {}
 
-    def leave_out(self, part: str, parameters: int = 0) -> None:
-        """Note a part that is left out: once, with the parameters of all its occurrences."""
-        self.left_out[part] += parameters
+    def leave_out(self, part: str) -> None:
+        """Note a part that is left out, once."""
+        self.left_out[part] = None
 
     def keys(self) -> Table:
         """Return the keys of a network's file that say so."""
-        left_out = [
-            f"{part} ({count:,} parameters)" if count else part
-            for part, count in self.left_out.items()
-        ]
-        keys = {"not_kept": left_out, "remarks": [*self.remarks]}
+        keys = {"not_kept": [*self.left_out], "remarks": [*self.remarks]}
         return {key: value for key, value in keys.items() if value}
 
 
@@ -404,6 +402,11 @@ class _DecoderLayers:
             softcap=config.number("final_logit_softcapping", default=0),
         )
 
+    @property
+    def _is_gpt_oss(self) -> bool:
+        """Whether attention has sinks, and routers and experts have biases."""
+        return self.config.word("model_type") == "gpt_oss"
+
     def _block(self, number: int) -> list[Table]:
         before, after = self.decoder.before, self.decoder.after
         first = "input_layernorm" if before else "input"
@@ -510,6 +513,11 @@ class _DecoderLayers:
         layers, reads = (self._latent if latent else self._heads)(norm)
         if latent:
             kv_heads, size = heads, config.size("qk_rope_head_dim")
+        sinks = []
+        if self._is_gpt_oss:
+            table = _layer("self_attn.sinks", "embedding", features=heads, vocabulary=1)
+            sinks.append({**table, "inputs": []})
+            reads.append(table["name"])
         scalar = config.number("query_pre_attn_scalar", default=size)
         core = _layer(
             "self_attn.attention",
@@ -521,13 +529,12 @@ class _DecoderLayers:
             window=config.size("sliding_window") if word == "sliding_attention" else None,
             scale=None if scalar == size else scalar**-0.5,
             softcap=config.number("attn_logit_softcapping", default=0),
+            sinks=self._is_gpt_oss,
             dropout=bool(config.number("attention_dropout", default=0)),
         ) | _rotary(config, self.notes, size, kind=word, interleaved=latent)
         bias = self.decoder.output_bias and config.flag("attention_bias")
         output = _layer("self_attn.o_proj", "fc", units=self.width, bias=bias)
-        if config.word("model_type") == "gpt_oss":
-            self.notes.leave_out("the sinks of attention, a score of each head", heads)
-        return [*layers, core, output]
+        return [*layers, *sinks, core, output]
 
     @cached_property
     def _attention_words(self) -> list[str]:
@@ -599,14 +606,17 @@ class _DecoderLayers:
             f"an expert takes at most {share} tokens of each group of {group}: what it would take"
             " beyond is dropped, where the model drops none"
         ] = None
-        self._leave_out_of_experts(experts, units)
-        is_gpt_oss = config.word("model_type") == "gpt_oss"
-        router = "mlp.router" if is_gpt_oss else "mlp.gate"
+        self._leave_out_of_experts()
+        router = "mlp.router" if self._is_gpt_oss else "mlp.gate"
         gate, up, gated, down = (
             f"mlp.experts.{word}" for word in ("gate_proj", "up_proj", "gated", "down_proj")
         )
-        normalised = config.flag("norm_topk_prob", default=self.decoder.normalised)
-        activation = "quick_gelu" if is_gpt_oss else self._activation()
+        bias, activations = self._is_gpt_oss, (self._activation(), None)
+        if self._is_gpt_oss:
+            for key, value in (("swiglu_alpha", 1.702), ("swiglu_limit", 7)):
+                if (stated := config.number(key, default=value)) != value:
+                    raise config.refuse(key, f"should be {value:g}, got {stated:g}")
+            activations = ("clipped_quick_gelu", "clipped_plus_one")
         routed = [
             _layer(
                 router,
@@ -615,18 +625,25 @@ class _DecoderLayers:
                 experts=experts,
                 top_k=top_k,
                 group=group,
-                softmax=None if normalised else "all",
+                bias=bias,
+                **self._weighing(),
             ),
             _layer("mlp.dispatch", "dispatch", norm, router),
-            _layer(gate, "experts", "mlp.dispatch", units=units, activation=activation),
-            _layer(up, "experts", "mlp.dispatch", units=units),
+            *(
+                _layer(name, "experts", "mlp.dispatch", units=units, bias=bias, activation=word)
+                for name, word in zip((gate, up), activations, strict=True)
+            ),
             _layer(gated, "mul", gate, up),
-            _layer(down, "experts", units=self.width),
+            _layer(down, "experts", units=self.width, bias=bias),
             _layer("mlp.combine", "combine", down, router),
         ]
         if config.has("shared_expert_intermediate_size"):
             shared = self._gated("mlp.shared_expert", norm, "shared_expert_intermediate_size")
-            self.notes.leave_out("a sigmoid gate of what the shared expert adds", self.width)
+            by, last = "mlp.shared_expert_gate", shared[-1]["name"]
+            shared += [
+                _layer(by, "fc", norm, units=1, activation="sigmoid"),
+                _layer("mlp.shared_expert.weighed", "mul", last, by, gate=True),
+            ]
         elif config.has("n_shared_experts"):
             times = config.size("n_shared_experts")
             shared = self._gated("mlp.shared_experts", norm, "moe_intermediate_size", times=times)
@@ -634,27 +651,32 @@ class _DecoderLayers:
             return routed
         return [*routed, *shared, _layer("mlp.sum", "add", "mlp.combine", shared[-1]["name"])]
 
-    def _leave_out_of_experts(self, experts: int, units: int) -> None:
+    def _weighing(self) -> Table:
+        """Return the keys of a router that say how experts are chosen and weighed."""
+        config, sigmoid = self.config, self.decoder.sigmoid
+        scores = "sigmoid" if sigmoid else "softmax"
+        if config.word("scoring_func", default=scores) != scores:
+            raise config.refuse("scoring_func", f"should be {scores}, as transformers compute it")
+        normalised = config.flag("norm_topk_prob", default=self.decoder.normalised)
+        method = config.word("topk_method", default="noaux_tc" if sigmoid else "greedy")
+        groups = config.size("n_group", default=8 if sigmoid else 1)
+        top = config.size("topk_group", default=4 if sigmoid else 1)
+        factor = config.number("routed_scaling_factor", default=2.5 if sigmoid else 1)
+        return {
+            "softmax": None if normalised or sigmoid else "all",
+            "sigmoid": ("normalised" if normalised else "plain") if sigmoid else None,
+            "factor": factor if factor != 1 else None,
+            **({"expert_groups": groups, "top_groups": top} if method != "greedy" else {}),
+        }
+
+    def _leave_out_of_experts(self) -> None:
         """Note what no router and no expert of a network does."""
         config, notes = self.config, self.notes
-        kind = config.word("model_type")
         if config.flag("output_router_logits"):
             notes.leave_out("the loss that balances experts' loads (output_router_logits)")
         if config.number("router_jitter_noise", default=0):
             notes.leave_out("the noise of routers' inputs (router_jitter_noise)")
-        groups = config.number("n_group", default=1), config.number("topk_group", default=1)
-        if config.word("topk_method", default="") != "greedy" and groups[0] > 1:
-            notes.leave_out("the choice of groups of experts before experts (n_group)")
-        if (factor := config.number("routed_scaling_factor", default=1)) != 1:
-            notes.leave_out(f"the multiplication of experts' sums by {factor:g}")
-        if kind == "deepseek_v3":
-            notes.leave_out("the sigmoids of experts' logits, in place of a softmax")
+        if self.decoder.sigmoid:
+            notes.leave_out("what corrects the choice of experts by load (e_score_correction_bias)")
         if config.number("num_nextn_predict_layers", default=0):
             notes.remarks["its layers that predict further tokens are not transformers'"] = None
-        if kind == "gpt_oss":
-            if (alpha := config.number("swiglu_alpha", default=1.702)) != 1.702:
-                raise config.refuse("swiglu_alpha", f"should be 1.702, got {alpha:g}")
-            limit = config.number("swiglu_limit", default=7)
-            notes.leave_out("the biases of routers", experts)
-            notes.leave_out("the biases of experts", experts * (2 * units + self.width))
-            notes.leave_out(f"experts' clamps at {limit:g}, and 1 added to what gates multiply")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypar_opt.onnx.attention import attention_keys, scale_key
 from hypar_opt.onnx.axes import whole_dim
-from hypar_opt.onnx.features import Features, Layer
+from hypar_opt.onnx.features import Features, Layer, LayerWeights
 from hypar_opt.onnx.heads import channels_of, in_order
 from hypar_opt.onnx.import_state import ImportState, shape_error
-from hypar_opt.onnx.masks import read_attention_mask
+from hypar_opt.onnx.masks import narrower, read_attention_mask
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.products import linear
 from hypar_opt.onnx.regions import Regions
@@ -15,6 +15,9 @@ from hypar_opt.onnx.regions import Regions
 # The input that masks or shifts the scores; key padding is a different input.
 _MASK = {"Attention": 3, "MultiHeadAttention": 5, "com.microsoft.Attention": 5}
 _MASK |= {"GroupQueryAttention": 10}
+
+_SINKS = 11
+"""The input of `GroupQueryAttention` that has a score of each head beside those of keys."""
 
 
 def attention(state: ImportState, node: OnnxNode) -> Features:
@@ -48,10 +51,33 @@ def attention(state: ImportState, node: OnnxNode) -> Features:
         width = channels // heads
         rest = [whole_dim("c", heads, width), whole_dim("t", count), whole_dim("c", width)]
     keys = attention_keys(heads, kv_heads, causal=_is_causal(node))
+    if name := _sinks(state, node):
+        if len(maps) < 3:
+            raise node.refuse("should read queries, keys and values apart, as it has sinks")
+        inputs.append(state.emit(_table(state, node, name, first, heads)).source)
+        orders, keys["sinks"] = (*orders, ()), True
     sizes, dims = {"t": count, "c": channels}, (first.dims[0], *rest)
     layer = Layer("attention", keys, inputs, sizes, node, dims=dims, orders=orders)
     _check_fused(state, node, layer, query // heads)
     return state.emit(layer)
+
+
+def _sinks(state: ImportState, node: OnnxNode) -> str | None:
+    """Return the name of the scores that heads have beside those of keys, if there are any."""
+    name = node.input(_SINKS) if node.op == "GroupQueryAttention" else None
+    if name and not state.is_constant(name):
+        raise node.refuse("should have sinks that are learned")
+    return name
+
+
+def _table(state: ImportState, node: OnnxNode, name: str, of: Features, heads: int) -> Layer:
+    """Return the learned table of one token that has a score of each head."""
+    constant, keys = state.constant(name), {"features": heads, "vocabulary": 1}
+    if constant.elements != heads:
+        raise node.refuse(f"should have {heads} sinks, one for each head, got {constant.elements}")
+    weights = LayerWeights(constant.named(name), constant.stored)
+    dims = (of.dims[0], whole_dim("t", 1), whole_dim("c", heads))
+    return Layer("embedding", keys, [], {"t": 1, "c": heads}, node, weights, dims=dims)
 
 
 def _order(state: ImportState, node: OnnxNode, features: Features) -> Regions:
@@ -75,7 +101,19 @@ def _order(state: ImportState, node: OnnxNode, features: Features) -> Regions:
 def _is_causal(node: OnnxNode) -> bool:
     attributes = node.attributes()
     causal = attributes.get("is_causal") or attributes.get("unidirectional")
-    return bool(causal or node.op == "GroupQueryAttention")
+    is_last = attributes.get("right_window_size", -1) == 0
+    return bool(causal or is_last or node.op == "GroupQueryAttention")
+
+
+def _window(node: OnnxNode) -> int:
+    """Return how many tokens one sees, itself the last; 0 for all.
+
+    ONNX counts those to its left, ONNX Runtime itself, too.
+    """
+    attributes = node.attributes()
+    if (left := int(attributes.get("left_window_size", -1))) >= 0:
+        return left + 1
+    return max(0, int(attributes.get("local_window_size", -1)))
 
 
 def fused_projection(state: ImportState, node: OnnxNode) -> Features:
@@ -117,7 +155,13 @@ def _check_fused(state: ImportState, node: OnnxNode, layer: Layer, size: int) ->
         state.note(node, "rotary positions")
     if attributes.get("softcap", 0.0) > 0:
         layer.keys["softcap"] = float(f"{attributes['softcap']:.7g}")
-    if attributes.get("local_window_size", -1) >= 0:
-        state.note(node, "a window of the tokens that each sees (local_window_size)")
+    is_causal = layer.keys.get("causal")
+    if attributes.get("right_window_size", -1) > 0 and not is_causal:
+        state.note(node, "a window of later tokens (right_window_size)")
+    if window := _window(node):
+        if not is_causal:
+            state.note(node, "a window of tokens where later ones are seen (left_window_size)")
+        elif window < layer.sizes["t"]:
+            layer.keys["window"] = narrower(window, layer.keys.get("window", 0))
     scale = attributes.get("scale") or size**-0.5
     layer.keys |= scale_key(state, node, scale, size)

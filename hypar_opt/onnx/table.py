@@ -71,7 +71,7 @@ WITHOUT_EFFECT = frozenset(
 
 _WINDOW = "auto_pad dilations kernel_shape pads strides"
 _HEADS = "do_rotary is_causal kv_num_heads local_window_size num_heads q_num_heads scale softcap"
-_HEADS += " unidirectional"
+_HEADS += " unidirectional left_window_size right_window_size"
 _REDUCTION = "axes keepdims noop_with_empty_axes"
 
 OPERATORS: dict[str, Row] = {
@@ -89,7 +89,7 @@ OPERATORS: dict[str, Row] = {
     **_rows("attention", "Attention", _HEADS, 4),
     **_rows("attention", "MultiHeadAttention", _HEADS, 6),
     # Lengths of what came before, of which a step has nothing.
-    **_rows("attention", "GroupQueryAttention", _HEADS, 11, (3, 4)),
+    **_rows("attention", "GroupQueryAttention", _HEADS, 12, (3, 4)),
     **_rows("fused_projection", "com.microsoft.Attention", _HEADS, 6, (4,)),
     **_rows("batch_norm", "BatchNormalization:batch", "epsilon", 5),
     # An instance norm's statistics are of one channel of one image. Under every choice they are

@@ -23,6 +23,7 @@ from hypar_opt.sharding.layouts import (
     BATCH,
     CHANNEL,
     COLUMN,
+    EXPERT,
     PARTIAL,
     ROW,
     SHUFFLED,
@@ -198,11 +199,11 @@ class Program:
         return all_reduce(dual(self.weights(node)), self.hierarchy.sizes)
 
     def bias_layouts(self, node: int) -> Layouts:
-        """Return the layouts in which a node's bias is kept: split as the channels of its output.
+        """Return the layouts of a node's bias: split as the channels, and experts, of its output.
 
         Of the output as it is stored: of addends one has the bias.
         """
-        kept = (CHANNEL, SHUFFLED, PARTIAL)
+        kept = (CHANNEL, SHUFFLED, PARTIAL, EXPERT)
         return tuple(lay if lay in kept else WHOLE for lay in self.stored[node])
 
     def bias_steps(self, node: int) -> tuple[Step, ...]:

@@ -162,7 +162,7 @@ class _NetworkDraft:
                 *(self.convolution, self.convolution, self.pooled, self.shuffle, self.view),
                 self.pixel_blocks,
             ],
-            "tokens": [self.attention, self.attention, self.view],
+            "tokens": [self.attention, self.attention, self.view, self.gate],
             "vector": [self.image],
         }[form.kind]
         self.rng.choice(steps)(source, form)
@@ -273,7 +273,19 @@ class _NetworkDraft:
         if self.rng.random() < 0.5:
             keys["causal"] = True
             keys["window"] = self.rng.randint(1, form.positions)
+        if len(reads) > 1 and self.rng.random() < 0.3:
+            table: Described = {"features": heads, "vocabulary": 1, "inputs": []}
+            reads.append(self.add("embedding", _Form("tokens", heads, 1), [], **table))
+            keys["sinks"] = True
         self.add("attention", output, reads, **keys)
+
+    def gate(self, source: str, form: _Form) -> None:
+        """Tokens multiplied by a number for each, a sigmoid of these or of other tokens."""
+        one = form._replace(channels=1)
+        alike = [name for name, own in self.forms.items() if own._replace(channels=1) == one]
+        reads = [self.rng.choice(alike)]
+        by = self.add("fc", one, reads, units=1, activation="sigmoid")
+        self.add("mul", form, [source, by], gate=True)
 
     def joined(self, source: str, form: _Form) -> None:
         """A sum, a product or a concatenation with other maps that fit; else another reader."""

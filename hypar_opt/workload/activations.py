@@ -115,6 +115,16 @@ def _clipped(low: float, high: float) -> tuple[Function, Function]:
     return lambda x: np.clip(x, low, high), _between(low, high)
 
 
+def _quick_gelu(x: Array) -> Array:
+    y: Array = x * _sigmoid(1.702 * x)
+    return y
+
+
+def _quick_gelu_slope(x: Array) -> Array:
+    y: Array = _sigmoid(1.702 * x) + 1.702 * x * _sigmoid_slope(1.702 * x)
+    return y
+
+
 ACTIVATIONS = MappingProxyType[str, tuple[Function, Function]](
     {
         "identity": (lambda x: x, np.ones_like),
@@ -125,10 +135,12 @@ ACTIVATIONS = MappingProxyType[str, tuple[Function, Function]](
         "selu": (_selu, _selu_slope),
         "gelu": (_gelu, _gelu_slope),
         "gelu_erf": (_gelu_by_erf, _gelu_by_erf_slope),
-        "quick_gelu": (
-            lambda x: x * _sigmoid(1.702 * x),
-            lambda x: _sigmoid(1.702 * x) + 1.702 * x * _sigmoid_slope(1.702 * x),
+        "quick_gelu": (_quick_gelu, _quick_gelu_slope),
+        "clipped_quick_gelu": (
+            lambda x: _quick_gelu(np.minimum(x, 7.0)),
+            lambda x: (x < 7.0) * _quick_gelu_slope(np.minimum(x, 7.0)),
         ),
+        "clipped_plus_one": (lambda x: np.clip(x, -7.0, 7.0) + 1.0, _between(-7.0, 7.0)),
         "silu": (lambda x: x * _sigmoid(x), lambda x: _sigmoid(x) + x * _sigmoid_slope(x)),
         "mish": (_mish, _mish_slope),
         "sigmoid": (_sigmoid, _sigmoid_slope),
@@ -154,6 +166,7 @@ Misra, "Mish", arXiv:1908.08681; D. So et al., "Primer", NeurIPS 2021, for ``squ
 """
 
 NEVER_FALLING = frozenset(ACTIVATIONS) - {
-    *("gelu", "gelu_erf", "quick_gelu", "silu", "mish", "hardswish", "abs", "square"),
+    *("gelu", "gelu_erf", "quick_gelu", "clipped_quick_gelu", "silu", "mish", "hardswish"),
+    *("abs", "square"),
 }
 """The activations of which a larger number has no smaller value."""

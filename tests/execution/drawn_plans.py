@@ -58,10 +58,11 @@ def graph(rng: random.Random, unit: int = UNIT, most: int = 4) -> Network:
         reads = [*zip(small.layers, small.sources, strict=True)]
         maps = [small.input.feature_map(), *(own.pooled for own in small.maps())]
         # Left out are what does not become larger with the rest: images of tokens, which have more
-        # pixels than those of a vector, and features of keys that more heads share.
+        # pixels than those of a vector, features of keys that more heads share, and gates.
         if not any(
             (layer.kind == "unflatten" and maps[of[0] + 1].tokens)
             or (layer.kind == "attention" and len(of) > 3)
+            or getattr(layer, "gate", None)
             for layer, of in reads
         ):
             break

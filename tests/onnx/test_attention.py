@@ -16,7 +16,7 @@ import pytest
 from hypar_opt.errors import InputError
 from hypar_opt.onnx import imported_model
 from hypar_opt.onnx.weights import complete_model, weights_of
-from hypar_opt.studies.model_weights import with_weights
+from hypar_opt.studies.model_weights import read_weights, with_weights
 from hypar_opt.workload.operators.attention import Attention
 from hypar_opt.workload.operators.elementwise import Output
 from hypar_opt.workload.operators.norm import Norm
@@ -377,6 +377,16 @@ def test_a_model_that_the_evaluator_cannot_run_is_refused_in_a_line(tmp_path: Pa
         ({}, np.tri(TOKENS, dtype=bool) & ~np.tri(TOKENS, k=-2, dtype=bool), ""),
         ({}, np.eye(TOKENS, dtype=np.float32), "a bias of attention's scores, 6x6"),
         ({}, np.tri(TOKENS, k=1, dtype=bool), "attention's mask"),
+        ({"left_window_size": 2, "right_window_size": 0}, None, ""),
+        ({"left_window_size": 0, "is_causal": 1}, None, ""),
+        ({"left_window_size": 9, "is_causal": 1}, None, ""),
+        (
+            {"left_window_size": 3, "is_causal": 1},
+            np.tri(TOKENS, dtype=bool) & ~np.tri(TOKENS, k=-2, dtype=bool),
+            "",
+        ),
+        ({"left_window_size": 2}, None, "a window of tokens where later ones are seen"),
+        ({"right_window_size": 1}, None, "a window of later tokens (right_window_size)"),
     ],
 )
 def test_the_operator_of_attention_is_the_models(
@@ -398,7 +408,10 @@ def test_the_operator_of_attention_is_the_models(
     out = g("Attention", *parts, *masks, **heads, **stated)
     out = out if written == "together" else g.together(out, 0, TOKENS, WIDTH)
     model = g.model(g.linear(out, "o", WIDTH, 12))
-    model.opset_import[0].version = 23
+    windows = any("window" in key for key in stated)
+    model.opset_import[0].version = 25 if windows else 23
+    if windows and onnx.defs.onnx_opset_version() < 25:
+        pytest.skip("this onnx has no windows of attention")
     phrases = said_of(model, tmp_path / "model.onnx")
     assert not isinstance(phrases, str), phrases
     assert bool(phrases) == bool(said)
@@ -423,3 +436,25 @@ def test_a_soft_cap_of_logits_is_kept(ends: str, tmp_path: Path) -> None:
         stated = imported_model(tmp_path / "model.onnx", loss="cross-entropy").network.layers[-1]
         assert isinstance(stated, Output)
         assert (stated.loss, stated.softcap) == ("softmax", 2.0)
+
+
+@pytest.mark.parametrize("window", [-1, 4])
+def test_sinks_and_the_window_of_grouped_queries_are_kept(window: int, tmp_path: Path) -> None:
+    """As ONNX Runtime's own operator has them, which onnx's evaluator cannot run."""
+    g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
+    counts = zip("qkv", (4, 2, 2), strict=True)
+    parts = [g.linear("x", name, WIDTH, n * SIZE) for name, n in counts]
+    heads = {"num_heads": 4, "kv_num_heads": 2, "local_window_size": window}
+    reads = [*parts, *[""] * 8, g.weight("sinks", 4)]
+    out = g("GroupQueryAttention", *reads, domain="com.microsoft", smooth_softmax=1, **heads)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(g.model(g.linear(out, "o", WIDTH, 12)).SerializeToString())
+    imported = imported_model(path)
+    layers = {layer.kind: layer for layer in imported.network.layers}
+    attention, table = layers["attention"], layers["embedding"]
+    assert isinstance(attention, Attention)
+    assert attention.inputs is not None
+    assert (attention.sinks, attention.inputs[3]) == (True, table.name)
+    assert attention.window == (window if window > 0 else None)
+    assert read_weights(path).weights[table.name].shape == (1, 4)
+    assert any("smooth_softmax" in phrase for phrase in imported.content["not_kept"])

@@ -14,7 +14,8 @@ def mixture(seed: int) -> ho.Network:
     """Return a mixture of experts inside a residual sum, of sizes that two levels can split.
 
     Experts are gated or not, slots are short or plenty, groups are parts of a sequence or all of
-    it, and a shared expert is beside the others or not.
+    it, and a shared expert is beside the others or not; routers weigh by softmax or sigmoids, of
+    all experts or of the best groups of them, and biases are there or not.
     """
     rng = random.Random(seed)
     tokens, experts, features = rng.choice([4, 8]), rng.choice([4, 6, 8]), 8
@@ -31,20 +32,42 @@ def mixture(seed: int) -> ho.Network:
             {"name": "by", "kind": "experts", "inputs": ["dispatch"], "units": 12},
             {"name": "gated", "kind": "mul", "inputs": ["up", "by"]},
         ]
+    down: Table = {"name": "down", "kind": "experts", "units": features}
     shared: list[Table] = [
         {"name": "wide", "kind": "fc", "inputs": ["norm"], "units": 16, "activation": "relu"},
         {"name": "narrow", "kind": "fc", "units": features},
     ]
+    last = "narrow"
     beside = rng.random() < 0.5
+    # Of a generator of its own, so that sizes stay what they were.
+    more = random.Random(f"routers {seed}")
+    if more.random() < 0.5:
+        # Of one expert a normalised weight is 1, and the router's gradient rounding errors alone.
+        router["sigmoid"] = more.choice(["plain", *["normalised"] * (router["top_k"] > 1)])
+        router.pop("softmax", None)
+    if more.random() < 0.5:
+        router["factor"] = 2.5
+    if more.random() < 0.5 and experts != 6:
+        router |= {"expert_groups": 4, "top_groups": 2 if experts == 8 else 3}
+    if more.random() < 0.3:
+        last = "weighed"
+        shared += [
+            {"name": "weight", "kind": "fc", "inputs": ["norm"], "units": 1},
+            {"name": last, "kind": "mul", "inputs": ["narrow", "weight"], "gate": True},
+        ]
+        shared[-2]["activation"] = "sigmoid"
+    if more.random() < 0.5:
+        for layer in (router, *ffn, down):
+            layer |= {"bias": True} if layer.get("kind") != "mul" else {}
     layers = [
         {"name": "norm", "kind": "norm", "norm": "rms"},
         {"name": "router", "kind": "router", **router},
         {"name": "dispatch", "kind": "dispatch", "inputs": ["norm", "router"]},
         *ffn,
-        {"name": "down", "kind": "experts", "units": features},
+        down,
         {"name": "combine", "kind": "combine", "inputs": ["down", "router"]},
         *(shared if beside else []),
-        {"name": "sum", "kind": "add", "inputs": ["input", "combine", *["narrow"] * beside]},
+        {"name": "sum", "kind": "add", "inputs": ["input", "combine", *[last] * beside]},
         {"name": "head", "kind": "fc", "units": 16},
         {"name": "loss", "kind": "output"},
     ]

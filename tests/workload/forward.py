@@ -136,6 +136,10 @@ def embedding(layer: Layer, *reads: Array) -> Array:
 def attention(layer: Layer, *reads: Array) -> Array:
     _need(all(read.ndim == 2 for read in reads))
     heads = layer["heads"]
+    sinks = np.full(heads, -np.inf)
+    if layer.get("sinks"):
+        _need(len(reads) == 4 and reads[3].shape == (1, heads))
+        *reads, (sinks,) = reads
     shared: int = layer.get("kv_heads") or heads
     _need(heads % shared == 0)
     rest_of_keys: list[Array] = []
@@ -163,6 +167,10 @@ def attention(layer: Layer, *reads: Array) -> Array:
         scores[:, np.tri(*scores.shape[1:]) == 0] = -np.inf
         count, seen = scores.shape[1:]
         scores[:, np.tri(count, seen, -(layer.get("window") or seen)) == 1] = -np.inf
+    # A sink is the score of a further key, whose value is zero.
+    beside = np.broadcast_to(sinks[:, None, None], (*scores.shape[:2], 1))
+    scores = np.concatenate([scores, beside], axis=2)
+    v = np.concatenate([v, np.zeros((len(v), 1, v.shape[2]))], axis=1)
     exponentials = np.exp(scores - scores.max(axis=2, keepdims=True))
     mixed: Array = exponentials / exponentials.sum(axis=2, keepdims=True) @ v
     return mixed.swapaxes(0, 1).reshape(len(query), -1)
@@ -203,6 +211,15 @@ def _broadcast(operation: Callable[[Array, Array], Array]) -> Callable[..., Arra
         return result
 
     return combine
+
+
+def mul(layer: Layer, *reads: Array) -> Array:
+    if not layer.get("gate"):
+        return _broadcast(np.multiply)(layer, *reads)
+    _need(len(reads) == 2)
+    tokens, numbers = reads
+    _need(tokens.ndim == 2 and numbers.shape == (len(tokens), 1))
+    return np.stack([token * number for token, number in zip(tokens, numbers, strict=True)])
 
 
 def concat(layer: Layer, *reads: Array) -> Array:
@@ -297,7 +314,7 @@ _KINDS: dict[str, Callable[..., Array]] = {
     "attention": attention,
     "norm": norm,
     "add": _broadcast(np.add),
-    "mul": _broadcast(np.multiply),
+    "mul": mul,
     "concat": concat,
     "pool": lambda layer, read: pool(layer["pool"], read),
     "global_pool": global_pool,

@@ -212,6 +212,17 @@ def quick_gelu(x: jax.Array) -> jax.Array:
     return x * jax.nn.sigmoid(1.702 * x)
 
 
+def clipped_quick_gelu(x: jax.Array) -> jax.Array:
+    """Return x, at most 7, times the sigmoid of 1.702 times it."""
+    x = jnp.minimum(x, 7.0)
+    return x * jax.nn.sigmoid(1.702 * x)
+
+
+def clipped_plus_one(x: jax.Array) -> jax.Array:
+    """Return x between -7 and 7, and 1 added to it."""
+    return jnp.clip(x, -7.0, 7.0) + 1.0
+
+
 def thresholded_relu(x: jax.Array) -> jax.Array:
     """Return x where it is above 1, else 0."""
     return jnp.where(x > 1, x, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections import Counter, defaultdict
@@ -311,7 +312,7 @@ def _bytes_of_biases(sharded: ShardedNetwork) -> Counter[int]:
     program, moved = sharded.by_level, Counter[int]()
     for position, layer in enumerate(sharded.network.layers):
         if layer.has_bias:
-            bias = Extent(sharded.layer_maps[position].output.channels)
+            bias = Extent(math.prod(layer.bias_shape(sharded.layer_maps[position])))
             for step in program.bias_steps(position + sharded.shared):
                 moved[step.level] += step.moved(bias) * ELEMENT_BYTES
     return moved

@@ -83,6 +83,7 @@ def attention(
     split: Levels = (),
     rotary: tuple[float, int, bool] | None = None,
     scale: float | None = None,
+    sinks: jax.Array | None = None,
 ) -> jax.Array:
     """Mix values by softmax of queries and keys, in each head that this device holds.
 
@@ -90,7 +91,7 @@ def attention(
     ``split`` levels split the queries' tokens, and each part reads all keys and values; tokens may
     be ``mirrored``. In a ``window`` a token sees itself and those before it, so many in all; a
     ``softcap`` bounds scores. ``rotary`` positions have a base, the number of a head's features,
-    and whether pairs are neighbours.
+    and whether pairs are neighbours. ``sinks`` are a score of each head beside those of keys.
     """
     batch, dims = batch_dims(query), channel_dims(query)[:-1]
     images, many = math.prod(batch), math.prod(dims) * groups
@@ -111,7 +112,13 @@ def attention(
         seen = every <= own[:, None]
         seen = seen & (every > own[:, None] - window) if window else seen
         scores = jnp.where(seen, scores, -jnp.inf)
-    y = jnp.einsum("bgrts,bsgd->btgrd", jax.nn.softmax(scores), v)
+    if sinks is None:
+        shares = jax.nn.softmax(scores)
+    else:
+        beside = sinks.reshape(images, many, queries, 1, 1)
+        beside = jnp.broadcast_to(beside, (*scores.shape[:-1], 1))
+        shares = jax.nn.softmax(jnp.concatenate([scores, beside], -1))[..., :-1]
+    y = jnp.einsum("bgrts,bsgd->btgrd", shares, v)
     return y.reshape(*batch, *positions(query), *dims, -1)
 
 

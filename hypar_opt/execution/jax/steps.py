@@ -32,6 +32,7 @@ from hypar_opt.sharding.layouts import (
     WHOLE,
 )
 from hypar_opt.workload.operands import operands_of
+from hypar_opt.workload.operators.maps import ExpertMap
 
 if TYPE_CHECKING:
     from hypar_opt.sharding.conversions import Step
@@ -292,6 +293,8 @@ class Lines(Values):
             bias = self.bias(position)
             for level in self.mesh_levels(split_by(self.program.stored[node], PARTIAL)):
                 bias = f"in_one({bias}, {self.sharded.axis(level)})"
+            if isinstance(maps.output, ExpertMap):
+                bias = f"of_slots({bias})"
             value = f"({value} + {bias})"
         activation = getattr(layer, "activation", None)
         if activation is not None:

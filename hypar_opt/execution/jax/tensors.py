@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 ACTIVATIONS = {
     "abs": "jnp.abs",
+    "clipped_plus_one": "clipped_plus_one",
+    "clipped_quick_gelu": "clipped_quick_gelu",
     "elu": "jax.nn.elu",
     "exp": "jnp.exp",
     "gelu": "jax.nn.gelu",

@@ -262,7 +262,8 @@ class Values:
             )
         if layer.shares_features:
             function = "attention_with_shared_features"
-        inputs = ", ".join(reads)
+        sinks = reads[3:] if layer.sinks else ()
+        inputs = ", ".join(reads[: len(reads) - len(sinks)])
         split = self.mesh_levels(split_by(self.program.written[position + self.shared], TOKEN))
         more = f"{groups}, {queries}, causal={bool(layer.causal)}"
         more += f", window={layer.window}" if layer.window else ""
@@ -272,6 +273,7 @@ class Values:
         if layer.rotary is not None:
             more += f", rotary={layer.rotary.of_head(sizes.get('m', sizes['e']))}"
         more += f", scale={layer.scale!r}" if layer.scale else ""
+        more += "".join(f", sinks={own}" for own in sinks)
         again = position + self.shared in self.repeats.again
         if again and not (self.alone or self.runs_again(position)):
             return f"jax.checkpoint(lambda *x: {function}(*x, {more}))({inputs})"
@@ -386,15 +388,18 @@ class Values:
         groups = self._local(self.sharded.tokens(position), split_by(layouts, TOKEN))
         _, _, slots = self.sharded.positions[position]
         more = f"{routing.top_k}, {slots}, {groups}, {experts}, {self.axes(split)}"
-        return f"dispatched({tokens}, {logits}, {more})"
+        limit = _limit(routing) and f"{_limit(routing)}{_sigmoid(routing)}"
+        return f"dispatched({tokens}, {logits}, {more}{limit})"
 
     def _combine(self, position: int, layer: Operator, slots: str, logits: str) -> str:
         routing = self._routing(position, layer)
         layouts = self.program.read[position + self.shared]
         split = split_by(layouts, EXPERT)
         places = self._local(self.sharded.tokens(position), split_by(layouts, TOKEN))
-        more = f"{routing.top_k}, {places}, {self.axes(split)}"
-        return f"combined({slots}, {logits}, {more}, over_chosen={routing.over_chosen})"
+        more = f"{routing.top_k}, {places}, {self.axes(split)}{_limit(routing)}"
+        more += f", over_chosen={routing.over_chosen}{_sigmoid(routing)}"
+        more += f", factor={routing.factor!r}" if routing.factor != 1 else ""
+        return f"combined({slots}, {logits}, {more})"
 
     def _routing(self, position: int, layer: Operator) -> Routing:
         """Return what a layer does with a router's logits.
@@ -445,6 +450,16 @@ KINDS: dict[str, Callable[..., str]] = {
     ),
 }
 """The kinds of layers that have a JAX program."""
+
+
+def _limit(routing: Routing) -> str:
+    """Return the argument of the groups that experts are chosen from, if any are left out."""
+    groups, top = routing.limit
+    return f", {routing.limit}" if top < groups else ""
+
+
+def _sigmoid(routing: Routing) -> str:
+    return ", sigmoid=True" if routing.sigmoid else ""
 
 
 def _borders(padding: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -14,8 +14,9 @@ from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
 from hypar_opt.execution.jax.maps import BETWEEN
 from hypar_opt.execution.jax.tensors import StoredTensor
 from hypar_opt.sharding.conversions import StepKind
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED, WHOLE
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, EXPERT, SHUFFLED, WHOLE
 from hypar_opt.workload.operands import operands_of
+from hypar_opt.workload.operators.maps import ExpertMap
 
 if TYPE_CHECKING:
     from hypar_opt.execution.jax.axes import StoredAxis
@@ -176,8 +177,12 @@ def biases_of(sharded: ShardedNetwork) -> dict[str, StoredWeights]:
     for position, layer in enumerate(sharded.network.layers):
         if layer.has_bias:
             node, program = position + sharded.shared, sharded.program
-            split = split_by(program.bias_layouts(node), CHANNEL)
-            tensor = StoredTensor((sharded.written(position),), (split,))
+            layouts = program.bias_layouts(node)
+            dims, split = (sharded.written(position),), (split_by(layouts, CHANNEL),)
+            if isinstance(sharded.layer_maps[position].output, ExpertMap):
+                dims = (sharded.experts(position), *dims)
+                split = (split_by(layouts, EXPERT), *split)
+            tensor = StoredTensor(dims, split)
             reduced = tuple(sorted(step.level for step in program.bias_steps(node)))
             stored[bias_of(layer.name)] = StoredWeights(
                 tensor, reduced, None, ("none",) * len(reduced)

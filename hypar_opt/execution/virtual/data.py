@@ -90,7 +90,7 @@ def random_data(network: Network, workload: Workload, seed: int) -> StepData:
     # Of a stream of their own: the other numbers are those of a network without biases.
     rng = np.random.default_rng([seed, 1])
     biases = {
-        position: rng.normal(0.0, 0.1, maps.output.channels)
+        position: rng.normal(0.0, 0.1, layer.bias_shape(maps))
         for position, (layer, maps, _) in enumerate(_layers(network))
         if layer.has_bias
     }

@@ -337,14 +337,18 @@ class Division:
         """Return the devices' parts of all biases, by node."""
         devices = range(self.hierarchy.accelerators)
         return {
-            position + self.shared: [bias[self.bias_channels(position, d)] for d in devices]
+            position + self.shared: [bias[np.ix_(*self.bias_held(position, d))] for d in devices]
             for position, bias in whole.items()
         }
 
-    def bias_channels(self, position: int, device: int) -> Indices:
-        """Return the channels of a layer's output whose bias a device keeps."""
+    def bias_held(self, position: int, device: int) -> Held:
+        """Return the elements of a layer's bias that a device keeps, those of experts by expert."""
         layouts = self.program.bias_layouts(position + self.shared)
-        return self.output_tensor(position).channels.held(split_of(layouts, CHANNEL), device)
+        tensor = self.output_tensor(position)
+        channels = tensor.channels.held(split_of(layouts, CHANNEL), device)
+        if not isinstance(self.maps[position].output, ExpertMap):
+            return (channels,)
+        return tensor.held(layouts, device)[1], channels
 
     def use(self, position: int, device: int) -> tuple[Held, bool] | None:
         """Return a layer's weights as indices into shared weights, and whether it transposes them.

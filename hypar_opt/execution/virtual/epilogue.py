@@ -19,8 +19,8 @@ class Epilogue:
 
     Parameters
     ----------
-    bias : (channels,)
-        That of the device's channels, if the layer has one.
+    bias : (channels,) or (experts, channels)
+        That of what the device has of the output, if the layer has one.
     """
 
     def __init__(self, layer: Operator, maps: LayerMaps, bias: Array | None = None) -> None:

@@ -42,6 +42,9 @@ _SHARED_FEATURES = Contraction.parse(
 )
 """Attention with features of keys that all heads share: n of a head's own, and m."""
 
+_SINKS = Contraction.parse("q[b,t,g,r,e] * k[b,s,g,e] * v[b,s,g,d] * z[b,g,r] -> y[b,t,g,r,d]")
+"""Attention with a score of each head beside those of its keys."""
+
 _OF_EQUAL_HEADS: Mapping[str, Choice] = FrozenDict(data=DATA_CHOICE, model=HEADS, tokens=TOKENS)
 """The choices of an attention whose queries have a key-value head each."""
 
@@ -83,7 +86,8 @@ class Attention(Operator):
     It reads queries, keys and values as three inputs, or as one with these features side by side:
     then these are three results of the layer that writes them, each read as the kind needs it. A
     fourth input has features that follow those of each head's keys, the same for all heads; then it
-    is they, and those of queries beside them, that rotary positions turn (latent attention).
+    is they, and those of queries beside them, that rotary positions turn (latent attention). Or it
+    is one token of ``sinks``, the score of each head that its softmax has beside those of keys.
     ``causal`` says that a token sees only those before it and itself, and ``window`` that it sees
     only the last so many of them. Fused kernels skip the scores that the mask hides, and so half of
     the products, or more; in all other counts they are there.
@@ -97,6 +101,8 @@ class Attention(Operator):
     """The tokens that one sees, itself the last: causal attention in a sliding window."""
     softcap: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """The bound of scores, each replaced by softcap * tanh(score / softcap) before the softmax."""
+    sinks: Annotated[bool | None, default(False)] = None
+    """Whether its fourth input is a score of each head that no value goes with: a learned table."""
     rotary: Rotary | None = None
     scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """The factor of the scores; by default one over the root of a key's features."""
@@ -162,10 +168,12 @@ class Attention(Operator):
     @property
     def shares_features(self) -> bool:
         """Whether all heads share features of their keys: its fourth input."""
-        return len(self.inputs or ()) == 4
+        return len(self.inputs or ()) == 4 and not self.sinks
 
     @property
     def axes(self) -> Contraction:
+        if self.sinks:
+            return _SINKS
         return _SHARED_FEATURES if self.shares_features else self.contraction
 
     @property
@@ -197,6 +205,17 @@ class Attention(Operator):
             raise self.refuse(
                 "kv_heads", f"should divide the {self.heads} heads, got {self._kv_heads}"
             )
+        if self.sinks:
+            if len(reads) < 4 or reads[3] != TokenMap(1, self.heads):
+                got = " and ".join(map(described, reads[1:]))
+                wanted = f"q, k, v and one token of {self.heads} features, a score of each head"
+                raise self.refuse("inputs", f"should be {wanted}; got q and {got}")
+            maps = self._of_heads(*reads[:3])
+            return maps._replace(others=(*maps.others, reads[3]))
+        return self._of_heads(*reads)
+
+    def _of_heads(self, *reads: Map) -> LayerMaps:
+        """Return its maps for what it reads but sinks."""
         query, keys = reads[0], reads[1:]
         parts = self.heads if keys else self.heads + 2 * self._kv_heads
         size, rest = divmod(query.channels, parts)
@@ -247,6 +266,8 @@ class Attention(Operator):
         widths = [queries * one, one, one] if len(reads) > 1 else [(queries + 2) * one]
         if self.shares_features:
             widths = [2 * queries * one, one, one, SMALL_HEAD]
+        if self.sinks:
+            widths.append(small.parts * queries)
         for read, width in zip(reads, widths, strict=True):
             small.equate(read.channels, constant(width), self.name)
         keys = {"heads": constant(small.parts * queries), "kv_heads": constant(small.parts)}

@@ -273,7 +273,13 @@ class Operator(Document):
 
     def parameters(self, maps: LayerMaps) -> int:
         """Return the number of its learned parameters, biases included."""
-        return self.weights(maps) + maps.output.channels * self.has_bias
+        return self.weights(maps) + math.prod(self.bias_shape(maps)) * self.has_bias
+
+    def bias_shape(self, maps: LayerMaps) -> tuple[int, ...]:
+        """Return the shape of a bias: a number of each channel of its output, by expert if any."""
+        written = maps.output
+        experts = (written.experts,) if isinstance(written, ExpertMap) else ()
+        return (*experts, written.channels)
 
     def fan_in(self, sizes: Mapping[str, int]) -> int:
         """Return the number of products with weights in each output; 0 where weights only scale.

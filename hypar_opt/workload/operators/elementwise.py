@@ -111,10 +111,38 @@ class Add(_Broadcast):
         return super().saves(fused=fused)._replace(own=(mask,) if self.dropout else ())
 
 
+_GATED = Contraction.parse("x[b,t,c] * z[b,t] -> y[b,t,c]")
+
+
 class Mul(_Broadcast):
     """The product of its inputs, element by element: a gate."""
 
     kind: Literal["mul"]
+    gate: Annotated[bool | None, default(False)] = None
+    """Whether its second input is a number for each token, by which all features are multiplied."""
+
+    @property
+    def axes(self) -> Contraction:
+        return _GATED if self.gate else self.contraction
+
+    @property
+    def splits(self) -> Mapping[str, Choice]:
+        return _OF_ONE_POSITION if self.gate else self.choices
+
+    def maps(self, *reads: Map) -> LayerMaps:
+        if not self.gate:
+            return super().maps(*reads)
+        first, second, *more = reads
+        if more or not isinstance(first, TokenMap) or second != first._replace(channels=1):
+            got = " and ".join(map(described, reads))
+            raise self.refuse("inputs", f"should be tokens and a feature for each, got {got}")
+        return LayerMaps(first, first, first, (second,))
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:
+        if not self.gate:
+            return super().scaled_down(small, maps, *reads)
+        small.equate(reads[1].channels, constant(1), self.name)
+        return reads[0], {}
 
     def saves(self, *, fused: Fused) -> Saved:  # noqa: ARG002
         return activated(self.activation, inputs=True)

@@ -68,6 +68,17 @@ class Router(Operator):
     """Slots of an expert, as a multiple of its equal share of a group's choices."""
     softmax: Annotated[Literal["chosen", "all"] | None, default("chosen")] = None
     """The experts that the softmax of their outputs' weights is over."""
+    sigmoid: Literal["normalised", "plain"] | None = None
+    """Sigmoids of logits as these weights, in place of a softmax: divided by the sum of a token's
+    chosen experts', or not."""
+    factor: Annotated[float | None, Strict(), Field(gt=0, allow_inf_nan=False), default(1.0)] = None
+    """What the weights are multiplied by."""
+    expert_groups: Annotated[Size | None, default(1)] = None
+    """Equal groups of consecutive experts; a token's experts are in its best groups."""
+    top_groups: Annotated[Size | None, default(1)] = None
+    """The groups that a token chooses experts from: those with the largest logits, or with the
+    largest sums of their two largest sigmoids."""
+    bias: Annotated[bool | None, default(False)] = None
 
     contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,i] * w[i,X] -> y[b,t,X]")
     # Readers need all logits of a token to choose from, so that splitting these is no choice.
@@ -75,12 +86,25 @@ class Router(Operator):
         data=DATA_CHOICE, model=INPUT_CHANNELS, tokens=TOKENS
     )
     trick: ClassVar[str] = "data"
+    adds_bias: ClassVar[bool] = True
 
     @property
     def routing(self) -> Routing:
         """What the layers that read its logits do with them."""
         factor = Fraction(str(self.capacity_factor or 1))
-        return Routing(self.top_k, self.group, factor, self.softmax != "all")
+        return Routing(
+            self.top_k,
+            self.group,
+            factor,
+            self.softmax != "all" and self.sigmoid != "plain",
+            self.sigmoid is not None,
+            self.factor or 1.0,
+            self._limit,
+        )
+
+    @property
+    def _limit(self) -> tuple[int, int]:
+        return self.expert_groups or 1, self.top_groups or 1
 
     def maps(self, *reads: Map) -> LayerMaps:
         (read,) = reads
@@ -90,6 +114,15 @@ class Router(Operator):
             raise self.refuse(
                 "top_k", f"should be at most the {self.experts} experts, got {self.top_k}"
             )
+        groups, top = self._limit
+        if self.experts % groups:
+            problem = f"should divide {self.experts} experts, got {groups}"
+            raise self.refuse("expert_groups", problem)
+        if not -(-self.top_k * groups // self.experts) <= top <= groups:
+            problem = f"should be groups with at least {self.top_k} experts of {groups}, got {top}"
+            raise self.refuse("top_groups", problem)
+        if self.softmax and self.sigmoid:
+            raise self.refuse("sigmoid", "should be left out where softmax is stated")
         if read.tokens % (self.group or 1):
             raise self.refuse("group", f"should divide {read.tokens} tokens, got {self.group}")
         output = LogitMap(read.tokens, self.experts, self.routing)
@@ -103,6 +136,8 @@ class Router(Operator):
         assert read.tokens is not None
         experts, tokens = constant(small.parts), small.of(read.tokens)
         keys = {"experts": experts, "top_k": constant(min(self.top_k, 2))}
+        if self.expert_groups is not None:
+            keys |= {"expert_groups": constant(1), "top_groups": constant(1)}
         if self.group is not None:
             keys["group"] = constant(tokens // gcd(tokens, maps.input.tokens // self.group))
         return SmallMap(experts, read.tokens), keys
@@ -163,6 +198,7 @@ class Experts(Operator):
 
     kind: Literal["experts"]
     units: Size
+    bias: Annotated[bool | None, default(False)] = None
     activation: Activation | None = None
 
     contraction: ClassVar[Contraction] = Contraction.parse(
@@ -177,6 +213,7 @@ class Experts(Operator):
     )
     trick: ClassVar[str] = "model"
     reads_experts: ClassVar[bool] = True
+    adds_bias: ClassVar[bool] = True
 
     def maps(self, *reads: Map) -> LayerMaps:
         (read,) = reads
@@ -199,7 +236,7 @@ class Experts(Operator):
 
 
 class Combine(_Routed):
-    """The sum of the outputs of each token's experts, weighted by a softmax of their logits."""
+    """The sum of the outputs of each token's experts, weighted by their logits."""
 
     kind: Literal["combine"]
 

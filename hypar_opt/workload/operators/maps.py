@@ -58,13 +58,24 @@ class Routing(NamedTuple):
     capacity_factor
         Slots of an expert, as a multiple of its equal share of a group's choices.
     over_chosen
-        Whether the softmax that weighs experts' outputs is over a token's chosen experts, or all.
+        Whether what weighs experts' outputs adds up to 1 over a token's chosen experts: a softmax
+        over these, or their sigmoids divided by their sum. Else a softmax over all experts, or
+        plain sigmoids.
+    sigmoid
+        Whether sigmoids of logits weigh outputs, in place of a softmax.
+    factor
+        What the weights are multiplied by.
+    limit
+        The groups of consecutive experts, and how many of these a token chooses experts from.
     """
 
     top_k: int
     group: int | None
     capacity_factor: Fraction
     over_chosen: bool
+    sigmoid: bool = False
+    factor: float = 1.0
+    limit: tuple[int, int] = (1, 1)
 
 
 class LogitMap(TokenMap):

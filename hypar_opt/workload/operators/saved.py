@@ -7,7 +7,10 @@ from typing import NamedTuple
 from hypar_opt.workload.operators.axes import Axes
 
 SLOPES_OF_OUTPUTS = frozenset(
-    ("relu", "relu6", "leaky_relu", "sigmoid", "hardsigmoid", "tanh", "hard_tanh", "exp")
+    (
+        *("relu", "relu6", "leaky_relu", "sigmoid", "hardsigmoid", "tanh", "hard_tanh", "exp"),
+        "clipped_plus_one",
+    )
 )
 """The activations whose derivative follows from their output."""
 

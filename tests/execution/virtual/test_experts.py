@@ -42,23 +42,46 @@ def of_tokens(network: ho.Network, data: StepData, logits: Any, read: Any) -> An
     _, groups, slots = LogitMap(tokens, experts, router.routing).slots
     silu = ACTIVATIONS["silu"][0]
     weights = {name: data.weights[n] for name, n in position.items() if n in data.weights}
+    biases = {name: data.biases[n] for name, n in position.items() if n in data.biases}
+
+    def product(name: str, number: int, token: Any) -> Any:
+        return token @ weights[name][number] + (biases[name][number] if name in biases else 0)
 
     def expert(number: int, token: Any) -> Any:
-        hidden = silu(token @ weights["up"][number])
+        hidden = silu(product("up", number, token))
         if "by" in weights:
-            hidden = hidden * (token @ weights["by"][number])
-        return hidden @ weights["down"][number]
+            hidden = hidden * product("by", number, token)
+        return product("down", number, hidden)
+
+    def choices(token: int) -> list[int]:
+        among = range(experts)
+        if router.expert_groups:
+            each = experts // router.expert_groups
+            parts = [range(n, n + each) for n in range(0, experts, each)]
+            best = {
+                part: sum(sorted(1 / (1 + np.exp(-logits[token, x])) for x in part)[-2:])
+                if router.sigmoid
+                else max(logits[token, x] for x in part)
+                for part in parts
+            }
+            top = sorted(parts, key=lambda part: (-best[part], part[0]))[: router.top_groups]
+            among = [x for part in top for x in part]
+        return sorted(among, key=lambda x: (-logits[token, x], x))[: router.top_k]
+
+    def score(token: int, number: int) -> Any:
+        exponential = np.exp(logits[token, number])
+        return exponential / (1 + exponential) if router.sigmoid else exponential
 
     mixed = np.zeros((tokens, read.shape[1]))
     for group in np.split(np.arange(tokens), groups):
         taken = [0] * experts
         for token in group:
-            chosen = sorted(range(experts), key=lambda x: (-logits[token, x], x))[: router.top_k]
+            chosen = choices(token)
             over = range(experts) if router.softmax == "all" else chosen
-            total = sum(np.exp(logits[token, x]) for x in over)
+            total = 1 if router.sigmoid == "plain" else sum(score(token, x) for x in over)
             for number in sorted(chosen):
                 if taken[number] < slots:
-                    share = np.exp(logits[token, number]) / total
+                    share = (router.factor or 1) * score(token, number) / total
                     mixed[token] += share * expert(number, read[token])
                 taken[number] += 1
     return mixed

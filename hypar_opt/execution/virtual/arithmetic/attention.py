@@ -68,6 +68,7 @@ class AttentionArithmetic(Arithmetic):
         self._sizes = layer.sizes(shard.maps)
         self._causal, self._rotary = bool(layer.causal), layer.rotary
         self._window, self._cap = layer.window, layer.softcap
+        self._has_sinks = bool(layer.sinks)
         self._scale = layer.scale or 1 / np.sqrt(self._sizes["e"])
         # The features of a head's keys that are no other's, and before those that are turned.
         self._own = self._sizes.get("n", self._sizes["e"])
@@ -75,6 +76,7 @@ class AttentionArithmetic(Arithmetic):
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         query, key, value, *shared = reads
+        sinks = shared.pop() if self._has_sinks else None
         self._heads = key.shape[2] // self._own
         start, every = self._start, np.arange(key.shape[1])
         k = self._split(key, self._own)
@@ -95,14 +97,24 @@ class AttentionArithmetic(Arithmetic):
             if self._window:
                 seen &= keys > own - self._window
             scores = np.where(seen, scores, -np.inf)
-        shares = np.exp(scores - scores.max(axis=4, keepdims=True))
-        self._p = shares / shares.sum(axis=4, keepdims=True)
+        largest = scores.max(axis=4, keepdims=True)
+        if sinks is not None:
+            sink = self._split(sinks, 1)
+            largest = np.maximum(largest, sink)
+        shares = np.exp(scores - largest)
+        total = shares.sum(axis=4, keepdims=True)
+        if sinks is not None:
+            of_sink = np.exp(sink - largest)
+            total = total + of_sink
+            self._of_sink = of_sink / total
+        self._p = shares / total
         return self._joined(self._p @ self._v)
 
     def backward(self, error: Array, sums: Array | None) -> tuple[Sequence[Array], Array | None]:  # noqa: ARG002
         mixed = self._split(error, self._sizes["d"])
         of_shares = mixed @ self._v.swapaxes(3, 4)
-        of_scores = self._p * (of_shares - (of_shares * self._p).sum(axis=4, keepdims=True))
+        weighted = (of_shares * self._p).sum(axis=4, keepdims=True)
+        of_scores = self._p * (of_shares - weighted)
         if self._cap:
             of_scores *= 1 - self._tangent**2
         of_scores *= self._scale
@@ -114,7 +126,12 @@ class AttentionArithmetic(Arithmetic):
         of_k = turned(of_k, np.arange(of_k.shape[3]), rotary, start, back=True)
         of_k, of_shared = np.split(of_k, [self._own], axis=4)
         errors = [self._joined(one) for one in (of_q, of_k, of_v)]
-        return [*errors, *([of_shared.sum(axis=(1, 2))] if start else [])], None
+        if start:
+            errors.append(of_shared.sum(axis=(1, 2)))
+        if self._has_sinks:
+            of_sinks = -(self._of_sink * weighted).sum(axis=3, keepdims=True)
+            errors.append(self._joined(of_sinks))
+        return errors, None
 
     def _split(self, array: Array, size: int) -> Array:
         images, tokens, features = array.shape

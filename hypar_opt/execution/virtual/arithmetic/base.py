@@ -150,7 +150,7 @@ def by_position(array: Array) -> Array:
 
 
 def along_channels(vector: Array, like: Array) -> Array:
-    """Return one number per channel, shaped to broadcast over an array."""
+    """Return one number per channel, by expert if any, shaped to broadcast over an array."""
     return vector if like.ndim == 3 else vector[:, None, None]
 
 

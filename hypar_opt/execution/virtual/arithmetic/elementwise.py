@@ -34,13 +34,19 @@ class _BroadcastArithmetic(Arithmetic):
         return [_as_tokens(read) if tokens else _as_image(read) for read in reads]
 
     def narrowed(self, errors: Sequence[Array]) -> list[Array]:
-        """Return the errors of inputs, summed over the positions to which each was broadcast."""
+        """Return the errors of inputs, summed over the axes along which each was broadcast."""
         narrowed = []
         for error, shape in zip(errors, self._shapes, strict=True):
             if int(np.prod(shape)) != error.size:
-                error = error.sum(axis=position_axes(error), keepdims=True)
+                axes = self.broadcast_axes(error)
+                error = error.sum(axis=axes, keepdims=True)
             narrowed.append(error.reshape(shape))
         return narrowed
+
+    def broadcast_axes(self, error: Array) -> tuple[int, ...]:
+        """Return the axes along which a smaller input is broadcast."""
+        is_gate = getattr(self.shard.layer, "gate", None)
+        return (channel_axis(error),) if is_gate else position_axes(error)
 
 
 def _as_tokens(array: Array) -> Array:

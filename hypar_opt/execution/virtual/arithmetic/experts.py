@@ -9,11 +9,14 @@ import numpy as np
 
 from hypar_opt.execution.virtual.arithmetic.base import Arithmetic, Footprint
 from hypar_opt.execution.virtual.arithmetic.products import FullyConnectedArithmetic
+from hypar_opt.workload.activations import ACTIVATIONS
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array, Indices
     from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.operators.maps import ExpertMap, LogitMap
+
+_SIGMOID, _ = ACTIVATIONS["sigmoid"]
 
 Errors = tuple[Sequence["Array"], "Array | None"]
 
@@ -51,10 +54,16 @@ class _RoutedArithmetic(Arithmetic):
 
     def chosen(self, logits: Array) -> Array:
         """Return which experts each token chooses: those of its largest logits, the first."""
-        order = np.argsort(-logits, axis=3, kind="stable")[..., : self.logits.routing.top_k]
-        chosen = np.zeros(logits.shape, bool)
-        np.put_along_axis(chosen, order, values=True, axis=3)
-        return chosen
+        routing = self.logits.routing
+        groups, top = routing.limit
+        if groups > top:
+            by_group = logits.reshape(*logits.shape[:3], groups, -1)
+            best = by_group.max(axis=4)
+            if routing.sigmoid:
+                best = np.sort(_SIGMOID(by_group), axis=4)[..., -2:].sum(axis=4)
+            left = np.where(_largest(best, top)[..., None], by_group, -np.inf)
+            logits = left.reshape(logits.shape)
+        return _largest(logits, routing.top_k)
 
     def assigned(self, chosen: Array, over: ExpertMap, experts: Indices) -> _Assignment:
         """Return the tokens in the slots of some experts: each group's first that choose them."""
@@ -62,6 +71,14 @@ class _RoutedArithmetic(Arithmetic):
         taken = np.nonzero(chosen[..., experts] & (slot < over.slots))
         image, group, token, expert = taken
         return _Assignment(image, group, token, expert, slot[taken])
+
+
+def _largest(numbers: Array, count: int) -> Array:
+    """Return which numbers along the last axis are the largest ones: of equal ones the first."""
+    order = np.argsort(-numbers, axis=3, kind="stable")[..., :count]
+    largest = np.zeros(numbers.shape, bool)
+    np.put_along_axis(largest, order, values=True, axis=3)
+    return largest
 
 
 class DispatchArithmetic(_RoutedArithmetic):
@@ -106,11 +123,18 @@ class CombineArithmetic(_RoutedArithmetic):
         self._experts = self.shard.experts
         over = cast("ExpertMap", self.shard.maps.input)
         self._taken = self.assigned(self._chosen, over, self._experts)
-        among = self._chosen if self.logits.routing.over_chosen else np.True_
-        shares = np.where(among, np.exp(logits - logits.max(axis=3, keepdims=True)), 0.0)
-        self._shares = shares / shares.sum(axis=3, keepdims=True)
+        routing = self.logits.routing
+        among = self._chosen if routing.over_chosen else np.True_
+        scores = np.exp(logits - logits.max(axis=3, keepdims=True))
+        self._slope: Array | float = 1.0  # of a score's logarithm
+        if routing.sigmoid:
+            scores = _SIGMOID(logits)
+            self._slope = 1.0 - scores
+        self._divides = routing.over_chosen or not routing.sigmoid
+        shares = np.where(among, scores, 0.0)
+        self._shares = shares / shares.sum(axis=3, keepdims=True) if self._divides else shares
         image, group, token, expert, slot = self._taken
-        share = self._shares[image, group, token, self._experts[expert], None]
+        share = self._shares[image, group, token, self._experts[expert], None] * routing.factor
         images, tokens, _ = reads[1].shape
         output = np.zeros((images, tokens, self._slots.shape[4]))
         into = (image, group, token)
@@ -122,14 +146,16 @@ class CombineArithmetic(_RoutedArithmetic):
         arrived = self.by_group(error)[image, group, token]
         own = self._experts[expert]
         of_slots = np.zeros_like(self._slots)
-        share = self._shares[image, group, token, own, None]
+        factor = self.logits.routing.factor
+        share = self._shares[image, group, token, own, None] * factor
         of_slots[image, expert, group, slot] = share * arrived
         # Of the shares of this device's experts; other devices add those of theirs.
         of_shares = np.zeros_like(self._shares)
         products = arrived * self._slots[image, expert, group, slot]
-        of_shares[image, group, token, own] = products.sum(axis=1)
-        weighted = (of_shares * self._shares).sum(axis=3, keepdims=True)
-        of_logits = self._shares * (of_shares - weighted)
+        of_shares[image, group, token, own] = products.sum(axis=1) * factor
+        if self._divides:
+            of_shares -= (of_shares * self._shares).sum(axis=3, keepdims=True)
+        of_logits = self._shares * self._slope * of_shares
         return [of_slots, of_logits.reshape(*error.shape[:2], self._shares.shape[3])], None
 
 

@@ -1,0 +1,113 @@
+"""Attention with sinks: a learned score of each head beside those of its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.sharding.program import Program
+from hypar_opt.workload.tensors import workload_of
+from tests.choices import WITH_QUERIES
+from tests.execution.jax.test_steps import assert_moves_its_price
+from tests.execution.virtual.test_arithmetic import (
+    assert_gradients_are_slopes,
+    one_device,
+    stated,
+)
+from tests.execution.virtual.test_queries import drawn_row, moved
+from tests.slow import slow_after
+from tests.workload.forward import attention
+
+QKV, FEATURES = ("query", "key", "value"), 2
+
+
+def described(heads: int = 8, kv_heads: int = 4, inputs: Sequence[str] = (*QKV, "sinks")) -> Any:
+    counts = dict(zip(QKV, (heads, kv_heads, kv_heads), strict=True))
+    layers: list[dict[str, Any]] = [
+        {"name": name, "kind": "fc", "inputs": ["input"], "units": count * FEATURES}
+        for name, count in counts.items()
+    ]
+    keys = {"heads": heads, "kv_heads": kv_heads, "causal": True, "window": 5, "sinks": True}
+    layers += [
+        {"name": "sinks", "kind": "embedding", "inputs": [], "features": heads, "vocabulary": 1},
+        {"name": "attention", "kind": "attention", "inputs": [*inputs], **keys},
+        {"name": "proj", "kind": "fc", "units": 8},
+    ]
+    return {
+        "schema": "hypar-opt/network/2",
+        "name": "attention with sinks",
+        "input": {"tokens": 8, "features": 8},
+        "layer": layers,
+    }
+
+
+WITH_SINKS = ho.Network.model_validate(described())
+
+
+def test_a_sink_is_the_score_of_a_key_without_a_value() -> None:
+    data, workload = stated(WITH_SINKS)
+    outputs = one_device(WITH_SINKS, data, workload).outputs
+    position = {layer.name: n for n, layer in enumerate(WITH_SINKS.layers)}
+    of_image = {name: outputs[n][1][0][0] for name, n in position.items()}
+    expected = attention(described()["layer"][4], *(of_image[name] for name in (*QKV, "sinks")))
+    assert np.allclose(of_image["attention"], expected)
+
+
+def test_a_heads_parameter_is_its_sink() -> None:
+    layers = zip(WITH_SINKS.layers, WITH_SINKS.maps(), strict=True)
+    assert [layer.parameters(maps) for layer, maps in layers][3:5] == [8, 0]
+
+
+def test_gradients_are_the_slopes_of_the_loss() -> None:
+    assert_gradients_are_slopes(WITH_SINKS, seed=0)
+
+
+@pytest.mark.parametrize("seed", slow_after(6, range(60)))
+def test_any_plan_moves_what_is_charged_and_computes_what_one_device_does(seed: int) -> None:
+    rng = Random(seed)
+    sizes = rng.choice([(2,), (2, 2), (4,)])
+    workload = workload_of(WITH_SINKS, prod(sizes), (*WITH_QUERIES, "whole"), shared_tensors=True)
+    rows = [drawn_row(rng, workload) for _ in sizes]
+    # One token is not split: a run refuses it.
+    table = next(n for n, own in enumerate(workload.nodes) if own.name == "sinks")
+    for row in rows:
+        row[table] = 0 if row[table] == WITH_QUERIES.index("tokens") else row[table]
+    moved(WITH_SINKS, Program(workload, rows, Hierarchy(sizes), joined=rng.random() < 0.5))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [((8, 4), ["heads"]), ((8, 4), ["tokens"]), ((4, 2), ["queries", "heads"])],
+)
+def test_jax_moves_what_is_planned(sizes: tuple[int, int], words: list[str]) -> None:
+    levels = zip(("H2", "H1"), words, strict=False)
+    plan = ho.solve(
+        ho.Network.model_validate(described(*sizes)),
+        batch=2,
+        levels=2,
+        choices=WITH_QUERIES,
+        constraints={"fix": [f"attention@{level}={word}" for level, word in levels], "even": True},
+        search="joint",
+    )
+    assert_moves_its_price(plan)
+
+
+@pytest.mark.parametrize(
+    "inputs", [[*QKV], [*QKV, "query"], ["query", "sinks"], [*QKV, "sinks", "sinks"]]
+)
+def test_what_are_no_sinks_is_refused(inputs: list[str]) -> None:
+    network = described(inputs=inputs)
+    # Whatever attention reads, something reads each of them.
+    network["layer"] += [
+        {"name": f"end of {name}", "kind": "output", "inputs": [name]}
+        for name in (*QKV, "sinks", "proj")
+    ]
+    with pytest.raises(ValueError, match="'attention', inputs: should be"):
+        ho.Network.model_validate(network)
