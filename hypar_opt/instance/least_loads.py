@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from hypar_opt.costs.device_load import papers_load
 from hypar_opt.instance.pins import pinned_choices
 from hypar_opt.sharding.weights import replicated
-from hypar_opt.workload.operators.axes import BATCH, EXPERTS, LAST_RESORT, REPLICATING, SPATIAL
+from hypar_opt.workload.operators.axes import BATCH, EXPERTS, LAST_RESORT, SPATIAL
 from hypar_opt.workload.operators.words import WHOLE_AS, choices_of
 from hypar_opt.workload.parallelism import OF_IMAGES, SIDES
 from hypar_opt.workload.splitting import may_split, spatial_columns
@@ -157,9 +157,9 @@ class LeastLoads:
             if key not in known:
                 least = self._least_whole(node, whole)
                 if least > 1 and any(layer.statistics):
-                    # What is whole would repeat the sums over channels that others split.
+                    # What is whole would repeat the sums over what others split.
                     for column, choice in enumerate(choices):
-                        if choice and choice.axis not in ("", *REPLICATING):
+                        if choice and choice.axis not in ("", *layer.operator.statistics.axes):
                             self._forbidden[node, column] = True
                     least = self._least_whole(node, whole)
                 self._forbidden[node, whole] |= least == 1

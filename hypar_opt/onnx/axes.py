@@ -215,10 +215,15 @@ def is_part(axis: str) -> bool:
     return axis.startswith(_PART)
 
 
+def part_size(over: Collection[str]) -> int | None:
+    """Return how many channels are reduced together, of some of them; None where unknown."""
+    numbers = [axis.partition(f"{_PART}: ")[2] for axis in over if is_part(axis)]
+    return int(numbers[0]) if len(numbers) == 1 and numbers[0] else None
+
+
 def head_size(over: Collection[str]) -> int | None:
     """Return the channels of a head that alone are reduced; None where others are, or unknown."""
-    number = next(iter(over)).partition(f"{_PART}: ")[2] if len(over) == 1 else ""
-    return int(number) if number else None
+    return part_size(over) if len(over) == 1 else None
 
 
 def digits_of(axis: str, dims: Iterable[Dim]) -> Dim:

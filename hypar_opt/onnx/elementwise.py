@@ -153,9 +153,17 @@ def _is_of_channels(state: ImportState, features: Features, constant: Constant) 
     held = _held(features.dims, constant)
     if axes_of(held) - {"b"} != {"c"}:
         return False
-    if features.norm and (size := head_size(features.norm.over)):
+    if size := _of_heads(state, features):
         return head_size({part_of_channels(held)}) == size
     return not features.taken and is_whole("c", state.layer(features.source).channels, held)
+
+
+def _of_heads(state: ImportState, features: Features) -> int | None:
+    """Return the channels of a head where a map is normed head by head."""
+    norm = features.norm
+    if norm is None or state.groups_of(features, norm.over) is not None:
+        return None
+    return head_size(norm.over)
 
 
 def _held(dims: Sequence[Dim], constant: Constant) -> tuple[Dim, ...]:
@@ -307,8 +315,7 @@ def _with_constant(
     is_learned = is_learned and (features.source != INPUT or features.norm is not None)
     if is_learned and node.op in _SCALES | _SHIFTS:
         in_order = merged(digit for dim in held for digit in dim)
-        of_heads = features.norm is not None and head_size(features.norm.over) is not None
-        if not of_heads and in_order != whole_dim("c", layer.channels):
+        if not _of_heads(state, features) and in_order != whole_dim("c", layer.channels):
             # The channels of this view are in another order than the layer's.
             bare = state.ordered(state.settle(bare, node), node)
         add = _scaled if node.op in _SCALES else _shifted
@@ -336,6 +343,9 @@ def _ends_norm(state: ImportState, features: Features, constants: Sequence[str])
 def _scaled(state: ImportState, node: OnnxNode, features: Features, name: str) -> Features:
     """Return a map with a scale of each channel, which a norm has."""
     norm = features.norm or PendingNorm(of=features.function)
+    if norm.is_plain:
+        state.fixed.update((norm.scale, norm.shift))
+        norm = replace(norm, scale="", shift="", is_plain=False)
     if norm.scale or norm.shift:
         features = state.settle(features, node)
         norm = PendingNorm(of=features.function)

@@ -47,6 +47,8 @@ class PendingNorm:
         What it is a norm of.
     divides
         The last node that joins a map with its statistics.
+    is_plain
+        Whether its scale and shift are ones and zeros, in the place of which others may follow.
     """
 
     over: frozenset[str] = frozenset()
@@ -57,6 +59,7 @@ class PendingNorm:
     node: OnnxNode | None = field(default=None, compare=False)
     of: Function = field(default=IDENTITY, compare=False)
     divides: OnnxNode | None = field(default=None, compare=False)
+    is_plain: bool = False
 
 
 @dataclass(frozen=True)

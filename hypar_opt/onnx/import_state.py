@@ -26,6 +26,7 @@ from hypar_opt.onnx.axes import (
     is_part,
     is_whole,
     merged,
+    part_size,
     unit,
     whole_dim,
 )
@@ -38,7 +39,7 @@ from hypar_opt.onnx.inputs import InputAxes
 from hypar_opt.onnx.mask_values import Known, MaskValues
 from hypar_opt.onnx.model import FLOATS, MAX_RANK, OnnxGraph, OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
-from hypar_opt.onnx.samples import dims_over, normed, reduced, stand_in
+from hypar_opt.onnx.samples import HEAD, dims_over, normed, reduced, stand_in
 from hypar_opt.workload.operators.norm import EPSILON
 
 OF_HEADS = "a norm of each head's features"
@@ -195,13 +196,21 @@ class ImportState:
         bare = features._replace(norm=None, function=norm.of, operators=norm.of.rest)
         kind = _norm_kind(norm)
         size, channels = self.heads_of(bare, norm.over)
-        if any(map(is_part, norm.over)) and size is None:
+        epsilon = EPSILON if norm.epsilon == "?" else float(norm.epsilon or 0.0)
+        groups = self.groups_of(bare, norm.over)
+        if groups is not None:
+            of_groups = "layer" if norm.centred else "rms"
+            over = dims_over(norm.over, self.layer(bare.source).sizes)
+            if self._is_norm(features, norm, of_groups, epsilon, over):
+                kind, size = of_groups, None
+            else:
+                groups = None
+        if groups is None and any(map(is_part, norm.over)) and size is None:
             self.note(norm.divides or node, OF_HEADS)
             return bare
-        if size is not None:
+        if size is not None or groups is not None:
             bare = self.sliced(bare, node)
-        epsilon = EPSILON if norm.epsilon == "?" else float(norm.epsilon or 0.0)
-        if not self._is_norm(features, norm, kind, epsilon):
+        if groups is None and not self._is_norm(features, norm, kind, epsilon):
             self._note_rest(features, node, norm.node or node)
         if kind == "affine" and not (norm.scale or norm.shift):
             return bare
@@ -209,6 +218,8 @@ class ImportState:
         if size is not None:
             keys |= {"heads": channels // size} if size < channels else {}
             channels = size
+        if groups is not None:
+            keys["groups"] = groups
         if kind in ("layer", "rms") and not norm.scale:
             self.note(node, "a norm without a scale is counted with one")
         if kind != "affine":
@@ -235,27 +246,58 @@ class ImportState:
         None where it is not of tokens' heads, or heads are not a range of a layer's channels.
         """
         size, sizes = head_size(over), self.layer(features.source).sizes
-        channels = sizes.get("c", 1)
-        if features.taken and self.is_range(features):
-            (part,) = features.taken
-            channels = part.size * part.of.stride
+        channels = self._channels(features)
         fits = size is not None and "t" in sizes and self.is_range(features)
         return (size if fits and size and channels % size == 0 else None), channels
+
+    def _channels(self, features: Features) -> int:
+        """Return the channels of a map, or of the range of them that features are."""
+        if features.taken and self.is_range(features):
+            (part,) = features.taken
+            return part.size * part.of.stride
+        return self.layer(features.source).channels
+
+    def groups_of(self, features: Features, over: Collection[str]) -> int | None:
+        """Return the groups of channels that a norm normalises, each with all positions.
+
+        None where its statistics are of a position, or of some, or of images.
+        """
+        sizes, channels = self.layer(features.source).sizes, self._channels(features)
+        places = {axis for axis in POSITIONS if sizes.get(axis, 1) > 1}
+        size = channels if "c" in over else part_size(over) if any(map(is_part, over)) else 1
+        is_token = not places and ("t" in sizes or "c" in over)
+        if "b" in over or is_token or not (places <= {*over} and self.is_range(features)):
+            return None
+        return channels // size if size and channels % size == 0 else None
 
     def _note_rest(self, features: Features, node: OnnxNode, last: OnnxNode) -> None:
         """Note what has been done to a map, at least its last operator."""
         for phrase in phrases(features.function.rest) or [last.op]:
             self.note(node, f"{phrase} of what it reads")
 
-    def _is_norm(self, features: Features, norm: PendingNorm, kind: str, epsilon: float) -> bool:
-        """Whether what has been made of a map is a network's norm of it."""
+    def _is_norm(
+        self,
+        features: Features,
+        norm: PendingNorm,
+        kind: str,
+        epsilon: float,
+        over: tuple[int, ...] | None = None,
+    ) -> bool:
+        """Whether what has been made of a map is a network's norm of it.
+
+        Parameters
+        ----------
+        over
+            The dimensions of its statistics, where they are over groups of channels.
+        """
         if norm.of.values is None:
             return False
         scale, shift = (
-            stand_in(self.constant(name)) if name else None for name in (norm.scale, norm.shift)
+            stand_in(self.constant(name)) if name and not norm.is_plain else None
+            for name in (norm.scale, norm.shift)
         )
-        by_head = head_size(norm.over) is not None
-        expected = normed(norm.of.values, kind, epsilon, scale, shift, by_head=by_head)
+        over = (HEAD,) if head_size(norm.over) is not None else over
+        expected = normed(norm.of.values, kind, epsilon, scale, shift, over=over)
         return features.function.agrees(expected)
 
     def _settle_pool(self, features: Features, node: OnnxNode) -> Features:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypar_opt.onnx.axes import POSITIONS, axes_of, is_whole, part_of_channels
+from hypar_opt.onnx.axes import axes_of, is_whole, part_of_channels, whole_dim
 from hypar_opt.onnx.constant import MAX_ELEMENTS
 from hypar_opt.onnx.features import Features, PendingNorm
 from hypar_opt.onnx.import_state import OF_HEADS, ImportState, epsilon_key
 from hypar_opt.onnx.joins import join, layer_of
 from hypar_opt.onnx.model import OnnxNode
+from hypar_opt.onnx.pools import axes_over
 from hypar_opt.onnx.regions import LayerWeights
-from hypar_opt.onnx.samples import Function, normed
+from hypar_opt.onnx.samples import Function, dims_over, normed, stand_in
 from hypar_opt.workload.operators.norm import EPSILON
-
-_GROUPS = "a norm's groups of channels: its statistics are of all of them"
 
 
 def _normed(
@@ -63,40 +62,59 @@ def _map(state: ImportState, node: OnnxNode) -> Features:
 
 
 def channel_norm(state: ImportState, node: OnnxNode) -> Features:
-    """A norm of one image's channels, each by itself or in groups."""
+    """A norm of one image's channels, each by itself or in groups, with all positions."""
     features = _map(state, node)
-    (channels,) = features.dims[1:2]
-    if not is_whole("c", state.layer(features.source).channels, [channels]):
-        # A group norm, as exporters write it: what scales and shifts its groups is one and zero,
-        # and what the channels have of their own comes after it.
-        state.fixed.update(name for name in node.inputs[1:] if _is_constant(state, name))
-        state.note(node, _GROUPS)
-        epsilon = float(node.attributes().get("epsilon", EPSILON))
-        norm = PendingNorm(frozenset("c"), True, epsilon=repr(epsilon), of=features.function)
-        function = features.function.unknown(node.op)
-        if features.function.values is not None:
-            function = Function(normed(features.function.values, "layer", epsilon), None)
-        return features._replace(norm=norm, function=function)
-    if node.op == "InstanceNormalization":
-        state.note(node, "a norm's statistics of each channel of an image")
-    elif node.attributes().get("num_groups", 1) != 1:
-        state.note(node, _GROUPS)
-    elif _has_positions(state, features):
-        state.note(node, "a norm's statistics of all positions: they are of each alone")
-    return _normed(state, node, features, 1, 2)
-
-
-def _has_positions(state: ImportState, features: Features) -> bool:
+    channels = state.layer(features.source).channels
+    over = axes_over(state, features, range(2, len(features.dims)))
+    if node.op == "GroupNormalization":
+        count = node.attributes().get("num_groups", 1)
+        size, rest = divmod(channels, count)
+        if rest or not is_whole("c", channels, features.dims[1:2]):
+            raise node.refuse(f"should divide the {channels} channels of a map, got {count} groups")
+        if size > 1:
+            over |= {"c"} if count == 1 else {part_of_channels([whole_dim("c", size)])}
+    scale, shift = (node.input(place) for place in (1, 2))
+    epsilon = float(node.attributes().get("epsilon", EPSILON))
+    # As exporters write a group norm: what scales and shifts its groups is one and zero, and what
+    # the channels have of their own comes after it.
+    is_plain = _is(state, scale, 1.0) and _is(state, shift, 0.0)
+    if state.constant(scale).elements != channels:
+        if is_plain:
+            state.fixed.update((scale, shift))
+        else:
+            state.note(node, "a scale and shift of each group of channels that is normalised")
+        scale = shift = ""
     sizes = state.layer(features.source).sizes
-    return any(sizes.get(axis, 1) > 1 for axis in POSITIONS)
+    values, dims = features.function.values, dims_over(over, sizes)
+    function = features.function.unknown(node.op)
+    if values is not None and dims is not None:
+        numbers = [
+            stand_in(state.constant(name)) if name and not is_plain else None
+            for name in (scale, shift)
+        ]
+        values = normed(values, "layer", epsilon, *numbers, over=dims)
+        function = Function(values, None, tolerance=features.function.tolerance)
+    norm = PendingNorm(
+        over,
+        True,
+        scale,
+        shift,
+        repr(epsilon),
+        node,
+        of=features.function,
+        is_plain=is_plain and bool(scale),
+    )
+    return features._replace(norm=norm, function=function)
 
 
-def _is_constant(state: ImportState, name: str) -> bool:
-    """Whether all elements of a constant are the same known number."""
+def _is(state: ImportState, name: str, number: float) -> bool:
+    """Whether all elements of a constant are a number."""
+    if not (name and state.is_constant(name)):
+        return False
     constant = state.constant(name)
     if not constant.known or constant.elements > MAX_ELEMENTS:
         return False
-    return bool((constant.value == constant.value.flat[0]).all())
+    return bool((constant.value == number).all())
 
 
 def last_norm(state: ImportState, node: OnnxNode) -> Features:

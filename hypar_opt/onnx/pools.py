@@ -184,7 +184,7 @@ def reduction(state: ImportState, node: OnnxNode) -> Features:
     if any(not -len(features.dims) <= axis < len(features.dims) for axis in axes):
         raise node.refuse(f"has no dimensions {axes} of {len(features.dims)}")
     axes = [axis % len(features.dims) for axis in axes]
-    over = _over(state, features, axes)
+    over = axes_over(state, features, axes)
     norm, pooled = features.norm, features.pooled
     # What is reduced is no statistic of a norm that has been scaled, or is of other axes, nor of
     # a map whose positions are pooled: of these, it may begin another norm.
@@ -194,13 +194,14 @@ def reduction(state: ImportState, node: OnnxNode) -> Features:
     return _reduced(state, node, features, axes, keep=bool(attributes.get("keepdims", 1)))
 
 
-def _over(state: ImportState, features: Features, axes: Sequence[int]) -> frozenset[str]:
+def axes_over(state: ImportState, features: Features, axes: Sequence[int]) -> frozenset[str]:
     """Return the axes that a reduction over some dimensions is over."""
     held = [features.dims[axis] for axis in axes]
     over = axes_of(held) - {"r"}
     channels = state.layer(features.source).channels
     if "c" in over and (features.taken or not is_whole("c", channels, held)):
-        return (over - {"c"}) | {part_of_channels(held)}
+        rest = (tuple(d for d in dim if not axes_of([(d,)]) & POSITIONS) for dim in held)
+        return (over - {"c"}) | {part_of_channels(rest)}
     return over
 
 
@@ -215,7 +216,7 @@ def _reduced(
     """Return features without some dimensions, which are of size 1 if ``keep``."""
     if features.source == INPUT:
         features = state.input.settled(features)
-    over, layer = _over(state, features, axes), state.layer(features.source)
+    over, layer = axes_over(state, features, axes), state.layer(features.source)
     held = [features.dims[axis] for axis in axes]
     dims = tuple(
         () if axis in axes else dim

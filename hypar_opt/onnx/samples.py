@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from hypar_opt.onnx.axes import head_size, is_part
+from hypar_opt.onnx.axes import is_part, part_size
 from hypar_opt.onnx.computing import BROADCAST, Attributes, Compute
 from hypar_opt.onnx.constant import Array, Constant
 from hypar_opt.workload.activations import ACTIVATIONS
@@ -218,10 +218,11 @@ def precision(constant: Constant) -> float:
 def dims_over(axes: Collection[str], sizes: Mapping[str, int]) -> tuple[int, ...] | None:
     """Return the dimensions of `SAMPLE` that are reduced over axes of a map of these sizes.
 
-    `HEAD` for the channels of a head; None where only another part of an axis is.
+    `HEAD` for the channels of a head, or of a group; None where only another part of an axis is.
     """
-    if any(map(is_part, axes)):
-        return None if head_size(axes) is None else (HEAD,)
+    has_part = any(map(is_part, axes))
+    if has_part and part_size(axes) is None:
+        return None
     places = {"h": ROWS, "w": COLUMNS}
     long = [axis for axis in places if sizes.get(axis, 1) > 1]
     over: set[int] = set()
@@ -233,6 +234,7 @@ def dims_over(axes: Collection[str], sizes: Mapping[str, int]) -> tuple[int, ...
         over |= {places[axis] for axis in long if axis in axes}
     over |= {IMAGES} if "b" in axes else set()
     over |= {CHANNELS} if "c" in axes else set()
+    over |= {HEAD} if has_part else set()
     return tuple(sorted(over))
 
 
@@ -285,9 +287,9 @@ def normed(
     scale: Array | None = None,
     shift: Array | None = None,
     *,
-    by_head: bool = False,
+    over: Sequence[int] | None = None,
 ) -> Array:
-    """Return what a network's norm makes of values, of all channels or of each head.
+    """Return what a network's norm makes of values.
 
     Parameters
     ----------
@@ -295,11 +297,14 @@ def normed(
         As in a network file.
     scale, shift : (channels,)
         Those of the channels.
+    over
+        The dimensions of its statistics; by default those of a batch norm, or all channels.
     """
     if kind != "affine":
-        axes = (IMAGES, ROWS, COLUMNS) if kind == "batch" else (-1,)
+        axes = (IMAGES, ROWS, COLUMNS) if kind == "batch" else (CHANNELS,)
+        axes = axes if over is None else tuple(over)
         whole = values.shape
-        values = values.reshape(_OF_HEADS) if by_head else values
+        values = values.reshape(_OF_HEADS) if HEAD in axes else values
         if kind != "rms":
             values = values - values.mean(axes, keepdims=True)
         with np.errstate(all="ignore"):

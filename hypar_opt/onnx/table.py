@@ -92,9 +92,7 @@ OPERATORS: dict[str, Row] = {
     **_rows("attention", "GroupQueryAttention", _HEADS, 12, (3, 4)),
     **_rows("fused_projection", "com.microsoft.Attention", _HEADS, 6, (4,)),
     **_rows("batch_norm", "BatchNormalization:batch", "epsilon", 5),
-    # An instance norm's statistics are of one channel of one image. Under every choice they are
-    # local, so that only its scale and shift count.
-    **_rows("channel_norm", "InstanceNormalization:affine", "epsilon", 3),
+    **_rows("channel_norm", "InstanceNormalization:layer", "epsilon", 3),
     **_rows("channel_norm", "GroupNormalization:layer", "epsilon num_groups", 3),
     **_rows("last_norm", "LayerNormalization:layer", "axis epsilon", 3),
     **_rows(

@@ -154,7 +154,8 @@ def _weights(values: _Values, layer: Layer, operator: Operator, maps: LayerMaps)
     sizes = operator.sizes(maps)
     if operator.kind == "norm":
         channels = sizes.get("e", maps.output.channels)  # of one head
-        return _scale_and_shift(values, layer, sizes["s"], channels)
+        learned = _scale_and_shift(values, layer, sizes["s"], channels)
+        return learned.reshape([sizes[axis] for axis in operator.axes.weight if axis in sizes])
     matrix = values.of(layer, layer.weights.matrix)
     if operator.kind == "embedding":
         rows, features = (sizes[axis] for axis in operator.axes.weight)

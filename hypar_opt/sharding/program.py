@@ -211,10 +211,9 @@ class Program:
         return all_reduce(dual(self.bias_layouts(node)), self.hierarchy.sizes)
 
     def statistics_steps(self, node: int) -> tuple[Step, ...]:
-        """Return the all-reduces of statistics over a node's channels, in either direction."""
-        # A split of images needs none: statistics are per image.
-        kept = (PARTIAL if lay in (CHANNEL, SHUFFLED) else lay for lay in self.read[node])
-        return all_reduce(tuple(kept), self.hierarchy.sizes)
+        """Return the all-reduces of a norm's statistics, in either direction."""
+        layouts = self._laid_out(self.workload.layouts.statistics, node)
+        return all_reduce(layouts, self.hierarchy.sizes)
 
     def halos(self, node: int, *, of_input: bool = False) -> tuple[Halo, ...]:
         """Return the exchanges at the borders of parts of the images that a node reads.

@@ -23,7 +23,6 @@ import numpy as np
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.sharding.conversions import StepKind, even_axes, exchanges, reorders
-from hypar_opt.sharding.layouts import CHANNEL, SHUFFLED
 from hypar_opt.sharding.passes import TRAINING, Phase
 from hypar_opt.step.operations import Collective
 from hypar_opt.step.readings import reading_of
@@ -143,9 +142,8 @@ class StepRules:
         outputs = np.array(workload.outputs if row.before_pool else workload.pooled, object)
         outputs[workload.ends[passes_addends(workload), 0]] = 0
         statistics = np.array([node.statistics for node in workload.nodes], object).T
-        channels = [n for n, name in enumerate(layouts.names) if name in (CHANNEL, SHUFFLED)]
         partial = (layouts.output < FIRST_SPLIT) & ~whole
-        split = np.isin(layouts.inputs[0], channels)
+        shared = (layouts.statistics < FIRST_SPLIT) & ~whole
         # Replicas sum over the same channels, or rows of an average, each for itself.
         sums, of_statistics = whole & partial.any(axis=0), whole & (statistics > 0).any(axis=0)
         # Only a run splits an all-reduce of partial sums over two passes; the sums of norms are
@@ -159,7 +157,7 @@ class StepRules:
         factors = (Phase.FORWARD, row.partial_sum), (Phase.BACKWARD, row.gathered_error)
         for (phase, factor), kind, stats in zip(factors, kinds, statistics, strict=True):
             tensors: list[tuple[StepKind, str, Flags, Flags | None, Integers]] = [
-                (StepKind.ALL_REDUCE, "statistics", split, of_statistics, row.gradient * stats),
+                (StepKind.ALL_REDUCE, "statistics", shared, of_statistics, row.gradient * stats),
                 (kind, "output", partial, sums, factor * outputs),
             ]
             if phase is Phase.BACKWARD and row.input_error:

@@ -247,8 +247,11 @@ class _NetworkDraft:
 
     def norm(self, source: str, form: _Form) -> None:
         keys: Described = {"norm": self.rng.choice(["layer", "rms", "batch", "affine"])}
-        if form.kind == "tokens" and keys["norm"] in ("layer", "rms"):
+        if form.kind == "tokens" and keys["norm"] in ("layer", "rms") and self.rng.random() < 0.7:
             keys["heads"] = self.rng.choice([n for n in (1, 1, 2, 3) if not form.channels % n])
+        if keys["norm"] in ("layer", "rms") and "heads" not in keys and self.rng.random() < 0.6:
+            counts = [n for n in (1, 2, 3, form.channels) if not form.channels % n]
+            keys["groups"] = self.rng.choice(counts)
         self.add("norm", form, [source], **keys)
 
     def attention(self, source: str, form: _Form) -> None:

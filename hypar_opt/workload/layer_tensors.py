@@ -63,8 +63,8 @@ class LayerTensors:
     others: tuple[Shape, ...] = ()
     """Further inputs."""
     statistics: tuple[int, int] = (0, 0)
-    """Elements that a split of channels all-reduces in addition to tensors, forward and backward.
-    """
+    """Elements that a split of what they lack all-reduces in addition to tensors, forward and
+    backward."""
     tied: bool = False
     """Whether it shares weights with another layer: a separate node has their gradient."""
     lacked: tuple[str, ...] = ()
@@ -234,7 +234,7 @@ def tensors_of(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = Fal
             return ()
         # Without axes of height and width a map is a vector: a fully-connected layer flattens what
         # it reads.
-        is_image = sum(axis.rstrip(REORDERED) in sizes for axis in axes) >= 3
+        is_image = sum(axis.rstrip(REORDERED) in sizes for axis in axes if axis != "g") >= 3
         is_vector = isinstance(over, FeatureMap) and not is_image
         return (batch, over.elements) if is_vector else (batch, *over)
 
@@ -248,10 +248,7 @@ def tensors_of(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = Fal
         output=shape(contraction.output, maps.output),
         pooled=shape(contraction.output, maps.pooled),
         others=tuple((batch, *other) for other in maps.others),
-        statistics=(
-            layer.statistics.forward * batch * maps.output.positions,
-            layer.statistics.backward * batch * maps.output.positions,
-        ),
+        statistics=layer.statistics.elements(sizes),
         tied=tied,
         lacked=tuple(
             choice.axis

@@ -22,7 +22,7 @@ from hypar_opt.workload.operators.words import choices_of
 
 if TYPE_CHECKING:
     from hypar_opt.workload.layer_tensors import LayerTensors
-    from hypar_opt.workload.operators.axes import Contraction
+    from hypar_opt.workload.operators.axes import Axes, Contraction
 
 
 class Layouts(NamedTuple):
@@ -38,14 +38,15 @@ class Layouts(NamedTuple):
         The layouts.
     inputs : (operands, choices, nodes)
         The layout of each operand.
-    weight, output : (choices, nodes)
-        The layouts of the weights and of the output.
+    weight, output, statistics : (choices, nodes)
+        The layouts of the weights, of the output, and of the sums that norms take.
     """
 
     names: tuple[str, ...]
     inputs: NDArray[np.intp]
     weight: NDArray[np.intp]
     output: NDArray[np.intp]
+    statistics: NDArray[np.intp]
 
     @property
     def whole(self) -> NDArray[np.bool_]:
@@ -103,12 +104,12 @@ def layouts_of(
     shape = (len(choices_of_nodes[0]), len(nodes))
     data = numbers[need((), DATA_CHOICE)]
     inputs = np.full((operands, *shape), data)
-    weight, output = np.full((2, *shape), data)
-    alike: dict[tuple[Contraction, tuple[Choice | None, ...], int], list[int]] = {}
+    weight, output, statistics = np.full((3, *shape), data)
+    alike: dict[tuple[Contraction, Axes, tuple[Choice | None, ...], int], list[int]] = {}
     for position, (node, choices) in enumerate(zip(nodes, choices_of_nodes, strict=True)):
-        own = (node.operator.axes, choices, len(node.others))
+        own = (node.operator.axes, node.operator.statistics.axes, choices, len(node.others))
         alike.setdefault(own, []).append(position)
-    for (contraction, choices, others), positions in alike.items():
+    for (contraction, summed, choices, others), positions in alike.items():
         read = contraction.read(1 + others, operands)
         for column, choice in enumerate(choices):
             if choice is None:
@@ -117,7 +118,8 @@ def layouts_of(
                 *zip(inputs, (need(axes, choice) for axes in read), strict=True),
                 (weight, need(contraction.weight, choice)),
                 (output, made(contraction.output, choice)),
+                (statistics, made(summed, choice)),
             ]
             for laid_out, layout in tensors:
                 laid_out[column, positions] = numbers.setdefault(layout, len(numbers))
-    return Layouts(tuple(numbers), inputs, weight, output)
+    return Layouts(tuple(numbers), inputs, weight, output, statistics)

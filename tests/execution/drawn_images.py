@@ -62,6 +62,7 @@ def _layer(
     channels, height, width = at[last]
     alike = [name for name, size in at.items() if size == at[last] and name != last]
     small = min(height, width) <= unit // 2
+    keys: dict[str, Any]
     kind = rng.choice(
         ["conv", "conv", "conv", "pool", "norm", "join", "join"] + ["upsample"] * small
     )
@@ -69,12 +70,14 @@ def _layer(
         kinds = rng.choice(["add", "add", "mul"])
         return {"kind": kinds, "inputs": [last, rng.choice(alike)]}, at[last]
     if kind == "norm":
-        norm = rng.choice(["batch", "batch", "layer", "affine"])
+        norm = rng.choice(["batch", "batch", "layer", "affine", "groups", "groups"])
+        if norm == "groups":
+            keys = {"norm": "layer", "groups": rng.choice([1, unit, channels])}
+            return {"kind": "norm", **keys, "activation": "tanh"}, at[last]
         # What a batch norm alone leaves has no mean, and what it reads no scale, to learn from.
         return {"kind": "norm", "norm": norm, "activation": "tanh"}, at[last]
     if kind == "upsample":
         enlarged = channels, 2 * height, width
-        keys: dict[str, Any]
         if channels > unit:
             keys = {"factor": [2, 1], "order": rng.choice(["chw", "hwc", "whc"])}
             return {"kind": "pixel_shuffle", **keys}, (channels // 2, *enlarged[1:])

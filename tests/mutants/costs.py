@@ -215,6 +215,13 @@ COSTS = (
         ("workload/test_heads",),
     ),
     Mutant(
+        "statistics of groups are those of each position",
+        "workload/operators/norm",
+        "own._replace(axes=(BATCH, GROUPS.axis)) if self.groups else own",
+        "own",
+        ("workload/test_groups",),
+    ),
+    Mutant(
         "what is converted again is kept as it is read",
         "step/holds",
         "stored = self._map(writer, self.workload.nodes[writer].pooled)",

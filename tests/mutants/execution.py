@@ -89,7 +89,7 @@ EXECUTION = (
     Mutant(
         "a grouped convolution keeps the first group's weights",
         "execution/virtual/weights",
-        'held["g"] = np.unique(written // sizes["o"])',
+        'held["g"] = np.unique(written // sizes[layer.axes.weight[-1]])',
         'held["g"] = np.unique(written * 0)',
         ("execution/test_run",),
     ),

@@ -372,8 +372,8 @@ PROOFS = (
     Mutant(
         "a split of tokens has statistics to reduce",
         "proofs/check/nodes",
-        "if BY_CHANNEL in split.inputs)",
-        'if {BY_CHANNEL, "token"} & {*split.inputs})',
+        "bool(choice.axis) and choice.axis not in described.statistics.axes",
+        "bool(choice.axis) and choice.axis not in described.statistics.axes[::2]",
         ("proofs/test_proof_tables",),
     ),
     Mutant(

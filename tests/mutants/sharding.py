@@ -65,8 +65,8 @@ SHARDING = (
     Mutant(
         "statistics are not reduced",
         _PROGRAM,
-        "PARTIAL if lay in (CHANNEL, SHUFFLED) else lay",
-        "PARTIAL if lay == SHUFFLED else lay",
+        "layouts = self._laid_out(self.workload.layouts.statistics, node)",
+        "layouts = self.read[node]",
         ("execution/test_run",),
     ),
     Mutant(

@@ -19,7 +19,7 @@ def computed(model: Any, values: Mapping[str, Any], given: Any) -> Any:
     values
         The initializers.
     """
-    made = {**values, model.graph.input[0].name: given}
+    made = {"": None, **values, model.graph.input[0].name: given}
     for node in model.graph.node:
         stated = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         result = NODES[node.op_type](stated, *(made[name] for name in node.input))
@@ -71,6 +71,19 @@ def _norm(x: Any, scale: Any, shift: Any, over: tuple[int, ...], epsilon: float)
     return centred / jnp.sqrt(spread + epsilon) * scale + shift
 
 
+def _group_norm(a: Mapping[str, Any], x: Any, scale: Any, shift: Any) -> Any:
+    """Instance norms are of as many groups as channels."""
+    count = a.get("num_groups", x.shape[1])
+    rows = x.reshape(len(x), count, -1)
+    own = (one.reshape(-1, *[1] * (x.ndim - 2)) for one in (scale, shift))
+    return _norm(rows, 1.0, 0.0, (-1,), a["epsilon"]).reshape(x.shape) * next(own) + next(own)
+
+
+def _pad(x: Any, pads: Any) -> Any:
+    half = len(pads) // 2
+    return jnp.pad(x, [(int(a), int(b)) for a, b in zip(pads[:half], pads[half:], strict=True)])
+
+
 NODES: Mapping[str, Callable[..., Any]] = {
     "Add": _plain(jnp.add),
     "Mul": _plain(jnp.multiply),
@@ -100,6 +113,11 @@ NODES: Mapping[str, Callable[..., Any]] = {
     "BatchNormalization": lambda a, x, s, b, *_: _norm(
         x, s[:, None, None], b[:, None, None], (0, 2, 3), a["epsilon"]
     ),
+    "GroupNormalization": _group_norm,
+    "InstanceNormalization": _group_norm,
+    "Sub": _plain(jnp.subtract),
+    "Pad": _plain(_pad),
+    "Resize": lambda _, x, *sizes: jnp.kron(x, jnp.ones(sizes[-1][2:] // x.shape[2:])),
     "Conv": _conv,
     "MaxPool": _max_pool,
     "Split": lambda a, x, sizes: jnp.split(x, np.cumsum(sizes)[:-1], a["axis"]),

@@ -120,11 +120,16 @@ def gradients_of_module(
             positions = data.targets[end].size
         else:
             wanted = record.outputs[end][1][0] - data.errors[end]
-            targets[name] = one.stored(wanted.reshape(BATCH, -1))
+            last = np.moveaxis(wanted, 1, -1) if wanted.ndim == 4 else wanted
+            targets[name] = one.stored(last.reshape(one.tensor.sizes))
     vector = not sharded.input_positions
     given = given.reshape(BATCH, -1) if vector else given
     inputs = {name: one.stored(given) for name, one in inputs_of(sharded)[0].items()}
-    stored = {name: own.tensor.stored(values[name]) for name, own in weights.items()}
+    # A norm's groups are one axis of channels there.
+    stored = {
+        name: own.tensor.stored(values[name].reshape(own.tensor.sizes))
+        for name, own in weights.items()
+    }
     with jax.enable_x64(True):
         gradients = jax.jit(jax.grad(module.loss))(stored, inputs, targets)
         return {

@@ -174,8 +174,73 @@ def vision_transformer() -> Any:
     return g.model(g.linear(x, "head", WIDTH, 10, bias=True))
 
 
+def unet() -> Any:
+    """As of diffusion: norms of groups of channels, an encoder's maps beside a decoder's.
+
+    Norms are written as an operator, as exporters write it, and out; one is of pixels as tokens.
+    """
+    g = WeightedGraph(("image", [BATCH, 3, 8, 8]))
+
+    def conv(x: str, name: str, *shape: int, **more: Any) -> str:
+        own = g.weight(f"{name}.weight", *shape), g.weight(f"{name}.bias", shape[0])
+        more = {"pads": [shape[-1] // 2] * 4, **more}
+        return str(g("Conv", x, *own, **more))
+
+    def own(name: str, channels: int) -> list[str]:
+        learned = [g.weight(f"{name}.{what}", channels) for what in ("weight", "bias")]
+        return [g("Unsqueeze", one, g.value([1, 2])) for one in learned]
+
+    def exported(x: str, name: str, channels: int, *places: int) -> str:
+        rows = g("Reshape", x, g.value([0, 4, -1]))
+        plain = g.value(np.ones(4, np.float32)), g.value(np.zeros(4, np.float32))
+        rows = g("InstanceNormalization", rows, *plain, epsilon=1e-3)
+        scale, shift = own(name, channels)
+        x = g("Reshape", rows, g.value([0, channels, *places]))
+        return str(g("Add", g("Mul", x, scale), shift))
+
+    def written(x: str, name: str, channels: int, *places: int) -> str:
+        rows = g("Reshape", x, g.value([0, 4, channels // 4, *places]))
+        apart = g("Sub", rows, g("ReduceMean", rows, g.value([2, 3, 4]), keepdims=1))
+        spread = g("ReduceMean", g("Mul", apart, apart), g.value([2, 3, 4]), keepdims=1)
+        rows = g("Div", apart, g("Sqrt", g("Add", spread, g.value(1e-3))))
+        scale, shift = own(name, channels)
+        x = g("Reshape", rows, g.value([0, channels, *places]))
+        return str(g("Add", g("Mul", x, scale), shift))
+
+    def block(x: str, name: str, inputs: int, channels: int, side: int, norm: Any) -> str:
+        y = norm(x, f"{name}.norm", inputs, side, side)
+        y = conv(g("Mul", y, g("Sigmoid", y)), f"{name}.conv", channels, inputs, 3, 3)
+        x = x if inputs == channels else conv(x, f"{name}.short", channels, inputs, 1, 1)
+        return str(g("Add", x, y))
+
+    def seen(x: str) -> str:
+        """Attention of an image's pixels, after a norm of groups of them."""
+        scale, shift = (g.weight(f"attention.norm.{what}", 16) for what in ("weight", "bias"))
+        flat = g("Reshape", x, g.value([0, 16, 16]))
+        rows = g("GroupNormalization", flat, scale, shift, num_groups=4, epsilon=1e-3)
+        rows = g("Transpose", rows, perm=[0, 2, 1])
+        q, k, v = (g.apart(g.linear(rows, one, 16, 16, bias=True), HEADS, 16) for one in "qkv")
+        y = g.together(g.core(q, k, v, size=SIZE), 0, 16, 16)
+        y = g("Transpose", g.linear(y, "proj", 16, 16, bias=True), perm=[0, 2, 1])
+        return str(g("Add", x, g("Reshape", y, g.value([0, 16, 4, 4]))))
+
+    first = block(conv("image", "stem", 8, 3, 3, 3), "down1", 8, 8, 8, exported)
+    # A border behind alone.
+    x = g("Pad", first, g.value([0, 0, 0, 0, 0, 0, 1, 1]))
+    x = conv(x, "down", 8, 8, 3, 3, strides=[2, 2], pads=[0] * 4)
+    x = seen(block(x, "down2", 8, 16, 4, written))
+    x = g("Resize", x, "", "", g.value([BATCH, 16, 8, 8]), mode="nearest")
+    # Of 24 channels a group has some of both.
+    x = block(g("Concat", x, first, axis=1), "up", 24, 8, 8, exported)
+    scale, shift = (g.weight(f"norm.{what}", 8) for what in ("weight", "bias"))
+    x = g("Relu", g("InstanceNormalization", x, scale, shift, epsilon=1e-3))
+    model = g.model(conv(x, "out", 3, 8, 3, 3))
+    model.opset_import[0].version = 21  # before, GroupNormalization scales groups
+    return model
+
+
 MODELS: Mapping[str, Callable[[], Any]] = {
-    one.__name__: one for one in (mlp, lenet, resnet, gpt, llama, vision_transformer)
+    one.__name__: one for one in (mlp, lenet, resnet, gpt, llama, vision_transformer, unet)
 }
 
 

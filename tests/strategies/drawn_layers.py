@@ -109,9 +109,12 @@ class LayerDrawing:
 
     def _norm(self, read: Array) -> Layer:
         norm = self.of(["layer", "rms", "batch", "affine"])
-        if read.ndim != 2 or norm not in ("layer", "rms"):
+        if norm not in ("layer", "rms"):
             return {"norm": norm}
-        return {"norm": norm, "heads": self.of([n for n in range(1, 5) if read.shape[1] % n == 0])}
+        channels = read.shape[-1] if read.ndim == 2 else len(read)
+        counts = [n for n in range(1, 5) if channels % n == 0]
+        key = self.of([None, "groups", *["heads"] * (read.ndim == 2)])
+        return {"norm": norm, **({key: self.of(counts)} if key else {})}
 
     def _global_pool(self, read: Array) -> Layer:
         return {"over": self.of(["average", "max", *(["first", "last"] if read.ndim == 2 else [])])}

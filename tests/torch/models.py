@@ -274,10 +274,12 @@ def name_in_gpt(name: str) -> str:
 
 
 class Cnn(nn.Module):
-    def __init__(self, *, bias: bool = False) -> None:
+    """Two convolutions with a norm between them, of the batch or of groups of channels."""
+
+    def __init__(self, *, bias: bool = False, groups: int | None = None) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(4, 8, 3, padding=1, bias=bias)
-        self.bn = nn.BatchNorm2d(8)
+        self.bn = nn.GroupNorm(groups, 8) if groups else nn.BatchNorm2d(8)
         self.conv2 = nn.Conv2d(8, 16, 3, padding=1, bias=bias)
         self.fc1 = nn.Linear(256, 32, bias=False)
         self.fc2 = nn.Linear(32, 16, bias=False)
@@ -288,12 +290,13 @@ class Cnn(nn.Module):
         return self.fc2(f.relu(self.fc1(x)))
 
 
-def cnn(*, bias: bool = False) -> Network:
+def cnn(*, bias: bool = False, groups: int | None = None) -> Network:
+    normed = {"norm": "layer", "groups": groups} if groups else {"norm": "batch"}
     return network(
         "small CNN",
         {"channels": 4, "height": 8, "width": 8},
         layer("conv1", "conv", filters=8, kernel=3, padding=1, bias=bias),
-        layer("bn", "norm", norm="batch", activation="relu"),
+        layer("bn", "norm", **normed, activation="relu"),
         layer("pool", "pool", pool={"kind": "max", "size": 2}),
         layer("conv2", "conv", filters=16, kernel=3, padding=1, bias=bias, activation="relu"),
         layer("fc1", units=32, activation="relu"),

@@ -63,8 +63,10 @@ def test_dtensor_gathers(shape: tuple[int, ...], dim: int, operation: Operation)
     [
         (IMAGES, 1, lambda x: f.conv2d(x, split(torch.randn(8, 8, 3, 3), x.device_mesh, 1))),
         (IMAGES, 0, lambda x: f.avg_pool2d(x, 2)),
+        (IMAGES, 0, lambda x: f.group_norm(x, 2)),
+        (IMAGES, 1, lambda x: f.group_norm(x, 2)),
     ],
-    ids=["convolution", "average pool"],
+    ids=["convolution", "average pool", "norm of groups by batch", "norm of groups by group"],
 )
 def test_dtensor_refuses(shape: tuple[int, ...], dim: int, operation: Operation) -> None:
     assert moved(shape, dim, operation) in ("NotImplementedError", "RuntimeError")

@@ -28,6 +28,7 @@ from tests.torch.processes import Case, Step, on_processes, steps
 CHOICES = ("data", "model", "output")
 SPLIT_OFTEN = ("data", "tokens")
 BATCH = 8
+GROUPS = 4
 
 
 def solved(network: Network, levels: int, **problem: Any) -> Plan:
@@ -110,6 +111,10 @@ def of_biased(plan: Plan) -> Case:
     return replace(own, model=lambda: models.Cnn(bias=True))
 
 
+def of_grouped(plan: Plan) -> Case:
+    return replace(of_cnn(plan), model=lambda: models.Cnn(groups=GROUPS))
+
+
 BY_LAYER = {"first": "gradients", "second": "weights", "third": "none"}
 
 
@@ -150,6 +155,7 @@ def plans(levels: int) -> dict[str, Plan]:
         "cnn joint": solved(cnn, levels, **even),
         "cnn two choices": solved(cnn, levels, choices=("data", "model")),
         **{f"cnn {seed}": drawn(cnn, levels, seed) for seed in range(4)},
+        **{f"grouped {n}": drawn(models.cnn(groups=GROUPS), levels, n) for n in range(4)},
         **{f"biased {n}": drawn(models.cnn(bias=True), levels, n) for n in range(4)},
         **{f"llama by token {seed}": drawn_by_token(levels, seed) for seed in range(6)},
         "llama all by token": by_token(models.llama(), levels),
@@ -176,6 +182,7 @@ CASES = {
     "conv1d": of_conv1d,
     "cnn": of_cnn,
     "biased": of_biased,
+    "grouped": of_grouped,
 }
 
 

@@ -181,6 +181,10 @@ def _channel_axis(read: Array) -> int:
 
 
 def norm(layer: Layer, read: Array) -> Array:
+    if "groups" in layer:
+        channels = read.shape[_channel_axis(read)]
+        _need(layer["norm"] in ("layer", "rms") and layer.get("heads", 1) == 1)
+        _need(channels % layer["groups"] == 0)
     if (heads := layer.get("heads") or 1) > 1:
         _need(read.ndim == 2 and read.shape[1] % heads == 0)
         _need(layer["norm"] in ("layer", "rms"))
@@ -193,9 +197,16 @@ def norm(layer: Layer, read: Array) -> Array:
     scale, shift = _values(*shape), _values(*shape)
     if layer["norm"] == "affine":
         return read * scale + shift
+    if groups := layer.get("groups"):
+        normed = [_normed(layer, part, None) for part in np.split(read, groups, axis)]
+        return np.asarray(np.concatenate(normed, axis) * scale + shift)
+    return np.asarray(_normed(layer, read, over) * scale + shift)
+
+
+def _normed(layer: Layer, read: Array, over: tuple[int, ...] | None) -> Array:
     mean = 0.0 if layer["norm"] == "rms" else read.mean(axis=over, keepdims=True)
     spread = np.sqrt(((read - mean) ** 2).mean(axis=over, keepdims=True) + 1e-5)
-    return np.asarray((read - mean) / spread * scale + shift)
+    return np.asarray((read - mean) / spread)
 
 
 def _broadcast(operation: Callable[[Array, Array], Array]) -> Callable[..., Array]:

@@ -136,12 +136,13 @@ class AxisTies:
             Naming an axis that its levels cannot split into equal parts.
         """
         axes = []
+        tied = self._tied_levels()
         for size, name, mirrored, levels, cuts in zip(
             self._sizes,
             self._names,
             self._mirrored,
-            self._tied_levels(),
-            self._tied_cuts(),
+            tied,
+            self._tied_cuts(tied),
             strict=True,
         ):
             ends = sorted(cuts | {size})
@@ -165,8 +166,14 @@ class AxisTies:
                     together[axis] = both
         return [levels for levels, _ in together]
 
-    def _tied_cuts(self) -> list[set[int]]:
-        """Return the cuts of each axis into segments, propagated along ties."""
+    def _tied_cuts(self, levels: list[set[int]]) -> list[set[int]]:
+        """Return the cuts of each axis into segments, propagated along ties.
+
+        Parameters
+        ----------
+        levels
+            Those that split each axis.
+        """
         halves = zip(self._sizes, self._mirrored, strict=True)
         cuts: list[set[int]] = [{size // 2} if mirrored else set() for size, mirrored in halves]
         changed = True
@@ -175,11 +182,11 @@ class AxisTies:
             for tie in self._ties:
                 inner, outer = cuts[tie.inner], cuts[tie.outer]
                 before = len(inner) + len(outer)
-                self._exchange(tie, inner, outer)
+                self._exchange(tie, inner, outer, is_split=bool(levels[tie.outer]))
                 changed |= len(inner) + len(outer) > before
         return cuts
 
-    def _exchange(self, tie: _Tie, inner: set[int], outer: set[int]) -> None:
+    def _exchange(self, tie: _Tie, inner: set[int], outer: set[int], *, is_split: bool) -> None:
         run = self._sizes[tie.inner] * tie.scale
         ends = {0, self._sizes[tie.outer]}
         for repeat in range(tie.repeats):
@@ -188,6 +195,8 @@ class AxisTies:
             for cut in outer:
                 within, rest = divmod(cut - start, tie.scale)
                 if rest and 0 < cut - start < run:
+                    if not is_split:
+                        continue
                     raise HyparError(
                         f"{self._names[tie.outer]}: a part of it ends inside one of"
                         f" {self._names[tie.inner]}, so that no level can split both"

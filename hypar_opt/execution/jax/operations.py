@@ -256,6 +256,30 @@ def layer_norm(
     return normed
 
 
+def group_norm(
+    x: jax.Array,
+    size: int | None,
+    elements: int,
+    split: Levels,
+    *,
+    centred: bool,
+    epsilon: float = 1e-5,
+) -> jax.Array:
+    """Normalise each group of ``size`` channels with all positions, so many ``elements`` in all.
+
+    Their sums are added over ``split`` levels. Without a size all channels are one group.
+    """
+    half, places = len(LEVELS) + 1, len(positions(x))
+    groups = x if size is None else x.reshape(*x.shape[:-1], -1, size)
+    first = half if size is None else groups.ndim - 1 - places
+    # What a sum is over comes last.
+    last = jnp.moveaxis(groups, range(half, half + places), range(first, first + places))
+    flat = last.reshape(*last.shape[:first], *(1,) * len(LEVELS), -1)
+    normed = layer_norm(flat, elements, split, centred=centred, epsilon=epsilon)
+    back = range(first, first + places), range(half, half + places)
+    return jnp.moveaxis(normed.reshape(last.shape), *back).reshape(x.shape)
+
+
 def batch_norm(
     x: jax.Array,
     apart: Sequence[int] = (),

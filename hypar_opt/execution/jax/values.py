@@ -13,7 +13,7 @@ from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
 from hypar_opt.execution.jax.gathers import readers_of
 from hypar_opt.execution.jax.maps import BETWEEN
 from hypar_opt.execution.jax.weights import bias_of, split_ends, weights_of
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, EXPERT, PARTIAL, TOKEN
+from hypar_opt.sharding.layouts import BATCH, EXPERT, PARTIAL, TOKEN
 from hypar_opt.workload.operators.attention import HEADS, QUERIES
 from hypar_opt.workload.operators.maps import LogitMap
 from hypar_opt.workload.recomputation import blocks_by_op
@@ -294,10 +294,17 @@ class Values:
             of_heads = self._applied("affine", position, f"head_norm({unwrapped(read)}, {more})")
             return f"heads_joined({of_heads})"
         elif layer.norm != "affine":
-            split = split_by(self.program.read[position + self.shared], CHANNEL)
+            steps = self.program.statistics_steps(position + self.shared)
+            split = sorted(step.level for step in steps)
             features = self.sharded.written(position).size
             more = f"{self.axes(split)}, centred={layer.norm == 'layer'}{epsilon}"
-            read = f"layer_norm({unwrapped(read)}, {features}, {more})"
+            function = "layer_norm"
+            if layer.groups:
+                size = features // layer.groups
+                elements = size * self.sharded.layer_maps[position].input.positions
+                more = f"{elements}, {more}"
+                function, features = "group_norm", size if layer.groups > 1 else None
+            read = f"{function}({unwrapped(read)}, {features}, {more})"
         return self._applied("affine", position, read)
 
     def real_images(self, variable: str, layouts: Layouts) -> str:

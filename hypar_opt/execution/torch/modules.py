@@ -46,8 +46,8 @@ class Module:
     computes
         Those of its output before they are converted to ``output``.
     on_shards
-        Whether DTensor has no rule for it, as for convolutions, or one that gathers, as for a
-        product whose tokens are split.
+        Whether DTensor has no rule for it, as for convolutions and norms of groups, or one that
+        gathers, as for a product whose tokens are split.
     """
 
     layer: str
@@ -93,7 +93,9 @@ def modules_of(flow: Flow) -> Iterator[Module]:
             input=_placements(own.reads[0] if own.reads else (WHOLE,) * len(weight), read),
             computes=_placements(own.writes, written),
             output=_placements(own.leaves, written),
-            on_shards=kept in (_KERNEL, _TRANSPOSED) or (kept == _MATRIX and TOKEN in own.reads[0]),
+            on_shards=kept in (_KERNEL, _TRANSPOSED)
+            or (kept == _MATRIX and TOKEN in own.reads[0])
+            or bool(getattr(layer, "groups", None)),
         )
 
 
@@ -101,7 +103,9 @@ def _axes(layer: Operator, sizes: Mapping[str, int]) -> dict[str, int]:
     """Return the axes of a module's weight, in PyTorch's order, and their sizes."""
     own = layer.axes.weight
     if "o" not in own:  # a norm's scale, which has as many values as its shift
-        return {axis: sizes[axis] for axis in own if (axis,) in (_VECTOR, _OF_HEAD)}
+        if "c" in own:
+            return {"c": sizes["c"] * sizes.get("g", 1)}
+        return {"e": sizes["e"]}
     # A table's rows are its first axis, as a product's outputs are.
     if layer.reads_ids:
         return dict(zip(_TABLE, (sizes[axis] for axis in own), strict=True))
@@ -154,11 +158,13 @@ def _of_pytorch(module: Module) -> str | None:
     weight, arrives, read, leaves = (
         own[0] for own in (module.weight, module.arrives, module.input, module.output)
     )
+    if module.on_shards:
+        return None
     if module.axes == _VECTOR:
         stays = weight == REPLICATE and arrives == read == leaves
         sequence = {BY_BATCH: "SequenceParallel(sequence_dim=0)", "Shard(1)": "SequenceParallel()"}
         return sequence.get(read) if stays else None
-    if module.axes not in (_TABLE, _MATRIX) or module.on_shards:
+    if module.axes not in (_TABLE, _MATRIX):
         return None
     is_table = module.axes == _TABLE
     columns, rows = (f"Shard({module.axes.index(axis)})" for axis in ("o", "i"))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.attention import QUERIES
 from hypar_opt.workload.operators.axes import ADDENDS, BATCH, TOKENS
+from hypar_opt.workload.operators.conv import GROUPS
 
 if TYPE_CHECKING:
     from hypar_opt.workload.operators.axes import Choice
@@ -34,8 +35,10 @@ def _convolution(layer: Operator, choice: Choice, inputs: int) -> str:  # noqa: 
 
 
 def _norm(layer: Operator, choice: Choice, inputs: int) -> str:  # noqa: ARG001
-    sums = layer.statistics.forward and choice.axis != TOKENS.axis
-    return "DTensor gathers features that a norm sums over" if sums else ""
+    if layer.statistics.forward and choice.axis not in layer.statistics.axes:
+        return "DTensor gathers features that a norm sums over"
+    # Of a split norm of groups each process computes one with fewer of them.
+    return "the groups of a norm are not split" if choice == GROUPS else ""
 
 
 def _attention(layer: Operator, choice: Choice, inputs: int) -> str:  # noqa: ARG001

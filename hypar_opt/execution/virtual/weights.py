@@ -38,7 +38,7 @@ def held_weights(
     layer, sizes = tensors.operator, tensors.sizes
     held = {axis: np.arange(sizes[axis]) for axis in layer.axes.weight if axis in sizes}
     if "g" in held:  # whole groups
-        held["g"] = np.unique(written // sizes["o"])
+        held["g"] = np.unique(written // sizes[layer.axes.weight[-1]])
         return tuple(held.values())
     if "x" in held:
         held["x"] = experts

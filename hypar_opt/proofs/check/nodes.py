@@ -64,6 +64,8 @@ class Split(NamedTuple):
         Whether the layer is whole only where no other choice fits.
     max_parts
         The most parts, all of them equal, of an axis of images; 0 of another axis.
+    shares_statistics
+        Whether each part has a share of what a norm's statistics are summed over.
     """
 
     size: int
@@ -72,6 +74,7 @@ class Split(NamedTuple):
     keeps_weights: bool = False
     last_resort: bool = False
     max_parts: int = 0
+    shares_statistics: bool = False
 
 
 class Strip(NamedTuple):
@@ -128,7 +131,7 @@ class PlanNode:
     splits
         The effect of each choice that the plan's problem has; None of those that it lacks.
     statistics
-        Elements that are all-reduced where its channels are split: forward and backward.
+        Elements that are all-reduced where what they sum over is split: forward and backward.
     kernel_rows, output_rows
         1 of a layer without a kernel.
     is_convolution
@@ -183,8 +186,8 @@ class PlanNode:
 
     @cached_property
     def sharing_statistics(self) -> frozenset[int]:
-        """The choices of which each part has the statistics of its own channels only."""
-        return frozenset(c for c, split in self.choices.items() if BY_CHANNEL in split.inputs)
+        """The choices of which each part has but a share of what statistics are summed over."""
+        return frozenset(c for c, split in self.choices.items() if split.shares_statistics)
 
     @cached_property
     def tensors(self) -> tuple[int, ...]:
@@ -392,7 +395,8 @@ def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
     kernel = prod(sizes[axis] for axis in weight if axis in sizes) if weight else 0
     macs = described.macs(sizes)
     pixels = prod(sizes[axis] for axis in ("t", "h", "w") if axis in sizes)
-    (forward, backward), positions = described.statistics, batch * maps.output.positions
+    forward, backward, summed = described.statistics
+    indices = prod(sizes[axis] for axis in summed if axis in sizes)
     operands = _operands(described, maps)
     kernels: tuple[PassKernels, ...] = ()
     if plan.array is not None and plan.array.description.accelerator.gemm is not None:
@@ -407,7 +411,7 @@ def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
         pooled=batch * maps.pooled.elements,
         macs=macs,
         macs_by_input=batch * kernel * pixels if kernel and macs else macs,
-        statistics=(forward * positions, backward * positions),
+        statistics=(forward * indices, backward * indices),
         kernel_rows=sizes["k"] if "k" in weight else 1,
         output_rows=sizes["p"] if "k" in weight else 1,
         is_convolution="k" in weight,
@@ -533,6 +537,7 @@ def _splits(
             keeps_weights=bool(weight) and need(weight, choice) == WHOLE,
             last_resort=choice.last_resort,
             max_parts=strip.max_parts if strip else 0,
+            shares_statistics=bool(choice.axis) and choice.axis not in described.statistics.axes,
         )
 
 

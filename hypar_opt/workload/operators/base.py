@@ -53,13 +53,24 @@ def padded(size: int, pad: int | None) -> int:
 
 
 class Statistics(NamedTuple):
-    """The numbers per position (a pixel of an image, a token) that all its channels share.
+    """The numbers that a norm sums over some axes of its input: so many for each index of the rest.
 
-    Where a choice splits the channels, each part has partial sums of them, which are all-reduced.
+    Where a choice splits an axis that they lack, each part has partial sums, which are all-reduced.
+
+    Parameters
+    ----------
+    axes
+        Those that they have: by default a position's, so that all its channels share them.
     """
 
     forward: int = 0
     backward: int = 0
+    axes: Axes = (BATCH, *POSITIONS)
+
+    def elements(self, sizes: Mapping[str, int]) -> tuple[int, int]:
+        """Return how many there are, forward and backward; the batch's ``b`` is among the sizes."""
+        count = elements(self.axes, sizes)
+        return self.forward * count, self.backward * count
 
 
 MAX_AXIS = 2**40
@@ -102,7 +113,7 @@ class Operator(Document):
 
     @property
     def statistics(self) -> Statistics:
-        """The statistics that a split of its channels all-reduces in addition to its tensors."""
+        """The statistics that a split of what they lack all-reduces in addition to its tensors."""
         return Statistics()
 
     reads_experts: ClassVar[bool] = False

@@ -9,13 +9,22 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from hypar_opt.documents.document import Size
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.workload.operators.axes import DATA_CHOICE, REPLICAS, TOKENS, Choice, Contraction
+from hypar_opt.workload.operators.axes import (
+    BATCH,
+    DATA_CHOICE,
+    REPLICAS,
+    TOKENS,
+    Choice,
+    Contraction,
+)
 from hypar_opt.workload.operators.base import Activation, Operator, Statistics, default
+from hypar_opt.workload.operators.conv import GROUPS
 from hypar_opt.workload.operators.free_sizes import (
     SMALL_HEAD,
     FreeSizes,
     SmallLayer,
     SmallMap,
+    constant,
     times,
 )
 from hypar_opt.workload.operators.kernels import Fused, PassesKernels, of_elements
@@ -35,13 +44,21 @@ _OF_HEADS = FrozenDict(data=DATA_CHOICE, model=NORMED_HEADS, output=REPLICAS, to
 _BY_HEAD = Contraction.parse("x[b,t,g,e] * w[s,e] -> y[b,t,g,e]")
 
 
+_OF_GROUPS = FrozenDict({**Weightless.choices, "model": GROUPS})
+
+
 class Norm(Operator):
     """A normalisation: over a token's features, over the batch, or a learned scale alone.
 
     Where the batch or images are split, a batch norm takes the statistics of its shard, as
     frameworks do by default; where channels are split, it needs no exchange. A layer norm then
     all-reduces its sums; but of ``heads`` of a token each is normalised by itself, and all have one
-    scale, whose gradient is all-reduced where heads are split.
+    scale, whose gradient is all-reduced where heads are split. The sums of ``groups`` are over all
+    positions, too, so that they are all-reduced where rows, columns or tokens are split; channels
+    are split by whole groups, or within the only one.
+
+    Source: Wu and He, "Group Normalization", ECCV 2018; of a channel each, Ulyanov, Vedaldi and
+    Lempitsky, "Instance Normalization", 2016.
     """
 
     kind: Literal["norm"]
@@ -53,10 +70,16 @@ class Norm(Operator):
     heads: Annotated[Size | None, default(1)] = None
     """The equal parts of a token's channels that are normalised one by one: heads of queries or
     keys. Scale and shift are those of one, the same for all."""
+    groups: Size | None = None
+    """The equal parts of the channels that are normalised one by one, each with all positions of an
+    image or a sequence; without it, each position is. Scale and shift are each channel's."""
     activation: Activation | None = None
 
     # Scale and shift are the two values of s.
-    contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c,p,q] * w[s,c] -> y[b,t,c,p,q]")
+    # Channels c are those of one of several groups g.
+    contraction: ClassVar[Contraction] = Contraction.parse(
+        "x[b,t,g,c,p,q] * w[s,g,c] -> y[b,t,g,c,p,q]"
+    )
     choices: ClassVar[Mapping[str, Choice]] = Weightless.choices
     trick: ClassVar[str] = "data"
 
@@ -73,8 +96,15 @@ class Norm(Operator):
     def splits(self) -> Mapping[str, Choice]:
         if self.heads:
             return _OF_HEADS
+        if self._of_groups:
+            return _OF_GROUPS
         # A shard of images or rows has statistics of its own; tokens of sequences would not.
         return _OF_BATCH if self.norm == "batch" else self.choices
+
+    @property
+    def _of_groups(self) -> bool:
+        """Whether there are several groups, so that a split keeps each together."""
+        return (self.groups or 1) > 1
 
     @property
     def _shifts(self) -> bool:
@@ -82,14 +112,18 @@ class Norm(Operator):
 
     def maps(self, *reads: Map) -> LayerMaps:
         (read,) = reads
-        if self.heads:
-            if self.norm not in ("layer", "rms"):
-                raise self.refuse("heads", f"should be left out where norm = {self.norm!r}")
-            if not isinstance(read, TokenMap):
+        of_tokens = isinstance(read, TokenMap)
+        if self.heads and self.groups:
+            raise self.refuse("groups", "should be left out where there are heads")
+        for key, count in (("heads", self.heads), ("groups", self.groups)):
+            if count and self.norm not in ("layer", "rms"):
+                raise self.refuse(key, f"should be left out where norm = {self.norm!r}")
+            if self.heads and not of_tokens:
                 raise self.refuse("heads", f"needs tokens, got {described(read)}")
-            if read.channels % self.heads:
-                problem = f"should divide the {read.channels} features, got {self.heads} heads"
-                raise self.refuse("heads", problem)
+            if count and read.channels % count:
+                what = "features" if of_tokens else "channels"
+                problem = f"should divide the {read.channels} {what}, got {count} {key}"
+                raise self.refuse(key, problem)
         return LayerMaps(read, read, read)
 
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
@@ -97,11 +131,19 @@ class Norm(Operator):
         if self.heads:
             size = maps.input.channels // self.heads
             return {**learned, "t": maps.input.tokens, "g": self.heads, "e": size}
-        return {**learned, **channel_sizes(maps)}
+        sizes = {**learned, **channel_sizes(maps)}
+        if not self._of_groups:
+            return sizes
+        assert self.groups is not None
+        return {**sizes, "g": self.groups, "c": sizes["c"] // self.groups}
 
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:
         if not self.heads:
-            return super().scaled_down(small, maps, *reads)
+            made, keys = super().scaled_down(small, maps, *reads)
+            if self._of_groups:
+                alone = self.groups == maps.input.channels  # each channel is a group
+                keys = {"groups": reads[0].channels if alone else constant(small.parts)}
+            return made, keys
         (read,), heads = reads, small.free()
         small.equate(read.channels, times(heads, SMALL_HEAD), self.name)
         return read, {"heads": heads}
@@ -113,9 +155,10 @@ class Norm(Operator):
         return 0  # elementwise, as activations are
 
     def kernels(self, sizes: Mapping[str, int], *, fused: Fused) -> PassesKernels:  # noqa: ARG002
-        # Over the batch statistics are a pass of their own; a token's are at hand.
-        passes = (6, 10) if self.norm == "batch" else (4, 7)
-        launches = 2 if self.norm == "batch" else 1
+        # Over images statistics are a pass of their own; a token's are at hand.
+        over_images = self.norm == "batch" or bool(self.groups)
+        passes = (6, 10) if over_images else (4, 7)
+        launches = 2 if over_images else 1
         return of_elements(*passes, launches=launches, activation=self.activation is not None)
 
     def saves(self, *, fused: Fused) -> Saved:  # noqa: ARG002
@@ -126,4 +169,5 @@ class Norm(Operator):
         # Sum and sum of squares; backward, those of the error and of its product with the output.
         # Of heads, which stay whole, each part has its own.
         of = {} if self.heads else {"layer": Statistics(2, 2), "rms": Statistics(1, 1)}
-        return of.get(self.norm, Statistics())
+        own = of.get(self.norm, Statistics())
+        return own._replace(axes=(BATCH, GROUPS.axis)) if self.groups else own

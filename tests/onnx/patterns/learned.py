@@ -49,7 +49,7 @@ def a_bias_that_is_a_part_of_another(g: GraphWriter) -> str:
     return str(g("Add", g("MatMul", x, g.weight("w", E, E)), cut(g, zeros, E, 2 * E)))
 
 
-@pattern(IMAGE, said=("a norm's statistics of each channel",))
+@pattern(IMAGE, keys={"norm": [{"norm": "layer", "groups": 8, "activation": "relu"}]})
 def an_instance_norm(g: GraphWriter) -> str:
     x = g("Conv", "x", g.weight("w", 8, 8, 3, 3))
     x = g("InstanceNormalization", x, g.weight("scale", 8), g.weight("shift", 8))
@@ -66,20 +66,55 @@ def _grouped(g: GraphWriter, scale: str, shift: str) -> str:
     return str(g("Conv", g("Relu", x), g.weight("v", 8, 8, 1, 1)))
 
 
-_GROUPS = "a norm's groups of channels: its statistics are of all of them"
+_OF_GROUPS = "a scale and shift of each group of channels"
 
 
-@pattern(IMAGE, left_out=8, said=(_GROUPS, "'scale' (4), 'shift' (4), 8 elements"))
+@pattern(IMAGE, left_out=8, said=(_OF_GROUPS, "'scale' (4), 'shift' (4), 8 elements"))
 def a_group_norm_that_scales_its_groups(g: GraphWriter) -> str:
     return _grouped(g, g.weight("scale", 4), g.weight("shift", 4))
 
 
-@pattern(IMAGE, said=(_GROUPS,))
+@pattern(IMAGE, keys={"norm": [{"norm": "layer", "groups": 4}]})
 def a_group_norm(g: GraphWriter) -> str:
     x = g("Conv", "x", g.weight("w", 8, 8, 3, 3))
     learned = g.weight("scale", 8), g.weight("shift", 8)
     x = g("GroupNormalization", x, *learned, num_groups=4)
     return str(g("Conv", x, g.weight("v", 8, 8, 1, 1)))
+
+
+@pattern(IMAGE, keys={"norm": [{"norm": "layer", "groups": 4, "activation": "relu"}]})
+def a_group_norm_whose_groups_are_not_scaled(g: GraphWriter) -> str:
+    """Ones and zeros of the groups are no parameters: the channels have a scale of their own."""
+    return _grouped(g, g.value(np.ones(4)), g.value(np.zeros(4)))
+
+
+@pattern(IMAGE, keys={"norm": [{"norm": "layer", "groups": 8}]})
+def a_group_norm_of_each_channel(g: GraphWriter) -> str:
+    """Of as many groups as channels, as exporters write it: a scale follows ones and zeros."""
+    x = g("Conv", "x", g.weight("w", 8, 8, 3, 3))
+    x = g("InstanceNormalization", x, g.value(np.ones(8)), g.value(np.zeros(8)))
+    x = g("Mul", x, g.weight("scale", 8, 1, 1))
+    return str(g("Conv", g("Add", x, g.weight("shift", 8, 1, 1)), g.weight("v", 8, 8, 1, 1)))
+
+
+@pattern(SEQUENCE, keys={"norm": [{"norm": "layer", "groups": 4}]}, kinds="fc norm fc")
+def a_group_norm_of_tokens(g: GraphWriter) -> str:
+    x = g("Transpose", g.linear("x", "a", E, E, bias=True), perm=[0, 2, 1])
+    learned = g.weight("scale", E), g.weight("shift", E)
+    x = g("GroupNormalization", x, *learned, num_groups=4)
+    return str(g.linear(g("Transpose", x, perm=[0, 2, 1]), "b", E, E))
+
+
+@pattern(IMAGE, keys={"norm": [{"norm": "layer", "groups": 1}]})
+def a_norm_of_a_whole_image(g: GraphWriter) -> str:
+    """As of ConvTasNet and PoolFormer, here by its mean and its mean square."""
+    x = g("Conv", "x", g.weight("w", 8, 8, 3, 3))
+    mean = g("ReduceMean", x, g.value([1, 2, 3]))
+    square = g("ReduceMean", g("Mul", x, x), g.value([1, 2, 3]))
+    spread = g("Sub", square, g("Mul", mean, mean))
+    x = g("Div", g("Sub", x, mean), g("Sqrt", g("Add", spread, g.value(1e-5))))
+    x = g("Mul", x, g.weight("scale", 8, 1, 1))
+    return str(g("Conv", g("Add", x, g.weight("shift", 8, 1, 1)), g.weight("v", 8, 8, 1, 1)))
 
 
 @pattern(SEQUENCE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -14,6 +15,7 @@ from hypar_opt.execution.virtual.arithmetic.base import (
     along_channels,
     along_positions,
     by_position,
+    channel_axis,
     position_axes,
 )
 from hypar_opt.workload.operators.norm import EPSILON
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
 class NormArithmetic(Arithmetic):
     """A norm with its scale and shift; layer and RMS norm use sums over all channels.
 
-    Of heads that are normalised one by one, each is here a token with a head's channels.
+    What is normalised one by one, heads of a token or groups with all positions, is here a token
+    each, with all that its sums are over as its channels.
     """
 
     kept_inputs = 3
@@ -35,26 +38,44 @@ class NormArithmetic(Arithmetic):
     @classmethod
     def footprint(cls, tensors: LayerTensors) -> Footprint:
         # Sums of heads are no statistics of the layer, which parts would exchange.
-        heads = tensors.sizes["b"] * tensors.sizes.get("t", 1) * tensors.sizes.get("g", 0)
+        layer, sizes = cast("Norm", tensors.operator), tensors.sizes
+        heads = sizes["b"] * sizes.get("t", 1) * sizes["g"] if layer.heads else 0
         return super().footprint(tensors)._replace(kept=12 * heads)
 
     def __init__(self, shard: LayerShard) -> None:
         super().__init__(shard)
-        layer = cast("Norm", shard.layer)
+        layer, over = cast("Norm", shard.layer), shard.maps.input
         self._norm = layer.norm
         self._epsilon = EPSILON if layer.epsilon is None else layer.epsilon
-        self._heads = layer.heads
-        self._channels = shard.maps.input.channels // (layer.heads or 1)
+        self._heads, self._groups = layer.heads, layer.groups
+        # Of a group that devices share, each has a part of what the sums are over.
+        self._whole = over.channels // (layer.heads or layer.groups or 1)
+        self._summed = self._whole * (over.positions if layer.groups else 1)
 
-    def _by_head(self, array: Array) -> Array:
-        """Return tokens, ``(images, tokens, features)``, with each head as one of them."""
-        if not self._heads:
+    def _as_tokens(self, array: Array) -> Array:
+        """Return an array with what is normalised one by one as tokens: heads, or groups."""
+        if not (self._heads or self._groups):
             return array
+        if self._groups:
+            array = np.moveaxis(array, channel_axis(array), 1)
+            images, channels, *places = array.shape
+            # A device has whole groups, or a part of the only one.
+            whole = self._whole if self._groups > 1 else channels
+            groups = channels // self._whole if self._groups > 1 else 1
+            return array.reshape(images, groups, whole * math.prod(places))
         images, tokens, features = array.shape
-        return array.reshape(images, tokens * (features // self._channels), self._channels)
+        return array.reshape(images, tokens * (features // self._whole), self._whole)
+
+    def _from_tokens(self, tokens: Array, like: Array) -> Array:
+        """Return what was seen `_as_tokens` in the shape of an array."""
+        if not self._groups:
+            return tokens.reshape(like.shape)
+        axis = channel_axis(like)
+        shape = np.moveaxis(like, axis, 1).shape
+        return np.moveaxis(tokens.reshape(shape), 1, axis)
 
     def sums(self, reads: Sequence[Array]) -> Array | None:
-        return None if self._heads else self._sums(reads[0])
+        return None if self._heads else self._sums(self._as_tokens(reads[0]))
 
     def _sums(self, read: Array) -> Array | None:
         """Return sums over channels; no part has a share of those of a head."""
@@ -66,23 +87,27 @@ class NormArithmetic(Arithmetic):
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:
         assert weights is not None
-        read = self._by_head(reads[0])
-        sums = self._sums(read) if self._heads else sums
-        self._scale = along_channels(weights[0], read)
-        self._normed, self._spread = self._normalised(read, sums)
+        (read,), self._shape = reads, weights.shape
+        tokens = self._as_tokens(read)
+        sums = self._sums(tokens) if self._heads else sums
+        normed, spread = self._normalised(tokens, sums)
+        self._normed, self._spread = self._from_tokens(normed, read), spread
+        # All heads have the scale of one.
+        channels = read.shape[channel_axis(read)]
+        of_heads = channels // self._whole if self._heads else 1
+        learned = np.tile(weights.reshape(len(weights), -1), of_heads)
+        self._scale = along_channels(learned[0], read)
         scaled = self._normed * self._scale
-        if len(weights) > 1:
-            scaled = scaled + along_channels(weights[1], read)
-        return scaled.reshape(reads[0].shape)
+        return scaled + along_channels(learned[1], read) if len(learned) > 1 else scaled
 
     def _normalised(self, read: Array, sums: Array | None) -> tuple[Array, Array]:
         """Return the normed input, and one over its spread."""
         if self._norm == "affine":
             return read, np.ones_like(read)
         if sums is not None:
-            mean = sums[:, 0] / self._channels if self._norm == "layer" else np.zeros(len(sums))
+            mean = sums[:, 0] / self._summed if self._norm == "layer" else np.zeros(len(sums))
             # The mean of squares may fall short of the mean's square by rounding.
-            variance = np.maximum(sums[:, -1] / self._channels - mean**2, 0.0)
+            variance = np.maximum(sums[:, -1] / self._summed - mean**2, 0.0)
             spread = along_positions(1.0 / np.sqrt(variance + self._epsilon), read)
             return (read - along_positions(mean, read)) * spread, spread
         axes = (0, *position_axes(read))
@@ -99,30 +124,31 @@ class NormArithmetic(Arithmetic):
         return None if self._heads else self._error_sums(error)
 
     def _error_sums(self, error: Array) -> Array | None:
-        self._scaled = error * self._scale
-        products = by_position(self._scaled * self._normed).sum(axis=1)
+        scaled, normed = self._as_tokens(error * self._scale), self._as_tokens(self._normed)
+        products = by_position(scaled * normed).sum(axis=1)
         if self._norm == "layer":
-            return np.stack([by_position(self._scaled).sum(axis=1), products], axis=1)
+            return np.stack([by_position(scaled).sum(axis=1), products], axis=1)
         return products[:, None] if self._norm == "rms" else None
 
     def backward(self, error: Array, sums: Array | None) -> tuple[Sequence[Array], Array | None]:
-        shape, error = error.shape, self._by_head(error)
         sums = self._error_sums(error) if self._heads else sums
         axes = (0, *position_axes(error))
-        gradients = [(error * self._normed).sum(axis=axes), error.sum(axis=axes)]
-        shifts = cast("Norm", self.shard.layer).sizes(self.shard.maps)["s"]
-        of_read = self._input_error(sums) * self._spread
-        return [of_read.reshape(shape)], np.stack(gradients[:shifts])
+        gradients = np.stack([(error * self._normed).sum(axis=axes), error.sum(axis=axes)])
+        learned = gradients[: self._shape[0]]
+        if self._heads:
+            learned = learned.reshape(len(learned), -1, self._whole).sum(axis=1)
+        scaled = self._as_tokens(error * self._scale)
+        of_read = self._input_error(scaled, self._as_tokens(self._normed), sums) * self._spread
+        return [self._from_tokens(of_read, error)], learned.reshape(self._shape)
 
-    def _input_error(self, sums: Array | None) -> Array:
-        scaled, normed = self._scaled, self._normed
+    def _input_error(self, scaled: Array, normed: Array, sums: Array | None) -> Array:
         if self._norm == "affine":
             return scaled
         if sums is not None:
-            of_product = along_positions(sums[:, -1] / self._channels, scaled)
+            of_product = along_positions(sums[:, -1] / self._summed, scaled)
             rest: Array = scaled - normed * of_product
             if self._norm == "layer":
-                rest -= along_positions(sums[:, 0] / self._channels, scaled)
+                rest -= along_positions(sums[:, 0] / self._summed, scaled)
             return rest
         axes = (0, *position_axes(scaled))
         input_error = np.empty_like(scaled)
