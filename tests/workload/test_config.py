@@ -158,3 +158,14 @@ def test_a_configuration_is_planned_and_imported(tmp_path: Path) -> None:
         "llama: 30 layers, 442,688 parameters, "
     )
     assert ho.read_network(imported) == network
+    # As any network it comes without a name, too.
+    text = Path(file).read_text()
+    (tmp_path / "config").write_text(text)
+    assert ho.read_network(tmp_path / "config") == network
+    for asked in (["solve", "-"], ["show", "-"], ["solve", "config"], ["import", "-"]):
+        done = command(asked, tmp_path, piped=text)
+        assert done.status == 0, done.errors
+        assert "llama" in done.output
+    assert command(["memory", "-"], tmp_path, piped="{").errors.startswith(
+        "hypar-opt: standard input: should be JSON: "
+    )
