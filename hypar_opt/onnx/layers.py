@@ -158,7 +158,7 @@ def _divided(layers: list[Layer]) -> list[Layer]:
             continue
         whole = layers[source]
         size = "filters" if "filters" in whole.keys else "units"
-        keys = {**whole.keys, size: layer.keys["size"]}
+        keys = {**whole.keys, size: layer.keys["size"], "part": True}
         inputs = [new[each] for each in whole.inputs]
         part = replace(whole, keys=keys, inputs=inputs, sizes=layer.sizes)
         out.append(

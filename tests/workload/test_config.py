@@ -80,6 +80,17 @@ def test_every_type_of_model_is_recorded() -> None:
     assert types == {"gpt2", "gpt_neox", *DECODERS}
 
 
+def test_parts_of_weights_are_marked(tmp_path: Path) -> None:
+    """Module by module, as `test_parameters_are_those_of_the_model` has it."""
+    for name, recorded in RECORDED.items():
+        layers = read(tmp_path, recorded["config"]).layers
+        parts = {layer.module for layer in layers if layer.module != layer.name}
+        modules = {re.sub(r"\.\d+\.", ".*.", own) for own in parts}
+        fused = {own for own in recorded["modules"] if re.search(r"gate_up_proj$|\.kv_[ab]_", own)}
+        fused -= {own for own in fused if "experts" in own or "norm" in own}
+        assert modules == fused, name
+
+
 def test_runs_of_blocks_are_numbered_as_one(tmp_path: Path) -> None:
     network = read(tmp_path, RECORDED["deepseek-v3"]["config"])
     runs = [(run.name, run.number, run.count) for run in network.repeats]
