@@ -235,6 +235,19 @@ def test_a_saved_program_is_the_same_network(name: str, tmp_path: Path) -> None:
     assert own.source == f"PyTorch program program.pt2, written by pytorch {torch.__version__}"
 
 
+@pytest.mark.parametrize("own", ["tied", "vision", "phi3"])
+def test_a_saved_program_gives_its_weights(own: str, tmp_path: Path) -> None:
+    """On four devices its network writes what the program does with the same weights."""
+    made = {**{name: partial(module, name) for name in MODELS}, "phi3": partial(Published, PHI)}
+    example = MODELS[own].example() if own in MODELS else ids()
+    file = tmp_path / "program.pt2"
+    torch.export.save(torch.export.export(made[own]().eval(), (example,)), file)
+    plan = ho.solve(ho.import_(file), levels=2, batch=4)
+    found = ho.run(plan, weights=file)
+    assert found.model is not None
+    assert found.model < 1e-6
+
+
 def test_sizes_of_a_program_may_be_open(tmp_path: Path) -> None:
     file = tmp_path / "program.pt2"
     sizes = {"ids": {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens", max=512)}}

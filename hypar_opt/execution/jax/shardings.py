@@ -45,6 +45,7 @@ def shardings_text(sharded: ShardedNetwork, *, title: str) -> str:
     outputs = {
         name: _spec(sharded, _split(tensor), tensor.sizes) for name, tensor in tensors.items()
     }
+    named = [*dict.fromkeys((*tensors, *parts))]
     filled = {
         "LEVELS = ...": f"LEVELS = {sharded.names(range(sharded.levels))}",
         "SIZES = ...": f"SIZES = {sharded.hierarchy.sizes}",
@@ -52,7 +53,7 @@ def shardings_text(sharded: ShardedNetwork, *, title: str) -> str:
         "BIASES = ...": f"BIASES: dict[str, P] = {_table(biases)}",
         "SHAPES = ...": f"SHAPES: dict[str, tuple[int, ...]] = {_table(sizes)}",
         "TENSORS = ...": f"TENSORS: dict[str, P] = {_table(outputs)}",
-        "STACKED = ...": f"STACKED: dict[str, list[str]] = {_stacked([*dict.fromkeys((*tensors, *parts))])}",
+        "STACKED = ...": f"STACKED: dict[str, list[str]] = {_stacked(named)}",
     }
     header = _header(sharded, title, [*weights.values()], [*tensors.values()])
     return header + texts.filled(texts.shardings(), filled)
