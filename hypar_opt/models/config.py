@@ -386,8 +386,7 @@ class _DecoderLayers:
 
     def parts(self) -> _Parts:
         config, notes = self.config, self.notes
-        if self.decoder.scaled:
-            notes.leave_out(f"the multiplication of embeddings by {self.width**0.5:.6g}")
+        scale = self.width**0.5 if self.decoder.scaled else None
         if config.number("embd_pdrop", default=0):
             notes.leave_out("the dropout of embeddings")
         if config.flag("use_bidirectional_attention"):
@@ -395,7 +394,7 @@ class _DecoderLayers:
             raise config.refuse("use_bidirectional_attention", problem)
         return _Parts(
             self.tokens,
-            [_layer("model.embed_tokens", "embedding", features=self.width)],
+            [_layer("model.embed_tokens", "embedding", features=self.width, scale=scale)],
             "model.layers",
             [self._block(number) for number in range(self.depth)],
             self._norm("model.norm"),

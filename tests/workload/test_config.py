@@ -105,6 +105,13 @@ def test_groups_of_experts_divide_any_number_of_tokens(tmp_path: Path) -> None:
     assert routers == {4}
 
 
+def test_gemmas_embeddings_are_scaled(tmp_path: Path) -> None:
+    for name, recorded in RECORDED.items():
+        first = read(tmp_path, recorded["config"]).layers[0]
+        width = recorded["config"].get("hidden_size", 0)
+        assert first.scale == (width**0.5 if "gemma" in name else None)  # type: ignore[attr-defined]
+
+
 def test_gemma_3_sees_all_tokens_in_one_layer_of_six(tmp_path: Path) -> None:
     network = read(tmp_path, RECORDED["gemma-3-1b"]["config"])
     windows = [layer.window for layer in network.layers if isinstance(layer, Attention)]
