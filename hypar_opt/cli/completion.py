@@ -50,9 +50,9 @@ def imported(incomplete: str) -> list[str]:
     return _files(incomplete, ("config.json", *models.GRAPHS))
 
 
-def onnx_files(incomplete: str) -> list[str]:
-    """Return ONNX models and folders whose path starts with what was typed."""
-    return _files(incomplete, (".onnx",))
+def model_weights(incomplete: str) -> list[str]:
+    """Return models with weights, and folders, whose path starts with what was typed."""
+    return _files(incomplete, models.GRAPHS)
 
 
 def _files(incomplete: str, endings: tuple[str, ...]) -> list[str]:

@@ -34,9 +34,10 @@ MAX_MEMORY = typer.Option(
 )
 WEIGHTS = typer.Option(
     metavar="MODEL.onnx",
-    help="Take the weights of the ONNX model that the plan's network was imported from, and compare"
-    " the output with the model's, by onnx's reference evaluator.",
-    autocompletion=completion.onnx_files,
+    help="Take the weights of the model, ONNX or a program of PyTorch's (.pt2), that the plan's"
+    " network was imported from, and compare the output with the model's, by onnx's reference"
+    " evaluator.",
+    autocompletion=completion.model_weights,
 )
 OUTPUT = options.result_option(help="Write the result as JSON, with every exchange.")
 

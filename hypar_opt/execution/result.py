@@ -79,7 +79,7 @@ class RunResult(Displayed):
         Bytes by level of the gradients of biases, H1 first, which no plan counts, and which are
         not among ``exchanges``; empty if nothing of them moves.
     model
-        The largest difference of the network's output from that of the ONNX model whose weights it
+        The largest difference of the network's output from that of the model whose weights it
         has, relative to its largest element, both in double precision; None without one.
     model_tolerance
         The largest such difference that still agrees.
@@ -145,7 +145,7 @@ class RunResult(Displayed):
             if difference is not None and not difference <= self.tolerance:
                 yield f"{what} differ from one device's by {difference:.1e} relatively"
         if self.model is not None and not self.model <= self.model_tolerance:
-            yield f"the output differs from the ONNX model's by {self.model:.1e} relatively"
+            yield f"the output differs from the model's by {self.model:.1e} relatively"
 
     @property
     def agrees(self) -> bool:

@@ -155,7 +155,8 @@ def read_network(
 ) -> Network:
     """Read a network file; by its suffix a language model's ``config.json``, or a graph.
 
-    ONNX models, and exported programs of PyTorch, are read as `hypar_opt.import_` does.
+    Without a suffix, as from standard input, what begins with a brace is a ``config.json``. ONNX
+    models, and exported programs of PyTorch, are read as `hypar_opt.import_` does.
 
     Parameters
     ----------
@@ -178,4 +179,9 @@ def read_network(
         return import_(path, dims=dims)
     if dims:
         raise HyparError(f"{argument('dims')} goes with an ONNX model, or a program of PyTorch's")
-    return validate(Network, parse_toml(read_text(path), file=file), file=file)
+    text = read_text(path)
+    if text.lstrip().startswith("{"):
+        from hypar_opt.models.config import read_config
+
+        return validate(Network, read_config(path), file=file)
+    return validate(Network, parse_toml(text, file=file), file=file)

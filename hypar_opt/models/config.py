@@ -384,8 +384,7 @@ class _DecoderLayers:
 
     def parts(self) -> _Parts:
         config, notes = self.config, self.notes
-        if self.decoder.scaled:
-            notes.leave_out(f"the multiplication of embeddings by {self.width**0.5:.6g}")
+        scale = self.width**0.5 if self.decoder.scaled else None
         if config.number("embd_pdrop", default=0):
             notes.leave_out("the dropout of embeddings")
         if config.flag("use_bidirectional_attention"):
@@ -393,7 +392,7 @@ class _DecoderLayers:
             raise config.refuse("use_bidirectional_attention", problem)
         return _Parts(
             self.tokens,
-            [_layer("model.embed_tokens", "embedding", features=self.width)],
+            [_layer("model.embed_tokens", "embedding", features=self.width, scale=scale)],
             "model.layers",
             [self._block(number) for number in range(self.depth)],
             self._norm("model.norm"),
@@ -481,6 +480,7 @@ class _DecoderLayers:
             config.has(key)  # said by others, too
         bias = config.flag("attention_bias")
         down, up = "self_attn.kv_a_proj_with_mqa", "self_attn.kv_b_proj"
+        part = {"bias": bias, "part": True}
         latent = self._norm("self_attn.kv_a_layernorm", f"{down}.latent")
         query = {"units": heads * (features + rotary)}
         queries = [_layer("self_attn.q_proj", "fc", norm, **query)]
@@ -493,14 +493,14 @@ class _DecoderLayers:
             ]
         widths = {"key": features, "value": config.size("v_head_dim")}
         layers = [
-            _layer(f"{down}.latent", "fc", norm, units=config.size("kv_lora_rank"), bias=bias),
+            _layer(f"{down}.latent", "fc", norm, units=config.size("kv_lora_rank"), **part),
             latent,
             *queries,
             *(
-                _layer(f"{up}.{word}", "fc", latent["name"], units=heads * width)
+                _layer(f"{up}.{word}", "fc", latent["name"], units=heads * width, part=True)
                 for word, width in widths.items()
             ),
-            _layer(f"{down}.rotary", "fc", norm, units=rotary, bias=bias),
+            _layer(f"{down}.rotary", "fc", norm, units=rotary, **part),
         ]
         return layers, [layer["name"] for layer in layers[-4:]]
 
@@ -567,11 +567,12 @@ class _DecoderLayers:
         """Return a gated MLP whose inner features a key says."""
         config = self.config
         sizes = {"units": times * config.size(*keys), "bias": config.flag("mlp_bias")}
-        form = f"{name}.gate_up_proj.{{}}" if self.decoder.fused else f"{name}.{{}}_proj"
+        fused = self.decoder.fused
+        form = f"{name}.gate_up_proj.{{}}" if fused else f"{name}.{{}}_proj"
         gate, up, gated = form.format("gate"), form.format("up"), f"{name}.gated"
         return [
-            _layer(gate, "fc", norm, **sizes, activation=self._activation()),
-            _layer(up, "fc", norm, **sizes),
+            _layer(gate, "fc", norm, **sizes, part=fused, activation=self._activation()),
+            _layer(up, "fc", norm, **sizes, part=fused),
             _layer(gated, "mul", gate, up),
             _layer(f"{name}.down_proj", "fc", units=self.width, bias=sizes["bias"]),
         ]

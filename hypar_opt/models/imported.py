@@ -27,8 +27,8 @@ def read_model(
     Parameters
     ----------
     path
-        The model's file: its ``config.json``, ONNX, or a program that ``torch.export.save`` has
-        written; files beside it that hold weights are not read.
+        The model's file: its ``config.json`` (``-`` is one on standard input), ONNX, or a program
+        that ``torch.export.save`` has written; files beside it that hold weights are not read.
     dims
         The sizes of its dynamic dimensions by name; the batch is not a dimension of a network.
     loss
@@ -46,7 +46,7 @@ def read_model(
     InputError
         Names the file, the node and the operator, or the key, and says what would be right.
     """
-    if not str(path).endswith(".json"):
+    if str(path) != "-" and not str(path).endswith(".json"):
         from hypar_opt.onnx import imported_model
 
         model, source = None, ""

@@ -111,10 +111,15 @@ def from_torch(
     return imported.network
 
 
-def read_program(path: str | Path) -> ModelProto:
+def read_program(path: str | Path, *, values: bool = False) -> ModelProto:
     """Read an exported program, written by ``torch.export.save``, as an ONNX model.
 
-    Values of parameters are not read, nor anything that is pickled.
+    Nothing that is pickled is read.
+
+    Parameters
+    ----------
+    values
+        Whether parameters have their values. The graph is the same.
 
     Raises
     ------
@@ -129,7 +134,7 @@ def read_program(path: str | Path) -> ModelProto:
     file = str(path)
     record_read(path)
     try:
-        archive, without = _weightless(path)
+        archive, without = _archive(path, values=values)
     except InputError as error:
         raise InputError(error.problem, where=error.where, file=file) from None
     except OSError as error:
@@ -147,7 +152,7 @@ def read_program(path: str | Path) -> ModelProto:
         # PyTorch raises whatever its deserializer finds.
         problem = f"torch.export.load cannot read it: {line_of(_root(error))}"
         raise InputError(problem, file=file) from None
-    return _translated(file, program, without)
+    return _translated(file, program, without, values=values)
 
 
 def _check_installed(what: str) -> None:
@@ -188,8 +193,14 @@ def _without_values(program: Any) -> set[str]:
     }
 
 
-def _translated(name: str, program: Any, without: set[str]) -> ModelProto:
-    """Return a program as an ONNX model, in which some tensors have shapes only."""
+def _translated(name: str, program: Any, without: set[str], *, values: bool = False) -> ModelProto:
+    """Return a program as an ONNX model, in which some tensors have shapes only.
+
+    Parameters
+    ----------
+    values
+        Whether they have their values after all, which no step of the translation has seen.
+    """
     import onnxscript
     import torch
     from onnx_ir.passes import common
@@ -209,11 +220,15 @@ def _translated(name: str, program: Any, without: set[str]) -> ModelProto:
         with _silent():
             translated = torch.onnx.export(program, dynamo=True, optimize=False, verbose=False)
             initialisers = translated.model.graph.initializers
-            shapes = {}
+            kept = {}
             for own in without & initialisers.keys():
                 value = initialisers[own].const_value
-                shapes[own] = onnxscript.ir.ExternalTensor(
-                    "", None, None, value.dtype, shape=value.shape, name=own
+                kept[own] = (
+                    value
+                    if values
+                    else onnxscript.ir.ExternalTensor(
+                        "", None, None, value.dtype, shape=value.shape, name=own
+                    )
                 )
                 initialisers[own].const_value = None
             # As `translated.optimize`, whose search for all its patterns is half of the time. One
@@ -230,7 +245,7 @@ def _translated(name: str, program: Any, without: set[str]) -> ModelProto:
                 simplified(translated.model)
             for own, value in translated.model.graph.initializers.items():
                 if value.const_value is None:
-                    value.const_value = shapes[own]
+                    value.const_value = kept[own]
             data = onnxscript.ir.to_proto(translated.model).SerializeToString()
     except Exception as error:
         # PyTorch raises whatever its exporter does.
@@ -263,8 +278,8 @@ def _silent() -> Iterator[None]:
         logging.disable(before)
 
 
-def _weightless(path: str | Path) -> tuple[BytesIO, set[str]]:
-    """Return a program's archive without the values of its parameters, and what has no values.
+def _archive(path: str | Path, *, values: bool) -> tuple[BytesIO, set[str]]:
+    """Return a program's archive, and its parameters, which have no values unless they should.
 
     Devices are the CPU, wherever it was exported.
     """
@@ -278,7 +293,7 @@ def _weightless(path: str | Path) -> tuple[BytesIO, set[str]]:
         def read(name: str) -> bytes:
             nonlocal left
             left -= sizes[name]
-            if left < 0:
+            if left < 0 and not values:
                 most = MAX_ARCHIVE // 2**20
                 raise InputError(f"should have at most {most} MiB besides its parameters")
             return archive.read(names[name])
@@ -289,20 +304,22 @@ def _weightless(path: str | Path) -> tuple[BytesIO, set[str]]:
         for folder, name in _CONFIGS.items():
             tensors = json.loads(read(name), object_hook=_on_cpu)["config"]
             for place, (own, one) in enumerate(sorted(tensors.items())):
-                values = folder + one["path_name"]
+                data = folder + one["path_name"]
                 if one["use_pickle"] or one["tensor_meta"] is None:
                     raise InputError("is pickled, and not read", where=f"tensor {own!r}")
-                empty = one["is_param"] or not sizes[values]
+                empty = not sizes[data]
+                if one["is_param"] or empty:
+                    without.add(own)
+                    empty = empty or not values
                 if empty:
                     # One number, read over and over, has any shape without memory.
-                    without.add(own)
-                    values = f"{folder}{one['path_name']}_{place}"
-                    one["path_name"] = values.removeprefix(folder)
+                    data = f"{folder}{one['path_name']}_{place}"
+                    one["path_name"] = data.removeprefix(folder)
                     rank = len(one["tensor_meta"]["sizes"])
                     one["tensor_meta"]["strides"] = [{"as_int": 0}] * rank
                     one["tensor_meta"]["storage_offset"] = {"as_int": 0}
-                if f"model/{values}" not in written.namelist():
-                    write(values, _NUMBER if empty else read(values))
+                if f"model/{data}" not in written.namelist():
+                    write(data, _NUMBER if empty else read(data))
             write(name, json.dumps({"config": tensors}).encode())
         model = json.loads(read("models/model.json"), object_hook=_on_cpu)
         write("models/model.json", json.dumps(model).encode())

@@ -168,6 +168,8 @@ class Layer:
     """The elements of the file's initializers that it learns."""
     read_as: set[str | None] = field(default_factory=set)
     """The activations through which its readers see it."""
+    scaled_by: dict[float | None, list[OnnxNode]] = field(default_factory=dict)
+    """The nodes that read a table's rows times a number, by that number; None for others."""
     pooled_as: str | None = None
     """The activation before its pool, where it has one."""
     dims: tuple[Dim, ...] = ()

@@ -39,7 +39,7 @@ from hypar_opt.onnx.inputs import InputAxes
 from hypar_opt.onnx.mask_values import Known, MaskValues
 from hypar_opt.onnx.model import FLOATS, MAX_RANK, OnnxGraph, OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
-from hypar_opt.onnx.samples import HEAD, dims_over, normed, reduced, stand_in
+from hypar_opt.onnx.samples import HEAD, dims_over, factor_of, normed, reduced, stand_in
 from hypar_opt.workload.operators.norm import EPSILON
 
 OF_HEADS = "a norm of each head's features"
@@ -443,6 +443,11 @@ class ImportState:
         """Return the activation through which a node reads a map; note other operators on it."""
         if features.source == INPUT and self.input.is_tokens:
             return None
+        if features.source != INPUT and self.layer(features.source).kind == "embedding":
+            factor = factor_of(features.function)
+            self.layer(features.source).scaled_by.setdefault(factor, []).append(node)
+            if factor is not None:
+                return None
         for phrase in phrases(features.function.rest):
             self.note(node, f"{phrase} of what it reads")
         word = features.function.activation

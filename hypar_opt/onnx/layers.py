@@ -158,7 +158,7 @@ def _divided(layers: list[Layer]) -> list[Layer]:
             continue
         whole = layers[source]
         size = "filters" if "filters" in whole.keys else "units"
-        keys = {**whole.keys, size: layer.keys["size"]}
+        keys = {**whole.keys, size: layer.keys["size"], "part": True}
         inputs = [new[each] for each in whole.inputs]
         part = replace(whole, keys=keys, inputs=inputs, sizes=layer.sizes)
         out.append(
@@ -215,6 +215,8 @@ def _is_of_whole_heads(layer: Layer, order: Regions) -> bool:
 
 def _activate(state: ImportState, layer: Layer) -> None:
     """Give a layer the activation through which all its readers see it."""
+    if layer.scaled_by:
+        _scale(state, layer)
     words, takes_one = layer.read_as, "activation" in layer.operator.model_fields
     if "pool" in layer.keys and layer.kind != "pool":
         words = _before_pool(state, layer)
@@ -225,6 +227,19 @@ def _activate(state: ImportState, layer: Layer) -> None:
         why = f", which not all that read a layer of kind {layer.kind!r} see"
         why = why if takes_one else f" after a layer of kind {layer.kind!r}"
         state.note(layer.node, f"the activation {word!r}{why}")
+
+
+def _scale(state: ImportState, layer: Layer) -> None:
+    """Give a table the factor by which all that read its rows multiply them."""
+    factors = {
+        factor: nodes for factor, nodes in layer.scaled_by.items() if factor not in (None, 1)
+    }
+    if len(layer.scaled_by) == len(factors) == 1 and layer.read_as == {None}:
+        (layer.keys["scale"],) = factors
+        return
+    for factor, nodes in factors.items():
+        for node in nodes:
+            state.note(node, f"multiplication by {factor:.6g} of what it reads")
 
 
 def _before_pool(state: ImportState, layer: Layer) -> set[str | None]:

@@ -92,18 +92,28 @@ def _legal(text: str) -> str:
 
 
 def unique(names: Sequence[str], layers: Sequence[Layer]) -> list[str]:
-    """Return unique names: repeated ones get numbers, empty ones become the layer's kind."""
-    wanted = [name or layer.kind for name, layer in zip(names, layers, strict=True)]
+    """Return unique names: repeated ones get numbers, empty ones become the layer's kind.
+
+    Parts of one weight have one name, and their numbers in it behind a dot.
+    """
+    parts: dict[int, list[int]] = {}
+    for place, layer in enumerate(layers):
+        parts.setdefault(id(layer.node) if "part" in layer.keys else place, []).append(place)
+    wanted = [names[first] or layers[first].kind for first, *_ in parts.values()]
     count = Counter([*wanted, "input", "input"])
     # A name that occurs once is kept.
     used = {name for name, times in count.items() if times == 1} | {"input"}
-    out: list[str] = []
+    out = dict[int, str]()
     numbers: Counter[str] = Counter()
-    for name in wanted:
+    for name, places in zip(wanted, parts.values(), strict=True):
         candidate = name
         while count[name] > 1 and (candidate == name or candidate in used):
             numbers[name] += 1
             candidate = f"{name}_{numbers[name]}"
         used.add(candidate)
-        out.append(candidate)
-    return out
+        if "part" in layers[places[0]].keys:
+            places.sort(key=lambda place: [own.first for own in layers[place].weights.matrix])
+            out |= {place: f"{candidate}.{n}" for n, place in enumerate(places, 1)}
+        else:
+            out[places[0]] = candidate
+    return [out[place] for place in range(len(layers))]

@@ -100,6 +100,17 @@ class Function:
 
 IDENTITY = Function(SAMPLE)
 
+
+def factor_of(function: Function) -> float | None:
+    """Return the positive number that a function multiplies by; None if it does anything else."""
+    if function.is_identity:
+        return 1.0
+    if function.values is None or function.values.shape != SAMPLE.shape:
+        return None
+    factor = float(f"{np.median(function.values / SAMPLE):.9g}")
+    return factor if factor > 0 and function.agrees(factor * SAMPLE) else None
+
+
 Operand = Function | Array | None
 """What an operator reads: a function of a map, or numbers that fit `SAMPLE`; None if unknown."""
 

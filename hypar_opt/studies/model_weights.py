@@ -1,4 +1,4 @@
-"""A step with the weights of an ONNX model, and how far its output is from the model's."""
+"""A step with the weights of a model, and how far its output is from the model's."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from hypar_opt.errors import HyparError, InputError
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
     from hypar_opt.execution.virtual.data import StepData
     from hypar_opt.onnx import ImportedModel
     from hypar_opt.onnx.weights import ModelWeights
@@ -47,12 +49,13 @@ class ModelStep(NamedTuple):
 def read_weights(
     path: str | Path, dims: Mapping[str, int] | None = None, *, untie: bool = False
 ) -> ModelWeights:
-    """Return the weights of an ONNX model by the names of its network's layers.
+    """Return the weights of a model by the names of its network's layers.
 
     Parameters
     ----------
     path
-        The model's file; its weights may be in files beside it.
+        The model's file: ONNX, whose weights may be in files beside it, or a program that
+        ``torch.export.save`` has written.
     dims
         The sizes of its dynamic dimensions.
     untie
@@ -63,11 +66,10 @@ def read_weights(
     HyparError
         If the model cannot be imported, or a file of weights is missing.
     """
-    from hypar_opt.onnx import imported_model
-    from hypar_opt.onnx.weights import complete_model, weights_of
+    from hypar_opt.onnx.weights import weights_of
 
     try:
-        return weights_of(imported_model(path, dims, untie=untie), complete_model(path))
+        return weights_of(*_models(path, dims, untie=untie))
     except InputError as error:
         raise InputError(error.problem, where=error.where, file=str(path)) from None
 
@@ -87,12 +89,11 @@ def with_weights(
         If the model is not the network's, or cannot be evaluated.
     """
     from hypar_opt.execution.run import outputs_alone, step_data
-    from hypar_opt.onnx import imported_model
     from hypar_opt.onnx.reference import outputs_of
-    from hypar_opt.onnx.weights import complete_model, weights_of
+    from hypar_opt.onnx.weights import weights_of
 
-    imported = imported_model(path, dims, untie=_is_untied(network))
-    model, data = complete_model(path), step_data(network, program, seed)
+    imported, model = _models(path, dims, untie=_is_untied(network))
+    data = step_data(network, program, seed)
     try:
         data = _given(path, data, network, weights_of(imported, model))
         theirs = outputs_of(imported.state, model, data.input)
@@ -101,6 +102,21 @@ def with_weights(
     difference = _difference(path, imported, outputs_alone(network, program, data), theirs)
     norms = {getattr(layer, "norm", None) for layer in network.layers}
     return ModelStep(data, difference, (BATCH_STATISTICS,) if "batch" in norms else ())
+
+
+def _models(
+    path: str | Path, dims: Mapping[str, int] | None, *, untie: bool
+) -> tuple[ImportedModel, ModelProto]:
+    """Return a model as a network, and with its weights."""
+    from hypar_opt.onnx import imported_model
+    from hypar_opt.onnx.weights import complete_model
+
+    if not str(path).endswith(".pt2"):
+        return imported_model(path, dims, untie=untie), complete_model(path)
+    from hypar_opt.models.program import read_program
+
+    imported = imported_model(path, dims, untie=untie, model=read_program(path))
+    return imported, read_program(path, values=True)
 
 
 def _is_untied(network: Network) -> bool:

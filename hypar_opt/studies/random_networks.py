@@ -114,7 +114,8 @@ def _tokens(draft: _NetworkDraft) -> Described:
         return {"tokens": tokens, "features": form.channels}
     vocabulary = draft.channels()
     form = _Form("tokens", draft.channels(), tokens)
-    draft.add("embedding", form, [], features=form.channels, inputs=["input"])
+    scaled = {"scale": vocabulary / 4} if vocabulary % 2 else {}
+    draft.add("embedding", form, [], features=form.channels, inputs=["input"], **scaled)
     draft.embedding = draft.layers[-1]["name"], vocabulary
     if draft.rng.random() < 0.5:
         words = draft.add(

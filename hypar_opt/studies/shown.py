@@ -104,15 +104,19 @@ def is_plan_file(name: str) -> bool:
 
     A language model's configuration is JSON, too, and a network.
     """
-    if is_standard_input(name):
-        return read_text(name).lstrip().startswith("{")
     path = Path(name)
+    if is_standard_input(name):
+        return _begins_a_plan(read_text(name))
     if path.suffix == ".json":
         # If missing or damaged, too: reading it as a plan says so.
         return not exists(path) or document.kind_of(read_text(path)) != "network"
     if zoo_name(name) in network_names() or path.suffix in GRAPHS or not exists(path):
         return False
-    return path.is_file() and read_text(path).lstrip().startswith("{")
+    return path.is_file() and _begins_a_plan(read_text(path))
+
+
+def _begins_a_plan(text: str) -> bool:
+    return text.lstrip().startswith("{") and document.kind_of(text) != "network"
 
 
 def is_array_named(name: str) -> bool:

@@ -57,7 +57,7 @@ def run(
 ) -> RunResult:
     """Run one step of a plan on devices that hold their shards only, and count every byte.
 
-    Inputs, targets and weights are random numbers, or the weights are an ONNX model's, with whose
+    Inputs, targets and weights are random numbers, or the weights are a model's, with whose
     output the network's is then compared, as onnx's reference evaluator computes it. Values and
     gradients are compared with those of one device, and bytes, by level, layer and pass, with the
     plan's program and with its price by the reading ``executed``.
@@ -75,7 +75,8 @@ def run(
     max_memory
         Bytes, or a string such as ``8GB``: a run that would take more is refused. Default 4 GB.
     weights
-        The path of the ONNX model of which the plan's network is the import.
+        The path of the model, ONNX or a program of PyTorch's (``.pt2``), of which the plan's
+        network is the import.
     dims
         The sizes of its dynamic dimensions by name.
     progress

@@ -217,6 +217,7 @@ class Network(Displayed, Document):
     def _check_weights(self, maps: dict[str, LayerMaps]) -> None:
         """Refuse layers whose weights differ in shape from those that they share."""
         layers = {layer.name: layer for layer in self.layers}
+        _check_parts(self.layers, self.sources)
         for layer in self.layers:
             if layer.shares_weights_with is None:
                 continue
@@ -340,13 +341,30 @@ def _check_chain(network: Network) -> None:
         *(getattr(network, key) and key for key in ("element_type", "not_kept", "remarks")),
     ]
     for layer in network.stated:
-        keys = ("inputs", "groups", "dilation", "transposed", "bias", "tied", "pad")
+        keys = ("inputs", "groups", "dilation", "transposed", "bias", "tied", "pad", "part")
         new += [key for key in keys if getattr(layer, key, None) is not None]
         windows = (layer, getattr(layer, "pool", None))
         new += [len(getattr(window, "padding", ())) > 2 and "padding" for window in windows]
         new += [layer.kind in _NEW_KINDS and f"kind {layer.kind!r}"]
     if any(new):
         raise rule(f"schema: should be {SCHEMA!r}, which has {next(filter(None, new))}")
+
+
+def _check_parts(layers: Sequence[Operator], sources: Sequence[tuple[int, ...]]) -> None:
+    """Refuse layers that cannot be parts of one module's weights."""
+    firsts: dict[str, tuple[Operator, tuple[int, ...]]] = {}
+    sized = ("name", "inputs", "units", "filters", "activation", "pool")
+    for layer, reads in zip(layers, sources, strict=True):
+        if not getattr(layer, "part", None):
+            continue
+        if not layer.module or any(getattr(layer, key, None) for key in ("tied", "pad")):
+            raise layer.refuse("part", "should be of a name with a dot, without 'tied' and 'pad'")
+        first, read = firsts.setdefault(layer.module, (layer, reads))
+        if reads != read or layer.model_dump(exclude={*sized}) != first.model_dump(
+            exclude={*sized}
+        ):
+            problem = f"should read what {first.name!r} reads, with the keys of that part"
+            raise layer.refuse("part", f"{problem} of {layer.module!r}")
 
 
 _NEW_KINDS = frozenset(name for name in OPERATORS.built_in_names() if name not in ("conv", "fc"))

@@ -587,3 +587,19 @@ def test_the_first_version_of_the_format_has_no_such_key(key: str) -> None:
     with pytest.raises(InputError, match=f"schema: should be .*, which has {key}"):
         validate(ho.Network, {**table, "schema": "hypar-opt/network/1"})
     validate(ho.Network, {**table, "schema": "hypar-opt/network/2"})
+
+
+@pytest.mark.parametrize(
+    ("second", "scale", "said"),
+    [(8.0, 8.0, None), (1.0, None, "multiplication by 8"), (4.0, None, "multiplication by 4")],
+)
+def test_the_factor_of_a_tables_rows_is_kept_where_all_read_it(
+    second: float, scale: float | None, said: str | None, tmp_path: Path
+) -> None:
+    """As Gemma's embeddings have one, which a norm and the residual sum read."""
+    g = GraphWriter(IDS, ids=True)
+    rows = g("Gather", g.weight("words", 30, WIDTH), "ids")
+    x, y = (by(g, "Mul", rows, factor) for factor in (8.0, second))
+    content = g.content(tmp_path, g("Add", g.linear(x, "a", WIDTH, WIDTH), y))
+    assert content["layer"][0].get("scale") == scale
+    assert any((said or "multiplication") in one for one in not_kept(content)) == (said is not None)

@@ -106,6 +106,18 @@ def test_what_modules_have_in_common_stays_in_their_names(tmp_path: Path) -> Non
     assert [layer["name"] for layer in g.content(tmp_path, out)["layer"]] == ["net.0", "net.2"]
 
 
+def test_parts_of_a_weight_are_numbered_in_their_order_in_it(tmp_path: Path) -> None:
+    """The second is read first, as the one that is multiplied with the other's activation."""
+    g = GraphWriter(SEQUENCE)
+    both = g.linear("x", "mlp.gate_up", E, 48)
+    gate, up = g("Split", both, g.value([24, 24]), outputs=2, axis=-1)
+    out = g.linear(g("Mul", up, g("Relu", gate)), "mlp.down", 24, E)
+    up, gate, *_ = g.content(tmp_path, out)["layer"]
+    assert [up["name"], gate["name"]] == ["mlp.gate_up.2", "mlp.gate_up.1"]
+    assert [up["part"], gate["part"]] == [True, True]
+    assert gate["activation"] == "relu"
+
+
 @pytest.mark.parametrize("value", ["", "[]", "['']", "['', 'relu']", "no list", "['a', 'b"])
 def test_other_texts_name_nothing(tmp_path: Path, value: str) -> None:
     g = GraphWriter(SEQUENCE)

@@ -105,11 +105,14 @@ def resnet() -> Any:
 
 
 def gpt() -> Any:
-    """As GPT-2: learned positions, joint queries, keys and values, gelu by tanh, a tied head."""
+    """As GPT-2: learned positions, joint queries, keys and values, gelu by tanh, a tied head.
+
+    And words times a number, as Gemma's.
+    """
     g = WeightedGraph(IDS, ids=True)
     words = g.weight("wte.weight", WORDS, WIDTH)
     first = g("Slice", g.weight("wpe.weight", 10, WIDTH), g.value([0]), g.value([TOKENS]))
-    x = g("Add", g("Gather", words, "ids"), first)
+    x = g("Add", g("Mul", g("Gather", words, "ids"), g.value(1.5)), first)
     for n in range(2):
         y = g.linear(g.layer_norm(x, f"h.{n}.ln_1", 1e-5), f"h.{n}.qkv", WIDTH, 48, bias=True)
         parts = g("Split", y, g.value([WIDTH] * 3), outputs=3, axis=-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from collections.abc import Callable
@@ -20,12 +21,13 @@ from torch import nn
 
 import hypar_opt as ho
 from hypar_opt.execution.export import torch_file
+from hypar_opt.models import find_network
 from hypar_opt.models.imported import read_model
 from hypar_opt.workload.description import describe
 from hypar_opt.workload.network import Network
 from tests.torch import models
 from tests.torch.processes import Case, steps
-from tests.torch.test_steps import BATCH, of_degrees, solved
+from tests.torch.test_steps import BATCH, drawn, of_degrees, solved
 
 Export = Callable[..., Any]
 
@@ -233,6 +235,19 @@ def test_a_saved_program_is_the_same_network(name: str, tmp_path: Path) -> None:
     assert own.source == f"PyTorch program program.pt2, written by pytorch {torch.__version__}"
 
 
+@pytest.mark.parametrize("own", ["tied", "vision", "phi3"])
+def test_a_saved_program_gives_its_weights(own: str, tmp_path: Path) -> None:
+    """On four devices its network writes what the program does with the same weights."""
+    made = {**{name: partial(module, name) for name in MODELS}, "phi3": partial(Published, PHI)}
+    example = MODELS[own].example() if own in MODELS else ids()
+    file = tmp_path / "program.pt2"
+    torch.export.save(torch.export.export(made[own]().eval(), (example,)), file)
+    plan = ho.solve(ho.import_(file), levels=2, batch=4)
+    found = ho.run(plan, weights=file)
+    assert found.model is not None
+    assert found.model < 1e-6
+
+
 def test_sizes_of_a_program_may_be_open(tmp_path: Path) -> None:
     file = tmp_path / "program.pt2"
     sizes = {"ids": {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens", max=512)}}
@@ -252,6 +267,96 @@ def test_equal_layers_in_a_row_are_blocks(tmp_path: Path) -> None:
     text = (tmp_path / "gpt.toml").read_text()
     assert re.findall(r'\[\[block\]\]\nname = "(\w+)"\nrepeat = (\d)', text) == [("h", "2")]
     assert ho.read_network(tmp_path / "gpt.toml") == network("gpt")
+
+
+class Published(nn.Module):
+    """One of transformers' models without dropout, as it stands in a step: ids to logits."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        config = {"vocab_size": models.WORDS, "bos_token_id": 1, "eos_token_id": 2, **config}
+        config = transformers.AutoConfig.for_model(**config, pad_token_id=0, use_cache=False)
+        self.model = transformers.AutoModelForCausalLM.from_config(config)
+
+    def forward(self, ids: Any) -> Any:
+        return self.model(ids).logits
+
+
+PHI = {
+    "model_type": "phi3",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "max_position_embeddings": 32,
+}
+"""Both halves of its MLPs are one weight."""
+
+GPT = {
+    "model_type": "gpt2",
+    "n_embd": 64,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_positions": 32,
+    **dict.fromkeys(("embd_pdrop", "resid_pdrop", "attn_pdrop"), 0),
+}
+"""Its table of positions has more rows than sequences have tokens."""
+
+
+def of_config(config: dict[str, Any], folder: Path) -> Network:
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": models.WORDS}))
+    return find_network(str(folder / "config.json"), tokens=models.TOKENS)
+
+
+def of_onnx(config: dict[str, Any], folder: Path) -> Network:
+    made = Published(config)
+    for parameter in made.parameters():
+        nn.init.normal_(parameter)  # or biases, which are zeros, are left out
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dynamo(made, (ids(),), folder / "model.onnx")
+    return ho.import_(folder / "model.onnx")
+
+
+def test_weights_in_one_and_tables_of_more_rows_are_the_modules(tmp_path: Path) -> None:
+    """As they stand in transformers' Phi-3 and GPT-2, and from whatever of them one has."""
+    tokens = lambda: torch.randint(models.WORDS, (BATCH, models.TOKENS))  # noqa: E731
+    within = "model.{}".format
+    networks: dict[str, tuple[Network, Callable[[str], str]]] = {
+        "phi3": (ho.from_torch(Published(PHI), ids()), str),
+        "phi3 by its configuration": (of_config(PHI, tmp_path), within),
+        "gpt2": (ho.from_torch(Published(GPT), ids()), str),
+        "gpt2 by its configuration": (of_config(GPT, tmp_path), within),
+        # The exporter cut the table, and lost its name.
+        "gpt2 by ONNX": (
+            of_onnx(GPT, tmp_path),
+            {"model.transformer": "model.transformer.wpe"}.get,  # type: ignore[dict-item]
+        ),
+    }
+    cases = {}
+    for name, (own, names) in networks.items():
+        config = PHI if "phi3" in name else GPT
+        plans = {"tensor": of_degrees(own, 1, 2), "drawn": drawn(own, 1, 1)}
+        for plan_name, plan in plans.items():
+            cases[f"{name}, {plan_name}"] = Case(
+                torch_file(plan),
+                partial(Published, config),
+                tokens,
+                models.WORDS,
+                lambda layer, names=names: names(layer) or layer,
+            )
+    text = cases["phi3, tensor"].text
+    assert text.count('mlp.gate_up_proj": ColwiseParallel(output_layouts=Shard(0), ') == 1
+    said = " ".join(text.split())
+    assert "its outputs are split in one with other parts of its weight, not part by" in said
+    for name, step in steps(2, cases).items():
+        assert not step.failure, (name, step.failure)
+        assert all(step.placements.values()), (name, step.placements)
+        # Its norms are in single precision.
+        bound = 1e-7 if "phi3" in name else 1e-12
+        assert step.loss == pytest.approx(step.expected, rel=bound), name
+        assert step.error < bound, name
 
 
 def test_what_the_exported_plan_splits_is_the_module() -> None:

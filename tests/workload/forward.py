@@ -127,10 +127,11 @@ def fc(layer: Layer, read: Array) -> Array:
 
 
 def embedding(layer: Layer, *reads: Array) -> Array:
+    scale: float = layer.get("scale", 1)
     if not reads:
-        return _values(layer["vocabulary"], layer["features"])
+        return scale * _values(layer["vocabulary"], layer["features"])
     (ids,) = reads
-    return _values(layer.get("vocabulary", int(ids.max()) + 1), layer["features"])[ids]
+    return scale * _values(layer.get("vocabulary", int(ids.max()) + 1), layer["features"])[ids]
 
 
 def attention(layer: Layer, *reads: Array) -> Array:

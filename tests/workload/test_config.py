@@ -58,6 +58,17 @@ def test_every_type_of_model_is_recorded() -> None:
     assert types == {"gpt2", "gpt_neox", *DECODERS}
 
 
+def test_parts_of_weights_are_marked(tmp_path: Path) -> None:
+    """Module by module, as `test_parameters_are_those_of_the_model` has it."""
+    for name, recorded in RECORDED.items():
+        layers = read(tmp_path, recorded["config"]).layers
+        parts = {layer.module for layer in layers if layer.module != layer.name}
+        modules = {re.sub(r"\.\d+\.", ".*.", own) for own in parts}
+        fused = {own for own in recorded["modules"] if re.search(r"gate_up_proj$|\.kv_[ab]_", own)}
+        fused -= {own for own in fused if "experts" in own or "norm" in own}
+        assert modules == fused, name
+
+
 def test_runs_of_blocks_are_numbered_as_one(tmp_path: Path) -> None:
     network = read(tmp_path, RECORDED["deepseek-v3"]["config"])
     runs = [(run.name, run.number, run.count) for run in network.repeats]
@@ -83,6 +94,13 @@ def test_sigmoids_of_the_best_groups_weigh_deepseek_v3s_experts(tmp_path: Path) 
     router = next(layer for layer in network.layers if isinstance(layer, Router))
     assert (router.softmax, router.sigmoid, router.factor) == ("all", None, 16)
     assert (router.expert_groups, router.top_groups) == (8, 3)
+
+
+def test_gemmas_embeddings_are_scaled(tmp_path: Path) -> None:
+    for name, recorded in RECORDED.items():
+        first = read(tmp_path, recorded["config"]).layers[0]
+        width = recorded["config"].get("hidden_size", 0)
+        assert first.scale == (width**0.5 if "gemma" in name else None)  # type: ignore[attr-defined]
 
 
 def test_gemma_3_sees_all_tokens_in_one_layer_of_six(tmp_path: Path) -> None:
@@ -149,3 +167,14 @@ def test_a_configuration_is_planned_and_imported(tmp_path: Path) -> None:
         "llama: 30 layers, 442,688 parameters, "
     )
     assert ho.read_network(imported) == network
+    # As any network it comes without a name, too.
+    text = Path(file).read_text()
+    (tmp_path / "config").write_text(text)
+    assert ho.read_network(tmp_path / "config") == network
+    for asked in (["solve", "-"], ["show", "-"], ["solve", "config"], ["import", "-"]):
+        done = command(asked, tmp_path, piped=text)
+        assert done.status == 0, done.errors
+        assert "llama" in done.output
+    assert command(["memory", "-"], tmp_path, piped="{").errors.startswith(
+        "hypar-opt: standard input: should be JSON: "
+    )

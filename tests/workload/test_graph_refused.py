@@ -277,6 +277,23 @@ REFUSED: dict[str, tuple[Table, str]] = {
         " that all keys share, of tokens; got 4 channels of 6x6",
     ),
     # shared weights
+    "a part of no module": (
+        network(TOKENS, fc("gate", part=True)),
+        "layer 'gate', part: should be of a name with a dot, without 'tied' and 'pad'",
+    ),
+    "parts that do not read the same": (
+        network(TOKENS, fc("a.b", part=True), fc("a.c", part=True)),
+        "layer 'a.c', part: should read what 'a.b' reads, with the keys of that part of 'a'",
+    ),
+    "parts of which one has a bias": (
+        network(
+            TOKENS,
+            fc("a.b", part=True),
+            fc("a.c", "input", part=True, bias=True),
+            layer("d", "add", "a.b", "a.c"),
+        ),
+        "layer 'a.c', part: should read what 'a.b' reads, with the keys of that part of 'a'",
+    ),
     "tied to nothing": (
         network(IDS, layer("e", "embedding", features=8), fc("f", units=10, tied="emb")),
         "layer 'f', tied: should name an embedding or fc that has its own weights, got \"emb\"",

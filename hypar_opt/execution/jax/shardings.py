@@ -32,28 +32,31 @@ def shardings_text(sharded: ShardedNetwork, *, title: str) -> str:
         The first lines of its docstring.
     """
     weights, stored, tensors = weights_of(sharded), biases_of(sharded), stored_tensors(sharded)
-    specs = {
-        name: _spec(sharded, parameter.tensor, *parameter.over("weights"))
-        for name, parameter in weights.items()
+    parts: defaultdict[str, list[StoredWeights]] = defaultdict(list)
+    parts_of_biases: defaultdict[str, list[StoredWeights]] = defaultdict(list)
+    for layer in sharded.network.layers:
+        if layer.name in weights:
+            parts[layer.module].append(weights[layer.name])
+        if layer.has_bias:
+            parts_of_biases[layer.module].append(stored[bias_of(layer.name)])
+    specs = {name: _spec_of_parts(sharded, own) for name, own in parts.items()}
+    biases = {name: _spec_of_parts(sharded, own) for name, own in parts_of_biases.items()}
+    sizes = {name: str(_sizes(own)) for name, own in parts.items()}
+    outputs = {
+        name: _spec(sharded, _split(tensor), tensor.sizes) for name, tensor in tensors.items()
     }
-    biases = {
-        layer.name: _spec(sharded, stored[bias_of(layer.name)].tensor)
-        for layer in sharded.network.layers
-        if layer.has_bias
-    }
-    sizes = {name: str(parameter.tensor.sizes) for name, parameter in weights.items()}
-    outputs = {name: _spec(sharded, tensor) for name, tensor in tensors.items()}
-    parts = {
+    named = [*dict.fromkeys((*tensors, *parts))]
+    filled = {
         "LEVELS = ...": f"LEVELS = {sharded.names(range(sharded.levels))}",
         "SIZES = ...": f"SIZES = {sharded.hierarchy.sizes}",
         "PARAMETERS = ...": f"PARAMETERS: dict[str, P] = {_table(specs)}",
         "BIASES = ...": f"BIASES: dict[str, P] = {_table(biases)}",
         "SHAPES = ...": f"SHAPES: dict[str, tuple[int, ...]] = {_table(sizes)}",
         "TENSORS = ...": f"TENSORS: dict[str, P] = {_table(outputs)}",
-        "STACKED = ...": f"STACKED: dict[str, list[str]] = {_stacked(list(tensors))}",
+        "STACKED = ...": f"STACKED: dict[str, list[str]] = {_stacked(named)}",
     }
     header = _header(sharded, title, [*weights.values()], [*tensors.values()])
-    return header + texts.filled(texts.shardings(), parts)
+    return header + texts.filled(texts.shardings(), filled)
 
 
 def _header(
@@ -85,6 +88,12 @@ def _header(
         said.append(
             "Some axes are split part by part, as queries, keys and values of one product are: a"
             " PartitionSpec splits them in one, so that more is moved."
+        )
+    if any(layer.module != layer.name for layer in sharded.network.layers):
+        said.append(
+            "Weights whose parts are layers, as both halves of an MLP in one, are those of the"
+            " module that has them, and split in one, so that more is moved; whole where the plan"
+            " splits the parts differently."
         )
     words = "\n\n".join(textwrap.fill(line, _WIDTH) for line in [*title.split("\n\n"), *said])
     return docstring(f"{words}\n") + "\n\n"
@@ -119,19 +128,45 @@ def _stacked(layers: Sequence[str]) -> str:
     return f"{{\n{''.join(rows)}}}" if repeated else "{}"
 
 
-def _spec(sharded: ShardedNetwork, tensor: StoredTensor, *shared_out: int) -> str:
+def _sizes(parts: Sequence[StoredWeights]) -> tuple[int, ...]:
+    """Return the sizes of weights whose outputs, the last dimension, are those of some parts."""
+    first, *_ = sizes = [own.tensor.sizes for own in parts]
+    return (*first[:-1], sum(own[-1] for own in sizes))
+
+
+def _spec_of_parts(sharded: ShardedNetwork, parts: Sequence[StoredWeights]) -> str:
+    """Return the spec of weights that parts of them are split by, or of whole ones."""
+    splits = {(tuple(_split(own.tensor)), own.over("weights")) for own in parts}
+    split, shared_out = splits.pop()
+    if splits:
+        split, shared_out = ((),) * len(split), ()
+    return _spec(sharded, split, _sizes(parts), *shared_out)
+
+
+def _split(tensor: StoredTensor) -> list[tuple[int, ...]]:
+    """Return the levels that split each dimension of a tensor."""
+    return [
+        levels if isinstance(dim, StoredAxis) else ()
+        for dim, levels in zip(tensor.dims, tensor.split, strict=True)
+    ]
+
+
+def _spec(
+    sharded: ShardedNetwork,
+    split: Sequence[tuple[int, ...]],
+    sizes: Sequence[int],
+    *shared_out: int,
+) -> str:
     """Return the text of a PartitionSpec, with an entry for each dimension.
 
     Parameters
     ----------
+    split
+        The levels that split each dimension.
     shared_out
         The levels over whose parts the tensor is sharded besides, if a dimension divides.
     """
-    split = [
-        levels if isinstance(dim, StoredAxis) else ()
-        for dim, levels in zip(tensor.dims, tensor.split, strict=True)
-    ]
-    sizes = tensor.sizes
+    split = list(split)
     for number in sorted(range(len(sizes)), key=lambda n: -sizes[n]):
         more = (*split[number], *shared_out)
         if sizes[number] % sharded.hierarchy.parts(more) == 0:

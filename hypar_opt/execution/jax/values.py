@@ -220,6 +220,10 @@ class Values:
         )
 
     def _embedding(self, position: int, layer: Any, read: str | None = None) -> str:
+        rows = self._rows(position, layer, read)
+        return f"jnp.multiply({rows}, {layer.scale})" if layer.scale else rows
+
+    def _rows(self, position: int, layer: Any, read: str | None) -> str:
         node = position + self.shared
         weights = self._weights(position)
         if read is None and self.repeats.micro_batches > 1 and not self.alone:

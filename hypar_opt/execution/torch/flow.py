@@ -24,7 +24,7 @@ from hypar_opt.workload.operators.axes import BATCH as BATCH_AXIS
 from hypar_opt.workload.operators.axes import DATA_CHOICE, REPLICAS, TOKENS, Choice, made, need
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from hypar_opt.execution.torch.mesh import DeviceMesh
     from hypar_opt.sharding.conversions import Layouts
@@ -131,22 +131,58 @@ class Flow:
         planned = self._planned(position)
         if layer.ends and len(planned) > 1 and any(map(_splits_channels, planned)):
             return tuple(_LOSS if _splits_channels(own) else "" for own in planned)
-        return tuple(without_rule(layer, own, inputs) for own in planned)
+        if len(parts := self.parts_of_weight(position)) > 1:
+            each = zip(*map(self._planned, parts), strict=True)
+            alike = tuple("" if len({*own}) == 1 else _UNLIKE for own in each)
+        else:
+            cut = self._behind_parts[position] and not has_hook(layer)
+            alike = tuple(_IN_ONE if cut and _splits_channels(own) else "" for own in planned)
+        reasons = (without_rule(layer, own, inputs) for own in planned)
+        return tuple(own or other for own, other in zip(reasons, alike, strict=True))
+
+    def parts_of_weight(self, position: int) -> tuple[int, ...]:
+        """Return the layers whose weights are in one with a layer's, itself among them."""
+        return self._parts_of_modules[self.network.layers[position].module]
+
+    @cached_property
+    def _parts_of_modules(self) -> Mapping[str, tuple[int, ...]]:
+        parts: dict[str, tuple[int, ...]] = {}
+        for position, layer in enumerate(self.network.layers):
+            parts[layer.module] = (*parts.get(layer.module, ()), position)
+        return parts
+
+    @cached_property
+    def _behind_parts(self) -> Sequence[bool]:
+        """Whether each layer reads a part of what a module writes, as it is or through others."""
+        behind: list[bool] = []
+        for sources in self.network.sources:
+            own = (source for source in sources if source != NETWORK_INPUT)
+            behind.append(
+                any(
+                    len(self.parts_of_weight(source)) > 1
+                    or (behind[source] and not has_hook(self.network.layers[source]))
+                    for source in own
+                )
+            )
+        return behind
 
     def _choices(self, position: int) -> tuple[Choice, ...]:
-        """Return its choices: by batch where DTensor has no rule, or whole if it is too small.
+        """Return its choices: by batch where DTensor has no rule.
 
         Its weights are replicated then.
         """
-        planned, reasons = self._planned(position), self._reasons(position)
-        parts = self._parts(own.axis == BATCH_AXIS for own in planned) * self._data
-        choices = []
-        for own, reason, dimension in zip(planned, reasons, self.mesh.tensor, strict=True):
+        return self._by_batch(self._planned(position), map(bool, self._reasons(position)))
+
+    def _by_batch(self, choices: Sequence[Choice], instead: Iterable[bool]) -> tuple[Choice, ...]:
+        """Return choices, by batch in place of some, or whole if it is too small."""
+        parts = self._parts(own.axis == BATCH_AXIS for own in choices) * self._data
+        changed = []
+        for own, change, dimension in zip(choices, instead, self.mesh.tensor, strict=True):
             fits = self.program.workload.batch % (parts * dimension.size) == 0
-            if reason:
+            if change:
                 parts *= dimension.size if fits else 1
-            choices.append((DATA_CHOICE if fits else REPLICAS) if reason else own)
-        return tuple(choices)
+            changed.append((DATA_CHOICE if fits else REPLICAS) if change else own)
+        return tuple(changed)
 
     @property
     def _data(self) -> int:
@@ -169,7 +205,21 @@ class Flow:
         return readers
 
     def _leaves(self, position: int) -> Layouts:
-        """Return the layouts in which a layer's output leaves its module."""
+        """Return the layouts in which a layer's output leaves its module.
+
+        That of parts leaves as one tensor, whose channels are whole for a model to take parts.
+        """
+        own = self._wanted(position)
+        if len(parts := self.parts_of_weight(position)) == 1:
+            return own
+        each = zip(*map(self._wanted, parts), strict=True)
+        cut = [len({*wanted}) > 1 or wanted[0] in (CHANNEL, PARTIAL) for wanted in each]
+        output, choices = self.network.layers[position].axes.output, self._computed[position][0]
+        whole = (made(output, choice) for choice in self._by_batch(choices, cut))
+        return tuple(new if it_is else old for new, it_is, old in zip(whole, cut, own, strict=True))
+
+    def _wanted(self, position: int) -> Layouts:
+        """Return the layouts in which a layer's output would leave a module of its own."""
         writes, workload = self._computed[position][2], self.program.workload
         if not has_hook(self.network.layers[position]):
             return writes
@@ -217,6 +267,8 @@ class Flow:
                 instead = "by batch" if own is DATA_CHOICE else "whole"
                 yield f"{reason}; {instead} on {dimension.name}"
         yield otherwise(layer, flow.choices)
+        if len(self.parts_of_weight(position)) > 1 and any(c.axis == "o" for c in flow.choices):
+            yield "its outputs are split in one with other parts of its weight, not part by part"
         splits = (own.axis in layer.axes.weight for own in flow.choices)
         if any(map(and_, splits, self.is_shared_whole(position))):
             yield "its weight is shared with a layer that splits it otherwise, and replicated"
@@ -306,6 +358,8 @@ def in_best_order(flow: Flow) -> Flow:
 _OF_IDS = {BATCH_AXIS: BATCH, TOKENS.axis: TOKEN}
 """The layouts of token ids, by the axis that a table's reader splits."""
 
+_UNLIKE = "parts of one weight are not split alike"
+_IN_ONE = "DTensor splits what a model takes parts of as if it were one"
 _LOSS = "loss_parallel takes logits split on one dimension, of batch or of vocabulary"
 
 

@@ -33,14 +33,18 @@ Placements = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Module:
-    """A layer with weights, as PyTorch's module of it.
+    """A layer with weights, or several that are parts of one weight, as PyTorch's module of it.
 
     Parameters
     ----------
+    position
+        That of its first layer.
     axes, shape
         Its weight's, in PyTorch's order.
-    shifts
-        Whether it is a norm that learns a shift, too.
+    reads_first
+        Whether it is a table of which the first rows are read, so that it may have more.
+    has_bias
+        Whether it has one, or is a norm that learns a shift.
     arrives
         The placements of its input before they are converted to ``input``.
     computes
@@ -50,10 +54,12 @@ class Module:
         gathers, as for a product whose tokens are split.
     """
 
-    layer: str
+    position: int
+    name: str
     axes: tuple[str, ...]
     shape: tuple[int, ...]
-    shifts: bool
+    reads_first: bool
+    has_bias: bool
     weight: Placements
     arrives: Placements
     input: Placements
@@ -77,17 +83,23 @@ def modules_of(flow: Flow) -> Iterator[Module]:
     workload = flow.program.workload
     maps = tuple(flow.network.maps())
     for position, (layer, own) in enumerate(zip(flow.network.layers, flow.layers, strict=True)):
-        if not has_module(layer):
+        parts = flow.parts_of_weight(position)
+        if not has_module(layer) or position != parts[0]:
             continue
-        axes = _axes(layer, workload.layers[position].sizes)
+        sizes = workload.layers[position].sizes
+        axes = _axes(layer, sizes)
+        if len(parts) > 1:
+            axes["o"] = sum(_axes(layer, workload.layers[n].sizes)["o"] for n in parts)
         kept = tuple(axes)
         weight = _weight(kept, own, flow.is_shared_whole(position))
         read, written = maps[position].input, maps[position].pooled
         yield Module(
-            layer=layer.name,
+            position=position,
+            name=layer.module,
             axes=kept,
             shape=tuple(axes.values()),
-            shifts=workload.layers[position].sizes.get("s") == 2,
+            reads_first=getattr(layer, "is_table", False),
+            has_bias=sizes.get("s") == 2 or layer.has_bias,
             weight=weight,
             arrives=_placements(own.arrives[0] if own.arrives else (WHOLE,) * len(weight), read),
             input=_placements(own.reads[0] if own.reads else (WHOLE,) * len(weight), read),

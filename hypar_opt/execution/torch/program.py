@@ -62,7 +62,7 @@ def program_text(flow: Flow, training: Training, *, title: str) -> str:
     """
     modules = list(modules_of(flow))
     tables = "\n".join(_tables(flow, modules))
-    parts = [tables, *_functions(flow)]
+    parts = [tables, *_functions(flow, modules)]
     if flow.mesh.tensor:
         on_shards = ["on shards style"] * ("OnShards(" in tables)
         parts[:0] = map(_part, ["sharded style", *on_shards, "turned style", "placed"])
@@ -75,11 +75,6 @@ def program_text(flow: Flow, training: Training, *, title: str) -> str:
 def _tables(flow: Flow, modules: Sequence[Module]) -> Iterator[str]:
     """Yield the file's constants."""
     mesh, repeats = flow.mesh, flow.network.repeats
-    positions = {layer.name: n for n, layer in enumerate(flow.network.layers)}
-
-    def table(name: str, rows: Mapping[str, tuple[str, str]]) -> str:
-        entries = [Entry(positions[layer], key, value) for key, (layer, value) in rows.items()]
-        return table_text(name, entries, repeats)
 
     sizes = (f"{quoted(own.name)}: {own.size}" for own in mesh.dimensions)
     yield f"MESH = {{{', '.join(sizes)}}}"
@@ -91,33 +86,38 @@ def _tables(flow: Flow, modules: Sequence[Module]) -> Iterator[str]:
     yield "\n# Classes of modules whose weights have their inputs first, not nn.Linear's outputs."
     yield 'TURNED = {"Conv1D"}'
     yield "\n# The shape of each layer's weight."
-    yield table("SHAPES", {own.layer: (own.layer, str(own.shape)) for own in modules})
+    shapes = [Entry(own.position, own.name, str(own.shape)) for own in modules]
+    yield table_text("SHAPES", shapes, repeats)
+    if first := [quoted(own.name) for own in modules if own.reads_first]:
+        yield "\n# Tables of which the first rows are read: a model's may have more."
+        yield f"READ_FIRST = {{{', '.join(first)}}}"
     if mesh.tensor:
         yield "\n# How each layer's module is split, and what it converts its input and output to."
-        yield table("PLAN", {own.layer: (own.layer, style(own)) for own in modules if own.has_hook})
+        styles = [Entry(own.position, own.name, style(own)) for own in modules if own.has_hook]
+        yield table_text("PLAN", styles, repeats)
     dimensions = ", ".join(own.name for own in mesh.dimensions)
     yield f"\n# The placements of each parameter, on {dimensions}; of those of TURNED, turned."
-    yield table("PLACEMENTS", dict(_placements(flow, modules)))
-    yield from shards.tables(flow, [own.layer for own in modules])
+    yield table_text("PLACEMENTS", [*_placements(flow, modules)], repeats)
+    yield from shards.tables(flow, [own.name for own in modules])
 
 
-def _placements(flow: Flow, modules: Sequence[Module]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield each parameter's name, its layer and its placements on the whole mesh."""
+def _placements(flow: Flow, modules: Sequence[Module]) -> Iterator[Entry]:
+    """Yield each parameter's placements on the whole mesh."""
     words = shards.words_of(flow)
-    layers = {layer.name: layer for layer in flow.network.layers}
     for own in modules:
-        along = BY_BATCH if words[own.layer] != "none" else REPLICATE
+        along = BY_BATCH if words[own.name] != "none" else REPLICATE
         data = (along,) if flow.mesh.data else ()
-        yield f"{own.layer}.weight", (own.layer, as_tuple((*data, *own.weight)))
-        if own.shifts or layers[own.layer].has_bias:
-            yield f"{own.layer}.bias", (own.layer, as_tuple((*data, *own.vector)))
+        yield Entry(own.position, f"{own.name}.weight", as_tuple((*data, *own.weight)))
+        if own.has_bias:
+            yield Entry(own.position, f"{own.name}.bias", as_tuple((*data, *own.vector)))
 
 
-def _functions(flow: Flow) -> Iterator[str]:
+def _functions(flow: Flow, modules: Sequence[Module]) -> Iterator[str]:
     """Yield the texts of the file's functions."""
     mesh = flow.mesh
     yield _part("permuted mesh" if mesh.is_permuted else "mesh")
-    steps = ["parallelize"]
+    first = ["parallelize: first rows"] * any(own.reads_first for own in modules)
+    steps = ["parallelize", *first, "parallelize: refusal"]
     if mesh.tensor:
         steps.append("parallelize: tensor")
     way, some_whole = shards.of(flow), shards.some_are_whole(flow)
@@ -195,6 +195,7 @@ def differences(flow: Flow, training: Training) -> dict[str, list[str]]:
         weighty = bool(layer.axes.weight)
         replicated = words[layer.name] != "none" and by_batch and weighty
         more = [_REPLICATED] * replicated
+        more += [_ALIKE] * (words[layer.name] != words[layer.module])
         more += [_STATE] * (way == "by layer" and weighty and words[layer.name] == "state")
         for phrase in (*own.differences, *more):
             found.setdefault(phrase, []).append(layer.name)
@@ -214,6 +215,7 @@ def differences(flow: Flow, training: Training) -> dict[str, list[str]]:
 
 
 _STATE = "fully_shard splits gradients too, not the optimizer's state alone"
+_ALIKE = "its weight is sharded as the first part of the one that it is a part of"
 _REPLICATED = "its weight is sharded on dp alone, and replicated where others are split"
 
 

@@ -13,12 +13,16 @@ if TYPE_CHECKING:
 
 
 def words_of(flow: Flow) -> Mapping[str, str]:
-    """Return what data parallelism splits of each layer's weights, at all of its levels."""
+    """Return what data parallelism splits of each layer's weights, at all of its levels.
+
+    And of each module's, which are those of its first layer.
+    """
     workload = flow.program.workload
-    return {
+    words = {
         layer.name: workload.repeats.shard(node, 0) if flow.mesh.data else "none"
         for node, layer in enumerate(flow.network.layers, workload.shared)
     }
+    return {layer.module: words[layer.name] for layer in reversed(flow.network.layers)} | words
 
 
 def of(flow: Flow) -> str | None:
@@ -63,7 +67,7 @@ def tables(flow: Flow, layers: Sequence[str]) -> Iterator[str]:
 def _words_of_weights(flow: Flow) -> Mapping[str, str]:
     words = words_of(flow)
     layers = (layer for layer in flow.network.layers if layer.axes.weight)
-    return {layer.name: words[layer.name] for layer in layers}
+    return {layer.module: words[layer.module] for layer in layers}
 
 
 def _tied(flow: Flow) -> set[str]:
@@ -82,13 +86,14 @@ def _listed(layers: Sequence[str]) -> str:
 
 def _units(flow: Flow, layers: Sequence[str]) -> Iterator[list[str]]:
     """Yield the layers of each repetition of a block, and others one by one."""
-    names = [layer.name for layer in flow.network.layers]
+    names = [layer.module for layer in flow.network.layers]
     inside: set[str] = set()
     for block in flow.network.repeats:
         for n in range(block.count):
             first = block.first + n * block.length
-            own = [name for name in names[first : first + block.length] if name in layers]
+            inside_it = dict.fromkeys(names[first : first + block.length])
+            own = [name for name in inside_it if name in layers]
             inside |= {*own}
             if own:
                 yield own
-    yield from ([name] for name in names if name in layers and name not in inside)
+    yield from ([n] for n in dict.fromkeys(names) if n in layers and n not in inside)

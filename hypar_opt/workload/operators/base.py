@@ -148,6 +148,11 @@ class Operator(Document):
         return self.adds_bias and bool(getattr(self, "bias", None))
 
     @property
+    def module(self) -> str:
+        """The name of the module that has its weights in its model."""
+        return self.name.rpartition(".")[0] if getattr(self, "part", None) else self.name
+
+    @property
     def sums(self) -> bool:
         """Whether it adds over an axis of an input, as products with weights and attention do.
 

@@ -60,6 +60,9 @@ class Conv(Operator):
     dilation: Annotated[Pair | None, default((1, 1))] = None
     transposed: Annotated[bool | None, default(False)] = None
     bias: Annotated[bool | None, default(False)] = None
+    part: Annotated[bool | None, default(False)] = None
+    """Whether a model's module has its weights beside those of others: its name is the module's and
+    its own behind a dot."""
     activation: Activation | None = None
     pool: PoolWindow | None = None
 

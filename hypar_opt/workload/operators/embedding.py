@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
+from pydantic import Field
+
 from hypar_opt.documents.document import Name, Size
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
@@ -52,6 +54,8 @@ class Embedding(Operator):
     """Without inputs: the tokens of a second sequence, whose ids it reads."""
     tied: Name | None = None
     """The embedding that it shares weights with."""
+    scale: Annotated[float, Field(gt=0, allow_inf_nan=False), default(1)] | None = None
+    """The factor of the rows that are read."""
 
     # A product of one-hot rows and the table, whose input is read for free and has no error.
     contraction: ClassVar[Contraction] = Contraction.parse("w[i,o] -> y[b,t,o]")

@@ -35,6 +35,9 @@ class FullyConnected(Operator):
     bias: Annotated[bool | None, default(False)] = None
     tied: Name | None = None
     """The embedding (transposed) or fully-connected layer that it shares weights with."""
+    part: Annotated[bool | None, default(False)] = None
+    """Whether a model's module has its weights beside those of others: its name is the module's and
+    its own behind a dot."""
     activation: Activation | None = None
 
     # A layer that reads no tokens has no axis t.

@@ -10,6 +10,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
 
 import hypar_opt as ho
@@ -120,6 +122,39 @@ def test_what_a_partition_spec_cannot_say_is_said() -> None:
     assert "split part by part" not in jax_shardings(ho.solve(MLP, batch=8, levels=1))
     with pytest.raises(ho.HyparError, match="splits nothing that could be exported"):
         jax_shardings(ho.solve(MLP, batch=8, levels=0))
+
+
+def test_parts_of_one_weight_have_one_spec() -> None:
+    """Of the module that has them: whole where the plan splits them differently."""
+    part = {"kind": "fc", "units": 32, "inputs": ["input"], "bias": True, "part": True}
+    network = ho.Network.model_validate(
+        {
+            "schema": "hypar-opt/network/2",
+            "name": "one gated layer",
+            "input": {"tokens": 4, "features": 16},
+            "layer": [
+                {"name": "mlp.gate_up.gate", **part, "activation": "silu"},
+                {"name": "mlp.gate_up.up", **part},
+                {"name": "mul", "kind": "mul", "inputs": ["mlp.gate_up.gate", "mlp.gate_up.up"]},
+                {"name": "mlp.down", "kind": "fc", "units": 16},
+            ],
+        }
+    )
+    own = []
+    for up in ("output", "data"):
+        pins = ("mlp.gate_up.gate=output", f"mlp.gate_up.up={up}")
+        asked: dict[str, Any] = {"batch": 8, "levels": 1, "choices": ("data", "model", "output")}
+        made: dict[str, Any] = {}
+        exec(text := jax_shardings(ho.solve(network, constraints={"fix": pins}, **asked)), made)
+        assert "Weights whose parts are layers" in " ".join(text.split())
+        assert made["SHAPES"] == {"mlp.gate_up": (16, 64), "mlp.down": (32, 16)}
+        tree = {"mlp": {"gate_up": {"kernel": np.zeros((16, 64)), "bias": np.zeros(64)}}}
+        specs = made["parameter_shardings"](tree, jax.sharding.AbstractMesh((2,), made["LEVELS"]))
+        own.append({name: tuple(one.spec) for name, one in specs["mlp"]["gate_up"].items()})
+    assert own == [
+        {"kernel": (None, "tp"), "bias": ("tp",)},
+        {"kernel": (None, None), "bias": (None,)},
+    ]
 
 
 def test_a_scan_over_stacked_blocks_has_the_plans_parts_and_the_same_numbers(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array
     from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.operators.conv import Conv
+    from hypar_opt.workload.operators.embedding import Embedding
 
 
 class ConvArithmetic(Arithmetic):
@@ -173,7 +174,7 @@ class FullyConnectedArithmetic(Arithmetic):
 
 
 class EmbeddingArithmetic(Arithmetic):
-    """Rows of a table; rows that other devices hold contribute zeros."""
+    """Rows of a table, times a factor; rows that other devices hold contribute zeros."""
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         assert weights is not None
@@ -184,13 +185,17 @@ class EmbeddingArithmetic(Arithmetic):
         self._held = np.isin(ids, shard.rows)
         self._row = np.searchsorted(shard.rows, ids[self._held])
         features = np.zeros((*ids.shape, weights.shape[1]))
-        features[self._held] = weights[self._row]
+        features[self._held] = self._scale * weights[self._row]
         return features
 
     def backward(self, error: Array, sums: Array | None) -> tuple[Sequence[Array], Array | None]:  # noqa: ARG002
         gradient = np.zeros(self._shape)
-        np.add.at(gradient, self._row, error[self._held])
+        np.add.at(gradient, self._row, self._scale * error[self._held])
         return [], gradient
+
+    @property
+    def _scale(self) -> float:
+        return cast("Embedding", self.shard.layer).scale or 1.0
 
 
 KINDS: dict[str, type[Arithmetic]] = {
