@@ -83,14 +83,13 @@ def attention(
     split: Levels = (),
     rotary: tuple[float, int, bool] | None = None,
     scale: float | None = None,
-    bias: jax.Array | float = 0.0,
 ) -> jax.Array:
     """Mix values by softmax of queries and keys, in each head that this device holds.
 
     ``groups`` and ``queries`` are the key-value heads in the last dimension, and the heads of each;
     ``split`` levels split the queries' tokens, and each part reads all keys and values; tokens may
     be ``mirrored``. In a ``window`` a token sees itself and those before it, so many in all; a
-    ``softcap`` bounds scores, to which a ``bias`` is added. ``rotary`` positions have a base, the number of a head's features,
+    ``softcap`` bounds scores. ``rotary`` positions have a base, the number of a head's features,
     and whether pairs are neighbours.
     """
     batch, dims = batch_dims(query), channel_dims(query)[:-1]
@@ -108,7 +107,6 @@ def attention(
         q, k = turned(q, own, *rotary), turned(k, every, *rotary)
     scores = jnp.einsum("btgre,bsge->bgrts", q, k) * (scale or 1 / math.sqrt(q.shape[-1]))
     scores = softcap * jnp.tanh(scores / softcap) if softcap else scores
-    scores = scores + bias
     if causal:
         seen = every <= own[:, None]
         seen = seen & (every > own[:, None] - window) if window else seen
@@ -140,51 +138,45 @@ def attention_in_windows(
     query: jax.Array,
     key: jax.Array,
     value: jax.Array,
-    *biases_and_heads: Any,
+    *biases: jax.Array,
+    queries: int,
+    features: int,
     size: tuple[int, int],
     columns: int,
-    shift: tuple[int, int],
-    below_heads: bool = False,
-    **options: Any,
+    shift: tuple[int, int] = (0, 0),
+    softcap: float | None = None,
+    scale: float | None = None,
 ) -> jax.Array:
     """Mix values as `attention` does, within each window of an image whose pixels are tokens.
 
-    After values come biases, if there are any: of each key's position relative to a query one for
-    each head. The image has so many ``columns``, and is rolled up and to the left by a ``shift``
-    before it is cut into windows of a ``size``; they hide what only that has joined.
+    Of each key-value head this device holds so many ``queries``, of so many ``features``. The image
+    has so many ``columns``, and is rolled up and to the left by a ``shift`` before it is cut
+    into windows of a ``size``; they hide what only that has joined. A score may have a bias, by
+    the key's position relative to the query.
     """
-    *biases, groups, queries = biases_and_heads
-    tokens, pixels = math.prod(positions(query)), math.prod(size)
+    images, pixels, tokens = (math.prod(own) for own in (batch_dims(query), size, positions(query)))
     image = jnp.arange(tokens).reshape(-1, columns)
-    down, right = (jnp.arange(extent) for extent in image.shape)
-    sides = 2 * (down >= len(down) - shift[0])[:, None] + (right >= columns - shift[1])
-    order, side = (
-        x.reshape(-1, size[0], columns // size[1], size[1]).swapaxes(1, 2).reshape(-1, pixels)
-        for x in (jnp.roll(image, (-shift[0], -shift[1]), (0, 1)), sides)
+    rows, shape = len(image), (-1, size[0], columns // size[1], size[1])
+    moved = 2 * (jnp.arange(rows) >= rows - shift[0])[:, None]
+    moved = moved + (jnp.arange(columns) >= columns - shift[1])
+    rolled = jnp.roll(image, (-shift[0], -shift[1]), (0, 1))
+    order, sides = (
+        own.reshape(shape).swapaxes(1, 2).reshape(-1, pixels) for own in (rolled, moved)
     )
-
-    def cut(x: jax.Array) -> jax.Array:
-        x = in_a_row(x)
-        *levels, images = batch_dims(x)
-        x = jnp.take(x, order.reshape(-1), axis=len(LEVELS) + 1)
-        one = (1,) * len(LEVELS)
-        return x.reshape(*levels, images * len(order), *one, pixels, *channel_dims(x))
-
-    images = math.prod(batch_dims(query))
-    added = jnp.where(side[:, :, None] == side[:, None], 0, -jnp.inf)[None, :, None, None]
-    for of in biases:
+    q = query.reshape(images, tokens, -1, queries, features)[:, order]
+    k, v = (x.reshape(images, tokens, q.shape[3], -1)[:, order] for x in (key, value))
+    scores = jnp.einsum("bntgre,bnsge->bngrts", q, k) * (scale or 1 / math.sqrt(features))
+    scores = softcap * jnp.tanh(scores / softcap) if softcap else scores
+    for bias in biases:
         places = jnp.divmod(jnp.arange(pixels), size[1])
         down, right = (own[:, None] - own + n - 1 for own, n in zip(places, size, strict=True))
-        each = of.reshape(images, math.prod(positions(of)), -1, queries)
-        each = each[:, down * (2 * size[1] - 1) + right]
-        added = added + jnp.moveaxis(each, (1, 2), (3, 4))[:, None]
-    added = jnp.broadcast_to(added, (images, *added.shape[1:])).reshape(-1, *added.shape[2:])
-    q, k, v = map(cut, (query, key, value))
-    function = attention_below_heads if below_heads else attention
-    y = in_a_row(function(q, k, v, groups, queries, bias=added, **options))
-    y = y.reshape(*batch_dims(query), tokens, *channel_dims(y))
-    y = jnp.take(y, jnp.argsort(order.reshape(-1)), axis=len(LEVELS) + 1)
-    return y.reshape(*batch_dims(query), *positions(query), *channel_dims(y))
+        own = bias.reshape(images, -1, *q.shape[3:5])[:, down * (2 * size[1] - 1) + right]
+        scores = scores + jnp.einsum("btsgr->bgrts", own)[:, None]
+    seen = sides[:, :, None] == sides[:, None]
+    shares = jax.nn.softmax(jnp.where(seen[:, None, None], scores, -jnp.inf))
+    y = jnp.einsum("bngrts,bnsgd->bntgrd", shares, v)
+    y = y.reshape(images, tokens, -1)[:, jnp.argsort(order.reshape(-1))]
+    return y.reshape(*batch_dims(query), *positions(query), *channel_dims(query)[:-1], -1)
 
 
 def attention_with_shared_features(

@@ -260,17 +260,16 @@ class Values:
                 )
                 for own in (HEADS, QUERIES)
             )
-        more = ""
-        if layer.windows:
-            more = f", size={layer.windows.size}, columns={layer.windows.columns}"
-            more += f", shift={layer.windows.shift or (0, 0)}"
-            more += ", below_heads=True" if function == "attention_below_heads" else ""
-            function = "attention_in_windows"
         if layer.shares_features:
             function = "attention_with_shared_features"
         inputs = ", ".join(reads)
         split = self.mesh_levels(split_by(self.program.written[position + self.shared], TOKEN))
-        more = f"{groups}, {queries}, causal={bool(layer.causal)}{more}"
+        more = f"{groups}, {queries}, causal={bool(layer.causal)}"
+        if layer.windows:
+            function = "attention_in_windows"
+            more = f"queries={queries}, features={sizes['e']}, size={layer.windows.size}"
+            more += f", columns={layer.windows.columns}"
+            more += f", shift={layer.windows.shift}" if layer.windows.shift else ""
         more += f", window={layer.window}" if layer.window else ""
         more += f", softcap={layer.softcap!r}" if layer.softcap else ""
         more += ", mirrored=True" if self.sharded.mirrors_tokens else ""
