@@ -114,7 +114,9 @@ def operand(
     """
     size, factor = features.shape[-1], 1.0
     rotary: dict[str, Any] | None = None
-    while (node := _writer(state, name, features.source)) is not None:
+    # An image's pixels are read as tokens, which are another layer's.
+    source = state.tensors[name].source if name in state.tensors else features.source
+    while (node := _writer(state, name, source)) is not None:
         maps = [each for each in node.inputs if each in state.tensors]
         number = number_of(state, node)
         if len(maps) == 1 and (number is not None or _is_view(node)):
