@@ -10,9 +10,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from hypar_opt.onnx.axes import POSITIONS, axes_of, extent, whole_dim
+from hypar_opt.onnx.axes import axes_of, extent, whole_dim
 from hypar_opt.onnx.features import Features, Layer
 from hypar_opt.onnx.heads import Heads, heads_of, in_order, score_dims
+from hypar_opt.onnx.image_windows import Windows, as_they_were, biases_of, in_windows
 from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import Regions, distinct
@@ -43,22 +44,19 @@ def _transposed(features: Features) -> Features:
     return features._replace(dims=(*rest, columns, rows))
 
 
-def _sequence(state: ImportState, node: OnnxNode, features: Features) -> tuple[Features, int]:
-    """Return tokens by head, and the number of tokens.
+def _sequence(
+    state: ImportState, node: OnnxNode, features: Features
+) -> tuple[Features, int, Windows | None]:
+    """Return tokens by head, their number, and the windows of an image in which they are.
 
     Raises
     ------
     InputError
         Where the product is over a part of the tokens, or over none.
     """
-    features = state.as_tokens(features, node)
-    layer = state.layer(features.source)
-    *leading, rows, columns = features.dims
-    tokens = layer.sizes.get("t", 1)
-    if axes_of(leading) & POSITIONS:
-        raise node.refuse(
-            "is attention over a part of the tokens, which a network has no layer for"
-        )
+    features, windows = in_windows(state, node, state.as_tokens(features, node))
+    *_, rows, columns = features.dims
+    tokens = extent(rows) if windows else state.layer(features.source).sizes.get("t", 1)
     held = axes_of([rows]), axes_of([columns])
     if (held[0] | held[1]) & {"h", "w"}:
         raise node.refuse(
@@ -74,7 +72,7 @@ def _sequence(state: ImportState, node: OnnxNode, features: Features) -> tuple[F
         raise node.refuse(
             "is attention over a part of the tokens, which a network has no layer for"
         )
-    return features, tokens
+    return features, tokens, windows
 
 
 def _named(axes: frozenset[str]) -> str:
@@ -85,12 +83,15 @@ def _named(axes: frozenset[str]) -> str:
 
 
 def _scores(state: ImportState, node: OnnxNode, queries: Features, keys: Features) -> Features:
-    queries, count = _sequence(state, node, queries)
-    keys, length = _sequence(state, node, keys)
+    queries, count, windows = _sequence(state, node, queries)
+    keys, length, same = _sequence(state, node, keys)
+    if windows != same:
+        raise node.refuse("is attention between other windows of an image, which no layer is")
     sizes = {"c": state.layer(queries.source).channels, "t": count, "s": length}
     inputs = [queries.source, keys.source]
     dims = (*score_dims(queries, keys), whole_dim("t", count), whole_dim("s", length))
-    scores = Layer("scores", {}, inputs, sizes, node, dims=dims, operands=(queries, keys))
+    of = {"windows": windows} if windows else {}
+    scores = Layer("scores", of, inputs, sizes, node, dims=dims, operands=(queries, keys))
     return state.emit(scores)
 
 
@@ -112,7 +113,10 @@ def _weighted_values(
         raise node.refuse("should sum over the keys of attention")
     if rows != whole_dim("t", count) or scores.taken or axes_of(leading) - {"b", "g"}:
         raise node.refuse("reads a part of the scores of attention, or in another order")
-    values, tokens = _sequence(state, node, values)
+    windows = layer.keys.get("windows")
+    values, tokens, same = _sequence(state, node, values)
+    if windows != same:
+        raise node.refuse("is attention between other windows of an image, which no layer is")
     if tokens != length:
         raise shape_error(node, scores.shape, values.shape)
     product = layer.node
@@ -132,14 +136,25 @@ def _weighted_values(
     elif queries.rotary:
         words["rotary"] = queries.rotary
     operands = (queries.features, keys.features, values)
-    if width != size:
+    if "windows" in inner.keys and "rotary" in words:
+        raise node.refuse("is attention in windows of an image with rotary positions")
+    if inner.biases:
+        operands = tuple(state.sliced(one, node) for one in operands)
+    elif width != size:
         # They cannot be side by side in one layer: each head's part of it becomes a layer's.
         q, k, v = (state.apart(one, node) for one in operands)
         operands = q, k, v
     heads = heads_of(node, operands, scores, width)
-    inputs, orders = _inputs(state, node, operands, heads)
+    inputs, orders = _inputs(state, node, operands, heads, in_parts=windows is not None)
+    if inner.biases:
+        inputs.append(biases_of(state, node, inner.biases))
+        orders = (*orders, ())
     dims = (*heads.leading, rows, whole_dim("c", width))
     sizes = {"t": count, "c": heads.queries * width}
+    if windows:
+        sizes["t"] *= extent(windows.places)
+        leading = as_they_were(state, heads.leading, windows)
+        dims = (*leading, windows.pixels, whole_dim("c", width))
     words = attention_keys(heads.queries, heads.keys, causal=False) | inner.keys | words
     made = Layer("attention", words, inputs, sizes, node, dims=dims, orders=orders)
     return state.emit(made)
@@ -161,11 +176,21 @@ def attention_keys(heads: int, kv_heads: int, *, causal: bool) -> dict[str, Any]
 
 
 def _inputs(
-    state: ImportState, node: OnnxNode, operands: Sequence[Features], heads: Heads
+    state: ImportState,
+    node: OnnxNode,
+    operands: Sequence[Features],
+    heads: Heads,
+    *,
+    in_parts: bool,
 ) -> tuple[list[int], tuple[Regions, ...]]:
     """Return the layers that hold queries, keys and values: three, or one that holds all.
 
     And, for each, the channels of it in the order of a network where that is another one.
+
+    Parameters
+    ----------
+    in_parts
+        Whether the operands are of windows, which have all tokens together.
     """
     sources = {one.source for one in operands}
     if len(sources) == 1 and all(one.taken for one in operands):
@@ -183,7 +208,10 @@ def _inputs(
     inputs, orders = [], []
     for features, order in zip(operands, heads.orders, strict=True):
         # A group's query heads read copies of keys and values.
-        read = state.read(state.sliced(features.without_copies(), node), node)
+        whole = state.sliced(features.without_copies(), node)
+        if in_parts:
+            whole = whole._replace(dims=state.layer(whole.source).dims)
+        read = state.read(whole, node)
         first = state.layer(read).keys["start"] if features.taken else 0
         channels = state.layer(read).channels
         if order.elements != channels:

@@ -170,6 +170,37 @@ def joined(parts: Sequence[DigitRange], dim: Dim) -> Dim:
     return (of,)
 
 
+def is_roll(axis: str | DigitRange) -> bool:
+    """Whether an axis is all indices of a digit, from another one than 0 on and round."""
+    return isinstance(axis, DigitRange) and axis.size == axis.of.size
+
+
+def rolled(parts: Sequence[DigitRange]) -> Digit | None:
+    """Return the digit that two parts of one make, the second part first; None for other parts."""
+    if len(parts) != 2:
+        return None
+    first, second = parts
+    digit, by = first.of, second.size
+    if second.start or first.start != by or {first.step, second.step} != {1}:
+        return None
+    axis, size, stride = digit
+    if isinstance(axis, DigitRange) and is_roll(axis) and (size, stride) == (axis.size, 1):
+        digit, by = axis.of, (by + axis.start) % size
+    return Digit(DigitRange(digit, by, size), size) if by else digit
+
+
+def unrolled(dims: Iterable[Dim]) -> tuple[Dim, ...]:
+    """Return dimensions with the digits that rolls are of, wherever their indices begin."""
+    return tuple(merged(map(_unrolled, dim)) for dim in dims)
+
+
+def _unrolled(digit: Digit) -> Digit:
+    axis, size, stride = digit
+    while isinstance(axis, DigitRange) and is_roll(axis):
+        axis, stride = axis.of.axis, stride * axis.of.stride
+    return Digit(axis, size, stride)
+
+
 def axes_of(dims: Iterable[Dim]) -> frozenset[str]:
     """Return the names of the axes in some dimensions, of ranges the axis that they are from."""
     return frozenset(_root(digit.axis) for dim in dims for digit in dim)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from operator import mul
 from pathlib import Path
@@ -18,6 +19,7 @@ from hypar_opt.errors import InputError
 from hypar_opt.onnx.axes import (
     POSITIONS,
     Digit,
+    DigitRange,
     Dim,
     axes_of,
     digits_of,
@@ -28,6 +30,7 @@ from hypar_opt.onnx.axes import (
     merged,
     part_size,
     unit,
+    unrolled,
     whole_dim,
 )
 from hypar_opt.onnx.constant import Constant, placeholder
@@ -363,14 +366,18 @@ class ImportState:
         dims = tuple(merged(new.get(digit, digit) for digit in dim) for dim in features.dims)
         return Features(self.emit_once(shuffle).source, dims, only=features.only)
 
-    def as_tokens(self, features: Features, node: OnnxNode) -> Features:
-        """Return an image as tokens if its rows and columns are one dimension; else unchanged."""
+    def as_tokens(self, features: Features, node: OnnxNode, *, in_parts: bool = False) -> Features:
+        """Return an image as tokens if its rows and columns are one dimension; else unchanged.
+
+        Or, ``in_parts``, wherever they are, as those of windows.
+        """
         layer = self.layer(features.source)
         if not layer.is_image:
             return features
         positions = [axis for axis, dim in enumerate(features.dims) if axes_of([dim]) & POSITIONS]
         channels = [axis for axis, dim in enumerate(features.dims) if "c" in axes_of([dim])]
-        if len(positions) != 1 or axes_of([features.dims[positions[0]]]) - POSITIONS:
+        mixed = axes_of([features.dims[place] for place in positions]) - POSITIONS
+        if (len(positions) != 1 or mixed) and not in_parts:
             return features
         height, width = layer.sizes["h"], layer.sizes["w"]
         # An image of one row is a sequence of tokens if its channels come last.
@@ -435,7 +442,7 @@ class ImportState:
         if features.dims == layer.dims:
             return features.source
         for axis, size in layer.sizes.items():
-            if not is_whole(axis, size, features.dims):
+            if not is_whole(axis, size, unrolled(features.dims)):
                 raise node.refuse(f"reads {_shown(digits_of(axis, features.dims))} of {size}")
         return features.source
 
@@ -606,6 +613,9 @@ def block_layer(
 
 
 def _token(digit: Digit, width: int) -> Digit:
+    if isinstance(digit.axis, DigitRange):
+        roll = replace(digit.axis, of=_token(digit.axis.of, width))
+        return digit._replace(axis=roll)
     if digit.axis == "h":
         return Digit("t", digit.size, digit.stride * width)
     return Digit("t", digit.size, digit.stride) if digit.axis == "w" else digit

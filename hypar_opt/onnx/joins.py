@@ -67,6 +67,10 @@ def join(state: ImportState, node: OnnxNode, kind: str, maps: Sequence[Features]
         maps = [state.as_image(state.as_tokens(features, node), node) for features in maps]
         maps = [state.ordered(features, node) for features in maps]
         dims = fit([features.dims for features in maps])
+    if dims is None and any(state.layer(features.source).is_tokens for features in maps):
+        # Rows and columns of an image beside those of its pixels as tokens.
+        maps = [state.as_tokens(features, node, in_parts=True) for features in maps]
+        dims = fit([features.dims for features in maps])
     if dims is None:
         raise maps_error(node, maps)
     channels = {state.layer(features.source).channels for features in maps}

@@ -8,8 +8,9 @@ read. Unknown values carry the reason.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -92,9 +93,15 @@ class MaskValues:
         self.shown: dict[Hashable, Mask] = {}
         """What each mask shows, by its use, once that is known."""
 
-    def get(self, name: str) -> Known:
-        """Return the value of a tensor that depends only on sizes and constants."""
-        values: dict[str, Known] = {}
+    def get(self, name: str, given: Mapping[str, Array] = MappingProxyType({})) -> Known:
+        """Return the value of a tensor that depends only on sizes and constants.
+
+        Parameters
+        ----------
+        given
+            Values to take in place of those of some tensors.
+        """
+        values: dict[str, Known] = {**given}
         room = min(MAX_BYTES_AT_ONCE, self._work)
         waiting, steps = [name], 0
         while waiting:

@@ -250,6 +250,12 @@ def pad(state: ImportState, node: OnnxNode) -> Features:
         before[axis], after[axis] = pads[index], pads[index + len(axes)]
     if not any(before + after):
         return features
+    padded = [features.dims[axis] for axis in range(rank) if before[axis] or after[axis]]
+    if rank == 4 and "c" in axes_of(features.dims[-1:]) and axes_of(padded) <= POSITIONS:
+        raise node.refuse(
+            "adds a border to an image whose channels come last, as Swin does to an image that its"
+            " windows do not tile; a network has no layer for that"
+        )
     if min(before + after) < 0 or any(before[:2] + after[:2]) or rank not in (3, 4):
         raise node.refuse(f"should add a border round rows and columns, got {pads}")
     if features.norm or features.pooled:

@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 
 from hypar_opt.onnx.attention import product_of_maps
-from hypar_opt.onnx.axes import POSITIONS, Digit, axes_of, is_whole, reshaped, whole_dim
+from hypar_opt.onnx.axes import (
+    POSITIONS,
+    Digit,
+    axes_of,
+    is_whole,
+    merged,
+    reshaped,
+    unrolled,
+    whole_dim,
+)
 from hypar_opt.onnx.constant import Constant
 from hypar_opt.onnx.features import Features, Layer
 from hypar_opt.onnx.import_state import ImportState, shape_error
@@ -257,6 +266,8 @@ def linear(
     ):
         what = "a part of the channels" if axes == {"c"} else "the tokens of a sequence"
         raise node.refuse(f"multiplies {what} by weights, which a network has no layer for")
+    if unrolled(summed) != tuple(map(merged, summed)):
+        raise node.refuse("multiplies a rolled feature map by weights of each position")
     width = math.prod(units)
     keys: dict[str, Any] = {"units": width}
     sizes: dict[str, int] = {"c": width}

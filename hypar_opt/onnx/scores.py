@@ -15,6 +15,7 @@ import numpy as np
 
 from hypar_opt.onnx.exact import MAP
 from hypar_opt.onnx.features import INPUT, Features
+from hypar_opt.onnx.image_windows import ENOUGH, Windows, shown_of
 from hypar_opt.onnx.mask_values import Mask, Unknown
 from hypar_opt.onnx.masks import (
     ALL,
@@ -44,10 +45,6 @@ _ROTATES = frozenset({"Neg", "Sub"})
 
 MAX_SHIFT = 100.0
 """Adding a number up to this to all scores changes no share, beside masks that hide by -1e3."""
-
-
-ENOUGH = -50.0
-"""A score that is lower by this has no share, whatever the others are."""
 
 
 class AttentionOperand(NamedTuple):
@@ -117,7 +114,9 @@ def operand(
     """
     size, factor = features.shape[-1], 1.0
     rotary: dict[str, Any] | None = None
-    while (node := _writer(state, name, features.source)) is not None:
+    # An image's pixels are read as tokens, which are another layer's.
+    source = state.tensors[name].source if name in state.tensors else features.source
+    while (node := _writer(state, name, source)) is not None:
         maps = [each for each in node.inputs if each in state.tensors]
         number = number_of(state, node)
         if len(maps) == 1 and (number is not None or _is_view(node)):
@@ -146,11 +145,14 @@ class Between(NamedTuple):
     factor
         The number by which scores are multiplied; None where it is not known.
     keys
-        The keys of their masks and soft cap.
+        The keys of their masks and soft cap, and of windows of an image.
+    biases
+        The table of biases by relative position; empty without.
     """
 
     factor: float | None
     keys: dict[str, Any]
+    biases: str = ""
 
 
 def between(
@@ -181,7 +183,14 @@ def between(
         factor *= walk.before
         if not walk.factor > 0:
             state.note(reader, f"a bound of attention's scores, {walk.factor:.4g}")
-    return Between(None if math.isnan(factor) else factor, walk.keys)
+    keys = walk.keys
+    if walk.windows:
+        keys["windows"] = walk.windows.keys
+        if walk.windows.shape.shift and not walk.hides:
+            state.note(reader, "attention between pixels that a roll makes neighbours")
+        if walk.causal:
+            raise reader.refuse("is causal attention in windows of an image, which no layer is")
+    return Between(None if math.isnan(factor) else factor, keys, walk.biases)
 
 
 def _nodes_between(state: ImportState, product: OnnxNode, name: str, source: int) -> list[OnnxNode]:
@@ -214,6 +223,11 @@ class _Scores:
         """The tokens that each sees of those before it; 0 for all."""
         self.lowered = 0.0
         """By how much a mask lowers what it hides, at least."""
+        self.windows: Windows | None = state.layer(source).keys.get("windows")
+        """The windows of an image within which attention is."""
+        self.hides = False
+        """Whether a mask hides what a shift of windows joins."""
+        self.biases = ""
         self.zeroed: OnnxNode | None = None
         """A node that multiplies scores by zero where a mask has to hide them."""
         self._is_moved = False
@@ -279,9 +293,21 @@ class _Scores:
             if len(tables) < len(constants) and not self._shifts(node, constants):
                 self._name(node, "scores")
             for each in tables:
+                if node.op in ("Add", "Sum") and self._takes(state.tensors[scores], each):
+                    continue
                 self._see(node, read_mask(state, node, state.tensors[scores], each))
         else:
             self._name(node, "scores")
+
+    def _takes(self, scores: Features, name: str) -> bool:
+        """Take biases by relative position, and what hides pixels that a shift joins."""
+        shown = shown_of(self._state, scores, name, self.windows)
+        if shown is None or (shown.table and self.biases):
+            return False
+        self.windows = self.windows or Windows(shown.shape, (), scores.dims[-2])
+        self.biases, self.hides = shown.table or self.biases, shown.hides or self.hides
+        self._state.fixed.add(name)
+        return True
 
     def _shifts(self, node: OnnxNode, constants: list[str]) -> bool:
         """Whether a node adds one number to all scores, which changes no share."""

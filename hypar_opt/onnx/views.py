@@ -19,8 +19,10 @@ from hypar_opt.onnx.axes import (
     joined,
     merged,
     reshaped,
+    rolled,
     sliced,
     tiles,
+    unrolled,
     whole_dim,
     without,
 )
@@ -157,6 +159,8 @@ def slice_(state: ImportState, node: OnnxNode) -> Features:
         # Every n-th row or column: those of an image.
         state.input.name_image(features.dims)
         features = state.features(node.inputs[0])
+    elif any(step > 1 for step in steps) and len(features.dims) == 4:
+        features = _as_image_of_last(state, node, features)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         index = _axis(node, axis, features)
         if step < 1:
@@ -168,6 +172,17 @@ def slice_(state: ImportState, node: OnnxNode) -> Features:
             continue
         features = _take(state, node, features, index, first, count, step)
     return features
+
+
+def _as_image_of_last(state: ImportState, node: OnnxNode, features: Features) -> Features:
+    """Return what is seen as rows, columns and channels as an image, as patches are merged."""
+    batch, rows, columns, channels = features.dims
+    first = features._replace(dims=(batch, channels, rows, columns))
+    made = state.as_image(first, node)
+    if made is first:
+        return features
+    batch, channels, rows, columns = made.dims
+    return made._replace(dims=(batch, rows, columns, channels))
 
 
 def _fewer_windows(
@@ -293,6 +308,11 @@ def gather(state: ImportState, node: OnnxNode) -> Features:
     axis = _axis(node, axis, features)
     chosen = state.constant(indices)
     values = state.constants.integers(indices)
+    dim = features.dims[axis]
+    if len(chosen.shape) > 1 and values == list(range(extent(dim))):
+        # All of them in order, as strides of a whole tensor are written.
+        dims = (*features.dims[:axis], *reshaped([dim], chosen.shape), *features.dims[axis + 1 :])
+        return features._replace(dims=dims)
     if values is None or len(chosen.shape) > 1:
         raise node.refuse(
             f"its indices {indices!r} are not in the file, or have several dimensions"
@@ -356,11 +376,7 @@ def concat(state: ImportState, node: OnnxNode) -> Features:
             return rejoined
         blocks = _blocks_rejoined(maps, axis)
         if blocks is not None and axis == len(blocks.dims) - 1 == 3:
-            # Channels last, as patches are merged: norms and products read them.
-            batch, rows, columns, channels = blocks.dims
-            first = blocks._replace(dims=(batch, channels, rows, columns))
-            batch, channels, rows, columns = (made := state.as_image(first, node)).dims
-            return made._replace(dims=(batch, rows, columns, channels))
+            return _as_image_of_last(state, node, blocks)
         if blocks is not None:
             return blocks
     return _concat_maps(state, node, axis)
@@ -379,6 +395,11 @@ def _rejoined(parts: list[Features], axis: int) -> Features | None:
     others = {(*part.dims[:axis], *part.dims[axis + 1 :]) for part in parts}
     if not tiles(ranges) or len(others) > 1:
         return None
+    like = all(part.function.is_like(first.function) for part in parts)
+    roll = rolled(ranges) if like and axes_of([(ranges[0].of,)]) & POSITIONS else None
+    if roll is not None:
+        dims = (*first.dims[:axis], (roll,), *first.dims[axis + 1 :])
+        return first._replace(dims=dims, taken=common, only=False)
     try:
         dim = joined(ranges, first.dims[axis])
     except UnalignedError:
@@ -429,6 +450,8 @@ def _concat_maps(state: ImportState, node: OnnxNode, axis: int) -> Features:
         for name in node.inputs
         if not state.is_constant(name)
     }
+    if any(unrolled(own.dims) != own.dims for own in settled.values()):
+        raise node.refuse("joins a rolled feature map to another, which a network has no layer for")
     # The axis is that of any part, since a dimension of size 1 has none.
     axes = frozenset().union(*(axes_of([x.dims[axis]]) for x in settled.values()))
     over = "tokens" if axes == {"t"} else "channels" if axes == {"c"} else None

@@ -274,14 +274,29 @@ class _NetworkDraft:
         keys: Described = {"heads": heads, "kv_heads": kv}
         if self.rng.random() < 0.3:
             keys["softcap"] = self.rng.choice([0.5, 2.0])
-        if self.rng.random() < 0.5:
+        if (seen := self.rng.random()) < 0.5:
             keys["causal"] = True
             keys["window"] = self.rng.randint(1, form.positions)
-        if len(reads) > 1 and self.rng.random() < 0.3:
-            table: Described = {"features": heads, "vocabulary": 1, "inputs": []}
+        elif seen < 0.8:
+            keys["windows"] = self.windows(form.positions)
+            rows, columns = (2 * size - 1 for size in keys["windows"]["size"])
+            if len(reads) > 1 and self.rng.random() < 0.7:
+                form = _Form("tokens", heads, rows * columns)
+                table: Described = {"features": heads, "vocabulary": form.positions}
+                reads.append(self.add("embedding", form, [], **table))
+        if len(reads) > 1 and "windows" not in keys and self.rng.random() < 0.3:
+            table = {"features": heads, "vocabulary": 1, "inputs": []}
             reads.append(self.add("embedding", _Form("tokens", heads, 1), [], **table))
             keys["sinks"] = True
         self.add("attention", output, reads, **keys)
+
+    def windows(self, pixels: int) -> Described:
+        """Return windows of an image that has so many pixels."""
+        rows = self.rng.choice([n for n in range(1, pixels + 1) if not pixels % n])
+        extents = rows, pixels // rows
+        size = [self.rng.choice([n for n in range(1, e + 1) if not e % n]) for e in extents]
+        shift = [self.rng.randrange(extent) for extent in size]
+        return {"size": size, "columns": extents[1], "shift": shift}
 
     def gate(self, source: str, form: _Form) -> None:
         """Tokens multiplied by a number for each, a sigmoid of these or of other tokens."""

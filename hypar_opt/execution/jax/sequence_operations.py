@@ -141,6 +141,51 @@ def attention_below_heads(
     return y.reshape(*batch_dims(query), *positions(query), *channel_dims(query)[:-1], -1)
 
 
+def attention_in_windows(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    *biases: jax.Array,
+    queries: int,
+    features: int,
+    size: tuple[int, int],
+    columns: int,
+    shift: tuple[int, int] = (0, 0),
+    softcap: float | None = None,
+    scale: float | None = None,
+) -> jax.Array:
+    """Mix values as `attention` does, within each window of an image whose pixels are tokens.
+
+    Of each key-value head this device holds so many ``queries``, of so many ``features``. The image
+    has so many ``columns``, and is rolled up and to the left by a ``shift`` before it is cut
+    into windows of a ``size``; they hide what only that has joined. A score may have a bias, by
+    the key's position relative to the query.
+    """
+    images, pixels, tokens = (math.prod(own) for own in (batch_dims(query), size, positions(query)))
+    image = jnp.arange(tokens).reshape(-1, columns)
+    rows, shape = len(image), (-1, size[0], columns // size[1], size[1])
+    moved = 2 * (jnp.arange(rows) >= rows - shift[0])[:, None]
+    moved = moved + (jnp.arange(columns) >= columns - shift[1])
+    rolled = jnp.roll(image, (-shift[0], -shift[1]), (0, 1))
+    order, sides = (
+        own.reshape(shape).swapaxes(1, 2).reshape(-1, pixels) for own in (rolled, moved)
+    )
+    q = query.reshape(images, tokens, -1, queries, features)[:, order]
+    k, v = (x.reshape(images, tokens, q.shape[3], -1)[:, order] for x in (key, value))
+    scores = jnp.einsum("bntgre,bnsge->bngrts", q, k) * (scale or 1 / math.sqrt(features))
+    scores = softcap * jnp.tanh(scores / softcap) if softcap else scores
+    for bias in biases:
+        places = jnp.divmod(jnp.arange(pixels), size[1])
+        down, right = (own[:, None] - own + n - 1 for own, n in zip(places, size, strict=True))
+        own = bias.reshape(images, -1, *q.shape[3:5])[:, down * (2 * size[1] - 1) + right]
+        scores = scores + jnp.einsum("btsgr->bgrts", own)[:, None]
+    seen = sides[:, :, None] == sides[:, None]
+    shares = jax.nn.softmax(jnp.where(seen[:, None, None], scores, -jnp.inf))
+    y = jnp.einsum("bngrts,bnsgd->bntgrd", shares, v)
+    y = y.reshape(images, tokens, -1)[:, jnp.argsort(order.reshape(-1))]
+    return y.reshape(*batch_dims(query), *positions(query), *channel_dims(query)[:-1], -1)
+
+
 def attention_with_shared_features(
     query: jax.Array,
     key: jax.Array,

@@ -270,6 +270,11 @@ class Values:
         inputs = ", ".join(reads[: len(reads) - len(sinks)])
         split = self.mesh_levels(split_by(self.program.written[position + self.shared], TOKEN))
         more = f"{groups}, {queries}, causal={bool(layer.causal)}"
+        if layer.windows:
+            function = "attention_in_windows"
+            more = f"queries={queries}, features={sizes['e']}, size={layer.windows.size}"
+            more += f", columns={layer.windows.columns}"
+            more += f", shift={layer.windows.shift}" if layer.windows.shift else ""
         more += f", window={layer.window}" if layer.window else ""
         more += f", softcap={layer.softcap!r}" if layer.softcap else ""
         more += ", mirrored=True" if self.sharded.mirrors_tokens else ""

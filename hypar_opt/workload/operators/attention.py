@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator
 
 from hypar_opt.documents.document import Document, Size
+from hypar_opt.errors import RefusedError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
     DATA_CHOICE,
@@ -30,6 +34,7 @@ from hypar_opt.workload.operators.free_sizes import (
 from hypar_opt.workload.operators.kernels import Fused, PassesKernels, PassKernels
 from hypar_opt.workload.operators.maps import LayerMaps, Map, TokenMap, described
 from hypar_opt.workload.operators.saved import OwnTensor, Saved
+from hypar_opt.workload.operators.windows import Offsets, Pair
 
 HEADS = Choice("heads", "g", "key-value head", "●", "M")
 """Each part has a share of the heads: with grouped queries, those of a share of the keys."""
@@ -42,11 +47,17 @@ _SHARED_FEATURES = Contraction.parse(
 )
 """Attention with features of keys that all heads share: n of a head's own, and m."""
 
-_SINKS = Contraction.parse("q[b,t,g,r,e] * k[b,s,g,e] * v[b,s,g,d] * z[b,g,r] -> y[b,t,g,r,d]")
-"""Attention with a score of each head beside those of its keys."""
+_OF_SCORES = Contraction.parse(
+    "q[b,t,g,r,e] * k[b,s,g,e] * v[b,s,g,d] * z[b,u,g,r] -> y[b,t,g,r,d]"
+)
+"""Attention with u more numbers of each head's scores: biases of them, or one beside them."""
 
 _OF_EQUAL_HEADS: Mapping[str, Choice] = FrozenDict(data=DATA_CHOICE, model=HEADS, tokens=TOKENS)
 """The choices of an attention whose queries have a key-value head each."""
+
+_IN_WINDOWS: Mapping[str, Choice] = FrozenDict(data=DATA_CHOICE, model=HEADS, queries=QUERIES)
+_OF_EQUAL_HEADS_IN_WINDOWS: Mapping[str, Choice] = FrozenDict(data=DATA_CHOICE, model=HEADS)
+"""The choices in windows of an image: tokens that follow one another are not one window's."""
 
 ROTARY_BASE = 10_000.0
 """The default base of rotary positions, that of RoFormer."""
@@ -73,6 +84,72 @@ class Rotary(Document):
         return self.base or ROTARY_BASE, features, bool(self.interleaved)
 
 
+class ImageWindows(Document):
+    """Windows of an image whose pixels are tokens, row by row: attention is within each.
+
+    ``shift`` rolls the image up and to the left by so many rows and columns before it is cut; what
+    then lies in one window without having been neighbours does not see one another.
+
+    Source: Z. Liu et al., "Swin Transformer: Hierarchical Vision Transformer using Shifted
+    Windows", ICCV 2021, section 3.2.
+    """
+
+    size: Pair
+    columns: Size
+    """Of the image."""
+    shift: Annotated[Offsets | None, default((0, 0))] = None
+
+    @property
+    def pixels(self) -> int:
+        """The pixels of a window."""
+        return math.prod(self.size)
+
+    @property
+    def biases(self) -> int:
+        """The number of positions of a key relative to a query of its window."""
+        return math.prod(2 * size - 1 for size in self.size)
+
+    def problem(self, tokens: int) -> str:
+        """Return why so many tokens are no image that these windows tile; empty if they are."""
+        rows, rest = divmod(tokens, self.columns)
+        if rest:
+            return f"columns should divide the {tokens} tokens, got {self.columns}"
+        if any(extent % size for extent, size in zip((rows, self.columns), self.size, strict=True)):
+            shown = "x".join(map(str, self.size))
+            return f"size should divide {rows}x{self.columns} pixels, got {shown}"
+        return ""
+
+    def order(self, tokens: int) -> NDArray[np.intp]:
+        """Return the token at each place, ``(windows, pixels of a window)``."""
+        rows = tokens // self.columns
+        image = np.arange(tokens).reshape(rows, self.columns)
+        return self._cut(np.roll(image, [-by for by in self.shift or (0, 0)], (0, 1)))
+
+    def seen(self, tokens: int) -> NDArray[np.bool_]:
+        """Return the keys that queries see, ``(windows, pixels, pixels)``."""
+        rows = tokens // self.columns
+        down, right = self.shift or (0, 0)
+        # Of each side of the seam, the pixels that the roll has brought from the other end.
+        moved = 2 * (np.arange(rows) >= rows - down)[:, None]
+        of = self._cut(moved + (np.arange(self.columns) >= self.columns - right))
+        seen: NDArray[np.bool_] = of[:, :, None] == of[:, None]
+        return seen
+
+    def relative(self) -> NDArray[np.intp]:
+        """Return the number of each key's position relative to a query, ``(pixels, pixels)``."""
+        rows, columns = self.size
+        places = np.divmod(np.arange(self.pixels), columns)
+        down, right = (own[:, None] - own for own in places)
+        number: NDArray[np.intp] = (down + rows - 1) * (2 * columns - 1) + right + columns - 1
+        return number
+
+    def _cut(self, image: NDArray[Any]) -> NDArray[Any]:
+        rows, columns = self.size
+        down, right = (size // own for size, own in zip(image.shape, self.size, strict=True))
+        apart = image.reshape(down, rows, right, columns).swapaxes(1, 2)
+        return apart.reshape(down * right, rows * columns)
+
+
 def pairs_of(features: int, *, interleaved: bool) -> tuple[slice, slice]:
     """Return the first, and the second, of each pair of features that rotary positions turn."""
     if interleaved:
@@ -87,7 +164,9 @@ class Attention(Operator):
     then these are three results of the layer that writes them, each read as the kind needs it. A
     fourth input has features that follow those of each head's keys, the same for all heads; then it
     is they, and those of queries beside them, that rotary positions turn (latent attention). Or it
-    is one token of ``sinks``, the score of each head that its softmax has beside those of keys.
+    is of each head's scores: one token of ``sinks``, the score that its softmax has beside those of
+    keys; or in ``windows`` of an image their biases, for each position of a key relative to a query.
+
     ``causal`` says that a token sees only those before it and itself, and ``window`` that it sees
     only the last so many of them. Fused kernels skip the scores that the mask hides, and so half of
     the products, or more; in all other counts they are there.
@@ -99,6 +178,8 @@ class Attention(Operator):
     causal: Annotated[bool | None, default(False)] = None
     window: Size | None = None
     """The tokens that one sees, itself the last: causal attention in a sliding window."""
+    windows: ImageWindows | None = None
+    """The windows of an image in which pixels see one another."""
     softcap: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """The bound of scores, each replaced by softcap * tanh(score / softcap) before the softmax."""
     sinks: Annotated[bool | None, default(False)] = None
@@ -128,8 +209,15 @@ class Attention(Operator):
         # its mask of a byte, and transpositions.
         drops, caps = bool(self.dropout), self.softcap is not None
         both = PassKernels(Fraction(1), scores=2, output=8, launches=4)
-        there = both._replace(inner=8 + 10 * drops + 8 * caps, launches=4 + drops + caps)
-        back = there._replace(inner=12 + 10 * drops + 12 * caps)
+        # Biases and what a shift hides are added to the scores; of biases' error sums are taken.
+        biased, masked = self._is_biased, bool(self.windows and self.windows.shift)
+        adds = biased + masked
+        there = both._replace(
+            inner=8 + 10 * drops + 8 * caps + 8 * adds, launches=4 + drops + caps + adds
+        )
+        back = there._replace(
+            inner=12 + 10 * drops + 12 * caps + 4 * biased, launches=4 + drops + caps + biased
+        )
         return there, back, both._replace(launches=3)
 
     def saves(self, *, fused: Fused) -> Saved:
@@ -168,16 +256,29 @@ class Attention(Operator):
     @property
     def shares_features(self) -> bool:
         """Whether all heads share features of their keys: its fourth input."""
-        return len(self.inputs or ()) == 4 and not self.sinks
+        return len(self.inputs or ()) == 4 and self.of_scores is None
+
+    @property
+    def of_scores(self) -> TokenMap | None:
+        """What its fourth input has for the scores of each head: sinks, or biases; else None."""
+        if self.sinks:
+            return TokenMap(1, self.heads)
+        return TokenMap(self.windows.biases, self.heads) if self._is_biased else None
+
+    @property
+    def _is_biased(self) -> bool:
+        return len(self.inputs or ()) == 4 and self.windows is not None
 
     @property
     def axes(self) -> Contraction:
-        if self.sinks:
-            return _SINKS
+        if self.of_scores:
+            return _OF_SCORES
         return _SHARED_FEATURES if self.shares_features else self.contraction
 
     @property
     def splits(self) -> Mapping[str, Choice]:
+        if self.windows:
+            return _IN_WINDOWS if self.kv_heads else _OF_EQUAL_HEADS_IN_WINDOWS
         return self.choices if self.kv_heads else _OF_EQUAL_HEADS
 
     def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:
@@ -197,26 +298,28 @@ class Attention(Operator):
     def maps(self, *reads: Map) -> LayerMaps:
         if self.window and not self.causal:
             raise self.refuse("window", "needs causal = true")
+        if self.windows and (self.causal or self.rotary):
+            raise self.refuse("windows", "should be without causal and rotary")
         if len(reads) == 2 or not all(isinstance(read, TokenMap) for read in reads):
             got = " and ".join(map(described, reads))
-            wanted = "q, k and v, or one fused, or with features that all keys share, of tokens"
+            more = "biases" if self.windows else "features that all keys share"
+            wanted = f"q, k and v, or one fused, or with {more}, of tokens"
             raise self.refuse("inputs", f"should be {wanted}; got {got}")
         if self.heads % self._kv_heads:
             raise self.refuse(
                 "kv_heads", f"should divide the {self.heads} heads, got {self._kv_heads}"
             )
-        if self.sinks:
-            if len(reads) < 4 or reads[3] != TokenMap(1, self.heads):
+        if self.sinks and self.windows:
+            raise self.refuse("sinks", "should be without windows")
+        query, keys, scores = reads[0], reads[1:], ()
+        if wanted := self.of_scores:
+            keys, scores = reads[1:3], reads[3:]
+            if scores != (wanted,):
                 got = " and ".join(map(described, reads[1:]))
-                wanted = f"q, k, v and one token of {self.heads} features, a score of each head"
-                raise self.refuse("inputs", f"should be {wanted}; got q and {got}")
-            maps = self._of_heads(*reads[:3])
-            return maps._replace(others=(*maps.others, reads[3]))
-        return self._of_heads(*reads)
-
-    def _of_heads(self, *reads: Map) -> LayerMaps:
-        """Return its maps for what it reads but sinks."""
-        query, keys = reads[0], reads[1:]
+                each = "a score of each head" if self.sinks else "of each relative position"
+                raise self.refuse(
+                    "inputs", f"should be q, k, v and {described(wanted)}, {each}; got q and {got}"
+                )
         parts = self.heads if keys else self.heads + 2 * self._kv_heads
         size, rest = divmod(query.channels, parts)
         if rest or not size:
@@ -239,8 +342,17 @@ class Attention(Operator):
                 f"keys and values should have {self._kv_heads} heads of {size - shared}"
                 f" features{beside} and as many tokens, got {' and '.join(map(described, keys))}",
             )
+        self._check_windows(query.tokens, keys[0].tokens)
         output = TokenMap(query.tokens, self.heads * (widths[1] // self._kv_heads))
-        return LayerMaps(query, output, output, keys)
+        return LayerMaps(query, output, output, (*keys, *scores))
+
+    def _check_windows(self, tokens: int, length: int) -> None:
+        if not self.windows:
+            return
+        if tokens != length:
+            raise self.refuse("windows", f"needs keys of its {tokens} queries, got {length}")
+        if problem := self.windows.problem(tokens):
+            raise self.refuse("windows", problem)
 
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
         sizes = {
@@ -248,9 +360,12 @@ class Attention(Operator):
             "g": self._kv_heads,
             "r": self.heads // self._kv_heads,
             "d": maps.output.channels // self.heads,
-            "s": maps.others[0].tokens,
+            # The keys that one query sees.
+            "s": self.windows.pixels if self.windows else maps.others[0].tokens,
             "e": maps.input.channels // self.heads,
         }
+        if scores := self.of_scores:
+            return {**sizes, "u": scores.tokens}
         if not self.shares_features:
             return sizes
         shared = maps.others[2].channels
@@ -262,15 +377,17 @@ class Attention(Operator):
         return pairs * (sizes["e"] + sizes["d"])
 
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:
+        if self.windows:
+            raise RefusedError(f"layer {self.name!r}: windows of an image have no small size")
         queries, one = min(self.heads // self._kv_heads, 2), small.parts * SMALL_HEAD
         widths = [queries * one, one, one] if len(reads) > 1 else [(queries + 2) * one]
         if self.shares_features:
             widths = [2 * queries * one, one, one, SMALL_HEAD]
-        if self.sinks:
+        if self.of_scores:
             widths.append(small.parts * queries)
+        keys = {"heads": constant(small.parts * queries), "kv_heads": constant(small.parts)}
         for read, width in zip(reads, widths, strict=True):
             small.equate(read.channels, constant(width), self.name)
-        keys = {"heads": constant(small.parts * queries), "kv_heads": constant(small.parts)}
         if self.window and self.window < maps.output.tokens and reads[0].tokens:
             keys["window"] = constant(-(-small.of(reads[0].tokens) // 2))
         return SmallMap(constant(queries * one), reads[0].tokens), keys

@@ -38,6 +38,10 @@ Border = Annotated[int, Strict(), Field(ge=0, le=LARGEST_SIZE)]
 Pair = Annotated[
     tuple[Size, Size], BeforeValidator(_both, json_schema_input_type=Size | tuple[Size, Size])
 ]
+Offsets = Annotated[
+    tuple[Border, Border],
+    BeforeValidator(_both, json_schema_input_type=Border | tuple[Border, Border]),
+]
 Borders = Annotated[
     tuple[Border, ...],
     BeforeValidator(

@@ -60,7 +60,12 @@ class AttentionArithmetic(Arithmetic):
         elif "m" in sizes:  # keys with a copy of shared features for each head
             turned = sizes["b"] * sizes["g"] * sizes["s"] * sizes["e"]
         kept = 2 if cast("Attention", tensors.operator).softcap else 1
-        return Footprint(kept=kept * scores + turned, working=5 * scores + 4 * turned)
+        kept, working = kept * scores + turned, 5 * scores + 4 * turned
+        if cast("Attention", tensors.operator).windows:
+            # Copies window by window of what it reads and writes, and a mask of all windows.
+            copies = sum(map(math.prod, (tensors.input, tensors.output, *tensors.others)))
+            kept, working = kept + copies + scores, working + copies + scores
+        return Footprint(kept=kept, working=working)
 
     def __init__(self, shard: LayerShard) -> None:
         super().__init__(shard)
@@ -68,7 +73,7 @@ class AttentionArithmetic(Arithmetic):
         self._sizes = layer.sizes(shard.maps)
         self._causal, self._rotary = bool(layer.causal), layer.rotary
         self._window, self._cap = layer.window, layer.softcap
-        self._has_sinks = bool(layer.sinks)
+        self._windows, self._of_scores = layer.windows, layer.of_scores is not None
         self._scale = layer.scale or 1 / np.sqrt(self._sizes["e"])
         # The features of a head's keys that are no other's, and before those that are turned.
         self._own = self._sizes.get("n", self._sizes["e"])
@@ -76,7 +81,8 @@ class AttentionArithmetic(Arithmetic):
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         query, key, value, *shared = reads
-        sinks = shared.pop() if self._has_sinks else None
+        of_scores = shared.pop() if self._of_scores else None
+        query, key, value = map(self._cut, (query, key, value))
         self._heads = key.shape[2] // self._own
         start, every = self._start, np.arange(key.shape[1])
         k = self._split(key, self._own)
@@ -91,6 +97,8 @@ class AttentionArithmetic(Arithmetic):
         if self._cap:
             self._tangent = np.tanh(scores / self._cap)
             scores = self._cap * self._tangent
+        if self._windows:
+            scores = self._in_windows(scores, of_scores)
         if self._causal:
             keys, own = np.arange(scores.shape[4]), self.shard.tokens[:, None]
             seen = keys <= own
@@ -98,23 +106,29 @@ class AttentionArithmetic(Arithmetic):
                 seen &= keys > own - self._window
             scores = np.where(seen, scores, -np.inf)
         largest = scores.max(axis=4, keepdims=True)
-        if sinks is not None:
-            sink = self._split(sinks, 1)
+        sink = None if of_scores is None or self._windows else self._split(of_scores, 1)
+        if sink is not None:
             largest = np.maximum(largest, sink)
         shares = np.exp(scores - largest)
         total = shares.sum(axis=4, keepdims=True)
-        if sinks is not None:
+        if sink is not None:
             of_sink = np.exp(sink - largest)
             total = total + of_sink
             self._of_sink = of_sink / total
         self._p = shares / total
-        return self._joined(self._p @ self._v)
+        return self._uncut(self._joined(self._p @ self._v))
 
     def backward(self, error: Array, sums: Array | None) -> tuple[Sequence[Array], Array | None]:  # noqa: ARG002
-        mixed = self._split(error, self._sizes["d"])
+        mixed = self._split(self._cut(error), self._sizes["d"])
         of_shares = mixed @ self._v.swapaxes(3, 4)
         weighted = (of_shares * self._p).sum(axis=4, keepdims=True)
         of_scores = self._p * (of_shares - weighted)
+        of_read = []
+        if self._of_scores and self._windows:
+            of_read = [self._of_biases(of_scores)]
+        elif self._of_scores:
+            of_sinks = -(self._of_sink * weighted).sum(axis=3, keepdims=True)
+            of_read = [self._joined(of_sinks)]
         if self._cap:
             of_scores *= 1 - self._tangent**2
         of_scores *= self._scale
@@ -125,13 +139,47 @@ class AttentionArithmetic(Arithmetic):
         of_q = turned(of_scores @ self._k, self.shard.tokens, rotary, start, back=True)
         of_k = turned(of_k, np.arange(of_k.shape[3]), rotary, start, back=True)
         of_k, of_shared = np.split(of_k, [self._own], axis=4)
-        errors = [self._joined(one) for one in (of_q, of_k, of_v)]
-        if start:
-            errors.append(of_shared.sum(axis=(1, 2)))
-        if self._has_sinks:
-            of_sinks = -(self._of_sink * weighted).sum(axis=3, keepdims=True)
-            errors.append(self._joined(of_sinks))
-        return errors, None
+        errors = [self._uncut(self._joined(one)) for one in (of_q, of_k, of_v)]
+        of_shared = [of_shared.sum(axis=(1, 2))] if start else []
+        return [*errors, *of_shared, *of_read], None
+
+    def _cut(self, array: Array) -> Array:
+        """Return tokens with those of each window of an image as an image's."""
+        if not self._windows:
+            return array
+        images, tokens, features = array.shape
+        order = self._windows.order(tokens)
+        return array[:, order].reshape(images * len(order), order.shape[1], features)
+
+    def _uncut(self, array: Array) -> Array:
+        """Return tokens in their order: the inverse of `_cut`."""
+        if not self._windows:
+            return array
+        tokens, features = self._sizes["t"], array.shape[2]
+        whole = np.empty((len(array) * array.shape[1] // tokens, tokens, features))
+        whole[:, self._windows.order(tokens).ravel()] = array.reshape(whole.shape)
+        return whole
+
+    def _in_windows(self, scores: Array, biases: Array | None) -> Array:
+        """Return the scores of windows with biases, and without those that a shift hides."""
+        assert self._windows is not None
+        seen = self._windows.seen(self._sizes["t"])[:, None, None]
+        by_image = scores.reshape(len(scores) // len(seen), len(seen), *scores.shape[1:])
+        if biases is not None:
+            of_heads = biases.reshape(*biases.shape[:2], *scores.shape[1:3])
+            added = of_heads[:, self._windows.relative()]
+            by_image = by_image + np.moveaxis(added, (1, 2), (3, 4))[:, None]
+        return np.where(seen, by_image, -np.inf).reshape(scores.shape)
+
+    def _of_biases(self, of_scores: Array) -> Array:
+        """Return the error of biases: of each, the sum of that of its scores."""
+        assert self._windows is not None
+        count = self._sizes["t"] // self._windows.pixels
+        images = len(of_scores) // count
+        by_image = of_scores.reshape(images, count, *of_scores.shape[1:]).sum(axis=1)
+        error = np.zeros((self._sizes["u"], images, *by_image.shape[1:3]))
+        np.add.at(error, self._windows.relative(), np.moveaxis(by_image, (3, 4), (0, 1)))
+        return error.swapaxes(0, 1).reshape(images, len(error), math.prod(error.shape[2:]))
 
     def _split(self, array: Array, size: int) -> Array:
         images, tokens, features = array.shape

@@ -1,0 +1,268 @@
+"""Attention in windows of an image: its partition, and the biases and masks of its scores.
+
+A window's index among those of an image is made of digits of rows and columns, of tokens or of an
+image rolled before it is cut. While the two products are read, windows count as images of their
+own: digits of the batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from hypar_opt.onnx.axes import (
+    POSITIONS,
+    Digit,
+    DigitRange,
+    Dim,
+    UnalignedError,
+    axes_of,
+    extent,
+    is_roll,
+    merged,
+    whole_dim,
+)
+from hypar_opt.onnx.features import Layer
+from hypar_opt.onnx.mask_values import Unknown
+from hypar_opt.onnx.model import FLOATS
+from hypar_opt.onnx.regions import LayerWeights
+from hypar_opt.onnx.windows import numbers
+from hypar_opt.workload.operators.attention import ImageWindows
+
+if TYPE_CHECKING:
+    from onnx import TensorProto
+
+    from hypar_opt.onnx.constant import Array
+    from hypar_opt.onnx.features import Features
+    from hypar_opt.onnx.import_state import ImportState
+    from hypar_opt.onnx.model import OnnxNode
+
+ENOUGH = -50.0
+"""A score that is lower by this has no share, whatever the others are."""
+
+
+class Windows(NamedTuple):
+    """Windows of an image whose pixels are tokens, as a tensor's dimensions hold them.
+
+    Parameters
+    ----------
+    shape
+        What a network's layer has of them.
+    places
+        The digits that tell the windows apart, in order.
+    pixels
+        The dimension of a window's pixels.
+    """
+
+    shape: ImageWindows
+    places: Dim
+    pixels: Dim
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """The keys of the layer's table."""
+        keys: dict[str, Any] = {"size": numbers(self.shape.size), "columns": self.shape.columns}
+        return keys | ({"shift": numbers(self.shape.shift)} if self.shape.shift else {})
+
+
+class Shown(NamedTuple):
+    """What a constant adds to scores.
+
+    Parameters
+    ----------
+    shape
+        The windows whose relative positions biases are of.
+    table
+        The initializer of biases, if there are any.
+    hides
+        Whether it hides what a shift has joined.
+    """
+
+    shape: ImageWindows
+    table: str
+    hides: bool
+
+
+def in_windows(
+    state: ImportState, node: OnnxNode, features: Features
+) -> tuple[Features, Windows | None]:
+    """Return tokens of windows as those of images, and the windows; else unchanged."""
+    leading = features.dims[:-2]
+    if not axes_of(leading) & POSITIONS:
+        return features, None
+    features = state.as_tokens(features, node, in_parts=True)
+    *leading, pixels, channels = features.dims
+    places = merged(digit for dim in leading for digit in dim if _is_place(digit))
+    tokens, inside = state.layer(features.source).sizes.get("t", 1), extent(pixels)
+    shape = next(_shapes(tokens, inside, places, pixels), None)
+    if shape is None:
+        raise node.refuse(
+            "is attention over a part of the tokens that is no window of an image, which a network"
+            " has no layer for"
+        )
+    below, dims = tokens // inside, []
+    for dim in leading:
+        new: list[Digit] = []
+        for digit in dim:
+            if _is_place(digit):
+                below //= digit.size
+                new.append(Digit("b", digit.size, below))
+            elif digit.axis == "b":
+                # A batch of one image is a digit, too, but here windows are the images.
+                new += whole_dim("b", digit.size, digit.stride * (tokens // inside))
+            else:
+                new.append(digit)
+        dims.append(merged(new))
+    dims += [whole_dim("t", inside), channels]
+    return features._replace(dims=tuple(dims)), Windows(shape, places, pixels)
+
+
+def _is_place(digit: Digit) -> bool:
+    return bool(axes_of([(digit,)]) & POSITIONS)
+
+
+def _shapes(tokens: int, inside: int, places: Dim, pixels: Dim) -> Iterator[ImageWindows]:
+    """Yield the windows of an image of so many pixels that are cut so."""
+    rolls = {digit.axis for digit in (*places, *pixels) if isinstance(digit.axis, DigitRange)}
+    for columns in _divisors(tokens):
+        axes: list[Digit] = [Digit("t", tokens // columns, columns), Digit("t", columns)]
+        shift = [0, 0]
+        for n, whole in enumerate(axes):
+            for roll in rolls:
+                if isinstance(roll, DigitRange) and is_roll(roll) and roll.of == whole:
+                    axes[n], shift[n] = Digit(roll, whole.size), roll.start
+        for height in _divisors(inside):
+            size = height, inside // height
+            shape = ImageWindows(size=size, columns=columns, shift=tuple(shift))
+            if shape.problem(tokens):
+                continue
+            cut = [*zip(axes, size, strict=True)]
+            outer = (whole_dim(of.axis, of.size // n, of.stride * n) for of, n in cut)
+            inner = (whole_dim(of.axis, n, of.stride) for of, n in cut)
+            if (merged(chain(*outer)), merged(chain(*inner))) == (places, pixels):
+                yield shape
+
+
+def _divisors(number: int) -> list[int]:
+    low = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return sorted({*low, *(number // n for n in low)})
+
+
+def as_they_were(state: ImportState, leading: Sequence[Dim], windows: Windows) -> list[Dim]:
+    """Return dimensions in which windows are images, as those of images and of windows."""
+    count = math.prod(digit.size for digit in windows.places)
+    below, strides = count, []
+    for place in windows.places:
+        below //= place.size
+        strides.append((place, below))
+    parts = [(digit, count) for digit in whole_dim("b", state.input.batch)] + strides
+    dims = []
+    for dim in leading:
+        new: list[Digit] = []
+        for digit in dim:
+            if digit.axis != "b":
+                new.append(digit)
+                continue
+            end = digit.stride * digit.size
+            held = [own for own, by in parts if digit.stride <= by and by * own.size <= end]
+            if extent(tuple(held)) != digit.size:
+                raise UnalignedError
+            new += held
+        dims.append(merged(new))
+    if state.input.batch == 1:
+        dims[0] = (Digit("b", 1), *dims[0])
+    return dims
+
+
+def shown_of(
+    state: ImportState, scores: Features, name: str, windows: Windows | None
+) -> Shown | None:
+    """Return what a constant adds to scores that windows have; None where it is anything else.
+
+    That is decided by other values for the learned table, zeros and different numbers: what a
+    table's own are, as zeros before training, is left aside.
+    """
+    inside = state.layer(scores.source).sizes["t"]
+    *leading, rows, columns = scores.dims
+    if (rows, columns) != (whole_dim("t", inside), whole_dim("s", inside)):
+        return None
+    heads = math.prod(digit.size for dim in leading for digit in dim if digit.axis == "g")
+    tensors = [state.graph.initialisers.get(own) for own in state.constant(name).weights]
+    tables: list[TensorProto | None] = [
+        own for own in tensors if own and own.data_type in FLOATS and len(own.dims) == 2
+    ]
+    if windows:
+        shapes, tables = [windows.shape], tables or [None]
+    else:
+        sizes = [(inside // width, width) for width in _divisors(inside)]
+        shapes = [ImageWindows(size=size, columns=size[1]) for size in sizes]
+    for table in tables:
+        for shape in shapes:
+            if table is None or [*table.dims] == [shape.biases, heads]:
+                shown = _shown(state, leading, name, shape, windows, table)
+                if shown is not None:
+                    return shown
+    return None
+
+
+def _shown(
+    state: ImportState,
+    leading: Sequence[Dim],
+    name: str,
+    shape: ImageWindows,
+    windows: Windows | None,
+    table: TensorProto | None,
+) -> Shown | None:
+    number, head = (sum(_along(leading, axis), np.zeros((1, 1), int)) for axis in "bg")
+    given: list[dict[str, Array]] = [{}]
+    expected = np.zeros((1, 1))
+    if table is not None:
+        from onnx import helper
+
+        of = np.arange(1, math.prod(table.dims) + 1).reshape(table.dims)
+        dtype = helper.tensor_dtype_to_np_dtype(table.data_type)
+        given = [{table.name: own.astype(dtype)} for own in (0 * of, of)]
+        expected = of[shape.relative(), head]
+    without, added = (state.mask_values.get(name, own) for own in (given[0], given[-1]))
+    if isinstance(without, Unknown) or isinstance(added, Unknown):
+        return None
+    seen = without > ENOUGH
+    tokens = shape.pixels * (extent(windows.places) if windows else 1)
+    sides = shape.seen(tokens)
+    hides = not seen.all()
+    try:
+        if hides and (seen != sides[number[..., 0, 0] % len(sides)]).any():
+            return None
+        if without[seen].any() or (np.where(seen, added, 0) != np.where(seen, expected, 0)).any():
+            return None
+    except ValueError:  # sizes that do not fit one another
+        return None
+    return Shown(shape, table.name if table is not None else "", hides)
+
+
+def _along(dims: Sequence[Dim], axis: str) -> Iterator[Array]:
+    """Yield the part of an axis' index along each dimension, shaped to broadcast over scores."""
+    for place, dim in enumerate(dims):
+        index = np.zeros(1, int)
+        for digit in dim:
+            own = np.arange(digit.size) * digit.stride * (digit.axis == axis)
+            index = (index[:, None] + own).ravel()
+        if not index.any():
+            index = index[:1]
+        yield index.reshape(-1, *[1] * (len(dims) - place + 1))
+
+
+def biases_of(state: ImportState, node: OnnxNode, name: str) -> int:
+    """Return the layer of a table of biases."""
+    constant = state.constant(name)
+    positions, heads = constant.shape
+    sizes = {"t": positions, "c": heads}
+    keys = {"features": heads, "vocabulary": positions}
+    dims = whole_dim("t", positions), whole_dim("c", heads)
+    weights = LayerWeights(constant.named(name), constant.stored)
+    made = state.emit_once(Layer("embedding", keys, [], sizes, node, weights, dims=dims))
+    return state.read(made, node)
