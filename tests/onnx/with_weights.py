@@ -8,10 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import pytest
 from onnx import TensorProto, numpy_helper
 
 import hypar_opt as ho
+from hypar_opt.execution.virtual.data import StepData
+from hypar_opt.execution.virtual.division import Division
+from hypar_opt.execution.virtual.step import TrainingStep
 from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.onnx import imported_model
+from hypar_opt.onnx.reference import in_order, outputs_of
+from hypar_opt.onnx.weights import weights_of
 from hypar_opt.sharding.program import Program
 from hypar_opt.studies.model_weights import with_weights
 from hypar_opt.workload.tensors import workload_of
@@ -19,6 +27,9 @@ from tests.onnx.graph_writer import GraphWriter
 
 BATCH, TOKENS, WIDTH, HEADS, WORDS = 4, 6, 16, 4, 24
 SIZE = WIDTH // HEADS
+STEPS = (1e-6, 1e-4)
+"""How far weights are moved to see how a loss changes: not across a corner of relu, and beyond what
+the evaluator, whose erf is of single precision, rounds."""
 Shaped = tuple[str, list[int | str]]
 IDS: Shaped = ("ids", ["batch", TOKENS])
 
@@ -183,10 +194,63 @@ def one_device(network: ho.Network) -> Program:
     return Program(workload_of(network, BATCH, shared_tensors=True), (), Hierarchy(()))
 
 
-def assert_computes_its_model(network: ho.Network, path: Path) -> None:
-    """Whether a network's output is that of the model that it is the import of."""
+def assert_computes_its_model(network: ho.Network, path: Path, *, untie: bool = False) -> None:
+    """Whether a network has the output of the model that it is the import of, and its gradients.
+
+    Of the gradients, what they say of the loss along a random direction of all weights.
+    """
     step = with_weights(path, None, network, one_device(network), seed=0)
     assert step.difference < 1e-6
+    expected, found = slopes(network, path, step.data, untie=untie)
+    assert any(found == pytest.approx(one, rel=1e-5, abs=1e-5) for one in expected), expected
+
+
+def slopes(
+    network: ho.Network, path: Path, data: StepData, *, untie: bool = False
+) -> tuple[list[float], float]:
+    """Return how the loss changes along a direction of all weights, by a model and its network.
+
+    The model's are differences of what onnx's reference evaluator computes on both sides of them,
+    at each of `STEPS`.
+    """
+    model, imported = onnx.load(path), imported_model(path, untie=untie)
+    values = {
+        name: own.astype(np.float64)
+        for name, own in initialisers(model).items()
+        if own.dtype == np.float32 and own.size
+    }
+    rng = np.random.default_rng(1)
+    learned = {name: not name.startswith("value_") for name in values}
+    along = {n: rng.normal(size=own.shape) * learned[n] for n, own in values.items()}
+
+    def loss(step: float) -> float:
+        moved = with_values(model, {n: own + step * along[n] for n, own in values.items()})
+        (output,) = outputs_of(imported.state, moved, data.input)
+        features = imported.state.tensors[imported.state.graph.outputs[0]]
+        output = in_order(features, output)
+        if not data.targets:
+            (errors,) = data.errors.values()
+            return float((output.reshape(errors.shape) * errors).sum())
+        (targets,) = data.targets.values()
+        last = imported.layers[-1].node
+        logs = output.reshape(*targets.shape, -1)
+        if last is not None and last.op == "Softmax":
+            logs = np.log(logs)
+        logs = logs - np.log(np.exp(logs).sum(-1, keepdims=True))
+        return float(-np.take_along_axis(logs, targets[..., None], -1).mean())
+
+    moved = weights_of(imported, with_values(model, along))
+    record = TrainingStep(Division(network, one_device(network)), data).run()
+    found = sum(
+        float((own[0].reshape(array.shape) * array).sum())
+        for gradients, arrays in (
+            (record.gradients, moved.weights),
+            (record.bias_gradients, moved.biases),
+        )
+        for place, own in gradients.items()
+        for array in [arrays[network.layers[place].name]]
+    )
+    return [(loss(step) - loss(-step)) / (2 * step) for step in STEPS], found
 
 
 def initialisers(model: Any) -> dict[str, Any]:
