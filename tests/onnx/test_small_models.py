@@ -19,24 +19,17 @@ from hypar_opt.studies.model_weights import with_weights
 from tests.onnx.attention_graphs import Way, attention
 from tests.onnx.test_refused import refusal
 from tests.onnx.with_weights import (
+    COMPUTED,
     SIZE,
     TOKENS,
     WIDTH,
+    Refused,
     WeightedGraph,
     assert_computes_its_model,
     one_device,
 )
 
 Write = Callable[[WeightedGraph, str], str]
-
-COMPUTED = ""
-
-
-class Refused(str):
-    """A part of what a refusal says; of other models it is of what is named."""
-
-    __slots__ = ()
-
 
 Row = tuple[Write, str]
 
