@@ -144,7 +144,7 @@ class ImportState:
 
     def emit_once(self, layer: Layer, of: str = "") -> Features:
         """Return a layer's output; an equal layer of the same tensor is not added again."""
-        keys = tuple(sorted(layer.keys.items()))
+        keys = repr(sorted(layer.keys.items()))
         key = (layer.kind, keys, tuple(layer.inputs), layer.weights, of)
         if key not in self._emitted:
             self._emitted[key] = self.emit(layer).source
@@ -583,8 +583,9 @@ def block_layer(
             [("c", rows), ("c", columns)] if to == "space" else [("h", channels), ("w", channels)]
         )
     )
-    if down * across == 1:
-        return None
+    pixel = whole["h"] * whole["w"] == 1 and {down, across} == {1, whole["c"]}
+    if down * across == 1 or (to == "space" and pixel):
+        return None  # as it is, or one pixel whose channels are the last dimension
     for order in ("chw", "hwc", "whc"):
         sizes, stride = {"c": extent(channels), "h": down, "w": across}, 1
         digits: dict[str, Dim] = {}

@@ -163,6 +163,24 @@ def test_channels_and_blocks_of_pixels(mode: str, tmp_path: Path) -> None:
     assert attributes(network, "pixel_shuffle") == [expected]
 
 
+def test_a_pixel_has_its_channels_last(tmp_path: Path) -> None:
+    """As of ConvNeXt's last stage in small: channels are no pixels of a row."""
+    g = WeightedGraph(("image", ["batch", 3, 2, 2]))
+    x = g("Conv", "image", g.weight("a", 8, 3, 2, 2), g.weight("bias", 8))
+    x = g("LayerNormalization", g("Transpose", x, perm=[0, 2, 3, 1]), g.weight("scale", 8))
+    x = g("Conv", g("Transpose", x, perm=[0, 3, 1, 2]), g.weight("b", 5, 8, 1, 1))
+    assert kinds(imported(tmp_path, g.model(x))) == ["conv", "norm", "conv"]
+
+
+def test_blocks_of_other_heights_than_widths(tmp_path: Path) -> None:
+    g = WeightedGraph(("image", ["batch", 3, 4, 6]))
+    x = g("Conv", "image", g.weight("a", 12, 3, 1, 1))
+    x = g("Transpose", g("Reshape", x, g.value([0, 2, 2, 3, 4, 6])), perm=[0, 1, 4, 2, 5, 3])
+    x = g("Conv", g("Reshape", x, g.value([0, 2, 8, 18])), g.weight("b", 5, 2, 1, 1))
+    network = imported(tmp_path, g.model(x))
+    assert attributes(network, "pixel_shuffle")[0]["factor"] == (2, 3)
+
+
 @pytest.mark.parametrize("by_column", [True, False])
 def test_the_slices_of_a_focus(by_column: bool, tmp_path: Path) -> None:
     """Every second row and column, of the input as YOLOv5 takes them or behind a layer."""

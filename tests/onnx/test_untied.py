@@ -60,7 +60,7 @@ def test_both_compute_what_the_model_does(tmp_path: Path, untie: bool) -> None:
     onnx.save(clones(), path)
     network = imported_model(path, untie=untie).network
     assert len(tied(network)) == (1 if untie else 2)  # the head's is an embedding's, on purpose
-    assert_computes_its_model(network, path)
+    assert_computes_its_model(network, path, untie=untie)
 
 
 def test_the_command_says_so_and_a_run_takes_the_weights(

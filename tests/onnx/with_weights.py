@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
 import hypar_opt as ho
+from hypar_opt.execution.virtual.data import StepData
+from hypar_opt.execution.virtual.division import Division
+from hypar_opt.execution.virtual.step import TrainingStep
 from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.onnx import ImportedModel, imported_model
+from hypar_opt.onnx.reference import in_order, outputs_of
+from hypar_opt.onnx.weights import ModelWeights, weights_of
 from hypar_opt.sharding.program import Program
 from hypar_opt.studies.model_weights import with_weights
 from hypar_opt.workload.tensors import workload_of
@@ -19,8 +28,22 @@ from tests.onnx.graph_writer import GraphWriter
 
 BATCH, TOKENS, WIDTH, HEADS, WORDS = 4, 6, 16, 4, 24
 SIZE = WIDTH // HEADS
+STEPS = (1e-6, 1e-4)
+"""How far weights are moved to see how a loss changes: not across a corner of relu, and beyond what
+the evaluator, whose erf is of single precision, rounds."""
 Shaped = tuple[str, list[int | str]]
+Array = NDArray[Any]
 IDS: Shaped = ("ids", ["batch", TOKENS])
+
+
+COMPUTED = ""
+"""What is said of a model that a network computes."""
+
+
+class Refused(str):
+    """A part of what a refusal says; other words are of what is named as left out."""
+
+    __slots__ = ()
 
 
 class WeightedGraph(GraphWriter):
@@ -251,10 +274,72 @@ def one_device(network: ho.Network) -> Program:
     return Program(workload_of(network, BATCH, shared_tensors=True), (), Hierarchy(()))
 
 
-def assert_computes_its_model(network: ho.Network, path: Path) -> None:
-    """Whether a network's output is that of the model that it is the import of."""
+def assert_computes_its_model(network: ho.Network, path: Path, *, untie: bool = False) -> None:
+    """Whether a network has the output of the model that it is the import of, and its gradients.
+
+    Of the gradients, what they say of the loss along a random direction of all weights.
+    """
     step = with_weights(path, None, network, one_device(network), seed=0)
     assert step.difference < 1e-6
+    model, imported = onnx.load(path), imported_model(path, untie=untie)
+    values = {
+        name: own.astype(np.float64)
+        for name, own in initialisers(model).items()
+        if own.dtype == np.float32 and own.size
+    }
+    rng = np.random.default_rng(1)
+    along = {
+        name: np.zeros(own.shape) if name.startswith("value_") else rng.normal(size=own.shape)
+        for name, own in values.items()
+    }
+
+    def moved(by: float) -> Array:
+        there = {name: own + by * along[name] for name, own in values.items()}
+        (output,) = outputs_of(imported.state, with_values(model, there), step.data.input)
+        return output
+
+    direction = weights_of(imported, with_values(model, along))
+    pull = loss_gradient(imported, step.data, moved(0))
+    slopes = [float((pull * (moved(by) - moved(-by))).sum()) / (2 * by) for by in STEPS]
+    assert_slope(network, step.data, direction, slopes)
+
+
+def loss_gradient(imported: ImportedModel, data: StepData, output: Array) -> Array:
+    """Return the gradient of a step's loss by the output of its model."""
+    features = imported.state.tensors[imported.state.graph.outputs[0]]
+    order = in_order(features, np.arange(output.size).reshape(output.shape)).ravel()
+    gradient = np.zeros(output.size)
+    if not data.targets:
+        (errors,) = data.errors.values()
+        gradient[order] = errors.ravel()
+        return gradient.reshape(output.shape)
+    (targets,) = data.targets.values()
+    logits, end = output.ravel()[order].reshape(*targets.shape, -1), imported.layers[-1].node
+    chosen = np.eye(logits.shape[-1])[targets] / targets.size
+    if end is not None and end.op == "Softmax":
+        found = -chosen / logits
+    else:
+        shares = np.exp(logits - logits.max(-1, keepdims=True))
+        found = shares / shares.sum(-1, keepdims=True) / targets.size - chosen
+    gradient[order] = found.ravel()
+    return gradient.reshape(output.shape)
+
+
+def assert_slope(
+    network: ho.Network, data: StepData, direction: ModelWeights, slopes: Sequence[float]
+) -> None:
+    """Whether the gradients of a network's weights say one of some slopes along a direction."""
+    record = TrainingStep(Division(network, one_device(network)), data).run()
+    found = sum(
+        float((own[0].reshape(array.shape) * array).sum())
+        for gradients, arrays in (
+            (record.gradients, direction.weights),
+            (record.bias_gradients, direction.biases),
+        )
+        for place, own in gradients.items()
+        for array in [arrays[network.layers[place].name]]
+    )
+    assert any(found == pytest.approx(one, rel=1e-5, abs=1e-4) for one in slopes), (found, slopes)
 
 
 def initialisers(model: Any) -> dict[str, Any]:
