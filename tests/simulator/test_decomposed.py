@@ -127,7 +127,7 @@ def weights_before(tasks: tuple[Task, ...]) -> dict[tuple[str, str], set[tuple[s
         before.append(set(own).union(*(before[other] for other in own)))
     computed: dict[tuple[str, str], set[tuple[str, str, int]]] = {}
     gathers = {
-        number: (task.layer, task.phase, task.levels[0])
+        number: (task.layer, str(task.phase), task.levels[0])
         for number, task in enumerate(tasks)
         if isinstance(task, ExchangeTask) and task.kind is ExchangeKind.WEIGHTS
     }

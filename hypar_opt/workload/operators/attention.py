@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal
@@ -165,7 +165,7 @@ class Attention(Operator):
     fourth input has features that follow those of each head's keys, the same for all heads; then it
     is they, and those of queries beside them, that rotary positions turn (latent attention). Or it
     is of each head's scores: one token of ``sinks``, the score that its softmax has beside those of
-    keys; or in ``windows`` of an image their biases, for each position of a key relative to a query.
+    keys; or in ``windows`` of an image biases, for each position of a key relative to a query.
 
     ``causal`` says that a token sees only those before it and itself, and ``window`` that it sees
     only the last so many of them. Fused kernels skip the scores that the mask hides, and so half of
@@ -210,7 +210,8 @@ class Attention(Operator):
         drops, caps = bool(self.dropout), self.softcap is not None
         both = PassKernels(Fraction(1), scores=2, output=8, launches=4)
         # Biases and what a shift hides are added to the scores; of biases' error sums are taken.
-        biased, masked = self._is_biased, bool(self.windows and self.windows.shift)
+        masked = bool(self.windows and self.windows.shift)
+        biased = bool(self.windows and self.of_scores)
         adds = biased + masked
         there = both._replace(
             inner=8 + 10 * drops + 8 * caps + 8 * adds, launches=4 + drops + caps + adds
@@ -263,11 +264,9 @@ class Attention(Operator):
         """What its fourth input has for the scores of each head: sinks, or biases; else None."""
         if self.sinks:
             return TokenMap(1, self.heads)
-        return TokenMap(self.windows.biases, self.heads) if self._is_biased else None
-
-    @property
-    def _is_biased(self) -> bool:
-        return len(self.inputs or ()) == 4 and self.windows is not None
+        if self.windows and len(self.inputs or ()) == 4:
+            return TokenMap(self.windows.biases, self.heads)
+        return None
 
     @property
     def axes(self) -> Contraction:
@@ -311,15 +310,9 @@ class Attention(Operator):
             )
         if self.sinks and self.windows:
             raise self.refuse("sinks", "should be without windows")
-        query, keys, scores = reads[0], reads[1:], ()
-        if wanted := self.of_scores:
+        query, keys, scores = reads[0], reads[1:], reads[4:]
+        if self.of_scores:
             keys, scores = reads[1:3], reads[3:]
-            if scores != (wanted,):
-                got = " and ".join(map(described, reads[1:]))
-                each = "a score of each head" if self.sinks else "of each relative position"
-                raise self.refuse(
-                    "inputs", f"should be q, k, v and {described(wanted)}, {each}; got q and {got}"
-                )
         parts = self.heads if keys else self.heads + 2 * self._kv_heads
         size, rest = divmod(query.channels, parts)
         if rest or not size:
@@ -343,6 +336,11 @@ class Attention(Operator):
                 f" features{beside} and as many tokens, got {' and '.join(map(described, keys))}",
             )
         self._check_windows(query.tokens, keys[0].tokens)
+        if (of_scores := self.of_scores) and scores != (of_scores,):
+            got = " and ".join(map(described, reads[1:]))
+            each = "a score of each head" if self.sinks else "one of each relative position"
+            wish = f"q, k, v and {described(of_scores)}, {each}"
+            raise self.refuse("inputs", f"should be {wish}; got q and {got}")
         output = TokenMap(query.tokens, self.heads * (widths[1] // self._kv_heads))
         return LayerMaps(query, output, output, (*keys, *scores))
 

@@ -81,7 +81,7 @@ class AttentionArithmetic(Arithmetic):
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         query, key, value, *shared = reads
-        of_scores = shared.pop() if self._of_scores else None
+        beside = shared.pop() if self._of_scores else None
         query, key, value = map(self._cut, (query, key, value))
         self._heads = key.shape[2] // self._own
         start, every = self._start, np.arange(key.shape[1])
@@ -98,7 +98,7 @@ class AttentionArithmetic(Arithmetic):
             self._tangent = np.tanh(scores / self._cap)
             scores = self._cap * self._tangent
         if self._windows:
-            scores = self._in_windows(scores, of_scores)
+            scores = self._in_windows(scores, beside)
         if self._causal:
             keys, own = np.arange(scores.shape[4]), self.shard.tokens[:, None]
             seen = keys <= own
@@ -106,7 +106,7 @@ class AttentionArithmetic(Arithmetic):
                 seen &= keys > own - self._window
             scores = np.where(seen, scores, -np.inf)
         largest = scores.max(axis=4, keepdims=True)
-        sink = None if of_scores is None or self._windows else self._split(of_scores, 1)
+        sink = None if beside is None or self._windows else self._split(beside, 1)
         if sink is not None:
             largest = np.maximum(largest, sink)
         shares = np.exp(scores - largest)
@@ -123,12 +123,12 @@ class AttentionArithmetic(Arithmetic):
         of_shares = mixed @ self._v.swapaxes(3, 4)
         weighted = (of_shares * self._p).sum(axis=4, keepdims=True)
         of_scores = self._p * (of_shares - weighted)
-        of_read = []
+        of_beside = []
         if self._of_scores and self._windows:
-            of_read = [self._of_biases(of_scores)]
+            of_beside = [self._of_biases(of_scores)]
         elif self._of_scores:
             of_sinks = -(self._of_sink * weighted).sum(axis=3, keepdims=True)
-            of_read = [self._joined(of_sinks)]
+            of_beside = [self._joined(of_sinks)]
         if self._cap:
             of_scores *= 1 - self._tangent**2
         of_scores *= self._scale
@@ -140,8 +140,9 @@ class AttentionArithmetic(Arithmetic):
         of_k = turned(of_k, np.arange(of_k.shape[3]), rotary, start, back=True)
         of_k, of_shared = np.split(of_k, [self._own], axis=4)
         errors = [self._uncut(self._joined(one)) for one in (of_q, of_k, of_v)]
-        of_shared = [of_shared.sum(axis=(1, 2))] if start else []
-        return [*errors, *of_shared, *of_read], None
+        if start:
+            errors.append(of_shared.sum(axis=(1, 2)))
+        return [*errors, *of_beside], None
 
     def _cut(self, array: Array) -> Array:
         """Return tokens with those of each window of an image as an image's."""
