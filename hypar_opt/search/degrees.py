@@ -10,6 +10,7 @@ Source: docs/simulator.md; docs/decisions/0029-memory-of-a-device.md for what is
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hypar_opt.costs.buckets import buckets_of
+from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes
 from hypar_opt.costs.overlap import OverlapTime, least_of
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.deadline import NEVER, Deadline
@@ -258,9 +260,8 @@ class Evaluator:
         self._messages = Messages(self.array.interconnect)
         self._layers, self._places = cache(self._new_layers), cache(self._new_places)
         self._queues_of: dict[tuple[Mesh, str], tuple[Queue, Queue]] = {}
-        self._seconds_of: dict[
-            tuple[int, str, tuple[Phase, ...]], dict[Mesh, NDArray[np.float64]]
-        ] = {}
+        self._seconds_of: defaultdict[tuple[int, str], dict[Mesh, NDArray[np.float64]]]
+        self._seconds_of = defaultdict(dict)
 
     @property
     def blocks(self) -> int:
@@ -778,27 +779,28 @@ class Evaluator:
     def _passes(self, batch: int, recompute: str, meshes: Sequence[Mesh]) -> dict[Mesh, _Passes]:
         """Return the seconds of a micro-batch's program, by mesh."""
         forward, *others = phases_of(self.problem)
-        parts = ("none", (forward,)), ("none", tuple(others)), (recompute, (forward,))
-        seconds = []
-        for word, phases in parts:
-            known = self._seconds_of.setdefault((batch, word, phases), {})
+        of_words = {"none": ((forward,), tuple(others))}
+        of_words.setdefault(recompute, ((forward,),))
+        for word, passes in of_words.items():
+            known = self._seconds_of[batch, word]
             if missing := [*dict.fromkeys(mesh for mesh in meshes if mesh not in known)]:
-                charged = self._of_program(batch, word, phases, missing)
-                known.update(zip(missing, charged.T, strict=True))
-            seconds.append(known)
-        once, backward, twice = seconds
-        return {
-            mesh: _Passes(once[mesh], backward[mesh], twice[mesh] - once[mesh]) for mesh in meshes
-        }
+                charged = self._of_program(batch, word, passes, missing)
+                known.update(zip(missing, charged, strict=True))
+        once, again = (self._seconds_of[batch, word] for word in ("none", recompute))
+        return {mesh: _Passes(*once[mesh], again[mesh][0] - once[mesh][0]) for mesh in meshes}
 
     def _of_program(
-        self, batch: int, recompute: str, phases: tuple[Phase, ...], meshes: Sequence[Mesh]
+        self,
+        batch: int,
+        recompute: str,
+        passes: Sequence[tuple[Phase, ...]],
+        meshes: Sequence[Mesh],
     ) -> NDArray[np.float64]:
         """Return the seconds of each layer in some passes of a micro-batch's program.
 
         Returns
         -------
-        (layers, meshes)
+        (meshes, passes, layers)
         """
         short = self._uniform
         again = 0 if recompute == "none" else len(short.times)
@@ -813,28 +815,57 @@ class Evaluator:
         assert cost.work is not None
         # How much of the update there is depends on what is sharded.
         chip = cost.work.accelerator.model_copy(update={"update": None})
-        cost = replace(
-            cost,
-            work=replace(cost.work, accelerator=chip),
-            communication=replace(cost.communication, phases=phases),
-        )
-        program = OverlapTime.of(cost, workload).attributed
+        cost = replace(cost, work=replace(cost.work, accelerator=chip))
         rows = np.array([self._rows(mesh, short.lengths) for mesh in meshes], np.intp)
-        states = rows.transpose(1, 2, 0)
-        nodes, ends = np.arange(len(workload.nodes)), workload.ends
-        boundaries = np.arange(len(ends))
-        if self._is_branched:  # any exchange may be hidden
-            own, between = [program.compute(workload, nodes[:, None], [states])], [np.zeros(1)]
-        else:
-            at_ends = ([states[:, end]] for end in ends.T)
-            own = program.node(workload, nodes[:, None], [states])
-            between = program.edge(workload, boundaries[:, None], *at_ends)
-        places = self._places(short.lengths)
-        seconds = np.zeros((len(nodes) - workload.shared, len(meshes)))
-        for charges, of in ((own, places), (between, places[ends[:, 1]])):
-            amounts = np.broadcast_to(added_up(charges), (len(of), len(meshes)))
-            np.add.at(seconds, of, amounts.astype(np.float64) / program.per_unit)
-        return seconds
+        states, ends, places = rows.transpose(1, 2, 0), workload.ends.T, self._places(short.lengths)
+        # Nodes of one kind are charged alike, and boundaries, in the same states.
+        weights = len(workload.choices) ** np.arange(len(states))
+        numbers = np.unique(np.tensordot(weights, states, 1), return_inverse=True)[1]
+        numbers = numbers.reshape(states.shape[1:])
+        nodes, meshes_of, all_nodes = _alike(kinds_of_nodes(workload).numbers, numbers)
+        of_nodes = [states[:, nodes, meshes_of]]
+        edges, meshes_of, all_edges = _alike(kinds_of_boundaries(workload).numbers, *numbers[ends])
+        at_ends = [[states[:, end[edges], meshes_of]] for end in ends]
+        seconds = np.zeros((len(passes), len(numbers) - workload.shared, len(meshes)))
+        for of_pass, phases in zip(seconds, passes, strict=True):
+            communication = replace(cost.communication, phases=phases)
+            program = OverlapTime.of(replace(cost, communication=communication), workload)
+            program = program.attributed
+            if self._is_branched:  # any exchange may be hidden
+                charged = [([program.compute(workload, nodes, of_nodes)], all_nodes, places)]
+            else:
+                between = program.edge(workload, edges, *at_ends)
+                charged = [
+                    (program.node(workload, nodes, of_nodes), all_nodes, places),
+                    (between, all_edges, places[ends[1]]),
+                ]
+            for charges, every, at in charged:
+                amounts = np.broadcast_to(added_up(charges), every.max() + 1).astype(np.float64)
+                np.add.at(of_pass, at, amounts[every] / program.per_unit)
+        return seconds.transpose(2, 0, 1)
+
+
+def _alike(
+    kinds: NDArray[np.intp], *numbers: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+    """Return one of all that have a kind and some numbers, and the place of each among these.
+
+    Parameters
+    ----------
+    kinds : (things,)
+    numbers : (things, meshes)
+
+    Returns
+    -------
+    things, meshes : (alike,)
+    places : (things, meshes)
+    """
+    keys = np.broadcast_to(kinds[:, None], numbers[0].shape)
+    for own in numbers:
+        keys = keys * (own.max(initial=0) + 1) + own
+    _, first, places = np.unique(keys, return_index=True, return_inverse=True)
+    things, meshes = np.unravel_index(first, keys.shape)
+    return things, meshes, places.reshape(keys.shape)
 
 
 def rows_by_mesh(
