@@ -27,6 +27,7 @@ from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes
 from hypar_opt.costs.overlap import OverlapTime, least_of
 from hypar_opt.costs.time import TimeCost
+from hypar_opt.costs.work import launches_of
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import NoAnswerError
 from hypar_opt.plan.configuration import (
@@ -62,6 +63,7 @@ from hypar_opt.simulator.step import (
 from hypar_opt.simulator.tasks import ComputeTask, of_one_micro_batch
 from hypar_opt.step.holds import KEPT, HoldArrays, HoldRules, WeightBytes
 from hypar_opt.step.states import added_up
+from hypar_opt.step.work import passes_of
 from hypar_opt.units import format_bytes, format_si
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import RECOMPUTED
@@ -245,6 +247,7 @@ class Evaluator:
         self.problem = problem.model_copy(update={"choices": choices})
         self.array: Array = problem.array.description
         self._hierarchy = problem.hierarchy
+        self._capacity = int(self.array.accelerator.dram_capacity)
         self._fused = Fused.on(self.array.accelerator)
         # A batch that the degrees of all meshes divide.
         self._base = self._hierarchy.accelerators
@@ -291,11 +294,12 @@ class Evaluator:
         memory
             Its bytes, with the reserve.
         """
-        stated, short = self.problem.constraints.memory, self._shortened(self._again(configuration))
-        if memory > int(self.array.accelerator.dram_capacity):
+        if memory > self._capacity:
             return False
+        stated = self.problem.constraints.memory
         if stated is None:
             return True
+        short = self._shortened(self._again(configuration))
         reserve = self._weights(configuration[:6], short.lengths, configuration.zero)[1]
         return memory - reserve <= stated
 
@@ -597,6 +601,20 @@ class Evaluator:
         return [mesh, *others]
 
     # Bounds
+
+    def launching(self, micro_batches: int) -> float:
+        """Return the seconds of so many micro-batches' kernels, if they did nothing.
+
+        No step takes less.
+        """
+        launch = self.array.accelerator.launch or 0
+        workload = self._workload(self._uniform.lengths, self._base)
+        launches = sum(
+            passes_of(workload, phase) * launches_of(workload, phase, fused=self._fused)
+            for phase in phases_of(self.problem)
+        )
+        often = np.array((1, *self._uniform.times))[self._blocks(self._uniform.lengths)]
+        return float(micro_batches * int(launches @ often) * launch) * (1 - _ROUNDING)
 
     def bounds(self, configurations: Sequence[Configuration]) -> list[float]:
         """Return the seconds of configurations' programs alone, than which no step takes less.
@@ -947,26 +965,36 @@ def search_degrees(
     )
     best: list[tuple[float, int, float, int, Evaluated]] = []
     candidates: list[Candidate] = []
-    bounds: list[float] = []
-    # By the bound of each: of its program, and then with its queue.
-    order: list[tuple[float, int, bool]] = []
+    bounds: dict[int, float] = {}
+    # By the bound of each: of its kernels' launches, with others; of its program; with its queue.
+    order: list[tuple[float, int, int]] = []
+    alike: dict[int, list[int]] = {}
     simulated, complete = 0, False
     for considered in _considered(evaluator, fixed, allowed):
-        numbers = range(len(candidates), len(candidates) + len(considered.fitting))
+        by_count: dict[int, list[int]] = {}
+        for number, candidate in enumerate(considered.fitting, len(candidates)):
+            by_count.setdefault(candidate.configuration.micro_batches, []).append(number)
         candidates += considered.fitting
         try:
-            bounds += evaluator.bounds([one for one, _ in considered.fitting])
-            for number in numbers:
-                heappush(order, (bounds[number], number, False))
+            for micro_batches, numbers in by_count.items():
+                alike[numbers[0]] = numbers
+                heappush(order, (evaluator.launching(micro_batches), numbers[0], 0))
             until = NEVER if considered.complete else deadline.part(1 / 2)
             while order and not until.passed():
                 slowest = best[-1][0] if len(best) == count else below
                 if order[0][0] >= slowest:
                     break
-                bound, number, with_queue = heappop(order)
+                bound, number, bounded = heappop(order)
                 one = candidates[number].configuration
-                if not with_queue:
-                    heappush(order, (max(bound, evaluator.bound(one)), number, True))
+                if bounded == 0:
+                    numbers = alike[number]
+                    ones = [candidates[number].configuration for number in numbers]
+                    bounds.update(zip(numbers, evaluator.bounds(ones), strict=True))
+                    for number in numbers:
+                        heappush(order, (bounds[number], number, 1))
+                    continue
+                if bounded == 1:
+                    heappush(order, (max(bound, evaluator.bound(one)), number, 2))
                     continue
                 progress(simulated, len(candidates))
                 evaluated = evaluator.evaluate(one)
