@@ -270,7 +270,7 @@ class StepBounds(ShortSteps):
     def _passes(self, batch: int, recompute: str, meshes: Sequence[Mesh]) -> dict[Mesh, _Passes]:
         """Return the seconds of a micro-batch's program, by mesh."""
         forward, *others = phases_of(self.problem)
-        of_words = {"none": ((forward,), tuple(others))}
+        of_words: dict[str, Sequence[tuple[Phase, ...]]] = {"none": ((forward,), tuple(others))}
         of_words.setdefault(recompute, ((forward,),))
         for word, passes in of_words.items():
             known = self._seconds_of[batch, word]
@@ -278,7 +278,10 @@ class StepBounds(ShortSteps):
                 charged = self._of_program(batch, word, passes, missing)
                 known.update(zip(missing, charged, strict=True))
         once, again = (self._seconds_of[batch, word] for word in ("none", recompute))
-        return {mesh: _Passes(*once[mesh], again[mesh][0] - once[mesh][0]) for mesh in meshes}
+        return {
+            mesh: _Passes(once[mesh][0], once[mesh][1], again[mesh][0] - once[mesh][0])
+            for mesh in meshes
+        }
 
     def _of_program(
         self,
