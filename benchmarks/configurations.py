@@ -3,8 +3,9 @@
 Ratios of one run, on eight nodes of eight H100; no plan's rows or tensors are made anew:
 
 * ten random configurations of LLaMA-70B, of which none has been evaluated (at most 0.15);
-* the search among all of them, against simulating ten (at most 1);
-* `hypar_opt.configure` with its bound over all plans, against the search alone (at most 4).
+* the search among all of them, against simulating ten (at most 0.5);
+* `hypar_opt.configure` with its bound over all plans, which may take 5 s, against the search alone
+  (at most 6).
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ def main() -> None:
     def searched() -> None:
         search_degrees(network, problem, allowed=lambda own: size(True, own.tp == 2))
 
-    missed |= judged("the search against ten of its plans", ratio(searched, simulated, 1), 1)
+    missed |= judged("the search against ten of its plans", ratio(searched, simulated, 1), 0.5)
 
     def configured() -> None:
         asked: Any = {"batch": problem.batch, "fix": size(None, "tp=2")}
         assert ho.configure(network, ARRAY, **asked).bound
 
-    missed |= judged("configure against the search", ratio(configured, searched, 1), 4)
+    missed |= judged("configure against the search", ratio(configured, searched, 1), 6)
     sys.exit(missed)
 
 

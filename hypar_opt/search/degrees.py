@@ -1,9 +1,7 @@
 """The best configurations of a network on an array: the seconds and bytes of many, exactly.
 
-A configuration's step is that of a network with few repetitions of its blocks, of which those that
-are alike count several times. What a step holds is counted once for a mesh of accelerators, and is
-linear in the micro-batch. No step takes less than its program, which is charged for all meshes at
-once: only configurations are simulated whose programs take no longer than the best steps known.
+What a step holds is counted once for a mesh of accelerators, and is linear in the micro-batch. Only
+configurations are simulated whose lower bounds are below the best steps known.
 
 Source: docs/simulator.md; docs/decisions/0029-memory-of-a-device.md for what is held.
 """
@@ -12,85 +10,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache
 from heapq import heappop, heappush
-from itertools import groupby, pairwise
+from itertools import groupby
 from math import inf, lcm
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.buckets import buckets_of
-from hypar_opt.costs.overlap import OverlapTime, least_of
-from hypar_opt.costs.time import TimeCost
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import NoAnswerError
-from hypar_opt.plan.configuration import (
-    Configuration,
-    choices_of_configurations,
-    family,
-    rows_of,
-    training_of,
-)
+from hypar_opt.plan.configuration import Configuration, family, rows_of
 from hypar_opt.search.result import Progress, silent
-from hypar_opt.search.step_queues import Queue, QueueExchanges, Visits, queues_of
+from hypar_opt.search.short_steps import Lengths, Mesh, Short
+from hypar_opt.search.step_bounds import StepBounds
 from hypar_opt.sharding.layouts import BATCH
-from hypar_opt.sharding.passes import Phase
-from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.memory import reserved_by
-from hypar_opt.simulator.options import RunOptions
-from hypar_opt.simulator.repeated_parts import (
-    Messages,
-    RepeatedPart,
-    seconds_of_parts,
-)
+from hypar_opt.simulator.repeated_parts import Messages, RepeatedPart, seconds_of_parts
 from hypar_opt.simulator.run import seconds_of
 from hypar_opt.simulator.simulation import StepTimes
-from hypar_opt.simulator.step import (
-    divides,
-    in_parts,
-    launching,
-    phases_of,
-    repeats_on,
-    schedule_of,
-)
+from hypar_opt.simulator.step import in_parts, launching, schedule_of
 from hypar_opt.simulator.tasks import ComputeTask, of_one_micro_batch
 from hypar_opt.step.holds import KEPT, HoldArrays, HoldRules, WeightBytes
-from hypar_opt.step.states import added_up
 from hypar_opt.units import format_bytes, format_si
-from hypar_opt.workload.operators.kernels import Fused
-from hypar_opt.workload.parallelism import RECOMPUTED
-from hypar_opt.workload.recomputation import repeated
-from hypar_opt.workload.repeats import COLLECTIVES, ZERO_STAGES, Repeats
-from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.shared_nodes import Rows
-    from hypar_opt.hardware.array import Array
     from hypar_opt.instance.instance import Instance
     from hypar_opt.plan.problem import Problem
     from hypar_opt.simulator.tasks import Task
-    from hypar_opt.step.operations import Collective
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
 
 Allowed = Callable[[Configuration], bool]
-Lengths = tuple[int, ...]
-"""The repetitions of each run of a network's blocks."""
-Mesh = tuple[int, int, int, int, int, bool]
-"""The degrees of a configuration, and whether it has sequence parallelism."""
-
 _CONSIDERING = 1 / 4
 """The share of the time that is left in which configurations are considered before some of them are
 evaluated."""
-
-_ROUNDING = 1e-9
-"""Relative: more than the charges of a bound are rounded."""
 
 
 class Evaluated(NamedTuple):
@@ -153,23 +111,6 @@ class Searched(NamedTuple):
     complete: bool = True
 
 
-class _Short(NamedTuple):
-    """A step with one repetition of a block in place of several that are alike.
-
-    Parameters
-    ----------
-    again
-        How many of the blocks, from the first, are computed again.
-    starts, times
-        The number of each block's first repetition, and how many there are.
-    """
-
-    lengths: Lengths
-    again: int
-    starts: tuple[int, ...]
-    times: tuple[int, ...]
-
-
 class _Held(NamedTuple):
     """Bytes of the fullest accelerator.
 
@@ -185,100 +126,28 @@ class _Held(NamedTuple):
     moments: NDArray[np.int64]
 
 
-class _Passes(NamedTuple):
-    """Seconds of each layer in a micro-batch's program, each ``(layers,)``.
-
-    Parameters
-    ----------
-    again
-        What its backward pass has in addition where it is computed again.
-    """
-
-    forward: NDArray[np.float64]
-    backward: NDArray[np.float64]
-    again: NDArray[np.float64]
-
-
-class Evaluator:
+class Evaluator(StepBounds):
     """Seconds and bytes of configurations of a network with blocks on equal accelerators.
 
     Parameters
     ----------
-    problem
-        With the array; its batch, optimizer and reading are used.
-    choices
-        Those of which nodes have their roles'; None for those that configurations need.
-    early_stop
-        Whether blocks that run again stop at the last tensor that a backward pass reads.
     by_events
-        Whether steps of accelerators out of lockstep are simulated; else they are refused.
-    kv_replicated
-        Whether tensor parallelism may have more parts than key-value heads.
-    deadline
-        After which nothing more is evaluated.
-
-    Attributes
-    ----------
-    meshes
-        Those that may be asked for: what is computed of one is so of all.
+        Whether steps of accelerators out of lockstep are simulated; else they are refused. The
+        other parameters are those of `StepBounds`.
     """
 
     def __init__(
-        self,
-        network: Network,
-        problem: Problem,
-        *,
-        choices: tuple[str, ...] | None = None,
-        early_stop: bool = False,
-        by_events: bool = True,
-        kv_replicated: bool = False,
-        deadline: Deadline = NEVER,
+        self, network: Network, problem: Problem, *, by_events: bool = True, **steps: Any
     ) -> None:
-        assert problem.array is not None
-        self.deadline = deadline
-        self.meshes: set[Mesh] = set()
-        self.network, self.early_stop, self.by_events = network, early_stop, by_events
-        if choices is None:
-            choices = choices_of_configurations(network, kv_replicated=kv_replicated)
-        self.problem = problem.model_copy(update={"choices": choices})
-        self.array: Array = problem.array.description
-        self._hierarchy = problem.hierarchy
-        self._fused = Fused.on(self.array.accelerator)
-        # A batch that the degrees of all meshes divide.
-        self._base = self._hierarchy.accelerators
-        self._counts = tuple(block.count for block in network.repeats)
-        self._network, self._workload = cache(self._new_network), cache(self._new_workload)
-        self._rows, self._blocks = cache(self._new_rows), cache(self._new_blocks)
+        super().__init__(network, problem, **steps)
+        self.by_events = by_events
+        self._capacity = int(self.array.accelerator.dram_capacity)
+        self._messages = Messages(self.array.interconnect)
         self._map_holds = cache(self._new_map_holds)
+        self._weight_holds, self._weights = cache(self._new_weight_holds), cache(self._new_weights)
         self._parts_of_batch = cache(self._new_parts_of_batch)
         self._maps_of: dict[tuple[Lengths, int, str, int], dict[Mesh, _Held]] = {}
         self._weights_of: dict[tuple[Lengths, int, str], dict[Mesh, _Held]] = {}
-        self._weight_holds, self._weights = cache(self._new_weight_holds), cache(self._new_weights)
-        self._shortened, self._program = cache(self._new_shortened), cache(self._new_program)
-        self._messages = Messages(self.array.interconnect)
-        self._layers, self._places = cache(self._new_layers), cache(self._new_places)
-        self._queues_of: dict[tuple[Mesh, str], tuple[Queue, Queue]] = {}
-        self._seconds_of: dict[
-            tuple[int, str, tuple[Phase, ...]], dict[Mesh, NDArray[np.float64]]
-        ] = {}
-
-    @property
-    def blocks(self) -> int:
-        """The blocks of the network."""
-        return sum(self._counts)
-
-    @cached_property
-    def policies(self) -> tuple[str, ...]:
-        """What the backward pass may compute again: of words that say the same, the first."""
-        one, short = Configuration(dp_shard=self._base), self._uniform
-        whole = short._replace(again=len(short.times))
-        network, workload = self._network(short.lengths), self._workload(short.lengths, self._base)
-        again: dict[object, str] = {}
-        for word in RECOMPUTED:
-            options = self._options(one._replace(recompute=word), whole)
-            repeats = repeats_on(network, self.problem, workload, self.array, options)
-            again.setdefault((repeats.again, repeats.by_op), word)
-        return tuple(again.values())
 
     def fits(self, configuration: Configuration, memory: int) -> bool:
         """Return whether a configuration's step fits an accelerator, and what is stated.
@@ -290,11 +159,12 @@ class Evaluator:
         memory
             Its bytes, with the reserve.
         """
-        stated, short = self.problem.constraints.memory, self._shortened(self._again(configuration))
-        if memory > int(self.array.accelerator.dram_capacity):
+        if memory > self._capacity:
             return False
+        stated = self.problem.constraints.memory
         if stated is None:
             return True
+        short = self._shortened(self._again(configuration))
         reserve = self._weights(configuration[:6], short.lengths, configuration.zero)[1]
         return memory - reserve <= stated
 
@@ -311,149 +181,6 @@ class Evaluator:
         memory = self.memory(configuration)
         return Evaluated(configuration, seconds, memory, 1 - computed / seconds)
 
-    # A step with few repetitions
-
-    def _again(self, configuration: Configuration) -> int:
-        """Return how many blocks are computed again."""
-        again = self.blocks if configuration.blocks is None else configuration.blocks
-        return 0 if configuration.recompute == "none" else again
-
-    def _new_shortened(self, again: int, last: Lengths | None = None) -> _Short:
-        """Return a step with a repetition of each that differs from the others.
-
-        Parameters
-        ----------
-        again
-            How many blocks are computed again.
-        last
-            How many repetitions at the end of each run differ; None for those that do in size.
-        """
-        left, short, begun = again, _Short((), 0, (), ()), 0
-        for count, alone in zip(self._counts, last or self._last_in_size, strict=True):
-            own = min(left, count)
-            left -= own
-            ends = sorted({0, 1, own, *range(max(count - alone, 0), count + 1)})
-            short = _Short(
-                (*short.lengths, len(ends) - 1),
-                short.again + sum(start < own for start in ends),
-                (*short.starts, *(begun + start for start in ends[:-1])),
-                (*short.times, *(end - start for start, end in pairwise(ends))),
-            )
-            begun += count
-        return short
-
-    def _last_alone(self, zero: str) -> Lengths:
-        """Return how many repetitions at the end of each run differ, in size or in exchanges."""
-        by_unit = RunOptions().on(self.array)[1] == "prefetch" and zero not in ("none", "state")
-        return self._last_in_size if by_unit else self._last_in_buckets
-
-    @cached_property
-    def _last_in_size(self) -> Lengths:
-        """How many differ in size, or in who reads them: else the last alone.
-
-        All where maps grow, as DenseNet's do; from one on that other layers than those of the next
-        read.
-        """
-        maps, lasts = [*self.network.maps()], []
-        number = {layer.name: n for n, layer in enumerate(self.network.layers)}
-        owners = [layer.shares_weights_with for layer in self.network.layers]
-        reads = [
-            (*writers, *([number[owner]] if owner else []))
-            for owner, writers in zip(owners, self.network.sources, strict=True)
-        ]
-        for run in self.network.repeats:
-            ends = range(run.first, run.first + run.length * run.count, run.length)
-            alike = all(
-                maps[own : own + run.length] == maps[ends[0] : ends[0] + run.length] for own in ends
-            )
-            read = (
-                (reader - run.first) // run.length - 1 > (writer - run.first) // run.length > 0
-                and (writer - run.first) // run.length
-                for reader, writers in enumerate(reads)
-                for writer in writers
-                if writer < ends.stop
-            )
-            first = min(filter(None, read), default=run.count - 1)
-            lasts.append(run.count - min(first, run.count - 1) if alike else run.count)
-        return tuple(lasts)
-
-    @cached_property
-    def _last_in_buckets(self) -> Lengths:
-        """How many differ in which gradients are reduced together, or in size.
-
-        All, if this never settles: what a bucket has left is known only where one begins.
-        """
-        workload = self._workload(self._counts, self._base)
-        buckets = buckets_of(workload, self.array.bucket_elements(self.problem.element_bytes))
-        firsts, blocks = {bucket[0] for bucket in buckets}, self._blocks(self._counts)
-        begins: list[list[int]] = [[] for _ in range(1 + sum(self._counts))]
-        layers: list[int] = [0] * len(begins)
-        for node in range(workload.shared, len(blocks)):
-            if node in firsts:
-                begins[blocks[node]].append(layers[blocks[node]])
-            layers[blocks[node]] += 1
-        lasts, first = [], 1
-        for count, last in zip(self._counts, self._last_in_size, strict=True):
-            # From the last repetition on, each decides how the one before it begins.
-            of_run = begins[first : first + count]
-            alike = next((n for n, own in enumerate(of_run) if own != of_run[0]), count)
-            fresh = layers[first] - 1 in of_run[0]
-            differ = count - alike + (1 if fresh else 2) if of_run[0] else count
-            lasts.append(max(last, differ))
-            first += count
-        return tuple(lasts)
-
-    def _new_network(self, lengths: Lengths) -> Network:
-        described = self.network.description()
-        numbers = [(block.name, block.number) for block in self.network.repeats]
-        for block in described.get("block", ()):
-            first = block.get("first", 0) if "repeat" in block else None
-            count = lengths[numbers.index((block["name"], first))]
-            if first is not None:
-                # Those that others read by their numbers are there, and as far from the last one.
-                less = block["repeat"] - count
-                renamed = {
-                    f"{block['name']}.{first + n}.": f"{block['name']}.{first + n - less}."
-                    for n in range(less + 1, block["repeat"])
-                }
-                _rename(described, renamed)
-            block["repeat"] = count
-        return type(self.network).model_validate(described)
-
-    def _new_workload(self, lengths: Lengths, batch: int) -> Workload:
-        choices = self.problem.choices
-        return workload_of(self._network(lengths), batch, choices, shared_tensors=True)
-
-    def _new_rows(self, mesh: Mesh, lengths: Lengths) -> Rows:
-        of = self._network(lengths), self._workload(lengths, self._base), self._hierarchy
-        return rows_of(Configuration(*mesh), *of)
-
-    def _new_program(self, mesh: Mesh, lengths: Lengths) -> Program:
-        workload = self._workload(lengths, self._base)
-        return Program(workload, self._rows(mesh, lengths), self._hierarchy)
-
-    def _new_blocks(self, lengths: Lengths) -> NDArray[np.intp]:
-        """Return the block that each node belongs to, from 1: ``(nodes,)``; 0 outside all."""
-        workload = self._workload(lengths, self._base)
-        blocks, number = np.zeros(len(workload.nodes), np.intp), 0
-        for run in self._network(lengths).repeats:
-            first = workload.shared + run.first
-            for start in range(first, first + run.length * run.count, run.length):
-                number += 1
-                blocks[start : start + run.length] = number
-        for node, users in workload.weight_users.items():
-            blocks[node] = blocks[min(users)]
-        for node, writer in workload.tensor_writers.items():
-            blocks[node] = blocks[writer]
-        return blocks
-
-    def _options(self, configuration: Configuration, short: _Short) -> RunOptions:
-        """Return the options of a shortened step."""
-        blocks = None if configuration.recompute == "none" else short.again
-        of = self._network(short.lengths), self._hierarchy, self.problem.training
-        training = training_of(configuration._replace(blocks=blocks), *of)
-        return RunOptions(**training.stated, early_stop=self.early_stop)
-
     # Seconds
 
     def _seconds(self, configuration: Configuration) -> tuple[float, float]:
@@ -469,13 +196,7 @@ class Evaluator:
                 # Each accelerator is simulated, and each repetition
         return self._measured(configuration, None)
 
-    @property
-    def _is_branched(self) -> bool:
-        """Whether more runs beside the program than one queue."""
-        options = RunOptions()
-        return options.on(self.array)[1] == "branches" or divides(self.array, options)
-
-    def _measured(self, configuration: Configuration, short: _Short | None) -> tuple[float, float]:
+    def _measured(self, configuration: Configuration, short: Short | None) -> tuple[float, float]:
         """Return the seconds of a step, and those that it computes.
 
         Parameters
@@ -486,7 +207,7 @@ class Evaluator:
         in_lockstep, count = short is not None, configuration.micro_batches
         if short is None:
             every = (1,) * self.blocks
-            short = _Short(self._counts, self._again(configuration), (0,) * len(every), every)
+            short = Short(self._counts, self._again(configuration), (0,) * len(every), every)
         network = self._network(short.lengths)
         workload = self._workload(short.lengths, self.problem.batch // count)
         options = self._options(configuration, short)
@@ -555,7 +276,7 @@ class Evaluator:
         self, lengths: Lengths, again: int, recompute: str, batch: int
     ) -> HoldArrays:
         one = Configuration(dp_shard=self._base, recompute=recompute)
-        holds, _ = self._holds(one, _Short(lengths, again, (), ()), batch)
+        holds, _ = self._holds(one, Short(lengths, again, (), ()), batch)
         return HoldArrays(tuple(holds.of_maps()), len(self.problem.choices), self._hierarchy)
 
     def _new_weights(self, mesh: Mesh, lengths: Lengths, zero: str) -> tuple[_Held, int]:
@@ -572,7 +293,7 @@ class Evaluator:
         self, lengths: Lengths, dp_replicate: int, zero: str
     ) -> tuple[HoldArrays, Workload]:
         one = Configuration(dp_replicate, self._base // dp_replicate, zero=zero)
-        holds, trained = self._holds(one, _Short(lengths, 0, (), ()), self._base)
+        holds, trained = self._holds(one, Short(lengths, 0, (), ()), self._base)
         problem = self.problem
         bytes_ = WeightBytes.of(
             problem.element_bytes, problem.constraints.optimizer, problem.training.reduce_bytes
@@ -581,15 +302,12 @@ class Evaluator:
         return HoldArrays(*arrays), trained
 
     def _holds(
-        self, configuration: Configuration, short: _Short, batch: int
+        self, configuration: Configuration, short: Short, batch: int
     ) -> tuple[HoldRules, Workload]:
         """Return what the nodes of a shortened step hold, and its tensors as it trains."""
-        network = self._network(short.lengths)
-        workload, eb = self._workload(short.lengths, batch), self.problem.element_bytes
-        options = self._options(configuration, short)
-        repeats = options.repeats(network, workload, eb, fused=self._fused)
-        trained = repeated(workload, repeats)
-        return HoldRules(network, trained, eb, self._fused, inference=False), trained
+        trained = self._trained(configuration, short, batch)
+        step = self._network(short.lengths), trained, self.problem.element_bytes, self._fused
+        return HoldRules(*step, inference=False), trained
 
     def _held(
         self, meshes: Sequence[Mesh], lengths: Lengths, holds: HoldArrays
@@ -606,267 +324,6 @@ class Evaluator:
                 else:
                     moments[node] += own
         return dict(zip(meshes, map(_Held, kept.T, moments.T), strict=True))
-
-    def _meshes_with(self, mesh: Mesh, *, alike: int = 0) -> list[Mesh]:
-        """Return a mesh and the others that may be asked for, of which some degrees are alike."""
-        others = (own for own in self.meshes if own[:alike] == mesh[:alike] and own != mesh)
-        return [mesh, *others]
-
-    # Bounds
-
-    def bounds(self, configurations: Sequence[Configuration]) -> list[float]:
-        """Return the seconds of configurations' programs alone, than which no step takes less.
-
-        Raises
-        ------
-        NoAnswerError
-            If the deadline passes.
-        """
-        bounds = [0.0] * len(configurations)
-        alike: dict[int, dict[str, list[int]]] = {}
-        for number, one in enumerate(configurations):
-            of_batch = alike.setdefault(self.problem.batch // one.micro_batches, {"none": []})
-            of_batch.setdefault(one.recompute, []).append(number)
-        layers, blocks = self._layers(self._uniform)
-        times = np.bincount(layers)
-        for batch, by_word in alike.items():
-            self.deadline.check()
-            every = [configurations[number][:6] for own in by_word.values() for number in own]
-            self.meshes.update(every)
-            passes = self._passes(batch, "none", every)
-            once = {mesh: (own.forward + own.backward) @ times for mesh, own in passes.items()}
-            for word, numbers in by_word.items():
-                passes = self._passes(batch, word, [configurations[n][:6] for n in numbers])
-                for number in numbers:
-                    one = configurations[number]
-                    often = np.bincount(layers, self._runs_again(one, blocks))
-                    seconds = once[one[:6]] + passes[one[:6]].again @ often
-                    bounds[number] = float(seconds) * one.micro_batches * (1 - _ROUNDING)
-        return bounds
-
-    def bound(self, configuration: Configuration) -> float:
-        """Return a lower bound on the seconds of a step: of its program, and of its queue.
-
-        No micro-batch takes less than its program up to the visit of a layer in a pass, and all
-        that its queue is given from there on, one exchange after the other.
-        """
-        # Gradients may be in several queues; without blocks each layer would be a unit.
-        if self._is_branched or not self._counts:
-            return self.bounds([configuration])[0]
-        mesh, count = configuration[:6], configuration.micro_batches
-        passes = self._passes(self.problem.batch // count, configuration.recompute, [mesh])[mesh]
-        layers, blocks = self._layers(self._uniform)
-        again = np.where(self._runs_again(configuration, blocks), passes.again[layers], 0)
-        visits = passes.forward[layers], (passes.backward[layers] + again)[::-1]
-        # Either pass has a start, before its layers.
-        begun = np.cumsum(np.concatenate([[0.0], visits[0], [0.0, 0.0], visits[1]]))
-        last, before = (queue.least(begun) for queue in self._queues(mesh, configuration.zero))
-        return (last + (count - 1) * before) * (1 - _ROUNDING)
-
-    def _least_of(self, workload: Workload) -> TimeCost:
-        """Return what the tensors of a step cost at least."""
-        cost = TimeCost.from_problem(self.problem, workload)
-        return least_of(cost, self.array, RunOptions().on(self.array)[1])
-
-    @cached_property
-    def _uniform(self) -> _Short:
-        return self._shortened(0)
-
-    def _new_layers(self, short: _Short) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return the place of each layer of a whole step among those of a shortened one.
-
-        And the number of its block, from 0; -1 outside of all.
-        """
-        first, begun = self._workload(short.lengths, self._base).shared, 0
-        of_layers = self._blocks(short.lengths)[first:].tolist()
-        layers: list[int] = []
-        blocks: list[int] = []
-        for block, own in groupby(range(len(of_layers)), of_layers.__getitem__):
-            places, times = [*own], short.times[block - 1] if block else 1
-            layers += places * times
-            for number in range(begun, begun + times):
-                blocks += [number if block else -1] * len(places)
-            begun += times if block else 0
-        return np.array(layers), np.array(blocks)
-
-    def _runs_again(
-        self, configuration: Configuration, blocks: NDArray[np.intp]
-    ) -> NDArray[np.bool_]:
-        """Return which layers are among those that are computed again, given their blocks."""
-        if configuration.recompute == "none" or configuration.blocks is None:
-            return np.full(len(blocks), configuration.recompute != "none")
-        runs_again: NDArray[np.bool_] = (blocks >= 0) & (blocks < configuration.blocks)
-        return runs_again
-
-    def _queues(self, mesh: Mesh, zero: str) -> tuple[Queue, Queue]:
-        """Return the queues of the last micro-batch, and of one before it."""
-        if (mesh, zero) not in self._queues_of:
-            meshes = self._meshes_with(mesh, alike=1)
-            queues = queues_of(*self._of_queue(zero, meshes), self._visits)
-            for number, own in enumerate(meshes):
-                self._queues_of[own, zero] = queues[number]
-        return self._queues_of[mesh, zero]
-
-    @cached_property
-    def _visits(self) -> Visits:
-        lengths = self._uniform.lengths
-        return Visits(
-            *self._layers(self._uniform),
-            self._places(lengths),
-            self._blocks(lengths),
-            self._bucket_ends,
-            RunOptions().on(self.array)[1],
-        )
-
-    def _of_queue(
-        self, zero: str, meshes: Sequence[Mesh]
-    ) -> tuple[list[QueueExchanges], NDArray[np.float64]]:
-        """Return the exchanges of the queue, of nodes in meshes of one degree of replication.
-
-        And the seconds in which these update all weights: ``(meshes,)``.
-        """
-        lengths = self._uniform.lengths
-        _, workload = self._weight_holds(lengths, meshes[0][0], zero)
-        cost = self._least_of(workload)
-        phases = Phase.GRADIENT in cost.communication.phases and (Phase.GRADIENT,)
-        communication = replace(cost.communication, phases=phases or (), longest=cost.longest)
-        cost = replace(cost, communication=communication, latencies=None, longest=False)
-        rows = np.array([self._rows(mesh, lengths) for mesh in meshes], np.intp)
-        states, nodes = rows.transpose(1, 2, 0), np.arange(len(workload.nodes))[:, None]
-        levels, shape = len(states), states.shape[1:]
-        together: dict[tuple[str, bool], list[Collective]] = {}
-        for own in cost.rules(workload, levels).node(nodes, [states]):
-            stages = ZERO_STAGES[COLLECTIVES[own.group][-1]]
-            each = any(
-                stage.each_micro_batch and stage.weights == (own.tensor == "weights")
-                for stage in stages
-            )
-            together.setdefault((own.tensor, each), []).append(
-                own._replace(
-                    quarters=own.quarters // np.maximum(own.times, 1),
-                    times=np.minimum(own.times, 1),
-                )
-            )
-        queued = []
-        for key, exchanges in together.items():
-            charged = [
-                np.broadcast_to(
-                    added_up(cost.charges(of, workload, nodes, shape, levels)), shape
-                ).astype(np.float64)
-                / cost.per_unit
-                for of in (exchanges, [own._replace(times=0) for own in exchanges])
-            ]
-            whole, seconds = charged
-            queued.append(QueueExchanges(*key, seconds, whole - seconds))
-        updates = np.zeros(len(meshes))
-        if phases and cost.work is not None:
-            per_unit = cost.per_unit * cost.price
-            updated = cost.work.charges_of_update(workload, nodes, [states], per_unit)
-            times = np.array((1, *self._uniform.times))[self._blocks(lengths)]
-            updates = times @ np.broadcast_to(updated, shape).astype(np.float64) / cost.per_unit
-        return queued, updates
-
-    def _new_places(self, lengths: Lengths) -> NDArray[np.intp]:
-        """Return the place among the layers at which each node is scheduled, last backward.
-
-        What is stored, and what layers share, is so with one of them.
-        """
-        workload = self._workload(lengths, self._base)
-        places = np.arange(len(workload.nodes)) - workload.shared
-        for node, users in workload.weight_users.items():
-            places[node] = places[min(users)]
-        for node, writer in workload.tensor_writers.items():
-            places[node] = places[writer]
-        return places
-
-    @cached_property
-    def _bucket_ends(self) -> NDArray[np.intp]:
-        """The layer with which the bucket of each layer's gradient is complete: ``(layers,)``.
-
-        Of two gradients with a layer it is that of the first bucket.
-        """
-        workload, places = self._workload(self._counts, self._base), self._places(self._counts)
-        ends = np.full(len(workload.nodes) - workload.shared, -1)
-        for bucket in buckets_of(workload, self.array.bucket_elements(self.problem.element_bytes)):
-            for node in bucket:
-                ends[places[node]] = max(ends[places[node]], places[bucket[-1]])
-        return ends
-
-    def _passes(self, batch: int, recompute: str, meshes: Sequence[Mesh]) -> dict[Mesh, _Passes]:
-        """Return the seconds of a micro-batch's program, by mesh."""
-        forward, *others = phases_of(self.problem)
-        parts = ("none", (forward,)), ("none", tuple(others)), (recompute, (forward,))
-        seconds = []
-        for word, phases in parts:
-            known = self._seconds_of.setdefault((batch, word, phases), {})
-            if missing := [*dict.fromkeys(mesh for mesh in meshes if mesh not in known)]:
-                charged = self._of_program(batch, word, phases, missing)
-                known.update(zip(missing, charged.T, strict=True))
-            seconds.append(known)
-        once, backward, twice = seconds
-        return {
-            mesh: _Passes(once[mesh], backward[mesh], twice[mesh] - once[mesh]) for mesh in meshes
-        }
-
-    def _of_program(
-        self, batch: int, recompute: str, phases: tuple[Phase, ...], meshes: Sequence[Mesh]
-    ) -> NDArray[np.float64]:
-        """Return the seconds of each layer in some passes of a micro-batch's program.
-
-        Returns
-        -------
-        (layers, meshes)
-        """
-        short = self._uniform
-        again = 0 if recompute == "none" else len(short.times)
-        workload = self._workload(short.lengths, batch)
-        one = Configuration(dp_shard=self._base, recompute=recompute)
-        options = self._options(one, short._replace(again=again))
-        network = self._network(short.lengths)
-        repeats = repeats_on(network, self.problem, workload, self.array, options)
-        again_of = Repeats(again=repeats.again, by_op=repeats.by_op)
-        workload = repeated(workload, again_of)
-        cost = self._least_of(workload)
-        assert cost.work is not None
-        # How much of the update there is depends on what is sharded.
-        chip = cost.work.accelerator.model_copy(update={"update": None})
-        cost = replace(
-            cost,
-            work=replace(cost.work, accelerator=chip),
-            communication=replace(cost.communication, phases=phases),
-        )
-        program = OverlapTime.of(cost, workload).attributed
-        rows = np.array([self._rows(mesh, short.lengths) for mesh in meshes], np.intp)
-        states = rows.transpose(1, 2, 0)
-        nodes, ends = np.arange(len(workload.nodes)), workload.ends
-        boundaries = np.arange(len(ends))
-        if self._is_branched:  # any exchange may be hidden
-            own, between = [program.compute(workload, nodes[:, None], [states])], [np.zeros(1)]
-        else:
-            at_ends = ([states[:, end]] for end in ends.T)
-            own = program.node(workload, nodes[:, None], [states])
-            between = program.edge(workload, boundaries[:, None], *at_ends)
-        places = self._places(short.lengths)
-        seconds = np.zeros((len(nodes) - workload.shared, len(meshes)))
-        for charges, of in ((own, places), (between, places[ends[:, 1]])):
-            amounts = np.broadcast_to(added_up(charges), (len(of), len(meshes)))
-            np.add.at(seconds, of, amounts.astype(np.float64) / program.per_unit)
-        return seconds
-
-
-def _rename(described: dict[str, Any], renamed: Mapping[str, str]) -> None:
-    """Rename repetitions where the layers and blocks of a description read them."""
-
-    def new(name: str) -> str:
-        old = next(filter(name.startswith, renamed), "")
-        return renamed.get(old, "") + name.removeprefix(old)
-
-    for reader in (*described.get("layer", ()), *described.get("block", ())):
-        if reader.get("inputs"):
-            reader["inputs"] = [new(name) for name in reader["inputs"]]
-        if reader.get("tied"):
-            reader["tied"] = new(reader["tied"])
-        _rename(reader, renamed)
 
 
 def rows_by_mesh(
@@ -951,27 +408,37 @@ def search_degrees(
     )
     best: list[tuple[float, int, float, int, Evaluated]] = []
     candidates: list[Candidate] = []
-    bounds: list[float] = []
-    # By the bound of each: of its program, and then with its queue.
-    order: list[tuple[float, int, bool]] = []
+    bounds: dict[int, float] = {}
+    # By the bound of each: of its kernels' launches, with others; of its program; with its queue.
+    order: list[tuple[float, int, int]] = []
+    alike: dict[int, list[int]] = {}
     simulated, complete = 0, False
     family_of = {"fixed": fixed, "tp_across_nodes": tp_across_nodes}
     for considered in _considered(evaluator, allowed, **family_of):
-        numbers = range(len(candidates), len(candidates) + len(considered.fitting))
+        by_count: dict[int, list[int]] = {}
+        for number, candidate in enumerate(considered.fitting, len(candidates)):
+            by_count.setdefault(candidate.configuration.micro_batches, []).append(number)
         candidates += considered.fitting
         try:
-            bounds += evaluator.bounds([one for one, _ in considered.fitting])
-            for number in numbers:
-                heappush(order, (bounds[number], number, False))
+            for micro_batches, numbers in by_count.items():
+                alike[numbers[0]] = numbers
+                heappush(order, (evaluator.launching(micro_batches), numbers[0], 0))
             until = NEVER if considered.complete else deadline.part(1 / 2)
             while order and not until.passed():
                 slowest = best[-1][0] if len(best) == count else below
                 if order[0][0] >= slowest:
                     break
-                bound, number, with_queue = heappop(order)
+                bound, number, bounded = heappop(order)
                 one = candidates[number].configuration
-                if not with_queue:
-                    heappush(order, (max(bound, evaluator.bound(one)), number, True))
+                if bounded == 0:
+                    numbers = alike[number]
+                    ones = [candidates[number].configuration for number in numbers]
+                    bounds.update(zip(numbers, evaluator.bounds(ones), strict=True))
+                    for number in numbers:
+                        heappush(order, (bounds[number], number, 1))
+                    continue
+                if bounded == 1:
+                    heappush(order, (max(bound, evaluator.bound(one)), number, 2))
                     continue
                 progress(simulated, len(candidates))
                 evaluated = evaluator.evaluate(one)

@@ -2,7 +2,9 @@
 
 A step visits its layers forward and then backward. Each visit of a layer may release exchanges of
 weights and gradients into the queue, which runs one after the other. So a micro-batch takes no less
-than its program up to a visit, and all that the queue is given from there on.
+than its program up to a visit, and all that the queue is given from there on. Where weights are
+prefetched the program waits for each unit's gather, which runs behind what units gathered and
+scattered before it.
 
 Source: `hypar_opt.simulator.schedule` has what is released where.
 """
@@ -34,8 +36,9 @@ class Visits(NamedTuple):
         complete, and the number of its block, from 1, or 0.
     bucket_ends : (layers,)
         The layer with which the bucket of each layer's gradient is complete; -1 without one.
-    prefetches
-        Whether a block's weights are gathered, and its gradients scattered, together.
+    overlap
+        What runs beside the program: of `hypar_opt.simulator.streams.OVERLAPS`. With ``prefetch`` a
+        block's weights are gathered, and its gradients scattered, together.
     """
 
     layers: NDArray[np.intp]
@@ -43,7 +46,7 @@ class Visits(NamedTuple):
     places: NDArray[np.intp]
     units: NDArray[np.intp]
     bucket_ends: NDArray[np.intp]
-    prefetches: bool
+    overlap: str
 
 
 class QueueExchanges(NamedTuple):
@@ -236,8 +239,8 @@ def queues_of(
             backward[of, : len(complete)] += complete
     last, before = (
         [
-            Queue(*own[:2], units, own[2], update, overlap)
-            for *own, update in zip(
+            Queue(first, rest, units, own, update, overlap)
+            for first, rest, own, update in zip(
                 awaited[number].tolist(),
                 released[number].T,
                 np.moveaxis(of_units[number], -1, 0),

@@ -102,6 +102,11 @@ class Program:
             level for level, layout in enumerate(layouts) if layout in among
         )
 
+    @cached_property
+    def columns(self) -> NDArray[np.intp]:
+        """The column of every node's choice, as an array: ``(levels, nodes)``."""
+        return np.array(self.rows, np.intp).reshape(-1, len(self.workload.nodes))
+
     @property
     def read(self) -> list[Layouts]:
         """The layouts in which each node reads its first input."""
@@ -141,9 +146,8 @@ class Program:
 
     def _all_laid_out(self, numbers: NDArray[np.intp]) -> list[Layouts]:
         """Return the layouts of all nodes at each level."""
-        (names, *_), nodes = self.workload.layouts, len(self.workload.nodes)
-        rows = np.array(self.rows, np.intp).reshape(-1, nodes)
-        laid_out = np.array(names, object)[numbers[rows, np.arange(nodes)]]
+        names, rows = self.workload.layouts.names, self.columns
+        laid_out = np.array(names, object)[numbers[rows, np.arange(rows.shape[1])]]
         return list(map(tuple, laid_out.T.tolist()))
 
     @cached_property

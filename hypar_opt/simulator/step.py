@@ -166,6 +166,9 @@ def launching(
     times
         How often the step has each node; None for once.
     """
+    host = max(accelerator.host or 0 for accelerator in array.groups or [array.accelerator])
+    if not host:
+        return 0.0
     fused = Fused.on(array.accelerator)
     passes = [launches_of(workload, phase, fused=fused) for phase in phases_of(problem)]
     often = times or [1] * len(workload.nodes)
@@ -177,8 +180,7 @@ def launching(
         for node, word in repeats.by_op.items()
         if word == EPILOGUE
     )
-    hosts = (accelerator.host or 0 for accelerator in array.groups or [array.accelerator])
-    return float(kernels * max(hosts))
+    return float(kernels * host)
 
 
 def check_groups(plan: Plan, array: Array, options: RunOptions) -> None:

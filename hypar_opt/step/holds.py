@@ -568,9 +568,8 @@ class HoldArrays:
         """
         if not (self.holds and programs):
             return np.zeros((len(programs), len(self.holds)), np.int64)
-        workload, plans = programs[0].workload, [program.rows for program in programs]
-        rows = np.array(plans, np.intp).reshape(len(plans), -1, len(workload.nodes))
-        rows, columns = rows.transpose(1, 0, 2)[..., self.nodes], np.arange(len(self.nodes))
+        rows = np.stack([program.columns[:, self.nodes] for program in programs], axis=1)
+        columns = np.arange(len(self.nodes))
         split = self._split[rows, columns]  # of levels, programs and holds
         plan, column = (split == SCATTERED).any(axis=0).nonzero()
         if len(plan):
@@ -583,10 +582,14 @@ class HoldArrays:
         dtype = exact_dtype(self._most * (share.whole if share else 1))
         levels = np.array(self._hierarchy.sizes, dtype)[:, None, None]
         sizes, border = (own[:, None] for own in self._axes)
-        sizes, numbers = sizes.astype(dtype), np.arange(len(sizes))[:, None, None]
-        parts = np.where(split[:, None] == numbers, levels[:, None], 1).prod(axis=0)
+        sizes = sizes.astype(dtype)
+        parts = np.ones((len(sizes), *split.shape[1:]), dtype)
+        for axes, count in zip(split, self._hierarchy.sizes, strict=False):
+            plan, column = (axes >= 0).nonzero()
+            parts[axes[plan, column], plan, column] *= count
         if share and len(rows):
-            at_h1, below = split[0] == numbers, parts // len(share.parts)
+            at_h1 = split[0] == np.arange(len(sizes))[:, None, None]
+            below = parts // len(share.parts)
             indices = sizes * share.parts[share.side] if exact else share.indices(sizes)
             sizes = np.where(at_h1, indices, sizes)
             parts = np.where(at_h1, below * share.whole if exact else below, parts)
@@ -596,7 +599,7 @@ class HoldArrays:
             beside = (divided + border * (parts > 1)).prod(axis=0) - divided.prod(axis=0)
             elements = np.where(border.any(axis=0), beside, elements)
         if share and len(rows):
-            words = workload.choices
+            words = programs[0].workload.choices
             has = [word not in SIDES or SIDES.index(word) == share.side for word in words]
             elements = np.where(np.array(has)[rows[0]], elements, 0)
         if self._sharded:

@@ -1,0 +1,302 @@
+"""The steps of configurations of a network with blocks, with few repetitions of each block.
+
+A configuration's step is that of a network with few repetitions of its blocks, of which those that
+are alike count several times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from hypar_opt.costs.buckets import buckets_of
+from hypar_opt.plan.configuration import (
+    Configuration,
+    choices_of_configurations,
+    rows_of,
+    training_of,
+)
+from hypar_opt.sharding.program import Program
+from hypar_opt.simulator.options import RunOptions
+from hypar_opt.simulator.step import divides, repeats_on
+from hypar_opt.workload.operators.kernels import Fused
+from hypar_opt.workload.parallelism import RECOMPUTED
+from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.tensors import workload_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hypar_opt.costs.shared_nodes import Rows
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.workload.network import Network
+    from hypar_opt.workload.tensors import Workload
+
+Lengths = tuple[int, ...]
+"""The repetitions of each run of a network's blocks."""
+Mesh = tuple[int, int, int, int, int, bool]
+"""The degrees of a configuration, and whether it has sequence parallelism."""
+
+
+class Short(NamedTuple):
+    """A step with one repetition of a block in place of several that are alike.
+
+    Parameters
+    ----------
+    again
+        How many of the blocks, from the first, are computed again.
+    starts, times
+        The number of each block's first repetition, and how many there are.
+    """
+
+    lengths: Lengths
+    again: int
+    starts: tuple[int, ...]
+    times: tuple[int, ...]
+
+
+class ShortSteps:
+    """Steps of a network with blocks on equal accelerators, with few repetitions of each block.
+
+    Parameters
+    ----------
+    problem
+        With the array; its batch, optimizer and reading are used.
+    choices
+        Those of which nodes have their roles'; None for those that configurations need.
+    early_stop
+        Whether blocks that run again stop at the last tensor that a backward pass reads.
+    kv_replicated
+        Whether tensor parallelism may have more parts than key-value heads.
+
+    Attributes
+    ----------
+    meshes
+        Those that may be asked for: what is computed of one is so of all.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        problem: Problem,
+        *,
+        choices: tuple[str, ...] | None = None,
+        early_stop: bool = False,
+        kv_replicated: bool = False,
+    ) -> None:
+        assert problem.array is not None
+        self.meshes: set[Mesh] = set()
+        self.network, self.early_stop = network, early_stop
+        if choices is None:
+            choices = choices_of_configurations(network, kv_replicated=kv_replicated)
+        self.problem = problem.model_copy(update={"choices": choices})
+        self.array: Array = problem.array.description
+        self._hierarchy = problem.hierarchy
+        self._fused = Fused.on(self.array.accelerator)
+        # A batch that the degrees of all meshes divide.
+        self._base = self._hierarchy.accelerators
+        self._counts = tuple(block.count for block in network.repeats)
+        self._network, self._workload = cache(self._new_network), cache(self._new_workload)
+        self._rows, self._blocks = cache(self._new_rows), cache(self._new_blocks)
+        self._shortened, self._program = cache(self._new_shortened), cache(self._new_program)
+
+    @property
+    def blocks(self) -> int:
+        """The blocks of the network."""
+        return sum(self._counts)
+
+    @cached_property
+    def policies(self) -> tuple[str, ...]:
+        """What the backward pass may compute again: of words that say the same, the first."""
+        one, short = Configuration(dp_shard=self._base), self._uniform
+        whole = short._replace(again=len(short.times))
+        network, workload = self._network(short.lengths), self._workload(short.lengths, self._base)
+        again: dict[object, str] = {}
+        for word in RECOMPUTED:
+            options = self._options(one._replace(recompute=word), whole)
+            repeats = repeats_on(network, self.problem, workload, self.array, options)
+            again.setdefault((repeats.again, repeats.by_op), word)
+        return tuple(again.values())
+
+    @property
+    def _is_branched(self) -> bool:
+        """Whether more runs beside the program than one queue."""
+        options = RunOptions()
+        return options.on(self.array)[1] == "branches" or divides(self.array, options)
+
+    @cached_property
+    def _uniform(self) -> Short:
+        return self._shortened(0)
+
+    def _meshes_with(self, mesh: Mesh, *, alike: int = 0) -> list[Mesh]:
+        """Return a mesh and the others that may be asked for, of which some degrees are alike."""
+        others = (own for own in self.meshes if own[:alike] == mesh[:alike] and own != mesh)
+        return [mesh, *others]
+
+    def _again(self, configuration: Configuration) -> int:
+        """Return how many blocks are computed again."""
+        again = self.blocks if configuration.blocks is None else configuration.blocks
+        return 0 if configuration.recompute == "none" else again
+
+    def _new_shortened(self, again: int, last: Lengths | None = None) -> Short:
+        """Return a step with a repetition of each that differs from the others.
+
+        Parameters
+        ----------
+        again
+            How many blocks are computed again.
+        last
+            How many repetitions at the end of each run differ; None for those that do in size.
+        """
+        left, short, begun = again, Short((), 0, (), ()), 0
+        for count, alone in zip(self._counts, last or self._last_in_size, strict=True):
+            own = min(left, count)
+            left -= own
+            ends = sorted({0, 1, own, *range(max(count - alone, 0), count + 1)})
+            short = Short(
+                (*short.lengths, len(ends) - 1),
+                short.again + sum(start < own for start in ends),
+                (*short.starts, *(begun + start for start in ends[:-1])),
+                (*short.times, *(end - start for start, end in pairwise(ends))),
+            )
+            begun += count
+        return short
+
+    def _last_alone(self, zero: str) -> Lengths:
+        """Return how many repetitions at the end of each run differ, in size or in exchanges."""
+        by_unit = RunOptions().on(self.array)[1] == "prefetch" and zero not in ("none", "state")
+        return self._last_in_size if by_unit else self._last_in_buckets
+
+    @cached_property
+    def _last_in_size(self) -> Lengths:
+        """How many differ in size, or in who reads them: else the last alone.
+
+        All where maps grow, as DenseNet's do; from one on that other layers than those of the next
+        read.
+        """
+        maps, lasts = [*self.network.maps()], []
+        number = {layer.name: n for n, layer in enumerate(self.network.layers)}
+        owners = [layer.shares_weights_with for layer in self.network.layers]
+        reads = [
+            (*writers, *([number[owner]] if owner else []))
+            for owner, writers in zip(owners, self.network.sources, strict=True)
+        ]
+        for run in self.network.repeats:
+            ends = range(run.first, run.first + run.length * run.count, run.length)
+            alike = all(
+                maps[own : own + run.length] == maps[ends[0] : ends[0] + run.length] for own in ends
+            )
+            read = (
+                (reader - run.first) // run.length - 1 > (writer - run.first) // run.length > 0
+                and (writer - run.first) // run.length
+                for reader, writers in enumerate(reads)
+                for writer in writers
+                if writer < ends.stop
+            )
+            first = min(filter(None, read), default=run.count - 1)
+            lasts.append(run.count - min(first, run.count - 1) if alike else run.count)
+        return tuple(lasts)
+
+    @cached_property
+    def _last_in_buckets(self) -> Lengths:
+        """How many differ in which gradients are reduced together, or in size.
+
+        All, if this never settles: what a bucket has left is known only where one begins.
+        """
+        workload = self._workload(self._counts, self._base)
+        buckets = buckets_of(workload, self.array.bucket_elements(self.problem.element_bytes))
+        firsts, blocks = {bucket[0] for bucket in buckets}, self._blocks(self._counts)
+        begins: list[list[int]] = [[] for _ in range(1 + sum(self._counts))]
+        layers: list[int] = [0] * len(begins)
+        for node in range(workload.shared, len(blocks)):
+            if node in firsts:
+                begins[blocks[node]].append(layers[blocks[node]])
+            layers[blocks[node]] += 1
+        lasts, first = [], 1
+        for count, last in zip(self._counts, self._last_in_size, strict=True):
+            # From the last repetition on, each decides how the one before it begins.
+            of_run = begins[first : first + count]
+            alike = next((n for n, own in enumerate(of_run) if own != of_run[0]), count)
+            fresh = layers[first] - 1 in of_run[0]
+            differ = count - alike + (1 if fresh else 2) if of_run[0] else count
+            lasts.append(max(last, differ))
+            first += count
+        return tuple(lasts)
+
+    def _new_network(self, lengths: Lengths) -> Network:
+        described = self.network.description()
+        numbers = [(block.name, block.number) for block in self.network.repeats]
+        for block in described.get("block", ()):
+            first = block.get("first", 0) if "repeat" in block else None
+            count = lengths[numbers.index((block["name"], first))]
+            if first is not None:
+                # Those that others read by their numbers are there, and as far from the last one.
+                less = block["repeat"] - count
+                renamed = {
+                    f"{block['name']}.{first + n}.": f"{block['name']}.{first + n - less}."
+                    for n in range(less + 1, block["repeat"])
+                }
+                _rename(described, renamed)
+            block["repeat"] = count
+        return type(self.network).model_validate(described)
+
+    def _new_workload(self, lengths: Lengths, batch: int) -> Workload:
+        choices = self.problem.choices
+        return workload_of(self._network(lengths), batch, choices, shared_tensors=True)
+
+    def _new_rows(self, mesh: Mesh, lengths: Lengths) -> Rows:
+        of = self._network(lengths), self._workload(lengths, self._base), self._hierarchy
+        return rows_of(Configuration(*mesh), *of)
+
+    def _new_program(self, mesh: Mesh, lengths: Lengths) -> Program:
+        workload = self._workload(lengths, self._base)
+        return Program(workload, self._rows(mesh, lengths), self._hierarchy)
+
+    def _new_blocks(self, lengths: Lengths) -> NDArray[np.intp]:
+        """Return the block that each node belongs to, from 1: ``(nodes,)``; 0 outside all."""
+        workload = self._workload(lengths, self._base)
+        blocks, number = np.zeros(len(workload.nodes), np.intp), 0
+        for run in self._network(lengths).repeats:
+            first = workload.shared + run.first
+            for start in range(first, first + run.length * run.count, run.length):
+                number += 1
+                blocks[start : start + run.length] = number
+        for node, users in workload.weight_users.items():
+            blocks[node] = blocks[min(users)]
+        for node, writer in workload.tensor_writers.items():
+            blocks[node] = blocks[writer]
+        return blocks
+
+    def _options(self, configuration: Configuration, short: Short) -> RunOptions:
+        """Return the options of a shortened step."""
+        blocks = None if configuration.recompute == "none" else short.again
+        of = self._network(short.lengths), self._hierarchy, self.problem.training
+        training = training_of(configuration._replace(blocks=blocks), *of)
+        return RunOptions(**training.stated, early_stop=self.early_stop)
+
+    def _trained(self, configuration: Configuration, short: Short, batch: int) -> Workload:
+        """Return the tensors of a shortened step with what it computes again and shards."""
+        network, workload = self._network(short.lengths), self._workload(short.lengths, batch)
+        options, element_bytes = self._options(configuration, short), self.problem.element_bytes
+        repeats = options.repeats(network, workload, element_bytes, fused=self._fused)
+        return repeated(workload, repeats)
+
+
+def _rename(described: dict[str, Any], renamed: Mapping[str, str]) -> None:
+    """Rename repetitions where the layers and blocks of a description read them."""
+
+    def new(name: str) -> str:
+        old = next(filter(name.startswith, renamed), "")
+        return renamed.get(old, "") + name.removeprefix(old)
+
+    for reader in (*described.get("layer", ()), *described.get("block", ())):
+        if reader.get("inputs"):
+            reader["inputs"] = [new(name) for name in reader["inputs"]]
+        if reader.get("tied"):
+            reader["tied"] = new(reader["tied"])
+        _rename(reader, renamed)
