@@ -72,9 +72,10 @@ from hypar_opt.solvers.base import SolverOptions, Status
 from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.shared_nodes import Rows, Tensors
+    from hypar_opt.costs.shared_nodes import Tensors
     from hypar_opt.plan.configuration import Configuration
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.search.overlap import Rows
     from hypar_opt.solvers.solution.solver import SolutionFile
     from hypar_opt.workload.network import Network
 

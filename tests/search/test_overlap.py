@@ -471,7 +471,7 @@ def test_no_named_strategy_that_trains_as_stated_takes_less(
     assert fastest is None or found <= fastest * (1 + ROUNDED)
 
 
-ZOO = [
+ZOO: list[tuple[str, str, int, dict[str, Any]]] = [
     (network, array, batch, {})
     for network in models.names()
     if len(models.find_network(network).layers) <= 60
