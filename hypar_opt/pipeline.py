@@ -47,7 +47,7 @@ from hypar_opt.search.model_file import (
     read_solution,
     write_instance,
 )
-from hypar_opt.search.open_ways import LEFT_WHOLE_BY_SEARCH, SEARCHED, problem_left_open
+from hypar_opt.search.open_ways import SEARCHED, WIDENED, problem_left_open
 from hypar_opt.search.placement import best_placement
 from hypar_opt.search.result import (
     Progress,
@@ -72,9 +72,10 @@ from hypar_opt.solvers.base import SolverOptions, Status
 from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.shared_nodes import Rows, Tensors
+    from hypar_opt.costs.shared_nodes import Tensors
     from hypar_opt.plan.configuration import Configuration
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.search.overlap import Rows
     from hypar_opt.solvers.solution.solver import SolutionFile
     from hypar_opt.workload.network import Network
 
@@ -175,7 +176,7 @@ def solve(
         plan = plan if overlap == "none" else with_overlap(plan, overlap, deadline)
         # Choices that are stated are all that layers may have.
         if not is_stated and problem.get("choices") is None and _searches_time(instance, how):
-            plan = or_left_whole(plan, overlap, deadline)
+            plan = or_of_wider_choices(plan, overlap, deadline)
     except RefusedError:  # too large to simulate
         if is_stated:
             raise
@@ -488,11 +489,12 @@ def with_overlap(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
     return _of_least_time(plan, overlap, deadline, also=also, without=without, started=started)
 
 
-def or_left_whole(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
-    """Return a plan, or one of less time some of whose layers are whole, though they can be split.
+def or_of_wider_choices(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
+    """Return a plan of default choices, or one of less time of a named configuration's choices.
 
-    They are pinned to be whole as in the fastest configuration, where that takes less than the
-    plan. Bounds are then on plans with these pins, and no higher than those on plans with none.
+    These are sought where such a configuration takes less than the plan. Layers that it leaves
+    whole, though choices split them, are pinned. Bounds are then on plans of these choices and
+    pins, and with overlap no higher than that on plans of the default choices.
 
     Parameters
     ----------
@@ -502,7 +504,7 @@ def or_left_whole(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
     from hypar_opt.search.overlap import faster_configuration
 
     started = time.perf_counter() - plan.solver.seconds
-    faster = faster_configuration(plan, overlap, deadline, whole=True)
+    faster = faster_configuration(plan, overlap, deadline, wider=True)
     if faster is None:
         return plan
     trained, known = faster.problem, plan.solver.with_overlap
@@ -594,8 +596,8 @@ def _solved_as(plan: Plan, problem: Problem, deadline: Deadline) -> Plan:
         for name, word in dict(opened.training).items()
         if word is None and getattr(problem.training, name) is not None
     }
-    if problem.constraints.fix != opened.constraints.fix:
-        chosen[LEFT_WHOLE_BY_SEARCH] = 1
+    if problem.choices != plan.choices or problem.constraints != opened.constraints:
+        chosen[WIDENED] = 1
     statistics = (*again.solver.statistics, FrozenDict(chosen))
     solver = again.solver.vouched(statistics=statistics)
     return again.model_copy(update={"solver": solver})

@@ -127,15 +127,17 @@ def pinned(network: Network, problem: Problem, configuration: Configuration) -> 
     return problem.model_copy(update=update)
 
 
-def pins_of_whole(
+def choices_and_pins(
     network: Network, problem: Problem, configuration: Configuration
-) -> tuple[str, ...]:
-    """Return the pins of layers that a configuration leaves whole, though they can be split.
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the choices that a problem has one's plan with, and pins of layers that it needs.
+
+    These are of layers that the configuration leaves whole, though choices split them.
 
     Parameters
     ----------
     problem
-        With `whole` among its choices.
+        With `choices_of_configurations`.
 
     Raises
     ------
@@ -145,8 +147,11 @@ def pins_of_whole(
     workload = workload_of(network, 1, problem.choices, shared_tensors=True)
     rows = words_of(configuration, roles(network, workload), problem.hierarchy.sizes)
     layers = range(workload.shared, len(workload.nodes))
-    pins: list[str] = []
+    # Without `experts` the choice `model` splits experts.
+    used, pins = {*CHOICES, EXPERTS.word}, list[str]()
     for level, row in enumerate(rows, 1):
+        for node in (*workload.tensor_writers, *layers):
+            used.add(problem.choices[workload.words[node].index(row[node])])
         whole = [
             node
             for node in layers
@@ -154,7 +159,7 @@ def pins_of_whole(
         ]
         patterns = _patterns(whole, layers, workload)
         pins += (f"{pattern}@H{level}={LAST_RESORT.word}" for pattern in patterns)
-    return tuple(pins)
+    return tuple(word for word in problem.choices if word in used), tuple(pins)
 
 
 def _patterns(chosen: Sequence[int], nodes: Sequence[int], workload: Workload) -> list[str]:

@@ -10,7 +10,7 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.plan.training import Training
-from hypar_opt.workload.parallelism import LEFT_WHOLE, RECOMPUTED, SHARDED
+from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 from hypar_opt.workload.patterns import compact, most_frequent, words_by_layer
 from hypar_opt.workload.recomputation import OF_BLOCKS, recomputed_words, segments
 from hypar_opt.workload.shards import Shards
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 SEARCHED = "searched "
 """Before the name of what the search chose of training, among the statistics of a plan."""
 
-LEFT_WHOLE_BY_SEARCH = SEARCHED + "fix"
-"""The name of the pins that the search chose: of layers that are whole, though they can be split.
-"""
+WIDENED = SEARCHED + "choices"
+"""The name of choices that are those of a configuration, with its pins of layers left whole."""
 
 
 def training_left_open(plan: Plan) -> dict[str, None]:
@@ -36,19 +35,18 @@ def training_left_open(plan: Plan) -> dict[str, None]:
     return {name: None for name in Training.model_fields if name in names}
 
 
-def left_whole(plan: Plan) -> bool:
-    """Return whether the search pinned layers to be whole, as a configuration leaves them."""
-    return any(LEFT_WHOLE_BY_SEARCH in row for row in plan.solver.statistics)
+def has_wider_choices(plan: Plan) -> bool:
+    """Return whether the search widened the default choices to those of a configuration."""
+    return any(WIDENED in row for row in plan.solver.statistics)
 
 
 def problem_left_open(plan: Plan) -> Problem:
     """Return the problem that a plan answers, as it was before the search chose some of it."""
     problem = plan.problem
     update: dict[str, Any] = {"training": plan.training.model_copy(update=training_left_open(plan))}
-    if left_whole(plan):
-        choices = tuple(word for word in problem.choices if word != LEFT_WHOLE)
+    if has_wider_choices(plan):
         constraints = problem.constraints.model_copy(update={"fix": ()})
-        update |= {"choices": choices, "constraints": constraints}
+        update |= {"choices": problem.step_model.choices, "constraints": constraints}
     return problem.model_copy(update=update)
 
 

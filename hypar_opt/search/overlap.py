@@ -49,7 +49,7 @@ from hypar_opt.plan.configuration import (
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.plan import WithOverlap
 from hypar_opt.plan.problem import ArrayRecord
-from hypar_opt.plan.stated_degrees import pins_of_whole
+from hypar_opt.plan.stated_degrees import choices_and_pins
 from hypar_opt.plan.stored_layouts import rows_of_plan, rows_with_stored
 from hypar_opt.plan.training import Training
 from hypar_opt.search.default_solver import default_solver
@@ -73,7 +73,6 @@ from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
 from hypar_opt.step.states import added_up
 from hypar_opt.workload.contiguous import first_gap
-from hypar_opt.workload.parallelism import LEFT_WHOLE
 from hypar_opt.workload.recomputation import units_of
 from hypar_opt.workload.splitting import spatial_columns
 
@@ -673,7 +672,8 @@ class Faster(NamedTuple):
     ----------
     problem
         The plan's, of plans that train as the configuration does, in what it leaves open; a problem
-        with pins leaves nothing open. Where layers are whole that could be split, these are pinned.
+        with pins leaves nothing open. Its choices are wider where the configuration needs more;
+        layers that this leaves whole, though they can be split, are pinned.
     rows : (levels, nodes)
         The configuration's choices.
     seconds
@@ -686,7 +686,7 @@ class Faster(NamedTuple):
 
 
 def faster_configuration(
-    plan: Plan, overlap: str, deadline: Deadline = NEVER, *, whole: bool = False
+    plan: Plan, overlap: str, deadline: Deadline = NEVER, *, wider: bool = False
 ) -> Faster | None:
     """Return the best configuration that a plan's problem has, where it takes less than the plan.
 
@@ -696,8 +696,9 @@ def faster_configuration(
     ----------
     overlap
         One of `OVERLAPS`, or ``none``.
-    whole
-        Of those alone that leave layers whole which choices of the problem split.
+    wider
+        Of those alone that have a name, and that need more choices than the problem has, or leave
+        layers whole which its choices split.
     """
     network, problem = plan.network.description, problem_left_open(plan)
     assert plan.array is not None
@@ -706,8 +707,7 @@ def faster_configuration(
     if not (network.repeats or len(plan.layers) <= _LAYERS) or not has_some or deadline.passed():
         return None
     limits = limits_of(network, problem)
-    beside = LEFT_WHOLE in choices_of_configurations(network) and (limits.tensor or limits.context)
-    if whole and not beside:
+    if wider and not limits.tensor:
         return None
     array = ArrayRecord.of(plan.array.description.model_copy(update={"overlap": overlap}))
     opened = problem.model_copy(update={"array": array})
@@ -719,42 +719,46 @@ def faster_configuration(
         below = search.time(search.start)
     else:
         below = known.seconds
-    unpinned = Instance.to_search(network, opened)
-    if whole and LEFT_WHOLE not in unpinned.problem.choices:
-        wider = {"choices": (*unpinned.problem.choices, LEFT_WHOLE)}
-        unpinned = Instance(network, unpinned.problem.model_copy(update=wider))
+    instance = Instance.to_search(network, opened)
+    has = {*instance.problem.choices}
+    if wider:
+        offered = {"choices": choices_of_configurations(network)}
+        instance = Instance(network, opened.model_copy(update=offered))
 
     @cache
-    def pinned(mesh: tuple[Any, ...]) -> Instance | None:
-        if not whole:
-            return unpinned
-        pins = pins_of_whole(network, unpinned.problem, Configuration(*mesh))
-        constraints = opened.constraints.model_copy(update={"fix": pins})
-        return unpinned.with_constraints(constraints) if pins else None
+    def fields_of(mesh: tuple[Any, ...]) -> dict[str, Any] | None:
+        """Return what the problem of a mesh's configurations has of its own; None without any."""
+        if not wider:
+            return {}
+        choices, pins = choices_and_pins(network, instance.problem, Configuration(*mesh))
+        if not pins and has.issuperset(choices):
+            return None
+        constraints = problem.constraints.model_copy(update={"fix": pins})
+        return {"choices": choices, "constraints": constraints}
 
     @cache
     def rows(mesh: tuple[Any, ...]) -> Rows | None:
-        instance = pinned(mesh)
-        return None if instance is None else rows_by_mesh(instance)(Configuration(*mesh))
+        if (fields := fields_of(mesh)) is None:
+            return None
+        own = instance.with_constraints(fields["constraints"]) if fields else instance
+        return rows_by_mesh(own)(Configuration(*mesh))
 
     def allowed(configuration: Configuration) -> bool:
         # Without blocks that repeat each takes as long to simulate as a plan.
         in_node = limits.inside is None or configuration.tp <= limits.inside
-        considered = (network.repeats and in_node) or is_named(configuration)
+        considered = (network.repeats and in_node and not wider) or is_named(configuration)
         if not considered or rows(configuration[:6]) is None:
             return False
         return trains_as(configuration, network, problem.hierarchy, problem.training)
 
     def trained(configuration: Configuration) -> tuple[Problem, Rows] | None:
         way = training_of(configuration, network, problem.hierarchy, problem.training)
-        instance = pinned(configuration[:6])
-        assert instance is not None
-        constraints = instance.problem.constraints
-        asked = problem.model_copy(update={"training": way, "constraints": constraints})
+        fields = {"training": way, **(fields_of(configuration[:6]) or {})}
+        asked = problem.model_copy(update=fields)
+        if wider:
+            fields["choices"] = Instance.to_search(network, asked).problem.choices
         # In micro-batches other choices may be there.
-        widened = Instance.to_search(network, asked).problem if whole else plan.problem
-        fields = {name: getattr(widened, name) for name in ("choices", "constraints")}
-        plans = PlansWithOverlap(plan.model_copy(update={"training": way, **fields}), overlap)
+        plans = PlansWithOverlap(plan.model_copy(update=fields), overlap)
         choices = rows_by_mesh(plans.instance)(configuration)
         return (asked, choices) if choices is not None and plans.fits(choices) else None
 
@@ -762,7 +766,7 @@ def faster_configuration(
         network,
         opened,
         count=1,
-        choices=unpinned.problem.choices,
+        choices=instance.problem.choices,
         allowed=allowed,
         accepted=lambda configuration: trained(configuration) is not None,
         below=below,

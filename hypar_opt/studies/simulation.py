@@ -13,14 +13,20 @@ from hypar_opt.errors import ARRAY, HyparError, RefusedError, UnknownNameError, 
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.hardware.profile import Profile
-from hypar_opt.pipeline import or_left_whole, plan_of, search_again, solve_problem, with_overlap
+from hypar_opt.pipeline import (
+    or_of_wider_choices,
+    plan_of,
+    search_again,
+    solve_problem,
+    with_overlap,
+)
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.constraints import Constraints
 from hypar_opt.plan.node_levels import shards_of_plan
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.plan.training import Training
-from hypar_opt.search.open_ways import left_whole
+from hypar_opt.search.open_ways import has_wider_choices
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.search.solver_settings import SourceArguments
@@ -300,7 +306,7 @@ def solve_again(plan: Plan, progress: Progress = silent, *, parameters: bool = F
         again = search_again(plan, progress, parameters=parameters)
         again = with_overlap(again, overlapped.overlap) if overlapped else again
         overlap = overlapped.overlap if overlapped else "none"
-        return or_left_whole(again, overlap) if left_whole(plan) else again
+        return or_of_wider_choices(again, overlap) if has_wider_choices(plan) else again
     return fastest(contenders(plan, considered, progress=progress)).plan
 
 

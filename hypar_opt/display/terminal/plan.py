@@ -18,7 +18,7 @@ from hypar_opt.display.terminal.console import Column, ascii_only, new_table, te
 from hypar_opt.display.terminal.memory import trains
 from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.share_of_group import SHARES
-from hypar_opt.search.open_ways import left_whole
+from hypar_opt.search.open_ways import has_wider_choices
 from hypar_opt.search.shares import LEAST
 from hypar_opt.studies.advice import as_executed, refused_baselines
 from hypar_opt.studies.memory import memory
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan, WithOverlap
     from hypar_opt.studies.alternatives import BestPlans, Regrets
 
-_LEFT_WHOLE = (
-    "Layers that could be split are pinned to be whole as in a configuration; bounds are on plans"
-    " with these pins, and with overlap on those with none."
-)
 _MAX_RUNS = 8
 """Chains with up to this many runs of a kind of layer, one column each, are shown as columns."""
 
@@ -70,8 +66,8 @@ def plan_view(
         parts.append(Text("; ".join(says)))
     if plan.solver.with_overlap is not None:
         parts.append(Text(_overlapped(plan, plan.solver.with_overlap)))
-    if left_whole(plan):
-        parts.append(Text(_LEFT_WHOLE))
+    if has_wider_choices(plan):
+        parts.append(Text(_widened(plan)))
     runs = _runs_of_a_kind(plan)
     stored = Stored.ALL if layouts else Stored.SHARED
     grid = plan_grid(plan, stored=stored, ascii_only=ascii_only())
@@ -168,6 +164,15 @@ def _overlapped(plan: Plan, with_overlap: WithOverlap) -> str:
         excess = format_percent(with_overlap.without / with_overlap.seconds - 1)
         says += f"; the plan that is fastest without overlap takes {excess} more"
     return f"{says}."
+
+
+def _widened(plan: Plan) -> str:
+    """Return of what plans bounds are, where choices are wider than the default."""
+    choices, default = ", ".join(plan.choices), ", ".join(plan.step_model.choices)
+    pins = ", and with its pins of layers that are whole" if plan.constraints.fix else ""
+    says = f"A configuration takes less than plans of the choices {default}, so that bounds are on"
+    says += f" those of its choices, {choices}{pins}"
+    return f"{says}; with overlap they hold without these, too."
 
 
 def _glyphs(symbols: Iterable[Symbol]) -> Text:
