@@ -103,7 +103,7 @@ def place_labels(program: Program, size: int, layout: Layout) -> Integers:
     Source: `hypar_opt.workload.mirrored`.
     """
     equal, accelerators = program.shares is None, program.hierarchy.accelerators
-    if layout == TOKEN and equal and are_mirrored(program.workload, accelerators):
+    if layout == TOKEN and equal and size > 1 and are_mirrored(program.workload, accelerators):
         half = contiguous_labels(program, size // 2, layout)
         return np.concatenate([half, half[::-1]])
     return contiguous_labels(program, size, layout)

@@ -612,7 +612,8 @@ class _DecoderLayers:
         gate, up, gated, down = (
             f"mlp.experts.{word}" for word in ("gate_proj", "up_proj", "gated", "down_proj")
         )
-        bias, activations = self._is_gpt_oss, (self._activation(), None)
+        bias = self._is_gpt_oss
+        activations: tuple[str, str | None] = (self._activation(), None)
         if self._is_gpt_oss:
             for key, value in (("swiglu_alpha", 1.702), ("swiglu_limit", 7)):
                 if (stated := config.number(key, default=value)) != value:

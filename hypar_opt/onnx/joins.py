@@ -73,9 +73,17 @@ def join(state: ImportState, node: OnnxNode, kind: str, maps: Sequence[Features]
         dims = fit([features.dims for features in maps])
     if dims is None:
         raise maps_error(node, maps)
-    channels = {state.layer(features.source).channels for features in maps}
-    if len(channels) > 1:
+    layers = [state.layer(features.source) for features in maps]
+    channels = {layer.channels for layer in layers}
+    keys: dict[str, Any] = {}
+    tokens = {layer.sizes.get("t", 0) for layer in layers}
+    by_token = len(maps) == 2 and min(channels) == 1 < max(channels) and len(tokens) == 1
+    if kind == "mul" and by_token and tokens != {0}:
+        # A number for each token multiplies all of its features.
+        maps = sorted(maps, key=lambda features: -state.layer(features.source).channels)
+        keys = {"gate": True}
+    elif len(channels) > 1:
         sizes = " and ".join(map(str, sorted(channels)))
         raise node.refuse(f"its inputs should have equally many channels, got {sizes}")
     inputs = [state.read(features.without_copies(), node) for features in maps]
-    return state.emit(Layer(kind, {}, inputs, widest(state, maps), node, dims=dims))
+    return state.emit(Layer(kind, keys, inputs, widest(state, maps), node, dims=dims))

@@ -43,14 +43,16 @@ def are_mirrored(workload: Workload, accelerators: int) -> bool:
     """Return whether parts of sequences are mirrored, in which any order of tokens will do.
 
     They are where a layer is causal, all layers of tokens may split them, and twice as many chunks
-    as there are accelerators are equal: then all parts are, at any of their levels.
+    as there are accelerators are equal: then all parts are, at any of their levels. One token by
+    itself, as of attention's sinks, has no order.
     """
-    if "tokens" not in workload.choices or not causal_nodes(workload).any():
+    causal = causal_nodes(workload)
+    if "tokens" not in workload.choices or not causal.any():
         return False
     sizes = workload.split_sizes[workload.choices.index("tokens")].tolist()
     # A sequence has three axes, that of experts' slots five.
     return all(
-        size > 0 and size % (2 * accelerators) == 0
-        for node, size in zip(workload.nodes, sizes, strict=True)
+        (size > 0 and size % (2 * accelerators) == 0) or (size == 1 and not is_causal)
+        for node, size, is_causal in zip(workload.nodes, sizes, causal, strict=True)
         if {3, 5} & {len(shape) for shape in (node.input, *node.others, node.output)}
     )

@@ -18,7 +18,7 @@ from hypar_opt.onnx import imported_model
 from hypar_opt.onnx.weights import complete_model, weights_of
 from hypar_opt.studies.model_weights import read_weights, with_weights
 from hypar_opt.workload.operators.attention import Attention
-from hypar_opt.workload.operators.elementwise import Output
+from hypar_opt.workload.operators.elementwise import Mul, Output
 from hypar_opt.workload.operators.norm import Norm
 from tests.onnx.attention_graphs import PLACES, Between, Way, attention, ways
 from tests.onnx.random_elementwise import elementwise
@@ -436,6 +436,17 @@ def test_a_soft_cap_of_logits_is_kept(ends: str, tmp_path: Path) -> None:
         stated = imported_model(tmp_path / "model.onnx", loss="cross-entropy").network.layers[-1]
         assert isinstance(stated, Output)
         assert (stated.loss, stated.softcap) == ("softmax", 2.0)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_number_for_each_token_gates_its_features(first: bool, tmp_path: Path) -> None:
+    g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
+    parts = [g.linear("x", "up", WIDTH, WIDTH), g("Sigmoid", g.linear("x", "gate", WIDTH, 1))]
+    out = g("Mul", *(parts if first else parts[::-1]))
+    path = tmp_path / "model.onnx"
+    assert said_of(g.model(g.linear(out, "o", WIDTH, 12)), path) == ()
+    (gated,) = (layer for layer in imported_model(path).network.layers if isinstance(layer, Mul))
+    assert (gated.gate, gated.inputs) == (True, ("up", "gate"))
 
 
 @pytest.mark.parametrize("window", [-1, 4])

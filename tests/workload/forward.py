@@ -140,7 +140,7 @@ def attention(layer: Layer, *reads: Array) -> Array:
     sinks = np.full(heads, -np.inf)
     if layer.get("sinks"):
         _need(len(reads) == 4 and reads[3].shape == (1, heads))
-        *reads, (sinks,) = reads
+        reads, sinks = reads[:3], reads[3][0]
     shared: int = layer.get("kv_heads") or heads
     _need(heads % shared == 0)
     rest_of_keys: list[Array] = []

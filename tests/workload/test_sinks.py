@@ -12,9 +12,11 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.proofs.certificate import check_price
 from hypar_opt.sharding.program import Program
+from hypar_opt.workload.mirrored import are_mirrored
 from hypar_opt.workload.tensors import workload_of
-from tests.choices import WITH_QUERIES
+from tests.choices import WITH_QUERIES, WITH_TOKENS
 from tests.execution.jax.test_steps import assert_moves_its_price
 from tests.execution.virtual.test_arithmetic import (
     assert_gradients_are_slopes,
@@ -80,6 +82,24 @@ def test_any_plan_moves_what_is_charged_and_computes_what_one_device_does(seed: 
     for row in rows:
         row[table] = 0 if row[table] == WITH_QUERIES.index("tokens") else row[table]
     moved(WITH_SINKS, Program(workload, rows, Hierarchy(sizes), joined=rng.random() < 0.5))
+
+
+@pytest.mark.parametrize(("tokens", "mirrored"), [(2**16, True), (2**16 - 8, False)])
+def test_sinks_leave_parts_of_sequences_mirrored(tokens: int, mirrored: bool) -> None:
+    """One token has no order, and what parts compute of the others is proved."""
+    network = described()
+    network["input"]["tokens"] = tokens
+    del network["layer"][4]["window"]
+    plan = ho.solve(
+        ho.Network.model_validate(network),
+        array="h100-8",
+        batch=8,
+        choices=WITH_TOKENS,
+        constraints={"fix": ["attention=tokens", "sinks=data"]},
+    )
+    workload = workload_of(plan.network.description, 8, WITH_TOKENS)
+    assert are_mirrored(workload, 8) == mirrored
+    check_price(plan)
 
 
 @pytest.mark.parametrize(

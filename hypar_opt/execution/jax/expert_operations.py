@@ -45,7 +45,7 @@ def of_slots(bias: jax.Array) -> jax.Array:
     return bias.reshape(*bias.shape[:ends], 1, *bias.shape[ends:])
 
 
-def largest(x: jax.Array, count: int) -> jax.Array:
+def are_largest(x: jax.Array, count: int) -> jax.Array:
     """Return which numbers of the last dimension are the largest: of equal ones the first."""
     first = jnp.argsort(-x, axis=-1, stable=True)[..., :count]
     return jnp.any(first[..., None] == jnp.arange(x.shape[-1]), axis=-2)
@@ -65,9 +65,9 @@ def chosen(
         best = jnp.max(of_group, -1)
         if sigmoid:
             best = jnp.sum(jnp.sort(jax.nn.sigmoid(of_group), -1)[..., -2:], -1)
-        left = jnp.where(largest(best, top)[..., None], of_group, -jnp.inf)
+        left = jnp.where(are_largest(best, top)[..., None], of_group, -jnp.inf)
         logits = left.reshape(logits.shape)
-    return largest(logits, top_k)
+    return are_largest(logits, top_k)
 
 
 def in_slots(choices: jax.Array, experts: jax.Array, slots: int) -> jax.Array:

@@ -167,7 +167,7 @@ class _Tying:
             name = f"{layout}s of the input"
             if source != NETWORK_INPUT:
                 name = f"layer {self.maps.network.layers[source].name!r}, {layout}s"
-            mirrored = layout == TOKEN and self.maps.mirrors_tokens
+            mirrored = layout == TOKEN and size > 1 and self.maps.mirrors_tokens
             self.places[layout, size] = self.ties.new(size, name, mirrored=mirrored)
         return self.places[layout, size]
 

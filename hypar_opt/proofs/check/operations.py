@@ -509,10 +509,16 @@ class PlanStep:
 
     @cached_property
     def _mirrored(self) -> bool:
-        """Whether each part of a sequence has tokens of both ends: of equal chunks, two a part."""
+        """Whether each part of a sequence has tokens of both ends: of equal chunks, two a part.
+
+        But for what is one token and not causal.
+        """
         column, chunks = self.plan.choices.index("tokens"), 2 * self.plan.accelerators
-        splits = [node.splits[column] for node in self.graph.nodes if node.has_tokens]
-        return all(split and split.size % chunks == 0 for split in splits)
+        splits = [(node.splits[column], node.sees) for node in self.graph.nodes if node.has_tokens]
+        return all(
+            split and (split.size % chunks == 0 or (split.size == 1 and not sees))
+            for split, sees in splits
+        )
 
     # -- A boundary --------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.errors import RefusedError
+from hypar_opt.execution.shardings import shardings
 from hypar_opt.execution.virtual.data import StepData
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.stored_layouts import rows_of_plan
@@ -184,6 +185,21 @@ def test_data_and_expert_parallelism_move_what_a_prototype_in_xla_did(
     run = ho.run(plan)
     assert plan.cost.total == sum(exchange.counted for exchange in run.exchanges) == total
     assert run.agrees
+
+
+def test_devices_have_the_biases_of_their_experts() -> None:
+    """Of groups of accelerators one has no part of them, and no logits to choose by."""
+    network, choices = eight_groups(2), WITH_EXPERTS
+    router = network.layers[1]
+    assert isinstance(router, Router)
+    assert router.expert_groups
+    asked: dict[str, Any] = {"batch": 8, "choices": choices, "array": of_counts((2, 2))}
+    plan = ho.solve(network, **asked, share=0.25, constraints={"fix": ["up@H2=experts"]})
+    assert ho.run(plan).agrees
+    shards = {what: shardings(plan)[what]["up"]["shards"] for what in ("weights", "biases")}
+    held = zip(shards["weights"], shards["biases"], strict=True)
+    experts = [(weights[0], biases[0]) for weights, biases in held if weights[0]]
+    assert experts == [([[0, 4]], [[0, 4]]), ([[4, 8]], [[4, 8]])]
 
 
 @pytest.mark.parametrize("reading", ["executed", "joined"])

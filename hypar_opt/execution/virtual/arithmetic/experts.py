@@ -57,7 +57,8 @@ class _RoutedArithmetic(Arithmetic):
         routing = self.logits.routing
         groups, top = routing.limit
         if groups > top:
-            by_group = logits.reshape(*logits.shape[:3], groups, -1)
+            *rest, experts = logits.shape
+            by_group = logits.reshape(*rest, groups, experts // groups)
             best = by_group.max(axis=4)
             if routing.sigmoid:
                 best = np.sort(_SIGMOID(by_group), axis=4)[..., -2:].sum(axis=4)
