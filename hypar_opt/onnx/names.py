@@ -67,6 +67,11 @@ def _name(layer: Layer, weight: str, biases: Sequence[str]) -> str:
     return next(filter(None, map(_legal, candidates)), "")
 
 
+def is_counted(name: str) -> bool:
+    """Whether an exporter has made a tensor's name by counting, as it does not of a module's."""
+    return _COUNTED.fullmatch(name) is not None
+
+
 def _own_module(layer: Layer) -> str:
     """Return the module that a layer's node is in, empty if unknown."""
     *modules, _ = layer.node.scopes if layer.node and layer.node.scopes else [""]
@@ -85,7 +90,7 @@ def _module(layer: Layer, node: OnnxNode) -> str:
 def _legal(text: str) -> str:
     text = _DECORATION.sub("", _DECORATION.sub("", text))
     # A node named after its operator, such as MatMul_36, counts as unnamed.
-    if _COUNTED.fullmatch(text) or text.rstrip("0123456789").rstrip("_") in OPERATORS:
+    if is_counted(text) or text.rstrip("0123456789").rstrip("_") in OPERATORS:
         return ""
     name = _ILLEGAL.sub("_", text.replace(":", ".")).strip("._-/")
     return "" if name == "input" or name.isdecimal() else name[:80]

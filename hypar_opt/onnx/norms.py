@@ -10,6 +10,7 @@ from hypar_opt.onnx.features import Features, PendingNorm
 from hypar_opt.onnx.import_state import OF_HEADS, ImportState, epsilon_key
 from hypar_opt.onnx.joins import join, layer_of
 from hypar_opt.onnx.model import OnnxNode
+from hypar_opt.onnx.names import is_counted
 from hypar_opt.onnx.pools import axes_over
 from hypar_opt.onnx.regions import LayerWeights
 from hypar_opt.onnx.samples import Function, dims_over, normed, stand_in
@@ -78,7 +79,8 @@ def channel_norm(state: ImportState, node: OnnxNode) -> Features:
     # As exporters write a group norm: what scales and shifts its groups is one and zero, and what
     # the channels have of their own comes after it.
     is_plain = _is(state, scale, 1.0) and _is(state, shift, 0.0)
-    if state.constant(scale).elements != channels:
+    learns = all(one in state.graph.initialisers and not is_counted(one) for one in (scale, shift))
+    if state.constant(scale).elements != channels or (is_plain and not learns):
         if is_plain:
             state.fixed.update((scale, shift))
         else:

@@ -72,7 +72,8 @@ def _layer(
     if kind == "norm":
         norm = rng.choice(["batch", "batch", "layer", "affine", "groups", "groups"])
         if norm == "groups":
-            keys = {"norm": "layer", "groups": rng.choice([1, unit, channels])}
+            # Of two pixels a norm leaves the sign alone, but for its epsilon.
+            keys = {"norm": "layer", "groups": rng.choice([1, unit, channels]), "epsilon": 0.1}
             return {"kind": "norm", **keys, "activation": "tanh"}, at[last]
         # What a batch norm alone leaves has no mean, and what it reads no scale, to learn from.
         return {"kind": "norm", "norm": norm, "activation": "tanh"}, at[last]

@@ -38,8 +38,7 @@ def moved(given: dict[str, int], split: list[str], **norm: Any) -> int:
     pins = {"fix": [f"{layer}={word}" for layer, word in zip(LAYERS, split, strict=True)]}
     plan = ho.solve(network(given, **norm), **of, choices="all", constraints=pins)
     assert ho.run(plan).agrees
-    total: int = plan.cost.total
-    return total // plan.element_bytes
+    return int(plan.cost.total) // plan.element_bytes
 
 
 LAYERS = ("before", "norm", "after")
@@ -86,6 +85,7 @@ def test_a_small_network_has_groups_of_its_own() -> None:
         assert (
             norm.groups in {1: [1], 2: range(2, conv.filters + 1), CHANNELS: [conv.filters]}[groups]
         )
+        assert norm.groups is not None
         assert conv.filters % norm.groups == 0
 
 

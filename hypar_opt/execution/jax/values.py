@@ -307,13 +307,12 @@ class Values:
             split = sorted(step.level for step in steps)
             features = self.sharded.written(position).size
             more = f"{self.axes(split)}, centred={layer.norm == 'layer'}{epsilon}"
-            function = "layer_norm"
+            function, over = "layer_norm", f"{features}"
             if layer.groups:
                 size = features // layer.groups
                 elements = size * self.sharded.layer_maps[position].input.positions
-                more = f"{elements}, {more}"
-                function, features = "group_norm", size if layer.groups > 1 else None
-            read = f"{function}({unwrapped(read)}, {features}, {more})"
+                function, over = "group_norm", f"{size if layer.groups > 1 else None}, {elements}"
+            read = f"{function}({unwrapped(read)}, {over}, {more})"
         return self._applied("affine", position, read)
 
     def real_images(self, variable: str, layouts: Layouts) -> str:

@@ -209,6 +209,8 @@ def _weights(sharded: ShardedNetwork, data: Data, workload: Workload) -> dict[in
             if len(shape) == 5:  # of groups, which stand before the inputs of one
                 rows, columns, groups, inputs, outputs = shape
                 array = array.reshape(rows, columns, inputs, groups, outputs).swapaxes(2, 3)
+            elif len(shape) == 3 and array.ndim == 2:  # a norm's, whose channels are in groups
+                array = array.reshape(shape)
             found[position] = array
     return found
 
