@@ -235,10 +235,13 @@ def test_a_saved_program_is_the_same_network(name: str, tmp_path: Path) -> None:
     assert own.source == f"PyTorch program program.pt2, written by pytorch {torch.__version__}"
 
 
-@pytest.mark.parametrize("own", ["tied", "vision", "phi3"])
+@pytest.mark.parametrize("own", ["tied", "vision", "phi3", "gemma2"])
 def test_a_saved_program_gives_its_weights(own: str, tmp_path: Path) -> None:
     """On four devices its network writes what the program does with the same weights."""
-    made = {**{name: partial(module, name) for name in MODELS}, "phi3": partial(Published, PHI)}
+    configs = {"phi3": PHI, "gemma2": PHI | {"model_type": "gemma2", "head_dim": 16}}
+    made = {name: partial(module, name) for name in MODELS} | {
+        name: partial(Published, config) for name, config in configs.items()
+    }
     example = MODELS[own].example() if own in MODELS else ids()
     file = tmp_path / "program.pt2"
     torch.export.save(torch.export.export(made[own]().eval(), (example,)), file)
