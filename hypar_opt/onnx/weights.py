@@ -8,7 +8,7 @@ network's weights have the axes of its kind of layer.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.errors import InputError
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.onnx.axes import extent
 from hypar_opt.onnx.functions import inlined, line_of
 from hypar_opt.onnx.regions import Region
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto
 
     from hypar_opt.onnx import ImportedModel
     from hypar_opt.onnx.axes import Dim
@@ -98,23 +99,51 @@ def weights_of(imported: ImportedModel, model: ModelProto) -> ModelWeights:
     return ModelWeights(weights, biases)
 
 
+_WITH_A_NUMBER: Mapping[str, Callable[..., NDArray[Any]]] = FrozenDict(
+    Add=np.add, Sub=np.subtract, Mul=np.multiply, Div=np.divide
+)
+
+
 class _Values:
     """The values of a file's initializers, and of its Constant nodes."""
 
     def __init__(self, model: ModelProto) -> None:
         self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._readers: dict[str, list[NodeProto]] = {}
+        for node in model.graph.node:
+            for name in node.input:
+                self._readers.setdefault(name, []).append(node)
         for node in model.graph.node:
             if node.op_type == "Constant" and node.attribute[0].HasField("t"):
                 self._tensors[node.output[0]] = node.attribute[0].t
         self._arrays: dict[str, NDArray[Any]] = {}
 
     def _flat(self, name: str) -> NDArray[Any]:
+        if name not in self._arrays:
+            self._arrays[name] = self._as_read(name).reshape(-1)
+        return self._arrays[name]
+
+    def _as_read(self, name: str) -> NDArray[Any]:
+        """Return a tensor after what its only reader makes of it with a number, and so on.
+
+        As Gemma's norms add one to their scales.
+        """
         from onnx import numpy_helper
 
-        if name not in self._arrays:
-            array = numpy_helper.to_array(self._tensors[name])
-            self._arrays[name] = array.reshape(-1)
-        return self._arrays[name]
+        array = numpy_helper.to_array(self._tensors[name])
+        while len(readers := self._readers.get(name, [])) == 1:
+            (node,) = readers
+            operands = [self._tensors.get(own) for own in node.input]
+            numbers = [own for own in operands if own is not None and not own.dims]
+            if node.op_type not in _WITH_A_NUMBER or len(numbers) != len(node.input) - 1:
+                break
+            values = [
+                array if own == name else numpy_helper.to_array(self._tensors[own])
+                for own in node.input
+            ]
+            array = _WITH_A_NUMBER[node.op_type](*values)
+            (name,) = node.output
+        return array
 
     def of(self, layer: Layer, regions: Regions) -> Array:
         """Return the elements of one region, arranged as it is."""

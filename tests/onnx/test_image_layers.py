@@ -313,3 +313,14 @@ def test_views_behind_the_last_softmax_leave_it_the_loss(tmp_path: Path) -> None
     network = import_(path)
     assert attributes(network, "output") == [{"loss": "softmax"}]
     assert not network.not_kept
+
+
+def test_weights_that_the_graph_computes_of_a_number_are_read_as_computed(tmp_path: Path) -> None:
+    """As Gemma adds one to scales of norms; equalised learning rates multiply weights."""
+    g = WeightedGraph(("x", ["batch", 6, 8]))
+    scale = g("Add", g.value(np.float32(1)), g.weight("scale", 8))
+    x = g("LayerNormalization", "x", scale, g.weight("shift", 8), axis=-1)
+    half = g("Mul", g("Sub", g.weight("w", 8, 5), g.value(np.float32(2))), g.value(np.float32(0.5)))
+    path = tmp_path / "model.onnx"
+    onnx.save(g.model(g("MatMul", x, half)), path)
+    assert_computes_its_model(imported_model(path).network, path)

@@ -356,7 +356,8 @@ def test_it_is_refused_in_a_line_that_names_the_layer(case: str) -> None:
 
 POOL = {"kind": "max", "size": [2, 2], "stride": 2, "padding": 0, "rounding": "down"}
 SAME = [
-    (fc("a"), fc("a", bias=False)),
+    (fc("a"), fc("a", bias=False, part=False)),
+    (layer("a", "embedding", features=8), layer("a", "embedding", features=8, scale=1)),
     (fc("a"), layer("a", "linear", units=8)),
     (
         layer("a", "conv", filters=2, kernel=3),
@@ -381,7 +382,9 @@ SAME = [
 
 @pytest.mark.parametrize(("brief", "full"), SAME)
 def test_a_default_that_is_given_makes_no_other_network(brief: Table, full: Table) -> None:
-    of = {"conv": IMAGE, "attention": TOKENS | {"features": 12}}.get(brief["kind"], TOKENS)
+    of = {"conv": IMAGE, "attention": TOKENS | {"features": 12}, "embedding": IDS}.get(
+        brief["kind"], TOKENS
+    )
     short, long = (ho.Network.model_validate(network(of, one)) for one in (brief, full))
     assert short == long
     assert short.digest() == long.digest()
