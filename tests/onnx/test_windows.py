@@ -1,4 +1,4 @@
-"""Attention in windows of an image, as Swin's: windows, shifts, biases and masks are the model's."""
+"""Attention in windows of an image, as Swin has it: windows, shifts, biases and masks."""
 
 from __future__ import annotations
 
