@@ -13,11 +13,12 @@ from typing import Any
 from hypar_opt.onnx.axes import axes_of, extent, whole_dim
 from hypar_opt.onnx.features import Features, Layer
 from hypar_opt.onnx.heads import Heads, heads_of, in_order, score_dims
-from hypar_opt.onnx.image_windows import Windows, as_they_were, biases_of, in_windows
+from hypar_opt.onnx.image_windows import Windows, as_they_were, in_windows
 from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import Regions, distinct
 from hypar_opt.onnx.scores import between, operand
+from hypar_opt.onnx.views import learned_tokens
 
 
 def product_of_maps(state: ImportState, node: OnnxNode, a: Features, b: Features) -> Features:
@@ -147,7 +148,7 @@ def _weighted_values(
     heads = heads_of(node, operands, scores, width)
     inputs, orders = _inputs(state, node, operands, heads, in_parts=windows is not None)
     if inner.biases:
-        inputs.append(biases_of(state, node, inner.biases))
+        inputs.append(state.read(learned_tokens(state, node, inner.biases), node))
         orders = (*orders, ())
     dims = (*heads.leading, rows, whole_dim("c", width))
     sizes = {"t": count, "c": heads.queries * width}

@@ -26,10 +26,8 @@ from hypar_opt.onnx.axes import (
     merged,
     whole_dim,
 )
-from hypar_opt.onnx.features import Layer
 from hypar_opt.onnx.mask_values import Unknown
 from hypar_opt.onnx.model import FLOATS
-from hypar_opt.onnx.regions import LayerWeights
 from hypar_opt.onnx.windows import numbers
 from hypar_opt.workload.operators.attention import ImageWindows
 
@@ -254,15 +252,3 @@ def _along(dims: Sequence[Dim], axis: str) -> Iterator[Array]:
         if not index.any():
             index = index[:1]
         yield index.reshape(-1, *[1] * (len(dims) - place + 1))
-
-
-def biases_of(state: ImportState, node: OnnxNode, name: str) -> int:
-    """Return the layer of a table of biases."""
-    constant = state.constant(name)
-    positions, heads = constant.shape
-    sizes = {"t": positions, "c": heads}
-    keys = {"features": heads, "vocabulary": positions}
-    dims = whole_dim("t", positions), whole_dim("c", heads)
-    weights = LayerWeights(constant.named(name), constant.stored)
-    made = state.emit_once(Layer("embedding", keys, [], sizes, node, weights, dims=dims))
-    return state.read(made, node)
