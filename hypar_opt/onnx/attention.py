@@ -220,11 +220,13 @@ def _inputs(
         inputs.append(read)
         ordered = in_order([order], first, channels)
         orders.append(() if ordered else (order._replace(first=order.first - first),))
-    if len(set(inputs)) < len(inputs):
-        raise node.refuse(
-            "reads two of queries, keys and values from one map; a network's attention reads three"
-            " layers, or one that has all side by side"
-        )
+    for place, read in enumerate(inputs):
+        if read in inputs[:place]:
+            # A network's layer reads different ones: all channels of a map are a view of it.
+            layer = state.layer(read)
+            keys = {"start": 0, "size": layer.channels}
+            inputs[place] = state.emit(Layer("slice", keys, [read], layer.sizes, node)).source
+            state.read(Features(inputs[place], ()), node)
     return inputs, tuple(orders)
 
 

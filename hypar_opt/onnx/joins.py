@@ -75,6 +75,11 @@ def join(state: ImportState, node: OnnxNode, kind: str, maps: Sequence[Features]
         raise maps_error(node, maps)
     channels = {state.layer(features.source).channels for features in maps}
     if len(channels) > 1:
+        if any("Softmax" in own for features in maps for own in features.operators):
+            raise node.refuse(
+                "weighs a map by a softmax of another, as pooling by attention without queries and"
+                " keys does, which a network has no layer for"
+            )
         sizes = " and ".join(map(str, sorted(channels)))
         raise node.refuse(f"its inputs should have equally many channels, got {sizes}")
     inputs = [state.read(features.without_copies(), node) for features in maps]

@@ -295,3 +295,17 @@ def test_views_behind_the_last_softmax_leave_it_the_loss(tmp_path: Path) -> None
     network = import_(path)
     assert attributes(network, "output") == [{"loss": "softmax"}]
     assert not network.not_kept
+
+
+@pytest.mark.parametrize("sizes", [4, [3, 5]], ids=["chunks", "parts"])
+def test_a_sequence_of_parts_is_a_split(sizes: Any, tmp_path: Path) -> None:
+    """As torch.onnx writes chunks where its optimiser does not run; of weights, too."""
+    g = WeightedGraph(("image", ["batch", 3, 4, 4]))
+    x = g("Conv", "image", g.weight("a", 8, 3, 1, 1))
+    second = 4 if sizes == 4 else 5
+    parts = g("SplitToSequence", x, g.value(sizes), axis=1)
+    first, rest = (g("SequenceAt", parts, g.value(n)) for n in range(2))
+    both = g("SplitToSequence", g.weight("b", 8, second, 1, 1), g.value([2, 6]), axis=0)
+    rest = g("Conv", g("Relu", rest), g("SequenceAt", both, g.value(1)))
+    network = imported(tmp_path, g.model(g("Concat", first, rest, axis=1)))
+    assert parameters(network) == 3 * 8 + 6 * second

@@ -301,9 +301,8 @@ class Attention(Operator):
             raise self.refuse(
                 "kv_heads", f"should divide the {self.heads} heads, got {self._kv_heads}"
             )
-        query, keys, biases = reads[0], reads[1:4], ()
-        if self.has_biases:
-            keys, biases = reads[1:3], reads[3:]
+        query, keys = reads[0], reads[1:]
+        keys, biases = (keys[:2], keys[2:]) if self.has_biases else (keys, keys[:0])
         parts = self.heads if keys else self.heads + 2 * self._kv_heads
         size, rest = divmod(query.channels, parts)
         if rest or not size:
