@@ -55,7 +55,8 @@ def _sequence(
     InputError
         Where the product is over a part of the tokens, or over none.
     """
-    features, windows = in_windows(state, node, state.as_tokens(features, node))
+    features = state.vector_as_token(state.as_tokens(features, node), node)
+    features, windows = in_windows(state, node, features)
     *_, rows, columns = features.dims
     tokens = extent(rows) if windows else state.layer(features.source).sizes.get("t", 1)
     held = axes_of([rows]), axes_of([columns])
@@ -140,7 +141,8 @@ def _weighted_values(
     if "windows" in inner.keys and "rotary" in words:
         raise node.refuse("is attention in windows of an image with rotary positions")
     if inner.biases:
-        operands = tuple(state.sliced(one, node) for one in operands)
+        q, k, v = (state.sliced(one, node) for one in operands)
+        operands = q, k, v
     elif width != size:
         # They cannot be side by side in one layer: each head's part of it becomes a layer's.
         q, k, v = (state.apart(one, node) for one in operands)

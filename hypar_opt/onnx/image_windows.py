@@ -89,8 +89,7 @@ def in_windows(
     state: ImportState, node: OnnxNode, features: Features
 ) -> tuple[Features, Windows | None]:
     """Return tokens of windows as those of images, and the windows; else unchanged."""
-    leading = features.dims[:-2]
-    if not axes_of(leading) & POSITIONS:
+    if not axes_of(features.dims[:-2]) & POSITIONS:
         return features, None
     features = state.as_tokens(features, node, in_parts=True)
     *leading, pixels, channels = features.dims

@@ -304,10 +304,9 @@ def _without_sequences(nodes: list[OnnxNode], graph: GraphProto) -> list[OnnxNod
 
     def integers(name: str) -> list[int]:
         tensor = tensors.get(name)
-        small = (
-            tensor is not None and math.prod(tensor.dims) <= MAX_RANK and not tensor.external_data
-        )
-        return numpy_helper.to_array(tensor).ravel().tolist() if small else []
+        if tensor is None or tensor.external_data or math.prod(tensor.dims) > MAX_NODES:
+            return []
+        return [int(value) for value in numpy_helper.to_array(tensor).ravel()]
 
     parts: dict[str, dict[int, str]] = {
         node.outputs[0]: {} for node in nodes if node.op == "SplitToSequence" and node.outputs

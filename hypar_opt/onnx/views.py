@@ -448,10 +448,13 @@ def _blocks_rejoined(parts: list[Features], axis: int) -> Features | None:
 
 def _concat_maps(state: ImportState, node: OnnxNode, axis: int) -> Features:
     settled = {
-        name: _seen(state, node, state.settled(name, node))
+        name: state.as_tokens(state.settled(name, node), node)
         for name in node.inputs
         if not state.is_constant(name)
     }
+    if "t" in axes_of(own.dims[axis] for own in settled.values()):
+        settled = {name: state.vector_as_token(own, node) for name, own in settled.items()}
+    settled = {name: state.as_image(state.sliced(own, node), node) for name, own in settled.items()}
     if any(unrolled(own.dims) != own.dims for own in settled.values()):
         raise node.refuse("joins a rolled feature map to another, which a network has no layer for")
     # The axis is that of any part, since a dimension of size 1 has none.
@@ -481,11 +484,6 @@ def _concat_maps(state: ImportState, node: OnnxNode, axis: int) -> Features:
         raise node.refuse("joins a map with itself, which a network has no layer for")
     dims = (*rest[:axis], (Digit(letter, sizes[letter]),), *rest[axis:])
     return state.emit(Layer("concat", keys, inputs, sizes, node, dims=dims))
-
-
-def _seen(state: ImportState, node: OnnxNode, features: Features) -> Features:
-    """Return a map that is concatenated as tokens or as an image, if it is seen so."""
-    return state.as_image(state.sliced(state.as_tokens(features, node), node), node)
 
 
 def learned_tokens(state: ImportState, node: OnnxNode, name: str) -> Features:

@@ -447,3 +447,18 @@ def test_a_learned_query_pools_tokens(tmp_path: Path) -> None:
     assert_computes_its_model(network, path)
     (table,) = (layer for layer in network.layers if layer.kind == "embedding")
     assert (table.name, table.inputs) == ("head.probe", ())
+
+
+def test_the_mean_of_tokens_pools_them(tmp_path: Path) -> None:
+    """It is joined to the tokens, and is their query (CLIP's attention pooling)."""
+    g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
+    x = g.linear("x", "stem", WIDTH, WIDTH)
+    mean = g("ReduceMean", x, g.value([1]), keepdims=1)
+    x = g("Add", g("Concat", mean, x, axis=1), g.weight("positions", TOKENS + 1, WIDTH))
+    first = g("Slice", x, *map(g.value, ([0], [1], [1])))
+    q, k, v = (
+        g.apart(g.linear(of, name, WIDTH, WIDTH, bias=True), HEADS, tokens)
+        for of, name, tokens in ((first, "q", 1), (x, "k", TOKENS + 1), (x, "v", TOKENS + 1))
+    )
+    pooled = g("Reshape", g.together(g.core(q, k, v, size=SIZE), 0, 1, WIDTH), g.value([-1, WIDTH]))
+    assert said_of(g.model(g.linear(pooled, "c", WIDTH, 5)), tmp_path / "model.onnx") == ()

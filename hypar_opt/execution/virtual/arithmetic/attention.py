@@ -125,8 +125,8 @@ class AttentionArithmetic(Arithmetic):
         of_k = turned(of_k, np.arange(of_k.shape[3]), rotary, start, back=True)
         of_k, of_shared = np.split(of_k, [self._own], axis=4)
         errors = [self._uncut(self._joined(one)) for one in (of_q, of_k, of_v)]
-        of_shared = [of_shared.sum(axis=(1, 2))] if start else []
-        return [*errors, *of_shared, *of_biases], None
+        errors += [of_shared.sum(axis=(1, 2))] if start else []
+        return [*errors, *of_biases], None
 
     def _cut(self, array: Array) -> Array:
         """Return tokens with those of each window of an image as an image's."""
