@@ -188,22 +188,28 @@ def shown_of(
     if (rows, columns) != (whole_dim("t", inside), whole_dim("s", inside)):
         return None
     heads = math.prod(digit.size for dim in leading for digit in dim if digit.axis == "g")
-    tensors = [state.graph.initialisers.get(own) for own in state.constant(name).weights]
-    tables: list[TensorProto | None] = [
-        own for own in tensors if own and own.data_type in FLOATS and len(own.dims) == 2
-    ]
     if windows:
-        shapes, tables = [windows.shape], tables or [None]
+        shapes = [windows.shape]
     else:
         sizes = [(inside // width, width) for width in _divisors(inside)]
         shapes = [ImageWindows(size=size, columns=size[1]) for size in sizes]
-    for table in tables:
-        for shape in shapes:
-            if table is None or [*table.dims] == [shape.biases, heads]:
-                shown = _shown(state, leading, name, shape, windows, table)
-                if shown is not None:
-                    return shown
-    return None
+    tensors = [state.graph.initialisers.get(own) for own in state.constant(name).weights]
+    fits = [
+        (shape, own)
+        for own in tensors
+        for shape in shapes
+        if own and own.data_type in FLOATS and [*own.dims] == [shape.biases, heads]
+    ]
+    # Without a table it is a mask, the same for all heads.
+    of_heads = [dim for dim in leading if "g" in axes_of([dim])]
+    ends = state.constant(name).shape[-3::-1]
+    is_mask = all(
+        size == 1 or dim not in of_heads for size, dim in zip(ends, reversed(leading), strict=False)
+    )
+    if windows and is_mask and not fits:
+        return _shown(state, leading, name, windows.shape, windows, None)
+    shown = (_shown(state, leading, name, shape, windows, own) for shape, own in fits)
+    return next(filter(None, shown), None)
 
 
 def _shown(
@@ -238,7 +244,9 @@ def _shown(
             return None
     except ValueError:  # sizes that do not fit one another
         return None
-    return Shown(shape, table.name if table is not None else "", hides)
+    if table is None:
+        return Shown(shape, "", hides=True) if hides else None
+    return Shown(shape, table.name, hides)
 
 
 def _along(dims: Sequence[Dim], axis: str) -> Iterator[Array]:

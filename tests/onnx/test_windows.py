@@ -134,6 +134,11 @@ def test_what_is_added_to_scores_is_decided_by_values(tmp_path: Path) -> None:
     g = SwinGraph((2, 4), (1, 2))
     model = g.model(g.merged(g.attention(g.patches(), g.mask(-10.0))))
     assert joined in left_out(tmp_path, model)
+    # Numbers of each head are learned, also where they are zeros.
+    g = SwinGraph((2, 4), (1, 2))
+    zeros = g.value(np.zeros((1, 1, HEADS, 8, 8), np.float32))
+    model = g.model(g.merged(g.attention(g.patches(), g("Add", g.mask(), zeros))))
+    assert "a bias of attention's scores" in left_out(tmp_path, model)
 
 
 def test_biases_of_zeros_are_biases(tmp_path: Path) -> None:
