@@ -13,7 +13,7 @@ from typing import Any
 from hypar_opt.onnx.axes import axes_of, extent, whole_dim
 from hypar_opt.onnx.features import Features, Layer
 from hypar_opt.onnx.heads import Heads, heads_of, in_order, score_dims
-from hypar_opt.onnx.image_windows import Windows, as_they_were, in_windows
+from hypar_opt.onnx.image_windows import CutWindows, in_windows, original_dims
 from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import Regions, distinct
@@ -47,7 +47,7 @@ def _transposed(features: Features) -> Features:
 
 def _sequence(
     state: ImportState, node: OnnxNode, features: Features
-) -> tuple[Features, int, Windows | None]:
+) -> tuple[Features, int, CutWindows | None]:
     """Return tokens by head, their number, and the windows of an image in which they are.
 
     Raises
@@ -156,7 +156,7 @@ def _weighted_values(
     sizes = {"t": count, "c": heads.queries * width}
     if windows:
         sizes["t"] *= extent(windows.places)
-        leading = as_they_were(state, heads.leading, windows)
+        leading = original_dims(state, heads.leading, windows)
         dims = (*leading, windows.pixels, whole_dim("c", width))
     words = attention_keys(heads.queries, heads.keys, causal=False) | inner.keys | words
     made = Layer("attention", words, inputs, sizes, node, dims=dims, orders=orders)

@@ -43,7 +43,7 @@ ENOUGH = -50.0
 """A score that is lower by this has no share, whatever the others are."""
 
 
-class Windows(NamedTuple):
+class CutWindows(NamedTuple):
     """Windows of an image whose pixels are tokens, as a tensor's dimensions hold them.
 
     Parameters
@@ -67,7 +67,7 @@ class Windows(NamedTuple):
         return keys | ({"shift": numbers(self.shape.shift)} if self.shape.shift else {})
 
 
-class Shown(NamedTuple):
+class AddedScores(NamedTuple):
     """What a constant adds to scores.
 
     Parameters
@@ -87,7 +87,7 @@ class Shown(NamedTuple):
 
 def in_windows(
     state: ImportState, node: OnnxNode, features: Features
-) -> tuple[Features, Windows | None]:
+) -> tuple[Features, CutWindows | None]:
     """Return tokens of windows as those of images, and the windows; else unchanged."""
     if not axes_of(features.dims[:-2]) & POSITIONS:
         return features, None
@@ -115,7 +115,7 @@ def in_windows(
                 new.append(digit)
         dims.append(merged(new))
     dims += [whole_dim("t", inside), channels]
-    return features._replace(dims=tuple(dims)), Windows(shape, places, pixels)
+    return features._replace(dims=tuple(dims)), CutWindows(shape, places, pixels)
 
 
 def _is_place(digit: Digit) -> bool:
@@ -149,7 +149,7 @@ def _divisors(number: int) -> list[int]:
     return sorted({*low, *(number // n for n in low)})
 
 
-def as_they_were(state: ImportState, leading: Sequence[Dim], windows: Windows) -> list[Dim]:
+def original_dims(state: ImportState, leading: Sequence[Dim], windows: CutWindows) -> list[Dim]:
     """Return dimensions in which windows are images, as those of images and of windows."""
     count = math.prod(digit.size for digit in windows.places)
     below, strides = count, []
@@ -175,9 +175,9 @@ def as_they_were(state: ImportState, leading: Sequence[Dim], windows: Windows) -
     return dims
 
 
-def shown_of(
-    state: ImportState, scores: Features, name: str, windows: Windows | None
-) -> Shown | None:
+def added_scores(
+    state: ImportState, scores: Features, name: str, windows: CutWindows | None
+) -> AddedScores | None:
     """Return what a constant adds to scores that windows have; None where it is anything else.
 
     That is decided by other values for the learned table, zeros and different numbers: what a
@@ -217,9 +217,9 @@ def _shown(
     leading: Sequence[Dim],
     name: str,
     shape: ImageWindows,
-    windows: Windows | None,
+    windows: CutWindows | None,
     table: TensorProto | None,
-) -> Shown | None:
+) -> AddedScores | None:
     number, head = (sum(_along(leading, axis), np.zeros((1, 1), int)) for axis in "bg")
     given: list[dict[str, Array]] = [{}]
     expected = np.zeros((1, 1))
@@ -245,8 +245,8 @@ def _shown(
     except ValueError:  # sizes that do not fit one another
         return None
     if table is None:
-        return Shown(shape, "", hides=True) if hides else None
-    return Shown(shape, table.name, hides)
+        return AddedScores(shape, "", hides=True) if hides else None
+    return AddedScores(shape, table.name, hides)
 
 
 def _along(dims: Sequence[Dim], axis: str) -> Iterator[Array]:
