@@ -13,11 +13,12 @@ from typing import Any
 from hypar_opt.onnx.axes import axes_of, extent, whole_dim
 from hypar_opt.onnx.features import Features, Layer
 from hypar_opt.onnx.heads import Heads, heads_of, in_order, score_dims
-from hypar_opt.onnx.image_windows import Windows, as_they_were, biases_of, in_windows
+from hypar_opt.onnx.image_windows import CutWindows, in_windows, original_dims
 from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import Regions, distinct
 from hypar_opt.onnx.scores import between, operand
+from hypar_opt.onnx.views import learned_tokens
 
 
 def product_of_maps(state: ImportState, node: OnnxNode, a: Features, b: Features) -> Features:
@@ -46,7 +47,7 @@ def _transposed(features: Features) -> Features:
 
 def _sequence(
     state: ImportState, node: OnnxNode, features: Features
-) -> tuple[Features, int, Windows | None]:
+) -> tuple[Features, int, CutWindows | None]:
     """Return tokens by head, their number, and the windows of an image in which they are.
 
     Raises
@@ -54,7 +55,8 @@ def _sequence(
     InputError
         Where the product is over a part of the tokens, or over none.
     """
-    features, windows = in_windows(state, node, state.as_tokens(features, node))
+    features = state.vector_as_token(state.as_tokens(features, node), node)
+    features, windows = in_windows(state, node, features)
     *_, rows, columns = features.dims
     tokens = extent(rows) if windows else state.layer(features.source).sizes.get("t", 1)
     held = axes_of([rows]), axes_of([columns])
@@ -139,7 +141,8 @@ def _weighted_values(
     if "windows" in inner.keys and "rotary" in words:
         raise node.refuse("is attention in windows of an image with rotary positions")
     if inner.biases:
-        operands = tuple(state.sliced(one, node) for one in operands)
+        q, k, v = (state.sliced(one, node) for one in operands)
+        operands = q, k, v
     elif width != size:
         # They cannot be side by side in one layer: each head's part of it becomes a layer's.
         q, k, v = (state.apart(one, node) for one in operands)
@@ -147,13 +150,13 @@ def _weighted_values(
     heads = heads_of(node, operands, scores, width)
     inputs, orders = _inputs(state, node, operands, heads, in_parts=windows is not None)
     if inner.biases:
-        inputs.append(biases_of(state, node, inner.biases))
+        inputs.append(state.read(learned_tokens(state, node, inner.biases), node))
         orders = (*orders, ())
     dims = (*heads.leading, rows, whole_dim("c", width))
     sizes = {"t": count, "c": heads.queries * width}
     if windows:
         sizes["t"] *= extent(windows.places)
-        leading = as_they_were(state, heads.leading, windows)
+        leading = original_dims(state, heads.leading, windows)
         dims = (*leading, windows.pixels, whole_dim("c", width))
     words = attention_keys(heads.queries, heads.keys, causal=False) | inner.keys | words
     made = Layer("attention", words, inputs, sizes, node, dims=dims, orders=orders)
@@ -219,11 +222,13 @@ def _inputs(
         inputs.append(read)
         ordered = in_order([order], first, channels)
         orders.append(() if ordered else (order._replace(first=order.first - first),))
-    if len(set(inputs)) < len(inputs):
-        raise node.refuse(
-            "reads two of queries, keys and values from one map; a network's attention reads three"
-            " layers, or one that has all side by side"
-        )
+    for place, read in enumerate(inputs):
+        if read in inputs[:place]:
+            # A network's layer reads different ones: all channels of a map are a view of it.
+            layer = state.layer(read)
+            keys = {"start": 0, "size": layer.channels}
+            inputs[place] = state.emit(Layer("slice", keys, [read], layer.sizes, node)).source
+            state.read(Features(inputs[place], ()), node)
     return inputs, tuple(orders)
 
 

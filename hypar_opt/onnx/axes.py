@@ -195,10 +195,9 @@ def unrolled(dims: Iterable[Dim]) -> tuple[Dim, ...]:
 
 
 def _unrolled(digit: Digit) -> Digit:
-    axis, size, stride = digit
-    while isinstance(axis, DigitRange) and is_roll(axis):
-        axis, stride = axis.of.axis, stride * axis.of.stride
-    return Digit(axis, size, stride)
+    while isinstance(axis := digit.axis, DigitRange) and is_roll(axis):
+        digit = Digit(axis.of.axis, digit.size, digit.stride * axis.of.stride)
+    return digit
 
 
 def axes_of(dims: Iterable[Dim]) -> frozenset[str]:

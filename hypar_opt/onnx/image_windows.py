@@ -26,10 +26,8 @@ from hypar_opt.onnx.axes import (
     merged,
     whole_dim,
 )
-from hypar_opt.onnx.features import Layer
 from hypar_opt.onnx.mask_values import Unknown
 from hypar_opt.onnx.model import FLOATS
-from hypar_opt.onnx.regions import LayerWeights
 from hypar_opt.onnx.windows import numbers
 from hypar_opt.workload.operators.attention import ImageWindows
 
@@ -45,7 +43,7 @@ ENOUGH = -50.0
 """A score that is lower by this has no share, whatever the others are."""
 
 
-class Windows(NamedTuple):
+class CutWindows(NamedTuple):
     """Windows of an image whose pixels are tokens, as a tensor's dimensions hold them.
 
     Parameters
@@ -69,7 +67,7 @@ class Windows(NamedTuple):
         return keys | ({"shift": numbers(self.shape.shift)} if self.shape.shift else {})
 
 
-class Shown(NamedTuple):
+class AddedScores(NamedTuple):
     """What a constant adds to scores.
 
     Parameters
@@ -89,10 +87,9 @@ class Shown(NamedTuple):
 
 def in_windows(
     state: ImportState, node: OnnxNode, features: Features
-) -> tuple[Features, Windows | None]:
+) -> tuple[Features, CutWindows | None]:
     """Return tokens of windows as those of images, and the windows; else unchanged."""
-    leading = features.dims[:-2]
-    if not axes_of(leading) & POSITIONS:
+    if not axes_of(features.dims[:-2]) & POSITIONS:
         return features, None
     features = state.as_tokens(features, node, in_parts=True)
     *leading, pixels, channels = features.dims
@@ -118,7 +115,7 @@ def in_windows(
                 new.append(digit)
         dims.append(merged(new))
     dims += [whole_dim("t", inside), channels]
-    return features._replace(dims=tuple(dims)), Windows(shape, places, pixels)
+    return features._replace(dims=tuple(dims)), CutWindows(shape, places, pixels)
 
 
 def _is_place(digit: Digit) -> bool:
@@ -152,7 +149,7 @@ def _divisors(number: int) -> list[int]:
     return sorted({*low, *(number // n for n in low)})
 
 
-def as_they_were(state: ImportState, leading: Sequence[Dim], windows: Windows) -> list[Dim]:
+def original_dims(state: ImportState, leading: Sequence[Dim], windows: CutWindows) -> list[Dim]:
     """Return dimensions in which windows are images, as those of images and of windows."""
     count = math.prod(digit.size for digit in windows.places)
     below, strides = count, []
@@ -178,9 +175,9 @@ def as_they_were(state: ImportState, leading: Sequence[Dim], windows: Windows) -
     return dims
 
 
-def shown_of(
-    state: ImportState, scores: Features, name: str, windows: Windows | None
-) -> Shown | None:
+def added_scores(
+    state: ImportState, scores: Features, name: str, windows: CutWindows | None
+) -> AddedScores | None:
     """Return what a constant adds to scores that windows have; None where it is anything else.
 
     That is decided by other values for the learned table, zeros and different numbers: what a
@@ -191,22 +188,28 @@ def shown_of(
     if (rows, columns) != (whole_dim("t", inside), whole_dim("s", inside)):
         return None
     heads = math.prod(digit.size for dim in leading for digit in dim if digit.axis == "g")
-    tensors = [state.graph.initialisers.get(own) for own in state.constant(name).weights]
-    tables: list[TensorProto | None] = [
-        own for own in tensors if own and own.data_type in FLOATS and len(own.dims) == 2
-    ]
     if windows:
-        shapes, tables = [windows.shape], tables or [None]
+        shapes = [windows.shape]
     else:
         sizes = [(inside // width, width) for width in _divisors(inside)]
         shapes = [ImageWindows(size=size, columns=size[1]) for size in sizes]
-    for table in tables:
-        for shape in shapes:
-            if table is None or [*table.dims] == [shape.biases, heads]:
-                shown = _shown(state, leading, name, shape, windows, table)
-                if shown is not None:
-                    return shown
-    return None
+    tensors = [state.graph.initialisers.get(own) for own in state.constant(name).weights]
+    fits = [
+        (shape, own)
+        for own in tensors
+        for shape in shapes
+        if own and own.data_type in FLOATS and [*own.dims] == [shape.biases, heads]
+    ]
+    # Without a table it is a mask, the same for all heads.
+    of_heads = [dim for dim in leading if "g" in axes_of([dim])]
+    ends = state.constant(name).shape[-3::-1]
+    is_mask = all(
+        size == 1 or dim not in of_heads for size, dim in zip(ends, reversed(leading), strict=False)
+    )
+    if windows and is_mask and not fits:
+        return _shown(state, leading, name, windows.shape, windows, None)
+    shown = (_shown(state, leading, name, shape, windows, own) for shape, own in fits)
+    return next(filter(None, shown), None)
 
 
 def _shown(
@@ -214,9 +217,9 @@ def _shown(
     leading: Sequence[Dim],
     name: str,
     shape: ImageWindows,
-    windows: Windows | None,
+    windows: CutWindows | None,
     table: TensorProto | None,
-) -> Shown | None:
+) -> AddedScores | None:
     number, head = (sum(_along(leading, axis), np.zeros((1, 1), int)) for axis in "bg")
     given: list[dict[str, Array]] = [{}]
     expected = np.zeros((1, 1))
@@ -241,7 +244,9 @@ def _shown(
             return None
     except ValueError:  # sizes that do not fit one another
         return None
-    return Shown(shape, table.name if table is not None else "", hides)
+    if table is None:
+        return AddedScores(shape, "", hides=True) if hides else None
+    return AddedScores(shape, table.name, hides)
 
 
 def _along(dims: Sequence[Dim], axis: str) -> Iterator[Array]:
@@ -254,15 +259,3 @@ def _along(dims: Sequence[Dim], axis: str) -> Iterator[Array]:
         if not index.any():
             index = index[:1]
         yield index.reshape(-1, *[1] * (len(dims) - place + 1))
-
-
-def biases_of(state: ImportState, node: OnnxNode, name: str) -> int:
-    """Return the layer of a table of biases."""
-    constant = state.constant(name)
-    positions, heads = constant.shape
-    sizes = {"t": positions, "c": heads}
-    keys = {"features": heads, "vocabulary": positions}
-    dims = whole_dim("t", positions), whole_dim("c", heads)
-    weights = LayerWeights(constant.named(name), constant.stored)
-    made = state.emit_once(Layer("embedding", keys, [], sizes, node, weights, dims=dims))
-    return state.read(made, node)

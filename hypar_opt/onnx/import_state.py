@@ -397,6 +397,17 @@ class ImportState:
         tokens = Layer("flatten", {"to": "tokens"}, [features.source], sizes, node)
         return features._replace(source=self.emit_once(tokens).source, dims=dims)
 
+    def vector_as_token(self, features: Features, node: OnnxNode) -> Features:
+        """Return a vector as a sequence of one token; else unchanged."""
+        layer = self.layer(features.source)
+        if layer.sizes.keys() != {"c"} or features.source == INPUT:
+            return features
+        features = self.sliced(features, node)
+        sizes = {"t": 1, "c": self.layer(features.source).channels}
+        source = self.read(features, node)
+        token = self.emit_once(Layer("flatten", {"to": "tokens"}, [source], sizes, node))
+        return Features(token.source, features.dims, only=features.only)
+
     def as_image(self, features: Features, node: OnnxNode) -> Features:
         """Return what is seen as channels, rows and columns as the image of a layer.
 

@@ -77,6 +77,13 @@ def join(state: ImportState, node: OnnxNode, kind: str, maps: Sequence[Features]
     channels = {layer.channels for layer in layers}
     keys: dict[str, Any] = {}
     tokens = {layer.sizes.get("t", 0) for layer in layers}
+    if len(channels) > 1 and any(
+        "Softmax" in own for features in maps for own in features.operators
+    ):
+        raise node.refuse(
+            "weighs a map by a softmax of another, as pooling by attention without queries and"
+            " keys does, which a network has no layer for"
+        )
     by_token = len(maps) == 2 and min(channels) == 1 < max(channels) and len(tokens) == 1
     if kind == "mul" and by_token and tokens != {0}:
         # A number for each token multiplies all of its features.

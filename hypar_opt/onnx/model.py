@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
@@ -261,6 +262,7 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> OnnxGraph:
         raise InputError(f"its nodes should have at most {MAX_NAMES:,} inputs and outputs")
     nodes = [_node(proto) for proto in graph.node]
     _check_texts(nodes, graph)
+    nodes = _without_sequences(nodes, graph)
     for node in nodes:
         if node.op in HOPELESS:
             raise node.refuse(HOPELESS[node.op])
@@ -284,6 +286,51 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> OnnxGraph:
         notes=_batch_notes(inputs, dims),
         open_batch=_batch_of(inputs) == 0,
     )
+
+
+def _without_sequences(nodes: list[OnnxNode], graph: GraphProto) -> list[OnnxNode]:
+    """Return nodes in which a sequence of parts, each read by its number, is a split.
+
+    So torch.onnx writes chunks where its optimiser does not run.
+    """
+    if not any(node.op == "SplitToSequence" for node in nodes):
+        return nodes
+    from onnx import helper, numpy_helper
+
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    for proto in graph.node:
+        if proto.op_type == "Constant" and proto.attribute[:1] and proto.attribute[0].HasField("t"):
+            tensors[proto.output[0]] = proto.attribute[0].t
+
+    def integers(name: str) -> list[int]:
+        tensor = tensors.get(name)
+        if tensor is None or tensor.external_data or math.prod(tensor.dims) > MAX_NODES:
+            return []
+        return [int(value) for value in numpy_helper.to_array(tensor).ravel()]
+
+    parts: dict[str, dict[int, str]] = {
+        node.outputs[0]: {} for node in nodes if node.op == "SplitToSequence" and node.outputs
+    }
+    readers = [node for node in nodes if not parts.keys().isdisjoint(node.inputs)]
+    for node in readers:
+        at = integers(node.input(1)) if node.op == "SequenceAt" else []
+        if len(at) != 1 or at[0] < 0 or not node.outputs:
+            return nodes
+        parts[node.inputs[0]].setdefault(at[0], node.outputs[0])
+    if sum(map(len, parts.values())) < len(readers):
+        return nodes  # a part that is read twice
+    out = []
+    for node in nodes:
+        if node.op == "SplitToSequence":
+            own, sizes = parts[node.outputs[0]], integers(node.input(1))
+            count = max(len(sizes), max(own, default=0) + 1)
+            names = [own.get(n, f"{node.outputs[0]}:{n}") for n in range(count)]
+            axis = node.attributes().get("axis", 0)
+            proto = helper.make_node("Split", node.inputs[:2], names, name=node.name, axis=axis)
+            out.append(_node(proto))
+        elif node.op != "SequenceAt":
+            out.append(node)
+    return out
 
 
 def _check_control_flow(nodes: Sequence[OnnxNode], outputs: Iterable[str]) -> None:

@@ -261,13 +261,13 @@ def linear(
     summed = [tuple(x for x in features.dims[n] if x != batch_of_one) for n in places]
     kept = [dim for axis, dim in enumerate(features.dims) if axis not in places]
     axes = axes_of(summed)
+    if unrolled(summed) != tuple(map(merged, summed)):
+        raise node.refuse("multiplies a rolled feature map by weights of each position")
     if any(not is_whole(axis, layer.sizes.get(axis, 1), summed) for axis in axes) or not (
         "c" in axes or layer.channels == 1
     ):
         what = "a part of the channels" if axes == {"c"} else "the tokens of a sequence"
         raise node.refuse(f"multiplies {what} by weights, which a network has no layer for")
-    if unrolled(summed) != tuple(map(merged, summed)):
-        raise node.refuse("multiplies a rolled feature map by weights of each position")
     width = math.prod(units)
     keys: dict[str, Any] = {"units": width}
     sizes: dict[str, int] = {"c": width}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,12 +59,48 @@ def read_graph(
             raise _unknown(node)
         with refusals(node):
             _check_borders(state, node)
+            if node.op == "MatMul":
+                _read_learned_tokens(state, node)
             features = RULES[OPERATORS[node.op].rule](state, node)
             if features is not None:
                 state.put(node, features)
             for name, value in unread(node.op, node.attributes(), node.inputs):
                 state.note(node, stated(name, value))
     return state
+
+
+def _read_learned_tokens(state: ImportState, node: OnnxNode) -> None:
+    """Read a constant as a feature map that a product has in place of queries, keys or values.
+
+    It is made of a learned table, such as the query of a pooling by attention: nodes that were
+    taken for constants are read as layers of it.
+    """
+    for name in node.inputs:
+        if not state.is_constant(name):
+            continue
+        constant, chain = state.constant(name), []
+        if constant.is_input or sum(size > 1 for size in constant.shape[:-2]) == 0:
+            continue  # a matrix of weights
+        table = name
+        while (made := state.constants.node(table)) is not None and made.inputs:
+            chain.append(made)
+            first, *others = made.inputs
+            # A bias and a table are both of the file; what nodes make of one is the table.
+            swapped = made.op in ("Add", "Mul") and state.constants.node(first) is None
+            table = (
+                next((x for x in others if state.constants.node(x)), first) if swapped else first
+            )
+        is_known = all(made.op in OPERATORS for made in chain)
+        if table not in state.graph.initialisers or not is_known:
+            continue
+        if math.prod(state.constant(table).shape[:-2]) > 1:
+            continue  # folded, with copies for each image
+        state.tensors[table] = views.learned_tokens(state, chain[-1] if chain else node, table)
+        for made in reversed(chain):
+            with refusals(made):
+                features = RULES[OPERATORS[made.op].rule](state, made)
+                if features is not None:
+                    state.put(made, features)
 
 
 def _check_borders(state: ImportState, node: OnnxNode) -> None:

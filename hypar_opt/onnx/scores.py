@@ -15,7 +15,7 @@ import numpy as np
 
 from hypar_opt.onnx.exact import MAP
 from hypar_opt.onnx.features import INPUT, Features
-from hypar_opt.onnx.image_windows import ENOUGH, Windows, shown_of
+from hypar_opt.onnx.image_windows import ENOUGH, CutWindows, added_scores
 from hypar_opt.onnx.mask_values import Mask, Unknown
 from hypar_opt.onnx.masks import (
     ALL,
@@ -223,7 +223,7 @@ class _Scores:
         """The tokens that each sees of those before it; 0 for all."""
         self.lowered = 0.0
         """By how much a mask lowers what it hides, at least."""
-        self.windows: Windows | None = state.layer(source).keys.get("windows")
+        self.windows: CutWindows | None = state.layer(source).keys.get("windows")
         """The windows of an image within which attention is."""
         self.hides = False
         """Whether a mask hides what a shift of windows joins."""
@@ -301,10 +301,10 @@ class _Scores:
 
     def _takes(self, scores: Features, name: str) -> bool:
         """Take biases by relative position, and what hides pixels that a shift joins."""
-        shown = shown_of(self._state, scores, name, self.windows)
+        shown = added_scores(self._state, scores, name, self.windows)
         if shown is None or (shown.table and self.biases):
             return False
-        self.windows = self.windows or Windows(shown.shape, (), scores.dims[-2])
+        self.windows = self.windows or CutWindows(shown.shape, (), scores.dims[-2])
         self.biases, self.hides = shown.table or self.biases, shown.hides or self.hides
         self._state.fixed.add(name)
         return True

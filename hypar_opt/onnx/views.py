@@ -138,8 +138,10 @@ def split(state: ImportState, node: OnnxNode) -> None:
     sizes = integers(state, node, 1, "split")
     if sizes is None:
         parts = node.attributes().get("num_outputs", len(node.outputs))
-        step = -(-size // parts)
-        sizes = [min(step, size - first) for first in range(0, size, step)]
+        sizes = [-(-size // parts)]
+    if len(sizes) == 1 and not (node.input(1) and state.constant(node.inputs[1]).shape):
+        # One number is the size of all parts but the last.
+        sizes = [min(sizes[0], size - first) for first in range(0, size, max(sizes[0], 1))]
     if len(sizes) != len(node.outputs) or sum(sizes) != size:
         raise node.refuse(f"should divide {size} among {len(node.outputs)} outputs, got {sizes}")
     start = 0
@@ -446,10 +448,13 @@ def _blocks_rejoined(parts: list[Features], axis: int) -> Features | None:
 
 def _concat_maps(state: ImportState, node: OnnxNode, axis: int) -> Features:
     settled = {
-        name: _seen(state, node, state.settled(name, node))
+        name: state.as_tokens(state.settled(name, node), node)
         for name in node.inputs
         if not state.is_constant(name)
     }
+    if "t" in axes_of(own.dims[axis] for own in settled.values()):
+        settled = {name: state.vector_as_token(own, node) for name, own in settled.items()}
+    settled = {name: state.as_image(state.sliced(own, node), node) for name, own in settled.items()}
     if any(unrolled(own.dims) != own.dims for own in settled.values()):
         raise node.refuse("joins a rolled feature map to another, which a network has no layer for")
     # The axis is that of any part, since a dimension of size 1 has none.
@@ -481,9 +486,23 @@ def _concat_maps(state: ImportState, node: OnnxNode, axis: int) -> Features:
     return state.emit(Layer("concat", keys, inputs, sizes, node, dims=dims))
 
 
-def _seen(state: ImportState, node: OnnxNode, features: Features) -> Features:
-    """Return a map that is concatenated as tokens or as an image, if it is seen so."""
-    return state.as_image(state.sliced(state.as_tokens(features, node), node), node)
+def learned_tokens(state: ImportState, node: OnnxNode, name: str) -> Features:
+    """Return the rows of a learned table as tokens of each image.
+
+    Raises
+    ------
+    InputError
+        Where it is no table of one sequence.
+    """
+    constant = state.constant(name)
+    *places, channels = constant.shape or (1,)
+    if sum(size > 1 for size in places) > 1:
+        raise node.refuse(f"reads the constant {name!r}, which is no sequence of learned tokens")
+    tokens = math.prod(places)
+    keys, sizes = {"features": channels, "vocabulary": tokens}, {"t": tokens, "c": channels}
+    dims = (*(whole_dim("t", size) for size in places), whole_dim("c", channels))
+    weights = LayerWeights(constant.named(name), constant.stored)
+    return state.emit_once(Layer("embedding", keys, [], sizes, node, weights, dims=dims))
 
 
 def _learned_tokens(

@@ -226,13 +226,15 @@ STRUCTURES: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Any, ...
     "MobileNet v3": (torchvisions("mobilenet_v3_small"), image(32)),
     "Qwen3": (language_model("Qwen3", head_dim=8), ids),
     "Gemma 3": (
-        lambda: Output(published("Gemma3Text", **GROUPED, head_dim=8, sliding_window=4), "input_ids")
-        if hasattr(transformers, "Gemma3TextForCausalLM")
-        else Output(
-            transformers.Gemma3ForCausalLM(
-                transformers.Gemma3TextConfig(**GROUPED, head_dim=8, sliding_window=4)
-            ),
-            "input_ids",
+        lambda: (
+            Output(published("Gemma3Text", **GROUPED, head_dim=8, sliding_window=4), "input_ids")
+            if hasattr(transformers, "Gemma3TextForCausalLM")
+            else Output(
+                transformers.Gemma3ForCausalLM(
+                    transformers.Gemma3TextConfig(**GROUPED, head_dim=8, sliding_window=4)
+                ),
+                "input_ids",
+            )
         ),
         ids,
     ),

@@ -23,6 +23,7 @@ from hypar_opt.workload.operators.norm import Norm
 from tests.onnx.attention_graphs import PLACES, Between, Way, attention, ways
 from tests.onnx.random_elementwise import elementwise
 from tests.onnx.with_weights import (
+    HEADS,
     IDS,
     SIZE,
     TOKENS,
@@ -304,11 +305,14 @@ def test_a_refusal_says_what_is_not_supported(tmp_path: Path) -> None:
     out = g.model(g("MatMul", g("Transpose", q, perm=[0, 2, 1]), k))
     said = said_of(out, tmp_path / "model.onnx")
     assert "node 'MatMul_3' (MatMul): multiplies two feature maps over tokens" in said
+
+
+def test_keys_may_be_values(tmp_path: Path) -> None:
+    """A network's layer reads different ones: one of them is a view of the other."""
     g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
     q, k = (g.apart(g.linear("x", name, WIDTH, WIDTH), 4) for name in "qk")
     out = g.model(g.together(g.core(q, k, k, size=SIZE), 0, TOKENS, WIDTH))
-    said = said_of(out, tmp_path / "model.onnx")
-    assert "(MatMul): reads two of queries, keys and values from one map" in said
+    assert said_of(out, tmp_path / "model.onnx") == ()
 
 
 def test_weights_in_no_order_are_refused_by_name(tmp_path: Path) -> None:
@@ -469,3 +473,38 @@ def test_sinks_and_the_window_of_grouped_queries_are_kept(window: int, tmp_path:
     assert attention.window == (window if window > 0 else None)
     assert read_weights(path).weights[table.name].shape == (1, 4)
     assert any("smooth_softmax" in phrase for phrase in imported.content["not_kept"])
+
+
+def test_a_learned_query_pools_tokens(tmp_path: Path) -> None:
+    """A table of one row, repeated for each image and projected as queries are (SigLIP's head)."""
+    g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
+    images = g("Slice", g("Shape", "x"), g.value([0]), g.value([1]))
+    repeats = g("Concat", images, g.value([1, 1]), axis=0)
+    probe = g("Tile", g.weight("head.probe", 1, 1, WIDTH), repeats)
+    q, k, v = (
+        g.apart(g.linear(of, f"head.{name}", WIDTH, WIDTH, bias=True), HEADS, tokens)
+        for of, name, tokens in ((probe, "q", 1), ("x", "k", TOKENS), ("x", "v", TOKENS))
+    )
+    pooled = g.together(g.core(q, k, v, size=SIZE), 0, 1, WIDTH)
+    path = tmp_path / "model.onnx"
+    onnx.save(g.model(g.linear(pooled, "proj", WIDTH, 5)), path)
+    network = imported_model(path).network
+    assert not network.not_kept
+    assert_computes_its_model(network, path)
+    (table,) = (layer for layer in network.layers if layer.kind == "embedding")
+    assert (table.name, table.inputs) == ("head.probe", ())
+
+
+def test_the_mean_of_tokens_pools_them(tmp_path: Path) -> None:
+    """It is joined to the tokens, and is their query (CLIP's attention pooling)."""
+    g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
+    x = g.linear("x", "stem", WIDTH, WIDTH)
+    mean = g("ReduceMean", x, g.value([1]), keepdims=1)
+    x = g("Add", g("Concat", mean, x, axis=1), g.weight("positions", TOKENS + 1, WIDTH))
+    first = g("Slice", x, *map(g.value, ([0], [1], [1])))
+    q, k, v = (
+        g.apart(g.linear(of, name, WIDTH, WIDTH, bias=True), HEADS, tokens)
+        for of, name, tokens in ((first, "q", 1), (x, "k", TOKENS + 1), (x, "v", TOKENS + 1))
+    )
+    pooled = g("Reshape", g.together(g.core(q, k, v, size=SIZE), 0, 1, WIDTH), g.value([-1, WIDTH]))
+    assert said_of(g.model(g.linear(pooled, "c", WIDTH, 5)), tmp_path / "model.onnx") == ()

@@ -324,3 +324,17 @@ def test_weights_that_the_graph_computes_of_a_number_are_read_as_computed(tmp_pa
     path = tmp_path / "model.onnx"
     onnx.save(g.model(g("MatMul", x, half)), path)
     assert_computes_its_model(imported_model(path).network, path)
+
+
+@pytest.mark.parametrize("sizes", [4, [3, 5]], ids=["chunks", "parts"])
+def test_a_sequence_of_parts_is_a_split(sizes: Any, tmp_path: Path) -> None:
+    """As torch.onnx writes chunks where its optimiser does not run; of weights, too."""
+    g = WeightedGraph(("image", ["batch", 3, 4, 4]))
+    x = g("Conv", "image", g.weight("a", 8, 3, 1, 1))
+    second = 4 if sizes == 4 else 5
+    parts = g("SplitToSequence", x, g.value(sizes), axis=1)
+    first, rest = (g("SequenceAt", parts, g.value(n)) for n in range(2))
+    both = g("SplitToSequence", g.weight("b", 8, second, 1, 1), g.value([2, 6]), axis=0)
+    rest = g("Conv", g("Relu", rest), g("SequenceAt", both, g.value(1)))
+    network = imported(tmp_path, g.model(g("Concat", first, rest, axis=1)))
+    assert parameters(network) == 3 * 8 + 6 * second

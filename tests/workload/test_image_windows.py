@@ -116,7 +116,10 @@ def test_jax_moves_what_is_planned(network: ho.Network, words: list[str]) -> Non
     [
         ({"windows": {"size": 3, "columns": 8}}, "size should divide 4x8 pixels, got 3x3"),
         ({"windows": {"size": 2, "columns": 5}}, "columns should divide the 32 tokens, got 5"),
-        ({"windows": {"size": 2, "columns": 8}}, "and 9 tokens of 4 features, one of each relative position"),
+        (
+            {"windows": {"size": 2, "columns": 8}},
+            "and 9 tokens of 4 features, one of each relative position",
+        ),
         ({"causal": True}, "windows: should be without causal and rotary"),
     ],
 )
