@@ -84,6 +84,7 @@ OPERATORS: dict[str, Row] = {
     **_rows("product", "TransposeMatMul", "alpha transA transB", 2),
     **_rows("general_product", "Gemm", "alpha beta transA transB", 3),
     **_rows("gather", "Gather", "axis", 2),
+    **_rows("gather", "GatherND", "batch_dims", 2),
     **_rows("quantised_product", "MatMulNBits", "K N", 5),
     **_rows("einsum", "Einsum", "equation"),
     **_rows("attention", "Attention", _HEADS, 4),

@@ -51,7 +51,6 @@ EXPECTED: dict[str, str] = {
     "BERT": "positions or types by which a table is read",
     "Gemma 2": "multiplication by 5.65685",
     "Gemma 3": "multiplication by 5.65685",
-    "Falcon": Refused("(GatherND): is not an operator that can be imported"),
     "T5": Refused("torch.onnx cannot translate it: Cannot view a tensor"),
     "Whisper": Refused("are a further input of the model"),
     "CLIP": Refused("(ArgMax): is not an operator that can be imported"),
