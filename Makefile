@@ -8,6 +8,8 @@
 # make test-browser   whether the HTML page opens without errors in a real browser
 # make torch   whether exported files for PyTorch compute and move what their plans say, and
 #              whether frameworks take the settings that are exported for them
+# make models   whether models of others are taken as they are, or refused for a true reason: of
+#               transformers, torchvision, timm and diffusers in small, and ONNX files of wheels
 # make release   the sdist and the wheel, in dist, tried on each Python here with the lowest and newest versions
 # make fuzz N=100000   wrong input of every kind; SEED=... starts at another seed
 # make golden   records what 150 calls write, in tests/golden/recorded, after an intended change of it
@@ -28,7 +30,7 @@ UV := .venv-uv/bin/uv
 EXTRAS = dask highs jax onnx parquet plot report
 COMPILE = pip compile --quiet --upgrade $(EXTRAS:%=--extra %) --group dev --annotation-style line pyproject.toml
 
-.PHONY: demo check test slow suite golden alone newest lowest release lock torch \
+.PHONY: demo check test slow suite golden alone newest lowest release lock torch models \
   browser test-browser fuzz lint bench picture notebook docs count clean
 
 demo: $(VENV)/.installed
@@ -112,6 +114,9 @@ browser:
 TORCH = import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["torch"])
 torch: $(VENV)-torch/.installed
 	$(VENV)-torch/bin/python -m pytest --quiet tests/torch
+
+models: $(VENV)-torch/.installed
+	$(VENV)-torch/bin/python -m pytest --quiet -rs tests/models
 
 $(VENV)-torch/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-torch

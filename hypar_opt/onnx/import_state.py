@@ -419,6 +419,8 @@ class ImportState:
         channels, *rest = features.dims[1:]
         rows, columns = ((), *rest)[-2:]
         height, width = extent(rows), extent(columns)
+        if len(rest) == 2 and not (channels or rows) and not layer.is_tokens:
+            return features  # one pixel, whose channels are the last dimension
         if layer.is_image:
             found = block_layer(layer, channels, rows, columns)
         else:
@@ -594,9 +596,8 @@ def block_layer(
             [("c", rows), ("c", columns)] if to == "space" else [("h", channels), ("w", channels)]
         )
     )
-    pixel = whole["h"] * whole["w"] == 1 and {down, across} == {1, whole["c"]}
-    if down * across == 1 or (to == "space" and pixel):
-        return None  # as it is, or one pixel whose channels are the last dimension
+    if down * across == 1:
+        return None
     for order in ("chw", "hwc", "whc"):
         sizes, stride = {"c": extent(channels), "h": down, "w": across}, 1
         digits: dict[str, Dim] = {}

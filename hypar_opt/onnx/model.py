@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hypar_opt.documents.files import record_read
 from hypar_opt.errors import HyparError, InputError, worded
 from hypar_opt.onnx.functions import inlined, line_of
-from hypar_opt.onnx.table import CONTROL_FLOW, HOPELESS, OPERATORS, UNSUPPORTED
+from hypar_opt.onnx.table import CONTROL_FLOW, HOPELESS, OPERATORS
 from hypar_opt.onnx.weightless import (
     MAX_STRUCTURE,
     SCOPES,
@@ -340,7 +340,7 @@ def _check_control_flow(nodes: Sequence[OnnxNode], outputs: Iterable[str]) -> No
         if needed.isdisjoint(node.outputs):
             continue
         if node.op in CONTROL_FLOW:
-            raise node.refuse(UNSUPPORTED)
+            raise node.refuse(CONTROL_FLOW[node.op])
         needed.update(node.inputs)
 
 

@@ -70,9 +70,18 @@ def convolution(state: ImportState, node: OnnxNode) -> Features:
     filters = second * groups if transposed else first
     summed, written = ((0,), (1,)) if transposed else ((1,), (0,))
     features = image.features
-    if not state.layer(features.source).is_image:
-        if math.prod(kernel) > 1 or groups > 1:
-            raise node.refuse("is a convolution, but its input is not an image")
+    layer, windows = state.layer(features.source), math.prod(kernel) > 1 or groups > 1
+    if windows and layer.is_tokens:
+        raise node.refuse("is a convolution, but its input is not an image")
+    if windows and not layer.is_image:  # a vector, which is an image of one pixel
+        sizes = {"c": layer.channels, "h": 1, "w": 1}
+        pixel = Layer(
+            "unflatten", {"height": 1, "width": 1}, [state.read(features, node)], sizes, node
+        )
+        places = [whole_dim(axis, size) for axis, size in sizes.items()]
+        features = state.emit_once(pixel)._replace(dims=(features.dims[0], *places))
+        image = replace(image, features=features)
+    elif not layer.is_image:
         held = weight.matrix(node.inputs[1], summed, written)
         made = linear(state, node, features, (1,), (filters,), held, place=1)
         return _biased(state, made, node.input(2))

@@ -13,7 +13,7 @@ from hypar_opt.onnx.axes import UnalignedError
 from hypar_opt.onnx.features import Features
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.model import OnnxGraph, OnnxNode, stated
-from hypar_opt.onnx.table import CONTROL_FLOW, OPERATORS, UNSUPPORTED, unread
+from hypar_opt.onnx.table import CONTROL_FLOW, OPERATORS, unread
 
 Rule = Callable[[ImportState, OnnxNode], Features | None]
 """Reads a node; returns its first output, or None where it has set what the node writes."""
@@ -139,7 +139,7 @@ def _unknown(node: OnnxNode) -> InputError:
     import difflib
 
     if node.op in CONTROL_FLOW:
-        return node.refuse(UNSUPPORTED)
+        return node.refuse(CONTROL_FLOW[node.op])
     known = [name for name in OPERATORS if "." not in name]
     near = difflib.get_close_matches(node.op, known, n=1, cutoff=0.0)
     return node.refuse(f"is not an operator that can be imported; the nearest known is {near[0]!r}")

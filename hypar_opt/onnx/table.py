@@ -84,6 +84,7 @@ OPERATORS: dict[str, Row] = {
     **_rows("product", "TransposeMatMul", "alpha transA transB", 2),
     **_rows("general_product", "Gemm", "alpha beta transA transB", 3),
     **_rows("gather", "Gather", "axis", 2),
+    **_rows("gather", "GatherND", "batch_dims", 2),
     **_rows("quantised_product", "MatMulNBits", "K N", 5),
     **_rows("einsum", "Einsum", "equation"),
     **_rows("attention", "Attention", _HEADS, 4),
@@ -211,11 +212,19 @@ def defaults(op: str, name: str) -> tuple[object, ...]:
     return (given.decode() if isinstance(given, bytes) else given,)
 
 
-# Refused by name.
-CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-UNSUPPORTED = "control flow and recurrences are not supported"
+# Refused by name, each with its reason.
+_IN_TURN = (
+    "a token reads the state that the one before leaves, so that tokens cannot be computed side by"
+    " side; a network has no layer for it"
+)
+CONTROL_FLOW = {
+    "If": "chooses between graphs by a value of the run, which a network does not have",
+    "Loop": "repeats a graph as often as a value of the run says, which a network does not have",
+    "Scan": f"is a recurrence: {_IN_TURN}",
+    "SequenceMap": "repeats a graph for each tensor of a list, which a network does not have",
+}
 # Refused before missing sizes of dimensions are asked for.
 HOPELESS = {
-    **dict.fromkeys(("GRU", "LSTM", "RNN"), UNSUPPORTED),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), f"is a recurrent layer: {_IN_TURN}"),
     "TopK": "chooses by values; of experts a network file says it, with the kind 'router'",
 }

@@ -299,7 +299,10 @@ def broadcast(features: Features, shape: Sequence[int], batch: int) -> tuple[Dim
 
 
 def gather(state: ImportState, node: OnnxNode) -> Features:
-    """Rows of a table by token ids, an embedding, or constant indices of a dimension."""
+    """Rows of a table by token ids, an embedding, or constant indices of a dimension.
+
+    GatherND reads those of its first dimension, each alone in the last one of the indices.
+    """
     data, indices = node.inputs[:2]
     axis = node.attributes().get("axis", 0)
     if state.is_constant(data):
@@ -308,20 +311,22 @@ def gather(state: ImportState, node: OnnxNode) -> Features:
         raise node.refuse("reads indices that depend on the network's input")
     features = _whole(state, node)
     axis = _axis(node, axis, features)
-    chosen = state.constant(indices)
-    values = state.constants.integers(indices)
+    shape, values = state.constant(indices).shape, state.constants.integers(indices)
+    if node.op == "GatherND":
+        if node.attributes().get("batch_dims", 0) or shape[-1] != 1:
+            raise node.refuse("reads indices of several dimensions at once")
+        shape = shape[:-1]
     dim = features.dims[axis]
-    if len(chosen.shape) > 1 and values == list(range(extent(dim))):
-        # All of them in order, as strides of a whole tensor are written.
-        dims = (*features.dims[:axis], *reshaped([dim], chosen.shape), *features.dims[axis + 1 :])
+    if values == [*range(extent(dim))]:  # all in order, as strides of a whole tensor are
+        dims = (*features.dims[:axis], *reshaped([dim], shape), *features.dims[axis + 1 :])
         return features._replace(dims=dims)
-    if values is None or len(chosen.shape) > 1:
+    if values is None or len(shape) > 1:
         raise node.refuse(
             f"its indices {indices!r} are not in the file, or have several dimensions"
         )
     values = [value % features.shape[axis] for value in values]
     features = _chosen(state, node, features, axis, values)
-    if not chosen.shape:
+    if not shape:
         features = features._replace(dims=(*features.dims[:axis], *features.dims[axis + 1 :]))
     return features
 

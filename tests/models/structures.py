@@ -20,7 +20,7 @@ import timm
 import transformers
 from torch import nn
 
-TOKENS, WORDS = 16, 96
+BATCH, TOKENS, WORDS = 4, 16, 96
 
 LLM = {
     "vocab_size": WORDS,
@@ -48,8 +48,6 @@ VISION = {
     "patch_size": 4,
     "attn_implementation": "eager",
 }
-
-MIXTURE = GROUPED | {"num_experts_per_tok": 2, "moe_intermediate_size": 24}
 
 
 class Output(nn.Module):
@@ -84,22 +82,22 @@ def torchvisions(name: str, **keys: Any) -> Callable[[], nn.Module]:
 
 
 def ids() -> tuple[Any, ...]:
-    return (torch.randint(WORDS, (2, TOKENS)),)
+    return (torch.randint(WORDS, (BATCH, TOKENS)),)
 
 
 def image(side: int = 16, channels: int = 3) -> Callable[[], tuple[Any, ...]]:
-    return lambda: (torch.randn(2, channels, side, side),)
+    return lambda: (torch.randn(BATCH, channels, side, side),)
 
 
 def sound(*shape: int) -> Callable[[], tuple[Any, ...]]:
-    return lambda: (torch.randn(2, *shape),)
+    return lambda: (torch.randn(BATCH, *shape),)
 
 
 def noisy(channels: int, side: int, *more: Callable[[], Any]) -> Callable[[], tuple[Any, ...]]:
     """An image with the time step of its noise."""
     return lambda: (
-        torch.randn(2, channels, side, side),
-        torch.tensor([3, 5]),
+        torch.randn(BATCH, channels, side, side),
+        torch.arange(BATCH),
         *(make() for make in more),
     )
 
@@ -219,22 +217,18 @@ STRUCTURES: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Any, ...
     "ResNet-50": (torchvisions("resnet50"), image(32)),
     "EfficientNet": (torchvisions("efficientnet_b0"), image(32)),
     "RegNet": (torchvisions("regnet_y_400mf"), image(32)),
-    "GoogLeNet": (torchvisions("googlenet", aux_logits=False, init_weights=False), image(32)),
+    "GoogLeNet": (torchvisions("googlenet", aux_logits=False, init_weights=False), image(64)),
     "Mistral": (language_model("Mistral", sliding_window=4), ids),
     "Gemma 2": (language_model("Gemma2", head_dim=8, sliding_window=4), ids),
     "MobileNet v2": (torchvisions("mobilenet_v2"), image(32)),
     "MobileNet v3": (torchvisions("mobilenet_v3_small"), image(32)),
     "Qwen3": (language_model("Qwen3", head_dim=8), ids),
     "Gemma 3": (
-        lambda: (
-            Output(published("Gemma3Text", **GROUPED, head_dim=8, sliding_window=4), "input_ids")
-            if hasattr(transformers, "Gemma3TextForCausalLM")
-            else Output(
-                transformers.Gemma3ForCausalLM(
-                    transformers.Gemma3TextConfig(**GROUPED, head_dim=8, sliding_window=4)
-                ),
-                "input_ids",
-            )
+        lambda: Output(
+            transformers.Gemma3ForCausalLM(
+                transformers.Gemma3TextConfig(**GROUPED, head_dim=8, sliding_window=4)
+            ),
+            "input_ids",
         ),
         ids,
     ),
@@ -255,7 +249,7 @@ STRUCTURES: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Any, ...
             "input_features",
             "decoder_input_ids",
         ),
-        lambda: (torch.randn(2, 8, 32), *ids()),
+        lambda: (torch.randn(BATCH, 8, 32), *ids()),
     ),
     "CLIP": (
         lambda: Output(published("CLIP", "Model", **CLIP), "input_ids", "pixel_values"),
@@ -324,7 +318,7 @@ STRUCTURES: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Any, ...
             "timestep",
             "encoder_hidden_states",
         ),
-        noisy(4, 16, lambda: torch.randn(2, 7, 24)),
+        noisy(4, 16, lambda: torch.randn(BATCH, 7, 24)),
     ),
     "DiT": (
         lambda: Output(
@@ -342,7 +336,7 @@ STRUCTURES: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Any, ...
             "timestep",
             "class_labels",
         ),
-        noisy(4, 8, lambda: torch.tensor([1, 2])),
+        noisy(4, 8, lambda: torch.arange(BATCH)),
     ),
     "VAE": (
         lambda: Output(

@@ -26,7 +26,8 @@ class Way(NamedTuple):
         Heads of keys and values, of 4.
     projected
         ``separate``; ``parts``: queries, keys and values side by side; ``heads``: the same, divided
-        by heads; ``groups``: with each key head its queries, itself and its values.
+        by heads; ``picked``: these by indices, as PyTorch's of lists are exported;
+        ``groups``: with each key head its queries, itself and its values.
     copied
         How a key head serves several queries: ``broadcast`` with queries in groups, ``repeated`` by
         Expand, ``gathered`` by indices, or ``tiled``, the whole several times.
@@ -53,6 +54,7 @@ def ways() -> list[Way]:
         for causal, rotary in ((False, False), (True, True))
         if form != "inner" or (projected in ("separate", "parts") and not rotary)
     ]
+    written += [Way(kv_heads, "picked") for kv_heads in (4, 1)]
     return written + [
         Way(kv_heads, projected, copied, causal, rotary)
         for kv_heads in (4, 2, 1)
@@ -80,6 +82,11 @@ def _projections(g: WeightedGraph, way: Way, x: str) -> list[str]:
         heads = _reshaped(g, joint, sum(counts), SIZE)
         ends = np.cumsum([0, *counts])
         return [_slice(g, heads, a, b, 2) for a, b in pairwise(ends)]
+    if way.projected == "picked":
+        heads = g("Transpose", _reshaped(g, joint, sum(counts), SIZE), perm=[2, 0, 1, 3])
+        indices = [np.arange(a, b)[:, None] for a, b in pairwise(np.cumsum([0, *counts]))]
+        picked = [g("GatherND", heads, g.value(own)) for own in indices]
+        return [g("Transpose", own, perm=[1, 2, 0, 3]) for own in picked]
     each = HEADS // kv
     heads = _reshaped(g, joint, kv, each + 2, SIZE)
     bounds = ((0, each, HEADS), (each, each + 1, kv), (each + 1, each + 2, kv))

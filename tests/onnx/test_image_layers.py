@@ -172,6 +172,26 @@ def test_a_pixel_has_its_channels_last(tmp_path: Path) -> None:
     assert kinds(imported(tmp_path, g.model(x))) == ["conv", "norm", "conv"]
 
 
+def test_a_mean_in_other_strides(tmp_path: Path) -> None:
+    """As PyTorch pools channels that are last: all numbers in order, as a view."""
+    g = WeightedGraph(("image", [4, 3, 4, 4]))
+    x = g("ReduceMean", g("Conv", "image", g.weight("a", 8, 3, 1, 1)), g.value([2, 3]))
+    x = g("Gather", g("Reshape", x, g.value([32])), g.value(np.arange(32).reshape(4, 8, 1, 1)))
+    x = g("LayerNormalization", g("Transpose", x, perm=[0, 2, 3, 1]), g.weight("scale", 8))
+    x = g("Flatten", g("Transpose", x, perm=[0, 3, 1, 2]))
+    network = imported(tmp_path, g.model(g.linear(x, "head", 8, 5)))
+    assert kinds(network) == ["conv", "global_pool", "norm", "fc", "output"]
+
+
+def test_a_vector_is_an_image_of_one_pixel(tmp_path: Path) -> None:
+    """Whose windows reach over a border: as where a model is given smaller images than its own."""
+    g = WeightedGraph(("image", ["batch", 3, 4, 4]))
+    x = g("GlobalAveragePool", g("Conv", "image", g.weight("a", 8, 3, 1, 1)))
+    x = g("Conv", x, g.weight("b", 8, 1, 3, 3), g.weight("bias", 8), pads=[1] * 4, group=8)
+    x = g("Conv", g("Relu", x), g.weight("c", 5, 8, 1, 1))
+    assert "unflatten" in kinds(imported(tmp_path, g.model(g("Flatten", x))))
+
+
 def test_blocks_of_other_heights_than_widths(tmp_path: Path) -> None:
     g = WeightedGraph(("image", ["batch", 3, 4, 6]))
     x = g("Conv", "image", g.weight("a", 12, 3, 1, 1))

@@ -33,8 +33,8 @@ REFUSED = {
     "two_lookups": "an import has one input of ids",
     "detector": "convolutions of a network cannot share weights",
     "low_rank": "a layer of 576 parameters, where the file has 'a' (96), 'b' (96), 192 elements",
-    "gru": "recurrences are not supported",
-    "lstm": "recurrences are not supported",
+    "gru": "is a recurrent layer",
+    "lstm": "is a recurrent layer",
 }
 # What is shared in the file: norms are counted each, and the weights of clones once.
 NORMS = "encoder_layer_applied_twice.plain"

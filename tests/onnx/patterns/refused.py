@@ -16,7 +16,9 @@ def _alone(op: str) -> Callable[[GraphWriter], str]:
 
 
 for _op, _said in {
-    **dict.fromkeys(("If", "Loop", "Scan"), "control flow and recurrences are not supported"),
+    "If": "chooses between graphs by a value of the run",
+    "Loop": "repeats a graph as often as a value of the run says",
+    "Scan": "is a recurrence: a token reads the state that the one before leaves",
     "Transpos": "is not an operator that can be imported; the nearest known is 'Transpose'",
 }.items():
     PATTERNS[f"an {_op}"] = Pattern(
@@ -25,7 +27,11 @@ for _op, _said in {
 
 
 # What no size of a dimension would help is refused before any is asked for.
-for _op, _why in (("LSTM", "control flow and recurrences"), ("TopK", "chooses by values")):
+_recurrent = "is a recurrent layer: a token reads the state that the one before leaves"
+for _op, _why in (
+    *((_op, _recurrent) for _op in ("LSTM", "GRU", "RNN")),
+    ("TopK", "chooses by values"),
+):
     PATTERNS[f"{_op} of a dynamic sequence"] = Pattern(
         _alone(_op), (("x", ["batch", "sequence", E]),), refused=f"({_op}): {_why}"
     )
@@ -130,9 +136,7 @@ def a_border_that_is_reshaped(g: GraphWriter) -> str:
     return str(g("Conv", g("Reshape", x, g.value([0, 1, 20])), g.weight("a", 3, 1, 4)))
 
 
-@pattern(
-    ("x", ["batch", "sequence", E]), refused="node 'odd' (If): control flow and recurrences are"
-)
+@pattern(("x", ["batch", "sequence", E]), refused="node 'odd' (If): chooses between graphs")
 def a_branch_that_is_all_of_a_model(g: GraphWriter) -> str:
     """Named before the size of a dimension is asked for."""
     return str(g("If", g("Constant", value_int=1), name="odd"))
