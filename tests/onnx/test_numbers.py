@@ -62,7 +62,7 @@ def gradients_by_jax(case: Case, data: StepData) -> ModelWeights:
     values = initialisers(case.model)
     learned = {name: v.astype(np.float64) for name, v in values.items() if v.dtype == np.float32}
     dims = case.model.graph.input[0].type.tensor_type.shape.dim
-    given = data.input.reshape(BATCH, *(dim.dim_value for dim in dims[1:]))
+    given = data.inputs[-1].reshape(BATCH, *(dim.dim_value for dim in dims[1:]))
 
     def loss(own: Mapping[str, Any]) -> Any:
         output = computed(case.model, {**values, **own}, given)
@@ -111,7 +111,8 @@ def gradients_of_module(
     weights = trained_of(sharded)
     values = {network.layers[n].name: own for n, own in data.weights.items()}
     values |= {bias_of(network.layers[n].name): own for n, own in data.biases.items()}
-    given = np.moveaxis(data.input, 1, -1) if data.input.ndim == 4 else data.input
+    given = data.inputs[-1]
+    given = np.moveaxis(given, 1, -1) if given.ndim == 4 else given
     targets, positions = {}, 1
     for name, one in targets_of(sharded).items():
         end = len(network.layers) - 1
@@ -121,7 +122,7 @@ def gradients_of_module(
         else:
             wanted = record.outputs[end][1][0] - data.errors[end]
             targets[name] = one.stored(wanted.reshape(BATCH, -1))
-    vector = not sharded.input_positions
+    vector = not sharded.input_positions(-1)
     given = given.reshape(BATCH, -1) if vector else given
     inputs = {name: one.stored(given) for name, one in inputs_of(sharded)[0].items()}
     stored = {name: own.tensor.stored(values[name]) for name, own in weights.items()}

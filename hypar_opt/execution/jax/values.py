@@ -9,7 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
-from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
+from hypar_opt.execution.jax.axes import split_by
 from hypar_opt.execution.jax.gathers import readers_of
 from hypar_opt.execution.jax.maps import BETWEEN
 from hypar_opt.execution.jax.weights import bias_of, split_ends, weights_of
@@ -320,10 +320,10 @@ class Values:
     def _add(self, position: int, layer: Operator, *reads: str) -> str:
         del layer
         sources = self.network.sources[position]
-        first = next((source for source in sources if source != NETWORK_INPUT), NETWORK_INPUT)
+        first = next((source for source in sources if source >= 0), None)
         # A sum passes the same error to all its inputs.
         terms = [
-            read if source in (first, NETWORK_INPUT) else self.apart(read)
+            read if source == first or source < 0 else self.apart(read)
             for read, source in zip(reads, sources, strict=True)
         ]
         return self._broadcast(position, terms, "+")
