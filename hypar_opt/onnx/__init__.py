@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hypar_opt.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from onnx import ModelProto
 
     from hypar_opt.onnx.features import Layer
     from hypar_opt.onnx.import_state import ImportState
     from hypar_opt.workload.network import Network
+
+    Array = NDArray[Any]
 
 
 class ImportedModel(NamedTuple):
@@ -39,6 +42,13 @@ class ImportedModel(NamedTuple):
     notes: list[str]
     state: ImportState
     layers: list[Layer]
+
+    def given(self, inputs: Mapping[int, Array]) -> dict[int, Array]:
+        """Return inputs of the network, as a step is given them, by the model's."""
+        places = {layer.name: position for position, layer in enumerate(self.network.layers)}
+        places |= {name: ~number for number, name in enumerate(self.network.input_names)}
+        stated = {source: axes.stated for source, axes in self.state.inputs.items()}
+        return {source: inputs[places[name]] for source, name in stated.items() if name}
 
 
 def imported_model(
@@ -87,7 +97,7 @@ def imported_model(
         if graph.producer:
             source += f", written by {_printable(graph.producer)}"
         name = _printable(Path(file).stem) or "model"
-        content = document(name, source, state.input.layer.sizes, layers)
+        content = document(name, source, state.inputs, layers)
         statements: dict[str, Any] = {
             "element_type": state.element_type,
             "not_kept": [*state.omitted(), *left_out(state, layers)],

@@ -22,7 +22,7 @@ from hypar_opt.onnx.axes import (
 )
 from hypar_opt.onnx.constant import Constant
 from hypar_opt.onnx.exact import MAP, MIXED, of_itself, with_constant
-from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
+from hypar_opt.onnx.features import Features, Layer, PendingNorm
 from hypar_opt.onnx.import_state import ImportState, maps_error
 from hypar_opt.onnx.joins import fit, join, layer_of
 from hypar_opt.onnx.masks import shown_by
@@ -209,8 +209,7 @@ def _turned(node: OnnxNode, groups: list[Features]) -> list[Features]:
 
 def _without_masks(state: ImportState, node: OnnxNode, groups: list[Features]) -> list[Features]:
     """Return maps without those made of token ids, which have no gradient: padding masks."""
-    if state.input.is_tokens:
-        groups = [features for features in groups if features.source != INPUT] or groups[:1]
+    groups = [features for features in groups if not state.is_ids(features)] or groups[:1]
     scores = [group for group in groups if state.layer(group.source).is_scores]
     if scores and len(groups) > 1:
         raise node.refuse("joins the scores of attention with another feature map")
@@ -284,13 +283,12 @@ def _with_constant(
     """
     constant = state.constant(name)
     layer = state.layer(features.source)
-    bare = features._replace(dims=broadcast(features, constant.shape, state.input.batch))
+    bare = features._replace(dims=broadcast(features, constant.shape, state.batch))
     if layer.is_scores:
         return bare, frozenset(), False  # attention accounts for it
     held = _held(bare.dims, constant)
     axes = axes_of(held) - {"b"}
-    of_ids = features.source == INPUT and state.input.is_tokens
-    done = with_constant(node.op, constant, absorbed=of_ids)
+    done = with_constant(node.op, constant, absorbed=state.is_ids(features))
     if constant.is_input and "c" in axes:
         raise node.refuse(f"reads a further input of the model, through {name!r}")
     if features.pooled and node.op in _SHIFTS and constant.elements == 1:
@@ -299,12 +297,12 @@ def _with_constant(
         return bare._replace(norm=norm), done, False
     if constant.is_input or not axes or features.pooled:
         return bare, done, False
-    if of_ids:
+    if state.is_ids(features):
         shown = shown_by(state, node, name, layer.sizes.get("t", 1))
         return bare, done | ({shown} if shown else set()), False
     # On the network's input alone, constants are the scaling of its pixels.
     is_learned = _is_of_channels(state, bare, constant) and constant.is_stored
-    is_learned = is_learned and (features.source != INPUT or features.norm is not None)
+    is_learned = is_learned and (features.source >= 0 or features.norm is not None)
     if is_learned and node.op in _SCALES | _SHIFTS:
         in_order = merged(digit for dim in held for digit in dim)
         of_heads = features.norm is not None and head_size(features.norm.over) is not None
@@ -368,8 +366,7 @@ def _is_table(
     state: ImportState, features: Features, constant: Constant, held: tuple[Dim, ...]
 ) -> bool:
     """Whether a constant has a value for each feature of each token: a table of positions."""
-    if features.source == INPUT:
-        features = state.input.settled(features)
+    features = state.named(features)
     sizes = state.layer(features.source).sizes
     axes = axes_of(held)
     if axes & {f"i{n}" for n in range(4)}:
@@ -402,7 +399,8 @@ def _with_tables(
         # all its rows are learned; one that fits is read whole, and so are the first rows.
         starts = region.first == 0 and region.flat().digits == whole_dim("e", tokens * channels)
         longer = rows > tokens and starts
-        by_index = rows != tokens and state.input.is_tokens and not longer
+        ids = state.inputs[-1]
+        by_index = rows != tokens and ids.is_tokens and not longer
         if by_index:
             state.note(
                 node, "positions or types by which a table is read: the network's are token ids"
@@ -410,7 +408,9 @@ def _with_tables(
         every = by_index or longer
         keys = {"features": channels, "vocabulary": rows if every else tokens}
         keys |= {"tokens": tokens} if longer else {}
-        inputs = [INPUT] if by_index else []
+        inputs = [-1] if by_index else []
+        if by_index and ids.layer.sizes.get("t", 1) != tokens:
+            inputs, keys = [], keys | {"ids": tokens}
         sizes = {"t": tokens, "c": channels}
         weights = LayerWeights(region.name, table.stored if every else (region,))
         dims = tuple(without(dim, "b") for dim in features.dims)

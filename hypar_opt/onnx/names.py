@@ -64,7 +64,7 @@ def _name(layer: Layer, weight: str, biases: Sequence[str]) -> str:
         candidates.append(_module(layer, node))
         if not layer.is_nameless:
             candidates += [node.name, *node.outputs[:1]]
-    return next(filter(None, map(_legal, candidates)), "")
+    return next(filter(None, map(legal, candidates)), "")
 
 
 def _own_module(layer: Layer) -> str:
@@ -82,7 +82,8 @@ def _module(layer: Layer, node: OnnxNode) -> str:
     return "" if layer.is_nameless else f"{module}.{own}"
 
 
-def _legal(text: str) -> str:
+def legal(text: str) -> str:
+    """Return a text of the file as a name of the network; empty where it says nothing."""
     text = _DECORATION.sub("", _DECORATION.sub("", text))
     # A node named after its operator, such as MatMul_36, counts as unnamed.
     if _COUNTED.fullmatch(text) or text.rstrip("0123456789").rstrip("_") in OPERATORS:

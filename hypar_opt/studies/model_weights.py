@@ -95,7 +95,7 @@ def with_weights(
     model, data = complete_model(path), step_data(network, program, seed)
     try:
         data = _given(path, data, network, weights_of(imported, model))
-        theirs = outputs_of(imported.state, model, data.inputs[-1])
+        theirs = outputs_of(imported.state, model, imported.given(data.inputs))
     except InputError as error:
         raise InputError(error.problem, where=error.where, file=str(path)) from None
     difference = _difference(path, imported, outputs_alone(network, program, data), theirs)

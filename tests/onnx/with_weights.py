@@ -18,6 +18,8 @@ from hypar_opt.workload.tensors import workload_of
 from tests.onnx.graph_writer import GraphWriter
 
 BATCH, TOKENS, WIDTH, HEADS, WORDS = 4, 6, 16, 4, 24
+LATER = 5
+"""Tokens of a second sequence."""
 SIZE = WIDTH // HEADS
 Shaped = tuple[str, list[int | str]]
 IDS: Shaped = ("ids", ["batch", TOKENS])
@@ -66,6 +68,18 @@ class WeightedGraph(GraphWriter):
         past = np.triu(np.full((TOKENS, TOKENS), -np.inf, np.float32), 1)
         mixed = self.core(q, k, v, self.value(past) if causal else None, size=SIZE)
         return self.together(mixed, 0, TOKENS, WIDTH)
+
+    def cross(
+        self, x: str, states: str, name: str, tokens: tuple[int, int], width: int = WIDTH
+    ) -> str:
+        """Attention of tokens to others: their numbers, and the features of the others."""
+        q = self.apart(self.linear(x, f"{name}.q", WIDTH, WIDTH), HEADS, tokens[0])
+        k, v = (
+            self.apart(self.linear(states, f"{name}.{one}", width, WIDTH), HEADS, tokens[1])
+            for one in "kv"
+        )
+        mixed = self.together(self.core(q, k, v, None, size=SIZE), 0, tokens[0], WIDTH)
+        return str(self.linear(mixed, f"{name}.o", WIDTH, WIDTH))
 
 
 def mlp() -> Any:
@@ -174,8 +188,49 @@ def vision_transformer() -> Any:
     return g.model(g.linear(x, "head", WIDTH, 10, bias=True))
 
 
+def translator() -> Any:
+    """As T5: an encoder and a decoder of ids of their own, one table, attention to the encoder."""
+    g = WeightedGraph(IDS, ("decoder_ids", ["batch", LATER]), ids=True)
+    table = g.weight("shared.weight", WORDS, WIDTH)
+    x = g("Gather", table, "ids")
+    y = g.cross(x, x, "encoder", (TOKENS, TOKENS))
+    encoded = g.layer_norm(g("Add", x, y), "encoder.norm", 1e-6)
+    x = g("Gather", table, "decoder_ids")
+    x = g("Add", x, g.cross(g.layer_norm(x, "norm", 1e-6), encoded, "decoder", (LATER, TOKENS)))
+    return g.model(g("MatMul", x, g("Transpose", table, perm=[1, 0])))
+
+
+def listener() -> Any:
+    """As Whisper: frames in convolutions of one dimension, and ids of a decoder."""
+    frames, bins = 2 * TOKENS, 3
+    g = WeightedGraph(("frames", ["batch", bins, frames]), ("ids", ["batch", LATER]), ids=("ids",))
+    x = g("Conv", "frames", g.weight("conv.weight", WIDTH, bins, 3), g.weight("conv.bias", WIDTH))
+    x = g("Conv", x, g.weight("conv2.weight", WIDTH, WIDTH, 1), strides=[2], pads=[1, 1])
+    x = g("Transpose", g("Sigmoid", x), perm=[0, 2, 1])
+    encoded = g.layer_norm(g("Add", x, g.weight("frames.positions", TOKENS, WIDTH)), "n", 1e-5)
+    x = g("Gather", g.weight("embed.weight", WORDS, WIDTH), "ids")
+    x = g("Add", x, g.cross(x, encoded, "decoder", (LATER, TOKENS)))
+    return g.model(g.linear(x, "head", WIDTH, WORDS))
+
+
+def conditioned() -> Any:
+    """Tokens that attend to features of others, scaled and shifted by a vector of each sample."""
+    g = WeightedGraph(IDS, ("states", ["batch", LATER, 10]), ("vector", ["batch", 5]), ids=("ids",))
+    x = g("Gather", g.weight("embed.weight", WORDS, WIDTH), "ids")
+    both = g("Sigmoid", g.linear("vector", "mlp", 5, WIDTH, bias=True))
+    both = g("Unsqueeze", g.linear(both, "both", WIDTH, 2 * WIDTH, bias=True), g.value([1]))
+    scale, shift = g("Split", both, g.value([WIDTH] * 2), outputs=2, axis=-1)
+    y = g("Add", g("Mul", g.layer_norm(x, "norm", 1e-6), scale), shift)
+    x = g("Add", x, g.cross(y, "states", "cross", (TOKENS, LATER), 10))
+    return g.model(g.linear(x, "head", WIDTH, 7))
+
+
 MODELS: Mapping[str, Callable[[], Any]] = {
-    one.__name__: one for one in (mlp, lenet, resnet, gpt, llama, vision_transformer)
+    one.__name__: one
+    for one in (
+        *(mlp, lenet, resnet, gpt, llama, vision_transformer),
+        *(translator, listener, conditioned),
+    )
 }
 
 
