@@ -40,7 +40,7 @@ def network_inputs(graph: OnnxGraph) -> dict[int, InputAxes]:
     for axes in inputs.values():
         if axes.batch != inputs[-1].batch:
             raise InputError(
-                f"its leading dimension is {axes.batch}, and that of {inputs[-1].name!r}"
+                f"its leading dimension is {axes.batch}, that of {inputs[-1].name!r}"
                 f" {inputs[-1].batch}; it should be the batch",
                 where=f"input {axes.name!r}",
             )

@@ -41,7 +41,7 @@ class GraphWriter:
 
     def __init__(self, *inputs: tuple[str, Shape], ids: bool | Sequence[str] = False) -> None:
         whole = [name for name, _ in inputs] if ids is True else ids or ()
-        kinds = {name: TensorProto.INT64 for name in whole}
+        kinds = dict.fromkeys(whole, TensorProto.INT64)
         self.inputs = [
             helper.make_tensor_value_info(name, kinds.get(name, TensorProto.FLOAT), list(shape))
             for name, shape in inputs

@@ -142,7 +142,7 @@ def further_ids_that_index_two_tables(g: GraphWriter) -> str:
 @pattern(
     IDS,
     ("types", [B + 1, T]),
-    refused="input 'types': its leading dimension is 3, and that of 'ids' 2; it should be the batch",
+    refused="input 'types': its leading dimension is 3, that of 'ids' 2; it should be the batch",
 )
 def further_ids_of_another_batch(g: GraphWriter) -> str:
     one, two = (
