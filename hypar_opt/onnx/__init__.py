@@ -14,14 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hypar_opt.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from onnx import ModelProto
 
     from hypar_opt.onnx.features import Layer
     from hypar_opt.onnx.import_state import ImportState
     from hypar_opt.workload.network import Network
-
-    Array = NDArray[Any]
 
 
 class ImportedModel(NamedTuple):
@@ -43,12 +40,13 @@ class ImportedModel(NamedTuple):
     state: ImportState
     layers: list[Layer]
 
-    def given(self, inputs: Mapping[int, Array]) -> dict[int, Array]:
-        """Return inputs of the network, as a step is given them, by the model's."""
-        places = {layer.name: position for position, layer in enumerate(self.network.layers)}
-        places |= {name: ~number for number, name in enumerate(self.network.input_names)}
+    @property
+    def places(self) -> dict[int, int]:
+        """Where a step of the network is given each input of the state."""
+        names = {layer.name: position for position, layer in enumerate(self.network.layers)}
+        names |= {name: ~number for number, name in enumerate(self.network.input_names)}
         stated = {source: axes.stated for source, axes in self.state.inputs.items()}
-        return {source: inputs[places[name]] for source, name in stated.items() if name}
+        return {source: names[name] for source, name in stated.items() if name}
 
 
 def imported_model(

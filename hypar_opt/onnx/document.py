@@ -11,7 +11,7 @@ from hypar_opt.onnx.blocks import RepeatedRun, block_names, runs_of
 from hypar_opt.onnx.features import Layer
 from hypar_opt.onnx.inputs import InputAxes
 from hypar_opt.onnx.losses import is_chain
-from hypar_opt.onnx.names import legal, proposals, unique
+from hypar_opt.onnx.names import input_name, proposals, unique
 
 SCHEMA = "hypar-opt/network/2"
 
@@ -81,7 +81,7 @@ def _named(
     taken = taken.union(*({head, *local} for head, local in blocks))
     names = {}
     for source in read:
-        wanted = legal(inputs[source].name) or "input"
+        wanted = input_name(inputs[source].name)
         numbered = (f"{wanted}_{n}" for n in count(2))
         names[source] = next(name for name in chain([wanted], numbered) if name not in taken)
         taken.add(names[source])

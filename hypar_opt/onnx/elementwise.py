@@ -30,6 +30,7 @@ from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
 from hypar_opt.onnx.samples import (
     IDENTITY,
+    SAMPLE,
     Operand,
     applied,
     operand_of,
@@ -186,10 +187,26 @@ def _together(state: ImportState, node: OnnxNode, word: str, names: list[str]) -
         groups = _without_masks(state, node, groups)
     if len(groups) == 1:
         return groups[0]
+    if node.op == "Mul" and (terms := _with_one(state, node, groups)):
+        return terms
     if node.op not in EXACT:
         means = "product" if word == "mul" else "sum"
         state.note(node, f"{node.op} of two feature maps, which is taken as their {means}")
     return join(state, node, word if word in ("add", "mul") else "add", groups)
+
+
+def _with_one(state: ImportState, node: OnnxNode, groups: list[Features]) -> Features | None:
+    """Return a product of a map with one and another as a sum: x (1 + y) is x + x y.
+
+    None where neither of two maps is that.
+    """
+    for place, features in enumerate(groups if len(groups) == 2 else ()):
+        if features.function.rest and features.function.agrees(SAMPLE + 1.0):
+            added = features._replace(operators=frozenset(), function=IDENTITY)
+            other = groups[1 - place]
+            product = join(state, node, "mul", [other, added])
+            return join(state, node, "add", [other, product])
+    return None
 
 
 def _turned(node: OnnxNode, groups: list[Features]) -> list[Features]:

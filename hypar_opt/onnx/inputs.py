@@ -22,7 +22,8 @@ _KEEPS_IDS = frozenset(
     ("Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten", "CumSum", "Clip", "Add")
 )
 
-_PRODUCTS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
+PRODUCTS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
+"""Operators that multiply features with weights."""
 
 # The axes of an input by its rank, unless a convolution reads it.
 _BY_RANK = {1: (), 2: ("c",), 3: ("t", "c"), 4: ("c", "h", "w")}
@@ -60,20 +61,27 @@ class InputAxes:
 
     def __init__(self, value: Input, source: int, *, is_tokens: bool) -> None:
         self.name, self.source, self.is_tokens = value.name, source, is_tokens
+        self.is_whole = not value.is_float and not is_tokens
+        """Whether it is of whole numbers that are no ids, as time steps may be."""
         self.stated = ""
         """Its name in the network, or that of the embedding whose ids it is; empty if unread."""
-        self._shape = value.shape
-        if len(self._shape) not in _BY_RANK or (self.is_tokens and len(self._shape) > 2):
-            problem = f"should have a batch and at most 3 dimensions, got {list(self._shape)}"
+        self.shape = value.shape
+        if len(self.shape) not in _BY_RANK or (self.is_tokens and len(self.shape) > 2):
+            problem = f"should have a batch and at most 3 dimensions, got {list(self.shape)}"
             raise InputError(problem, where=f"input {self.name!r}")
-        self.batch = self._shape[0]
+        self.batch = self.shape[0]
         self._names: dict[str, str] | None = None
         self.layer = Layer("input", {}, [], {f"i{n}": s for n, s in self._axes()})
         if self.is_tokens:
             self._name({"i1": "t"})
 
+    @property
+    def is_number(self) -> bool:
+        """Whether it is one number of each image, as a time step is."""
+        return not self.is_tokens and math.prod(self.shape[1:]) == 1
+
     def _axes(self) -> list[tuple[int, int]]:
-        return [(n, size) for n, size in enumerate(self._shape) if n]
+        return [(n, size) for n, size in enumerate(self.shape) if n]
 
     def features(self) -> Features:
         """Return the features that it is."""
@@ -95,13 +103,13 @@ class InputAxes:
     def settled(self, features: Features) -> Features:
         """Return features of the input with the axes' names, by its rank unless a layer said."""
         if self._names is None:
-            names = _BY_RANK[len(self._shape)]
+            names = _BY_RANK[len(self.shape)]
             self._name({f"i{n}": axis for n, axis in enumerate(names, start=1)})
         return self.renamed(features)
 
     def name_image(self, dims: tuple[Dim, ...]) -> None:
         """Name the axes as a convolution reads them: channels, rows, columns."""
-        if self._names is not None or len(dims) != len(self._shape):
+        if self._names is not None or len(dims) != len(self.shape):
             return
         names = ("c", "w") if len(dims) == 3 else ("c", "h", "w")
         named: dict[str, str] = {}
@@ -156,7 +164,7 @@ def _feature_inputs(graph: OnnxGraph) -> frozenset[str]:
     none: frozenset[str] = frozenset()
     for node in graph.nodes:
         read = none.union(*(of[name] for name in node.inputs if name in of))
-        if node.op in _PRODUCTS and of.get(node.inputs[0]) == read and len(read) == 1:
+        if node.op in PRODUCTS and of.get(node.inputs[0]) == read and len(read) == 1:
             found |= read & numbers
         if read and node.op != "Shape":
             of.update(dict.fromkeys(node.outputs, read))

@@ -64,7 +64,7 @@ def _name(layer: Layer, weight: str, biases: Sequence[str]) -> str:
         candidates.append(_module(layer, node))
         if not layer.is_nameless:
             candidates += [node.name, *node.outputs[:1]]
-    return next(filter(None, map(legal, candidates)), "")
+    return next(filter(None, map(_legal, candidates)), "")
 
 
 def _own_module(layer: Layer) -> str:
@@ -82,14 +82,18 @@ def _module(layer: Layer, node: OnnxNode) -> str:
     return "" if layer.is_nameless else f"{module}.{own}"
 
 
-def legal(text: str) -> str:
-    """Return a text of the file as a name of the network; empty where it says nothing."""
+def _legal(text: str) -> str:
     text = _DECORATION.sub("", _DECORATION.sub("", text))
     # A node named after its operator, such as MatMul_36, counts as unnamed.
     if _COUNTED.fullmatch(text) or text.rstrip("0123456789").rstrip("_") in OPERATORS:
         return ""
     name = _ILLEGAL.sub("_", text.replace(":", ".")).strip("._-/")
     return "" if name == "input" or name.isdecimal() else name[:80]
+
+
+def input_name(text: str) -> str:
+    """Return a legal name for an input of the file."""
+    return _ILLEGAL.sub("_", text.replace(":", ".")).strip("._-/")[:80] or "input"
 
 
 def unique(names: Sequence[str], layers: Sequence[Layer]) -> list[str]:

@@ -170,6 +170,10 @@ class _NetworkDraft:
         if self.rng.random() < 0.3:
             form = _Form("tokens", self.channels(), self.channels())
         self.forms["states"] = form
+        if self.rng.random() < 0.4:
+            self.forms["states"] = form = _Form("vector", 1)
+            features = 2 * max(1, self.channels() // 2)
+            self.add("sinusoid", _Form("vector", features), ["states"], features=features)
         return form.stated
 
     def grow(self) -> None:

@@ -260,7 +260,8 @@ def conditioned() -> Network:
     """
     layers: list[dict[str, Any]] = [
         {"name": "token", "kind": "embedding", "features": 16},
-        {"name": "step", "kind": "fc", "inputs": ["time"], "units": 16, "activation": "silu"},
+        {"name": "turns", "kind": "sinusoid", "inputs": ["time"], "features": 16, "base": 50.0},
+        {"name": "step", "kind": "fc", "units": 16, "activation": "silu"},
         {"name": "both", "kind": "fc", "units": 32, "bias": True},
         {"name": "scale", "kind": "slice", "inputs": ["both"], "size": 16},
         {"name": "shift", "kind": "slice", "inputs": ["both"], "start": 16, "size": 16},
@@ -274,7 +275,7 @@ def conditioned() -> Network:
         {"name": "head", "kind": "fc", "units": 16, "tied": "token"},
         {"name": "loss", "kind": "output"},
     ]
-    further = {"states": {"tokens": 8, "features": 16}, "time": {"features": 8}}
+    further = {"states": {"tokens": 8, "features": 16}, "time": {"features": 1}}
     given = {"input": {"tokens": 8, "vocabulary": 16}, "inputs": further}
     return Network.model_validate({"schema": SCHEMA, "name": "small", "layer": layers, **given})
 

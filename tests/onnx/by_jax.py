@@ -81,6 +81,8 @@ NODES: Mapping[str, Callable[..., Any]] = {
     "Pow": _plain(jnp.power),
     "MatMul": _plain(jnp.matmul),
     "Tanh": _plain(jnp.tanh),
+    "Sin": _plain(jnp.sin),
+    "Cos": _plain(jnp.cos),
     "Sqrt": _plain(jnp.sqrt),
     "Neg": _plain(jnp.negative),
     "Erf": _plain(jax.scipy.special.erf),

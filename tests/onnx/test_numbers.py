@@ -63,7 +63,7 @@ def gradients_by_jax(case: Case, data: StepData) -> ModelWeights:
     learned = {name: v.astype(np.float64) for name, v in values.items() if v.dtype == np.float32}
     imported = imported_model(case.path)
     sources = {axes.name: source for source, axes in imported.state.inputs.items()}
-    arrays = imported.given(data.inputs)
+    arrays = {source: data.inputs[place] for source, place in imported.places.items()}
     given = {
         one.name: arrays[sources[one.name]].reshape(
             BATCH, *(dim.dim_value for dim in one.type.tensor_type.shape.dim[1:])

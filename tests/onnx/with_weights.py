@@ -214,13 +214,22 @@ def listener() -> Any:
 
 
 def conditioned() -> Any:
-    """Tokens that attend to features of others, scaled and shifted by a vector of each sample."""
-    g = WeightedGraph(IDS, ("states", ["batch", LATER, 10]), ("vector", ["batch", 5]), ids=("ids",))
+    """Tokens that attend to features of others, under a time step and a vector of each sample.
+
+    Written as in DiT: the sines of the step, and shifts and scales that both make.
+    """
+    inputs = ("states", ["batch", LATER, 10]), ("vector", ["batch", 5]), ("step", ["batch"])
+    g = WeightedGraph(IDS, *inputs, ids=("ids",))
+    rates = 1e4 ** (-np.arange(WIDTH // 2) / (WIDTH // 2))
+    angles = g("Mul", g("Unsqueeze", "step", g.value([1])), g.value(rates[None]))
+    turns = g("Concat", g("Cos", angles), g("Sin", angles), axis=-1)
+    made = g.linear(turns, "time", WIDTH, WIDTH, bias=True)
+    made = g("Sigmoid", g("Add", made, g.linear("vector", "mlp", 5, WIDTH)))
+    made = g("Unsqueeze", g.linear(made, "both", WIDTH, 2 * WIDTH, bias=True), g.value([1]))
+    scale, shift = g("Split", made, g.value([WIDTH] * 2), outputs=2, axis=-1)
     x = g("Gather", g.weight("embed.weight", WORDS, WIDTH), "ids")
-    both = g("Sigmoid", g.linear("vector", "mlp", 5, WIDTH, bias=True))
-    both = g("Unsqueeze", g.linear(both, "both", WIDTH, 2 * WIDTH, bias=True), g.value([1]))
-    scale, shift = g("Split", both, g.value([WIDTH] * 2), outputs=2, axis=-1)
-    y = g("Add", g("Mul", g.layer_norm(x, "norm", 1e-6), scale), shift)
+    scaled = g("Mul", g.layer_norm(x, "norm", 1e-6), g("Add", scale, g.value(1.0)))
+    y = g("Add", scaled, shift)
     x = g("Add", x, g.cross(y, "states", "cross", (TOKENS, LATER), 10))
     return g.model(g.linear(x, "head", WIDTH, 7))
 

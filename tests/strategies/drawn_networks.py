@@ -79,7 +79,7 @@ class _Drawing(LayerDrawing):
         """Return further inputs, of features, which layers may read."""
         inputs = {}
         for name in ("states", "time")[: self.of([0, 0, 0, 1, 2])]:
-            stated = self.input()
+            stated = self.input() if name == "states" else {"features": 1}
             if "vocabulary" in stated:
                 stated["features"] = stated.pop("vocabulary")
             inputs[name] = stated

@@ -16,6 +16,7 @@ from hypar_opt.execution.jax.weights import bias_of, split_ends, weights_of
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, EXPERT, PARTIAL, TOKEN
 from hypar_opt.workload.operators.attention import HEADS, QUERIES
 from hypar_opt.workload.operators.maps import LogitMap
+from hypar_opt.workload.operators.sinusoid import SINUSOID_BASE
 from hypar_opt.workload.recomputation import blocks_by_op
 
 if TYPE_CHECKING:
@@ -376,6 +377,15 @@ class Values:
         parts = self.sharded.read(position).parts
         return f"{read}[..., {layer.start // parts}:{(layer.start + layer.size) // parts}]"
 
+    def _sinusoid(self, position: int, layer: Any, read: str) -> str:
+        axis = self.sharded.written(position)
+        layouts = self.program.written[position + self.shared]
+        features = f"held({axis.shape}, {self.axes(split_by(layouts, CHANNEL))})"
+        if (order := axis.order.ravel().tolist()) != [*range(axis.size)]:
+            features = f"jnp.array({order})[{features}]"
+        rates = f"{layer.features}, {layer.base or SINUSOID_BASE!r}, {layer.scale or 1.0!r}"
+        return f"sinusoid({read}, {features}, {rates}, {layer.first!r})"
+
     def _dispatch(self, position: int, layer: Operator, tokens: str, logits: str) -> str:
         routing, layouts = (
             self._routing(position, layer),
@@ -440,6 +450,7 @@ KINDS: dict[str, Callable[..., str]] = {
     "shuffle": lambda self, position, layer, read: f"dealt_out({read})",
     "pixel_shuffle": Values._pixel_shuffle,
     "slice": Values._sliced,
+    "sinusoid": Values._sinusoid,
     "output": lambda self, position, layer, read: (
         f"soft_cap({unwrapped(read)}, {layer.softcap!r})" if layer.softcap else read
     ),
