@@ -36,17 +36,17 @@ _TOLERANCE, _PRECISION = 5e-6, 2e-7
 """Of a sine; and of an angle, relatively, in single precision."""
 
 
-class Span(NamedTuple):
+class StepNodes(NamedTuple):
     """The nodes between an input of one number and a product with weights."""
 
     axes: InputAxes
     nodes: tuple[OnnxNode, ...]
 
 
-def spans_of(state: ImportState) -> dict[str, Span]:
+def spans_of(state: ImportState) -> dict[str, StepNodes]:
     """Return the nodes behind inputs of one number, by the last tensor that they write."""
     return {
-        name: Span(axes, tuple(nodes))
+        name: StepNodes(axes, tuple(nodes))
         for axes in state.inputs.values()
         if axes.is_number
         for name in _ends(state, axes)
@@ -54,7 +54,7 @@ def spans_of(state: ImportState) -> dict[str, Span]:
     }
 
 
-def sinusoid(state: ImportState, span: Span) -> Features | None:
+def sinusoid(state: ImportState, span: StepNodes) -> Features | None:
     """Return the output of a layer that is what nodes make of an input; None if none is."""
     axes, nodes = span
     values = _values(state, axes, nodes)
@@ -146,8 +146,8 @@ def _values(state: ImportState, axes: InputAxes, nodes: Sequence[OnnxNode]) -> A
     try:
         evaluator = ReferenceEvaluator(model)
         for first in range(0, len(numbers), state.batch):
-            given = np.resize(numbers[first : first + state.batch], state.batch)
-            given = given.reshape(axes.shape).astype(kind)
+            part = np.resize(numbers[first : first + state.batch], state.batch)
+            given = part.reshape(axes.shape).astype(kind)
             (made,) = evaluator.run(None, {axes.name: given})
             parts.append(np.asarray(made, np.float64))
     except Exception:

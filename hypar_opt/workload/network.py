@@ -224,7 +224,7 @@ class Network(Displayed, Document):
     def _maps(self) -> tuple[LayerMaps, ...]:
         """Propagate shapes, which checks that layers fit their inputs."""
         given = {~number: self.input_of(~number) for number in range(len(self.input_names))}
-        written = {source: one.feature_map() for source, one in given.items()}
+        written: dict[int, Map] = {source: one.feature_map() for source, one in given.items()}
         is_vector = {source: isinstance(one, VectorInput) for source, one in given.items()}
         all_maps = []
         for position, (layer, reads) in enumerate(zip(self.layers, self.sources, strict=True)):

@@ -218,8 +218,8 @@ def conditioned() -> Any:
 
     Written as in DiT: the sines of the step, and shifts and scales that both make.
     """
-    inputs = ("states", ["batch", LATER, 10]), ("vector", ["batch", 5]), ("step", ["batch"])
-    g = WeightedGraph(IDS, *inputs, ids=("ids",))
+    states: Shaped = ("states", ["batch", LATER, 10])
+    g = WeightedGraph(IDS, states, ("vector", ["batch", 5]), ("step", ["batch"]), ids=("ids",))
     rates = 1e4 ** (-np.arange(WIDTH // 2) / (WIDTH // 2))
     angles = g("Mul", g("Unsqueeze", "step", g.value([1])), g.value(rates[None]))
     turns = g("Concat", g("Cos", angles), g("Sin", angles), axis=-1)

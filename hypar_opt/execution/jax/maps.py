@@ -96,7 +96,7 @@ class NetworkMaps:
 
     def input_positions(self, source: int) -> tuple[int, ...]:
         """Return the dimensions of an input of the network between batch and channels."""
-        stated = self.network.map_of(source)
+        stated = self.network.input_of(source).feature_map()
         if isinstance(stated, TokenMap):
             return (stated.tokens,)
         is_image = "height" in type(self.network.input_of(source)).model_fields

@@ -205,9 +205,9 @@ def random_data(sharded: ShardedNetwork, seed: int) -> Data:
         weights[name] = values / np.float32(one.summed**0.5) if one.summed else 1 + values / 10
     # Each is split as its readers require, and drawn once; the network's first.
     inputs: dict[int, Array] = {}
-    for one in sorted(inputs_of(sharded)[0].values(), key=lambda one: one.sequence >= 0):
-        if one.sequence not in inputs:
-            inputs[one.sequence] = draw(one.tensor, one.below, count)
+    for given in sorted(inputs_of(sharded)[0].values(), key=lambda own: own.sequence >= 0):
+        if given.sequence not in inputs:
+            inputs[given.sequence] = draw(given.tensor, given.below, count)
     ends = targets_of(sharded).items()
     targets = {name: draw(one.tensor, one.below, count) for name, one in ends}
     for name, one in biases_of(sharded).items():

@@ -155,7 +155,7 @@ def assert_gradients_are_slopes(network: ho.Network, seed: int) -> None:
             losses = []
             for sign in (1, -1):
                 moved = given | {position: whole + sign * step * direction}
-                changed = replace(data, **{what: moved})  # type: ignore[arg-type]
+                changed = replace(data, **{what: moved})
                 losses.append(one_device(network, changed, workload).loss)
             slope = (losses[0] - losses[1]) / (2 * step)
             expected = float((gradients[position][0] * direction).sum())
