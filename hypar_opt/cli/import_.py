@@ -86,8 +86,10 @@ def _summary(network: Network) -> str:
 
     total = describe(network, 1)["total"]
     vocabulary = getattr(network.input, "vocabulary", None)
-    given = network.input.feature_map()
+    given, names = network.input.feature_map(), network.input_names
     shown = f"{given.tokens} tokens of {vocabulary:,}" if vocabulary else described(given)
+    further = (f"{name} of {described(network.map_of(~n))}" for n, name in enumerate(names) if n)
+    shown = ", ".join([shown, *further])
     return (
         f"{network.name}: {len(network.layers)} layers, {total['parameters']:,} parameters,"
         f" {total['macs']:,} multiply-accumulates; input of {shown}"

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 
 from hypar_opt.display.folding import Repetitions, local_name, ranges
 
-INPUT = -1
-"""The source number of the network's input."""
-
 
 @dataclass(frozen=True)
 class Box:
     """A box of the drawing, labelled with the layer's name without the block's."""
 
     position: int
-    """That of its layer, in the first of the repetitions drawn as one; -1 for the input."""
+    """That of its layer, in the first of the repetitions drawn as one; below zero for an input."""
     label: str
     frame: int | None = None
     """The number of its frame; None outside blocks."""
@@ -43,7 +40,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class OperatorGraph:
-    """Nodes in topological order, the input first; an edge is a pair of their numbers."""
+    """Nodes in topological order, the inputs first; an edge is a pair of their numbers."""
 
     nodes: tuple[Box, ...]
     edges: tuple[tuple[int, int], ...]
@@ -55,6 +52,7 @@ def operator_graph(
     sources: Sequence[Iterable[int]],
     repeats: Iterable[Repetitions],
     keys: Sequence[Hashable],
+    inputs: Sequence[str] = ("input",),
 ) -> OperatorGraph:
     """Return the graph of a network's layers, with equal repetitions as one.
 
@@ -63,17 +61,19 @@ def operator_graph(
     names, keys
         The name and the key of each layer; repetitions are equal if their layers' keys are.
     sources
-        The positions of the layers that each layer reads; -1 is the network's input.
+        The positions of the layers that each layer reads; below zero, inputs of the network.
     repeats
         The repeated blocks.
+    inputs
+        The names of the network's inputs, from -1 downwards.
     """
     frames = tuple(
         frame
         for repeat in sorted(repeats, key=lambda repeat: repeat.first)
         for frame in _frames(repeat, keys)
     )
-    nodes = [Box(INPUT, "input")]
-    number = {INPUT: 0}
+    nodes = [Box(~n, name) for n, name in enumerate(inputs)]
+    number = {~n: n for n in range(len(inputs))}
     frame_of = {p: n for n, frame in enumerate(frames) for p in range(frame.first, frame.stop)}
     for position, name in enumerate(names):
         n = frame_of.get(position)

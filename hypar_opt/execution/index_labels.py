@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.execution.ties import INPUT, Axis, Tie, dealt, ties_of
+from hypar_opt.execution.ties import Axis, Tie, dealt, ties_of
 from hypar_opt.hierarchy import Hierarchy, Shares, parts_by_share
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED, TOKEN, Layout, is_split
 from hypar_opt.workload.mirrored import are_mirrored
@@ -152,7 +152,10 @@ class _Labelling:
     def __init__(self, network: Network, program: Program) -> None:
         self.network, self.program = network, program
         self.levels = len(program.rows)
-        sizes = {Axis(INPUT): network.input.feature_map().channels}
+        sizes = {
+            Axis(~number): network.map_of(~number).channels
+            for number in range(len(network.input_names))
+        }
         for position, (layer, maps) in enumerate(zip(network.layers, network.maps(), strict=True)):
             sizes[Axis(position)] = maps.pooled.channels
             if layer.reads_ids and "i" in (own := layer.sizes(maps)):

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from hypar_opt.errors import RefusedError
 from hypar_opt.hierarchy import Hierarchy, Shares
 from hypar_opt.units import format_dimensions
-from hypar_opt.workload.expansion import INPUT
-from hypar_opt.workload.network import SCHEMA, Network
+from hypar_opt.workload.network import SCHEMA, Input, Network
 from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallMap, constant
 from hypar_opt.workload.operators.maps import FeatureMap, Map
 
@@ -125,31 +124,50 @@ def _small(network: Network, parts: int, extent: tuple[int, int]) -> Network:
     sizes = FreeSizes(parts, stated.tokens, getattr(network.input, "vocabulary", None))
     channels = constant(1) if sizes.vocabulary else sizes.free()
     first = SmallMap(channels, sizes.tokens if stated.tokens else None, extent)
-    written: list[SmallMap] = []
+    written = {-1: first}
+    for number, _ in enumerate(network.inputs or (), start=1):
+        over = network.map_of(~number)
+        tokens = constant(min(over.tokens, parts)) if over.tokens else None
+        written[~number] = SmallMap(sizes.free(), tokens, _extent(over, stated, extent))
     keys = []
-    for layer, sources, maps in zip(network.layers, network.sources, network.maps(), strict=True):
-        reads = (written[source] if source >= 0 else first for source in sources)
-        small, of_layer = layer.scaled_down(sizes, maps, *reads)
-        written.append(small)
+    for n, (layer, sources, maps) in enumerate(
+        zip(network.layers, network.sources, network.maps(), strict=True)
+    ):
+        reads = (written[source] for source in sources)
+        written[n], of_layer = layer.scaled_down(sizes, maps, *reads)
         keys.append(of_layer)
-    names = [layer.name for layer in network.layers]
+    names = network.source_names
     layers = []
     for layer, sources, of_layer in zip(network.layers, network.sources, keys, strict=True):
         table = layer.model_dump(mode="json", by_alias=True, exclude_none=True)
-        table["inputs"] = [names[source] if source >= 0 else INPUT for source in sources]
+        table["inputs"] = [names[source] for source in sources]
         layers.append(table | {key: sizes.of(size) for key, size in of_layer.items()})
-    description = {"name": network.name, "schema": SCHEMA, "input": _input(network, sizes, first)}
+    first_input, *further = (
+        _input(network.input_of(source), sizes, written[source])
+        for source in range(-1, -1 - len(network.input_names), -1)
+    )
+    description = {"name": network.name, "schema": SCHEMA, "input": first_input}
+    if further:
+        description["inputs"] = dict(zip(network.input_names[1:], further, strict=True))
     return Network.model_validate(description | {"layer": layers})
 
 
-def _input(network: Network, sizes: FreeSizes, first: SmallMap) -> dict[str, int]:
-    """Return the small network's input as a file states it."""
-    if first.tokens and sizes.vocabulary:
-        return {"tokens": sizes.of(first.tokens), "vocabulary": sizes.of(sizes.words)}
-    channels = sizes.of(first.channels)
-    if first.tokens:
-        return {"tokens": sizes.of(first.tokens), "features": channels}
-    if "features" in network.input.model_dump():
+def _extent(over: Map, first: Map, extent: tuple[int, int]) -> tuple[int, int]:
+    """Return the extent of a further input: the small first input's, where both had the same."""
+    if not isinstance(over, FeatureMap):
+        return 1, 1
+    return extent if over[1:] == first[1:] else (over.height, over.width)
+
+
+def _input(stated: Input, sizes: FreeSizes, small: SmallMap) -> dict[str, int]:
+    """Return an input of the small network as a file states it."""
+    if getattr(stated, "vocabulary", None):
+        assert small.tokens is not None
+        return {"tokens": sizes.of(small.tokens), "vocabulary": sizes.of(sizes.words)}
+    channels = sizes.of(small.channels)
+    if small.tokens:
+        return {"tokens": sizes.of(small.tokens), "features": channels}
+    if "features" in stated.model_dump():
         return {"features": channels}
-    height, width = first.extent
+    height, width = small.extent
     return {"channels": channels, "height": height, "width": width}

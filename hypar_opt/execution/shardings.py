@@ -90,7 +90,7 @@ def shardings(plan: Plan) -> dict[str, Any]:
     return {
         **_of_plan(plan, SCHEMA, sharded.program),
         "inputs": {
-            name: array(one.tensor, _activation(sharded.input_positions))
+            name: array(one.tensor, _activation(sharded.read_positions(one.sequence)))
             for name, one in inputs_of(sharded)[0].items()
         },
         "weights": {

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     Indices = NDArray[np.intp]
 
-INPUT = -1
-"""The position that stands for the network's input."""
-
 
 class Axis(NamedTuple):
     """An axis that a level may split: the channels of a tensor, or the rows of a table.
@@ -28,7 +25,8 @@ class Axis(NamedTuple):
     Parameters
     ----------
     layer
-        The position in `Network.layers` of the layer whose output it is, after pooling; `INPUT`.
+        The position in `Network.layers` of the layer whose output it is, after pooling; below zero,
+        an input of the network.
     rows
         The rows of an embedding's table, in place of its output's features.
     """

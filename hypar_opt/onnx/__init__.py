@@ -40,6 +40,14 @@ class ImportedModel(NamedTuple):
     state: ImportState
     layers: list[Layer]
 
+    @property
+    def places(self) -> dict[int, int]:
+        """Where a step of the network is given each input of the state."""
+        names = {layer.name: position for position, layer in enumerate(self.network.layers)}
+        names |= {name: ~number for number, name in enumerate(self.network.input_names)}
+        stated = {source: axes.stated for source, axes in self.state.inputs.items()}
+        return {source: names[name] for source, name in stated.items() if name}
+
 
 def imported_model(
     path: str | Path,
@@ -87,7 +95,7 @@ def imported_model(
         if graph.producer:
             source += f", written by {_printable(graph.producer)}"
         name = _printable(Path(file).stem) or "model"
-        content = document(name, source, state.input.layer.sizes, layers)
+        content = document(name, source, state.inputs, layers)
         statements: dict[str, Any] = {
             "element_type": state.element_type,
             "not_kept": [*state.omitted(), *left_out(state, layers)],

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hypar_opt.onnx.features import INPUT, Layer
+from hypar_opt.onnx.features import Layer
 
 MAX_BLOCK_LAYERS = 1000
 """Longer blocks are not searched for."""
@@ -100,9 +100,10 @@ def _marks(layers: Sequence[Layer]) -> np.ndarray[tuple[int], np.dtype[np.int64]
     numbers: dict[str, int] = {}
     marks = []
     for position, layer in enumerate(layers):
-        inputs = [position - source for source in layer.inputs]
+        # A further input is one for all repetitions.
+        inputs = [source if source < -1 else (position - source,) for source in layer.inputs]
         # In a block ``input`` is the block's: a layer that reads the network's is in no block.
-        alone = position if INPUT in layer.inputs else None
+        alone = position if -1 in layer.inputs else None
         text = repr((layer.kind, layer.keys, inputs, alone))
         marks.append(numbers.setdefault(text, len(numbers)))
     return np.asarray(marks, np.int64)
@@ -114,7 +115,7 @@ def _cuts(layers: Sequence[Layer]) -> list[bool]:
     for position, layer in enumerate(layers):
         for source in layer.inputs:
             # From two after its source to its reader an edge skips a layer.
-            if source != INPUT and source + 2 <= position:
+            if source >= 0 and source + 2 <= position:
                 passing[source + 2] += 1
                 passing[position + 1] -= 1
     return [not count for count in np.cumsum(passing[:-1]).tolist()]

@@ -109,6 +109,13 @@ def _expand(_: Attributes, data: Array, shape: Array) -> Array:
     return np.broadcast_to(data, target)
 
 
+def _tile(_: Attributes, data: Array, repeats: Array) -> Array:
+    counts = [int(count) for count in repeats]
+    if any(count != 1 and size != 1 for count, size in zip(counts, data.shape, strict=True)):
+        raise ValueError("copies of several elements are no view")
+    return np.broadcast_to(data, [a * b for a, b in zip(counts, data.shape, strict=True)])
+
+
 def _slice(attributes: Attributes, data: Array, *bounds: Array | None) -> Array:
     return data[tuple(slice_cuts(data.shape, bounds, attributes))]
 
@@ -246,6 +253,7 @@ VIEWS: dict[str, Compute] = {
     "Unsqueeze": partial(_squeeze, "Unsqueeze"),
     "Transpose": lambda attributes, data: np.transpose(data, attributes.get("perm")),
     "Expand": _expand,
+    "Tile": _tile,
     "Slice": _slice,
     "Range": lambda _, *bounds: np.arange(*(bound.reshape(())[()] for bound in bounds)),
 }

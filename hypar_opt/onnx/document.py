@@ -8,9 +8,10 @@ from itertools import chain, count
 from typing import Any
 
 from hypar_opt.onnx.blocks import RepeatedRun, block_names, runs_of
-from hypar_opt.onnx.features import INPUT, Layer
+from hypar_opt.onnx.features import Layer
+from hypar_opt.onnx.inputs import InputAxes
 from hypar_opt.onnx.losses import is_chain
-from hypar_opt.onnx.names import proposals, unique
+from hypar_opt.onnx.names import input_name, proposals, unique
 
 SCHEMA = "hypar-opt/network/2"
 
@@ -18,25 +19,73 @@ Table = dict[str, Any]
 
 
 def document(
-    name: str, source: str, input_sizes: Mapping[str, int], layers: Sequence[Layer]
+    name: str, source: str, inputs: Mapping[int, InputAxes], layers: Sequence[Layer]
 ) -> Table:
-    """Return a network file's content, with repeated runs as blocks."""
+    """Return a network file's content, with repeated runs as blocks.
+
+    Raises
+    ------
+    InputError
+        Where several tables are indexed by ids of a further input.
+    """
     proposed = proposals(layers)
     runs = [] if is_chain(layers) else runs_of(layers, proposed)
     inside = {place for run in runs for place in range(run.first, run.end)}
     alone = [place for place in range(len(layers)) if place not in inside]
     blocks = _name(layers, proposed, runs, alone)
-    shown_input = _input(input_sizes, layers)
+    shown_input = _input(inputs[-1].layer.sizes, layers)
+    ids = {source: axes for source, axes in inputs.items() if axes.is_tokens and source < -1}
+    _state_ids(ids, layers)
     for layer in layers:
         # Those that equal the input's are left out.
         if layer.looks_up and layer.keys["vocabulary"] == shown_input.get("vocabulary"):
             del layer.keys["vocabulary"]
-    names = {INPUT: "input", **{place: layer.name for place, layer in enumerate(layers)}}
+    further = _named(inputs, layers, blocks)
+    given = {-1: "input", **further}
+    for place, own in given.items():
+        inputs[place].stated = own
+    names = given | {place: layer.name for place, layer in enumerate(layers)}
     tables = _tables(layers, {place: names[place] for place in alone}, names)
     out = {"schema": SCHEMA, "name": name, "source": source, "input": shown_input, "layer": tables}
+    if further:
+        shown = {own: _input(inputs[n].layer.sizes, ()) for n, own in further.items()}
+        out = {**out, "inputs": shown, "layer": out.pop("layer")}
     if runs:
-        out["block"] = [_block(layers, *block) for block in zip(runs, blocks, strict=True)]
+        out["block"] = [_block(layers, given, *block) for block in zip(runs, blocks, strict=True)]
     return out
+
+
+def _state_ids(ids: Mapping[int, InputAxes], layers: Sequence[Layer]) -> None:
+    """State further ids as their embeddings' own."""
+    for layer in layers:
+        for source in ids.keys() & {*layer.inputs}:
+            assert layer.node is not None
+            if ids[source].stated:
+                raise layer.node.refuse(
+                    f"reads the ids {ids[source].name!r}, which index another table too; only those"
+                    " of the first input may"
+                )
+            ids[source].stated = layer.name
+            layer.inputs.remove(source)
+            layer.keys["ids"] = layer.sizes["t"]
+
+
+def _named(
+    inputs: Mapping[int, InputAxes],
+    layers: Sequence[Layer],
+    blocks: Sequence[tuple[str, list[str]]],
+) -> dict[int, str]:
+    """Return names for the further inputs that layers read, which nothing else has."""
+    read = sorted({source for layer in layers for source in layer.inputs if source < -1})[::-1]
+    taken = {"input", *(layer.name for layer in layers)}
+    taken = taken.union(*({head, *local} for head, local in blocks))
+    names = {}
+    for source in read:
+        wanted = input_name(inputs[source].name)
+        numbered = (f"{wanted}_{n}" for n in count(2))
+        names[source] = next(name for name in chain([wanted], numbered) if name not in taken)
+        taken.add(names[source])
+    return names
 
 
 def _name(
@@ -90,16 +139,21 @@ def _tables(
     return tables
 
 
-def _block(layers: Sequence[Layer], run: RepeatedRun, names: tuple[str, list[str]]) -> Table:
+def _block(
+    layers: Sequence[Layer],
+    given: Mapping[int, str],
+    run: RepeatedRun,
+    names: tuple[str, list[str]],
+) -> Table:
     head, local = names
     before = run.first - 1
     own = dict(enumerate(local, run.first))
-    # Within a block ``input`` is the block's; no layer of a run reads the network's.
+    # Within a block ``input`` is the block's; no layer of a run reads the network's first.
     return {
         "name": head,
         "repeat": run.count,
         "inputs": [layers[before].name],
-        "layer": _tables(layers, own, {before: "input", **own}),
+        "layer": _tables(layers, own, {**given, before: "input", **own}),
     }
 
 
@@ -108,7 +162,7 @@ def _input(sizes: Mapping[str, int], layers: Sequence[Layer]) -> Table:
         return {"channels": sizes["c"], "height": sizes["h"], "width": sizes["w"]}
     if "t" in sizes and "c" not in sizes:
         # The ids index the largest of the tables that are read by index.
-        rows = (x.keys["vocabulary"] for x in layers if x.looks_up)
+        rows = (x.keys["vocabulary"] for x in layers if -1 in x.inputs and x.looks_up)
         return {"tokens": sizes["t"], "vocabulary": max(rows, default=1)}
     if "t" in sizes:
         return {"tokens": sizes["t"], "features": sizes["c"]}

@@ -22,7 +22,7 @@ from hypar_opt.onnx.axes import (
 )
 from hypar_opt.onnx.constant import Constant
 from hypar_opt.onnx.exact import MAP, MIXED, of_itself, with_constant
-from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
+from hypar_opt.onnx.features import Features, Layer, PendingNorm
 from hypar_opt.onnx.import_state import ImportState, maps_error
 from hypar_opt.onnx.joins import fit, join, layer_of
 from hypar_opt.onnx.masks import shown_by
@@ -30,6 +30,7 @@ from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
 from hypar_opt.onnx.samples import (
     IDENTITY,
+    SAMPLE,
     Operand,
     applied,
     operand_of,
@@ -194,10 +195,26 @@ def _together(state: ImportState, node: OnnxNode, word: str, names: list[str]) -
         groups = _without_masks(state, node, groups)
     if len(groups) == 1:
         return groups[0]
+    if node.op == "Mul" and (terms := _with_one(state, node, groups)):
+        return terms
     if node.op not in EXACT:
         means = "product" if word == "mul" else "sum"
         state.note(node, f"{node.op} of two feature maps, which is taken as their {means}")
     return join(state, node, word if word in ("add", "mul") else "add", groups)
+
+
+def _with_one(state: ImportState, node: OnnxNode, groups: list[Features]) -> Features | None:
+    """Return a product of a map with one and another as a sum: x (1 + y) is x + x y.
+
+    None where neither of two maps is that.
+    """
+    for place, features in enumerate(groups if len(groups) == 2 else ()):
+        if features.function.rest and features.function.agrees(SAMPLE + 1.0):
+            added = features._replace(operators=frozenset(), function=IDENTITY)
+            other = groups[1 - place]
+            product = join(state, node, "mul", [other, added])
+            return join(state, node, "add", [other, product])
+    return None
 
 
 def _turned(node: OnnxNode, groups: list[Features]) -> list[Features]:
@@ -217,8 +234,7 @@ def _turned(node: OnnxNode, groups: list[Features]) -> list[Features]:
 
 def _without_masks(state: ImportState, node: OnnxNode, groups: list[Features]) -> list[Features]:
     """Return maps without those made of token ids, which have no gradient: padding masks."""
-    if state.input.is_tokens:
-        groups = [features for features in groups if features.source != INPUT] or groups[:1]
+    groups = [features for features in groups if not state.is_ids(features)] or groups[:1]
     scores = [group for group in groups if state.layer(group.source).is_scores]
     if scores and len(groups) > 1:
         raise node.refuse("joins the scores of attention with another feature map")
@@ -292,13 +308,12 @@ def _with_constant(
     """
     constant = state.constant(name)
     layer = state.layer(features.source)
-    bare = features._replace(dims=broadcast(features, constant.shape, state.input.batch))
+    bare = features._replace(dims=broadcast(features, constant.shape, state.batch))
     if layer.is_scores:
         return bare, frozenset(), False  # attention accounts for it
     held = _held(bare.dims, constant)
     axes = axes_of(held) - {"b"}
-    of_ids = features.source == INPUT and state.input.is_tokens
-    done = with_constant(node.op, constant, absorbed=of_ids)
+    done = with_constant(node.op, constant, absorbed=state.is_ids(features))
     if constant.is_input and "c" in axes:
         raise node.refuse(f"reads a further input of the model, through {name!r}")
     if features.pooled and node.op in _SHIFTS and constant.elements == 1:
@@ -307,12 +322,12 @@ def _with_constant(
         return bare._replace(norm=norm), done, False
     if constant.is_input or not axes or features.pooled:
         return bare, done, False
-    if of_ids:
+    if state.is_ids(features):
         shown = shown_by(state, node, name, layer.sizes.get("t", 1))
         return bare, done | ({shown} if shown else set()), False
     # On the network's input alone, constants are the scaling of its pixels.
     is_learned = _is_of_channels(state, bare, constant) and constant.is_stored
-    is_learned = is_learned and (features.source != INPUT or features.norm is not None)
+    is_learned = is_learned and (features.source >= 0 or features.norm is not None)
     if is_learned and node.op in _SCALES | _SHIFTS:
         in_order = merged(digit for dim in held for digit in dim)
         if not _of_heads(state, features) and in_order != whole_dim("c", layer.channels):
@@ -378,8 +393,7 @@ def _is_table(
     state: ImportState, features: Features, constant: Constant, held: tuple[Dim, ...]
 ) -> bool:
     """Whether a constant has a value for each feature of each token: a table of positions."""
-    if features.source == INPUT:
-        features = state.input.settled(features)
+    features = state.named(features)
     sizes = state.layer(features.source).sizes
     axes = axes_of(held)
     if axes & {f"i{n}" for n in range(4)}:
@@ -412,7 +426,8 @@ def _with_tables(
         # all its rows are learned; one that fits is read whole, and so are the first rows.
         starts = region.first == 0 and region.flat().digits == whole_dim("e", tokens * channels)
         longer = rows > tokens and starts
-        by_index = rows != tokens and state.input.is_tokens and not longer
+        ids = state.inputs[-1]
+        by_index = rows != tokens and ids.is_tokens and not longer
         if by_index:
             state.note(
                 node, "positions or types by which a table is read: the network's are token ids"
@@ -420,7 +435,9 @@ def _with_tables(
         every = by_index or longer
         keys = {"features": channels, "vocabulary": rows if every else tokens}
         keys |= {"tokens": tokens} if longer else {}
-        inputs = [INPUT] if by_index else []
+        inputs = [-1] if by_index else []
+        if by_index and ids.layer.sizes.get("t", 1) != tokens:
+            inputs, keys = [], keys | {"ids": tokens}
         sizes = {"t": tokens, "c": channels}
         weights = LayerWeights(region.name, table.stored if every else (region,))
         dims = tuple(without(dim, "b") for dim in features.dims)

@@ -23,9 +23,6 @@ from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.base import Operator
 from hypar_opt.workload.operators.weightless import Weightless
 
-INPUT = -1
-"""The network's input, among positions of layers."""
-
 
 @dataclass(frozen=True)
 class PendingNorm:
@@ -90,7 +87,7 @@ class Features(NamedTuple):
     Parameters
     ----------
     source
-        The layer whose feature map it holds; -1 is the network's input.
+        The layer whose feature map it holds; below zero, an input of the network.
     dims
         Where the digits of that map's axes lie.
     operators
@@ -207,8 +204,8 @@ class Layer:
 
     @property
     def looks_up(self) -> bool:
-        """Whether it is a table that the network's ids index."""
-        return self.operator.reads_ids and bool(self.inputs)
+        """Whether it is a table that ids index: those of the first input, or its own."""
+        return self.operator.reads_ids and (bool(self.inputs) or "ids" in self.keys)
 
     @property
     def is_image(self) -> bool:

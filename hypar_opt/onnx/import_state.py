@@ -36,9 +36,9 @@ from hypar_opt.onnx.axes import (
 from hypar_opt.onnx.constant import Constant, placeholder
 from hypar_opt.onnx.constants import Constants
 from hypar_opt.onnx.exact import phrases
-from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
+from hypar_opt.onnx.features import Features, Layer, PendingNorm
 from hypar_opt.onnx.heads import channels_of
-from hypar_opt.onnx.inputs import InputAxes
+from hypar_opt.onnx.inputs import network_inputs
 from hypar_opt.onnx.mask_values import Known, MaskValues
 from hypar_opt.onnx.model import FLOATS, MAX_RANK, OnnxGraph, OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
@@ -66,9 +66,11 @@ class ImportState:
         self.constants = Constants(graph)
         self.mask_values = MaskValues(graph, self.constants, folder)
         self.constants.read_integers = self.mask_values.integers
-        self.input = InputAxes(graph)
+        self.inputs = network_inputs(graph)
+        """By their sources, which are below zero."""
+        self.batch = self.inputs[-1].batch
         self.layers: list[Layer] = []
-        self.tensors: dict[str, Features] = self.input.tensors()
+        self.tensors = {axes.name: axes.features() for axes in self.inputs.values()}
         self.notes = list(graph.notes)
         self._omitted: dict[str, dict[str, None]] = {}
         self.remarks: list[str] = []
@@ -80,8 +82,10 @@ class ImportState:
         self.tables: dict[str, Known] = {}
         """Tables of rotary positions that are in files in the model's folder, as far as read."""
         self._emitted: dict[Hashable, int] = {}
-        for name, shape in self.input.others.items():
-            self.constants.add(name, _stand_in(shape, self.input.batch, graph.open_batch))
+        for value in graph.inputs:
+            if value.name not in self.tensors:
+                one = _stand_in(value.shape, self.batch, graph.open_batch)
+                self.constants.add(value.name, one)
 
     @property
     def element_type(self) -> str | None:
@@ -102,15 +106,30 @@ class ImportState:
         return self.constants.get(name)
 
     def layer(self, source: int) -> Layer:
-        return self.input.layer if source == INPUT else self.layers[source]
+        return self.inputs[source].layer if source < 0 else self.layers[source]
+
+    def is_ids(self, features: Features) -> bool:
+        """Whether features are made of ids."""
+        return features.source < 0 and self.inputs[features.source].is_tokens
 
     def features(self, name: str) -> Features:
-        """Return the features of a tensor; the network's input with its axes named, if known."""
+        """Return the features of a tensor; of an input with its axes named, if known."""
         features = self.seen(name)
-        return self.input.renamed(features) if features.source == INPUT else features
+        own = self.inputs.get(features.source)
+        return features if own is None else own.renamed(features)
+
+    def name_image(self, features: Features) -> None:
+        """Name the axes of an input as a convolution reads it: channels, rows, columns."""
+        if features.source < 0:
+            self.inputs[features.source].name_image(features.dims)
+
+    def named(self, features: Features) -> Features:
+        """Return features; of an input with its axes' names, by its rank unless a layer said."""
+        own = self.inputs.get(features.source)
+        return features if own is None else own.settled(features)
 
     def seen(self, name: str) -> Features:
-        """Return the features of a tensor; the network's input with its axes unnamed.
+        """Return the features of a tensor; an input of the network with its axes unnamed.
 
         Raises
         ------
@@ -183,8 +202,7 @@ class ImportState:
         """Return features after making layers of pending norms, pools and single tokens."""
         if features.border and not border:
             raise node.refuse("reads a border that Pad adds; only convolutions and pools may")
-        if features.source == INPUT:
-            features = self.input.settled(features)
+        features = self.named(features)
         if features.norm and not (features.pooled and not features.norm.over):
             features = self._settle_norm(features, node, features.norm)
         if features.pooled:
@@ -461,7 +479,7 @@ class ImportState:
 
     def activation_of(self, features: Features, node: OnnxNode) -> str | None:
         """Return the activation through which a node reads a map; note other operators on it."""
-        if features.source == INPUT and self.input.is_tokens:
+        if self.is_ids(features):
             return None
         if features.source != INPUT and self.layer(features.source).kind == "embedding":
             factor = factor_of(features.function)
@@ -471,7 +489,7 @@ class ImportState:
         for phrase in phrases(features.function.rest):
             self.note(node, f"{phrase} of what it reads")
         word = features.function.activation
-        if word and features.source == INPUT:
+        if word and features.source < 0:
             self.note(node, f"the activation {word!r} of the network's input")
         return word
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypar_opt.errors import InputError
 from hypar_opt.onnx.axes import whole_dim
-from hypar_opt.onnx.features import INPUT, Features, Layer
+from hypar_opt.onnx.features import Features, Layer
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.losses import end_in_a_loss
 from hypar_opt.onnx.model import OnnxNode
@@ -58,7 +58,7 @@ def _ends(state: ImportState) -> list[int]:
             features = _written(state, node, state.settled(name, node))
             state.tensors[name] = features
         layer, cap = state.layer(features.source), soft_cap_of(features.function)
-        if cap is not None and features.source != INPUT and not layer.is_scores:
+        if cap is not None and features.source >= 0 and not layer.is_scores:
             layer.read_as.add(None)
             keys: dict[str, Any] = {"loss": "none", "softcap": cap}
             capped = Layer("output", keys, [features.source], layer.sizes, node, dims=layer.dims)
@@ -69,7 +69,7 @@ def _ends(state: ImportState) -> list[int]:
             # Scores that are written out besides their attention add no layer.
             if not layer.keys.get("read"):
                 raise node.refuse("multiplies two feature maps, but is not attention")
-        elif features.source != INPUT:
+        elif features.source >= 0:
             ends.append(features.source)
     if not ends:
         raise InputError("has no output that a layer writes")
@@ -78,7 +78,7 @@ def _ends(state: ImportState) -> list[int]:
 
 def _written(state: ImportState, node: OnnxNode, features: Features) -> Features:
     """Return an output in the order of its layer's map; note where it is another one."""
-    if features.source == INPUT or state.layer(features.source).is_scores:
+    if features.source < 0 or state.layer(features.source).is_scores:
         return features
     if features.taken:
         state.note(node, "which part of the map is the output: all of it is")
@@ -99,7 +99,7 @@ def _needed(layers: list[Layer], ends: list[int]) -> list[Layer]:
     waiting = list(ends)
     while waiting:
         position = waiting.pop()
-        if position != INPUT and position not in alive:
+        if position >= 0 and position not in alive:
             alive.add(position)
             waiting += layers[position].inputs
     read = {source for position in alive for source in layers[position].inputs}
@@ -109,14 +109,14 @@ def _needed(layers: list[Layer], ends: list[int]) -> list[Layer]:
         for end in loose:
             layers.append(Layer("output", {"loss": "none"}, [end], layers[end].sizes))
             kept.append(len(layers) - 1)
-    new = {position: place for place, position in enumerate(kept)} | {INPUT: INPUT}
+    new = {position: place for place, position in enumerate(kept)}
     out = []
     for position in kept:
         layer = layers[position]
         if layer.is_scores:
             assert layer.node is not None
             raise layer.node.refuse("multiplies two feature maps, but is not attention")
-        out.append(replace(layer, inputs=[new[source] for source in layer.inputs]))
+        out.append(replace(layer, inputs=[new.get(source, source) for source in layer.inputs]))
     return out
 
 
@@ -135,17 +135,17 @@ def _divided(layers: list[Layer]) -> list[Layer]:
         if any(reader.is_slice for reader in by) and _can_be_divided(layers, source, by)
     }
     for layer in reversed(layers):
-        if layer.is_slice and layer.inputs[0] not in {*cut, INPUT}:
+        if layer.is_slice and layer.inputs[0] >= 0 and layer.inputs[0] not in cut:
             # The activation behind a part is that of the map.
             layers[layer.inputs[0]].read_as |= layer.read_as
             layer.read_as = {None}
     out: list[Layer] = []
-    new: dict[int, int] = {INPUT: INPUT}
+    new: dict[int, int] = {}
     for position, layer in enumerate(layers):
         if position in cut:
             continue
         new[position] = len(out)
-        (source, *_) = (*layer.inputs, INPUT)
+        (source, *_) = (*layer.inputs, -1)
         if not layer.is_slice or source not in cut:
             if layer.is_slice and "of" in layer.keys:
                 assert layer.node is not None
@@ -154,12 +154,12 @@ def _divided(layers: list[Layer]) -> list[Layer]:
                     f" {layers[source].kind!r} writes; only fc and conv can be divided so, where"
                     " each channel is read in one part"
                 )
-            out.append(replace(layer, inputs=[new[each] for each in layer.inputs]))
+            out.append(replace(layer, inputs=[new.get(each, each) for each in layer.inputs]))
             continue
         whole = layers[source]
         size = "filters" if "filters" in whole.keys else "units"
         keys = {**whole.keys, size: layer.keys["size"], "part": True}
-        inputs = [new[each] for each in whole.inputs]
+        inputs = [new.get(each, each) for each in whole.inputs]
         part = replace(whole, keys=keys, inputs=inputs, sizes=layer.sizes)
         out.append(
             replace(part, weights=whole.weights.part(_channels(layer)), read_as=layer.read_as)
@@ -169,7 +169,7 @@ def _divided(layers: list[Layer]) -> list[Layer]:
 
 def _can_be_divided(layers: list[Layer], source: int, readers: list[Layer]) -> bool:
     """Whether a layer has a part for each of its readers, that together have each output once."""
-    if source == INPUT or not all(reader.is_slice for reader in readers):
+    if source < 0 or not all(reader.is_slice for reader in readers):
         return False
     layer, parts = layers[source], [_channels(reader) for reader in readers]
     counted = sum(part.elements for part in parts)
@@ -198,7 +198,7 @@ def _order(state: ImportState, layers: list[Layer]) -> None:
             state.note(layer.node, _ORDER)
         for place, source in enumerate(layer.inputs):
             mine = order if passes_on else layer.orders[place] if layer.orders else ()
-            if source != INPUT:
+            if source >= 0:
                 wanted[source].add(mine)
             elif mine:
                 state.note(layer.node, _ORDER)

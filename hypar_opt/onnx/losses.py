@@ -133,7 +133,6 @@ def _logits(state: ImportState, layers: list[Layer], ends: list[int]) -> str | N
         return None
     if layer.is_tokens:
         tables = [x.keys["vocabulary"] for x in layers if x.looks_up]
-        return (
-            "words" if state.input.is_tokens and layer.channels == max(tables, default=0) else None
-        )
-    return "classes" if state.input.is_tokens or state.input.layer.is_image else None
+        return "words" if layer.channels == max(tables, default=0) else None
+    first = state.inputs[-1]
+    return "classes" if first.is_tokens or first.layer.is_image else None

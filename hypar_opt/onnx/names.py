@@ -96,6 +96,11 @@ def _legal(text: str) -> str:
     return "" if name == "input" or name.isdecimal() else name[:80]
 
 
+def input_name(text: str) -> str:
+    """Return a legal name for an input of the file."""
+    return _ILLEGAL.sub("_", text.replace(":", ".")).strip("._-/")[:80] or "input"
+
+
 def unique(names: Sequence[str], layers: Sequence[Layer]) -> list[str]:
     """Return unique names: repeated ones get numbers, empty ones become the layer's kind.
 

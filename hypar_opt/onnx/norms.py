@@ -58,7 +58,7 @@ def batch_norm(state: ImportState, node: OnnxNode) -> Features:
 
 def _map(state: ImportState, node: OnnxNode) -> Features:
     """Return a map whose dimension 1 holds the channels; the input becomes an image."""
-    state.input.name_image(state.seen(node.inputs[0]).dims)
+    state.name_image(state.seen(node.inputs[0]))
     return state.settled(node.inputs[0], node)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hypar_opt.onnx.axes import POSITIONS, axes_of, extent, is_part, is_whole, part_of_channels
-from hypar_opt.onnx.features import INPUT, AddedBorder, Features, Layer
+from hypar_opt.onnx.features import AddedBorder, Features, Layer
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.model import OnnxNode, stated
 from hypar_opt.onnx.samples import IDENTITY, Function, dims_over, reduced
@@ -166,8 +166,7 @@ def _factors(state: ImportState, node: OnnxNode, shape: Sequence[int]) -> list[F
 def global_pool(state: ImportState, node: OnnxNode) -> Features:
     """One number per channel, over all rows and columns."""
     features = state.seen(node.inputs[0])
-    if features.source == INPUT:
-        state.input.name_image(features.dims)
+    state.name_image(features)
     features = state.settled(node.inputs[0], node)
     return _reduced(state, node, features, range(2, len(features.dims)))
 
@@ -214,8 +213,7 @@ def _reduced(
     keep: bool = True,
 ) -> Features:
     """Return features without some dimensions, which are of size 1 if ``keep``."""
-    if features.source == INPUT:
-        features = state.input.settled(features)
+    features = state.named(features)
     over, layer = axes_over(state, features, axes), state.layer(features.source)
     held = [features.dims[axis] for axis in axes]
     dims = tuple(

@@ -6,13 +6,13 @@ way.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
 
-from hypar_opt.onnx.axes import Digit, Dim, UnalignedError, extent, reshaped
+from hypar_opt.onnx.axes import Digit, Dim, UnalignedError, extent, reshaped, whole_dim
 from hypar_opt.onnx.computing import slice_cuts
 from hypar_opt.onnx.constant import MAX_ELEMENTS, Constant
 from hypar_opt.onnx.model import OnnxNode
@@ -101,6 +101,8 @@ def _views(
             region = taken(region, axis, start, len(range(start, stop, step)), step)
     elif op == "Gather":
         region = _gathered(region, inputs[1], attributes.get("axis", 0))
+    elif op == "GatherND" and not attributes.get("batch_dims"):
+        region = _gathered(region, _of_rows(inputs[1]), 0)
     elif op == "Transpose":
         order = attributes.get("perm") or reversed(range(len(shape)))
         region = region._replace(dims=tuple(region.dims[axis] for axis in order))
@@ -121,16 +123,25 @@ def _expanded(dims: tuple[Dim, ...], shape: Shape) -> tuple[Dim, ...]:
     )
 
 
+def _of_rows(indices: Constant | None) -> Constant | None:
+    """Return indices of rows, which are written as coordinates of one dimension."""
+    if indices is None or indices.shape[-1] != 1:
+        return None
+    shape = indices.shape[:-1]
+    return replace(indices, shape=shape, load=lambda: indices.value.reshape(shape))
+
+
 def _gathered(region: Region, indices: Constant | None, axis: int) -> Region:
-    """Return consecutive indices of a dimension, or one of them."""
-    if indices is None or not indices.known or math.prod(indices.shape[:-1]) > 1:
+    """Return consecutive indices of a dimension, or one of them; the same for each image."""
+    if indices is None or not indices.known or not 0 < indices.elements <= MAX_ELEMENTS:
         raise UnalignedError
-    if not 0 < indices.elements <= min(region.shape[axis], MAX_ELEMENTS):
+    *outer, count = indices.shape or (1,)
+    every = indices.value.reshape(-1, count)
+    values = every[0]
+    if count > region.shape[axis] or (np.diff(values) != 1).any() or (every != values).any():
         raise UnalignedError
-    values = indices.value.ravel()
-    if (np.diff(values) != 1).any():
-        raise UnalignedError
-    region = taken(region, axis, int(values[0]) % region.shape[axis], len(values))
+    region = taken(region, axis, int(values[0]) % region.shape[axis], count)
     axis %= len(region.dims)
-    own = (*[()] * (len(indices.shape) - 1), region.dims[axis]) if indices.shape else ()
+    copies = (whole_dim(_COPIES, size) for size in outer)
+    own = (*copies, region.dims[axis]) if indices.shape else ()
     return region._replace(dims=(*region.dims[:axis], *own, *region.dims[axis + 1 :]))

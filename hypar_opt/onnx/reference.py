@@ -7,6 +7,7 @@ batch, as in training, where the operator's version has that (14 and later).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.onnx.features import Features
     from hypar_opt.onnx.import_state import ImportState
+    from hypar_opt.onnx.inputs import InputAxes
 
     Array = NDArray[Any]
 
@@ -27,18 +29,19 @@ _NARROW, _DOUBLE = frozenset({1, 10, 16}), 11
 """The types of single and half precision, and that of double precision."""
 
 
-def outputs_of(state: ImportState, model: ModelProto, given: Array) -> list[Array]:
-    """Return the outputs of a model for an input of its network.
+def outputs_of(state: ImportState, model: ModelProto, given: Mapping[int, Array]) -> list[Array]:
+    """Return the outputs of a model for the inputs of its network.
 
-    Further inputs are ones, as the import takes them. A model of a fixed batch runs once for each
-    part of the input of that size.
+    Others of the model are ones, as the import takes them. A model of a fixed batch runs once for
+    each part of the inputs of that size.
 
     Parameters
     ----------
     model
         With its weights.
     given
-        ``(images, tokens)`` of ids, or the map in the network's order after the images.
+        By the sources of the import: ``(images, tokens)`` of ids, or the map in the network's order
+        after the images.
 
     Raises
     ------
@@ -47,23 +50,28 @@ def outputs_of(state: ImportState, model: ModelProto, given: Array) -> list[Arra
     """
     from onnx.reference import ReferenceEvaluator
 
-    main = set(state.input.tensors())
-    names = state.graph.inputs
-    fixed = len(given) if state.graph.open_batch else names[0].shape[0]
-    if len(given) % fixed:
-        raise InputError(f"its batch is {fixed}, and {len(given)} is not a multiple of it")
+    batch, fixed = len(given[-1]), state.batch
+    if state.graph.open_batch:
+        fixed = batch
+    if batch % fixed:
+        raise InputError(f"its batch is {fixed}, and {batch} is not a multiple of it")
     try:
         evaluator = ReferenceEvaluator(in_double(model))
     except Exception as error:
         raise _cannot_run(error) from None  # an operator that it does not have
     kinds = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
     parts = []
-    for part in np.split(given, len(given) // fixed):
+    own = {
+        axes.name: _as_input(axes, given[source])
+        for source, axes in state.inputs.items()
+        if source in given
+    }
+    for first in range(0, batch, fixed):
         feed = {}
-        for value in names:
-            shape = (len(part), *value.shape[1:])
-            own = _as_input(state, part, shape) if value.name in main else np.ones(shape)
-            feed[value.name] = own.astype(_type_of(kinds[value.name]))
+        for value in state.graph.inputs:
+            shape = (fixed, *value.shape[1:])
+            part = own[value.name][first : first + fixed] if value.name in own else np.ones(shape)
+            feed[value.name] = part.reshape(shape).astype(_type_of(kinds[value.name]))
         try:
             parts.append(evaluator.run(None, feed))
         except Exception as error:
@@ -81,13 +89,15 @@ def in_order(features: Features, output: Array) -> Array | None:
     return None if order is None else output.transpose(order)
 
 
-def _as_input(state: ImportState, part: Array, shape: tuple[int, ...]) -> Array:
+def _as_input(axes: InputAxes, whole: Array) -> Array:
     """Return images in the order of the model's input."""
-    if state.input.is_tokens:
-        return part.reshape(shape)
-    order = _order(state.input.settled(next(iter(state.input.tensors().values()))))
+    if axes.is_tokens:
+        return whole
+    features = axes.settled(axes.features())
+    order = _order(features)
     assert order is not None  # each dimension of an input is an axis
-    return part.reshape([shape[place] for place in order]).transpose(np.argsort(order))
+    shape = [len(whole), *(features.shape[place] for place in order[1:])]
+    return whole.reshape(shape).transpose(np.argsort(order))
 
 
 def _order(features: Features) -> list[int] | None:

@@ -199,7 +199,7 @@ def _run(
     given = np.broadcast_to(_drawn(math.prod(wide)).reshape(wide), shape).astype(kind)
     element = helper.np_dtype_to_tensor_dtype(kind)
     graph = helper.make_graph(
-        [_proto(node) for node in between.nodes],
+        [proto_of(node) for node in between.nodes],
         "rotation",
         [helper.make_tensor_value_info(between.first, element, shape)],
         [helper.make_tensor_value_info(between.last, element, None)],
@@ -229,7 +229,8 @@ def _value(state: ImportState, name: str) -> NDArray[Any] | Unknown:
     return state.tables[name]
 
 
-def _proto(node: OnnxNode) -> Any:
+def proto_of(node: OnnxNode) -> Any:
+    """Return a node for onnx's evaluator to run, with the inputs that are read."""
     from onnx import helper
 
     if node.op == "Identity":  # a CastLike, perhaps, whose second input is left out

@@ -13,6 +13,7 @@ from hypar_opt.onnx.axes import UnalignedError
 from hypar_opt.onnx.features import Features
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.model import OnnxGraph, OnnxNode, stated
+from hypar_opt.onnx.sinusoids import sinusoid, spans_of
 from hypar_opt.onnx.table import CONTROL_FLOW, OPERATORS, unread
 
 Rule = Callable[[ImportState, OnnxNode], Features | None]
@@ -51,22 +52,37 @@ def read_graph(
         Names the first node that cannot be read, and says why.
     """
     state = ImportState(graph, folder, causal=causal)
+    spans = spans_of(state)
+    between = {name for span in spans.values() for node in span.nodes for name in node.outputs}
     for node in graph.nodes:
-        if state.tensors.keys().isdisjoint(node.inputs):
-            state.constants.defer(node)
-            continue
-        if node.op not in OPERATORS:
-            raise _unknown(node)
-        with refusals(node):
-            _check_borders(state, node)
-            if node.op == "MatMul":
-                _read_learned_tokens(state, node)
-            features = RULES[OPERATORS[node.op].rule](state, node)
+        span = spans.get(node.outputs[0]) if node.outputs else None
+        if span is not None:
+            features = sinusoid(state, span)
             if features is not None:
                 state.put(node, features)
-            for name, value in unread(node.op, node.attributes(), node.inputs):
-                state.note(node, stated(name, value))
+                continue
+            for each in span.nodes:
+                _read(state, each)
+        elif between.isdisjoint(node.outputs):
+            _read(state, node)
     return state
+
+
+def _read(state: ImportState, node: OnnxNode) -> None:
+    if state.tensors.keys().isdisjoint(node.inputs):
+        state.constants.defer(node)
+        return
+    if node.op not in OPERATORS:
+        raise _unknown(node)
+    with refusals(node):
+        _check_borders(state, node)
+        if node.op == "MatMul":
+            _read_learned_tokens(state, node)
+        features = RULES[OPERATORS[node.op].rule](state, node)
+        if features is not None:
+            state.put(node, features)
+        for name, value in unread(node.op, node.attributes(), node.inputs):
+            state.note(node, stated(name, value))
 
 
 def _read_learned_tokens(state: ImportState, node: OnnxNode) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hypar_opt.onnx.exact import MAP
-from hypar_opt.onnx.features import INPUT, Features
+from hypar_opt.onnx.features import Features
 from hypar_opt.onnx.image_windows import ENOUGH, CutWindows, added_scores
 from hypar_opt.onnx.mask_values import Mask, Unknown
 from hypar_opt.onnx.masks import (
@@ -336,7 +336,7 @@ class _Scores:
             hides = all(value is not None and value <= HIDDEN for value in values)
         elif constants:
             hides = False
-        if not hides or any(mask.source != INPUT for mask in masks):
+        if not hides or any(mask.source >= 0 for mask in masks):
             self._name(node, "scores")
             return
         for mask in masks:

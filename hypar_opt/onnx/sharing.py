@@ -86,7 +86,7 @@ def _tie(layers: list[Layer], uses: _Uses, position: int, *, untie: bool) -> Non
 def _may_tie(owner: Layer, layer: Layer) -> bool:
     """Whether a layer has exactly its owner's weights, or an embedding's transposed."""
     theirs = owner.weights.matrix
-    if owner.operator.reads_ids:
+    if owner.operator.reads_ids and not layer.operator.reads_ids:
         theirs = tuple(region._replace(dims=region.dims[::-1]) for region in theirs)
     return _same_axes(owner, layer) and layer.weights.matrix == theirs
 
@@ -94,8 +94,9 @@ def _may_tie(owner: Layer, layer: Layer) -> bool:
 def _same_axes(owner: Layer, layer: Layer) -> bool:
     """Whether a layer may be tied to another: it has a key for that, and weights of such axes."""
     weight = layer.operator.contraction.weight
-    # An embedding may be, too, but imports have one sequence of ids.
-    may_tie = "tied" in layer.operator.model_fields and not layer.operator.reads_ids
+    may_tie = "tied" in layer.operator.model_fields
+    if layer.operator.reads_ids:  # a table that is read in order has weights of its own
+        may_tie = layer.looks_up and owner.operator.reads_ids
     return may_tie and owner.operator.contraction.weight == weight
 
 
@@ -130,7 +131,6 @@ def _share_vectors(state: ImportState, layers: list[Layer], uses: _Uses, positio
 
 _REFUSED = {
     ("conv", "conv"): "; convolutions of a network cannot share weights",
-    ("embedding", "embedding"): " by other ids; an import has one input of ids",
 }
 """Why two kinds of layers cannot share weights, where it is not plain."""
 

@@ -29,7 +29,7 @@ from hypar_opt.onnx.axes import (
 from hypar_opt.onnx.computing import reshape_target, slice_bounds, squeezed_shape
 from hypar_opt.onnx.constant import Array, Constant
 from hypar_opt.onnx.exact import REJOINED, REORDERED
-from hypar_opt.onnx.features import INPUT, Features, Layer
+from hypar_opt.onnx.features import Features, Layer
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.joins import fit, widest
 from hypar_opt.onnx.model import OnnxNode
@@ -92,9 +92,8 @@ def transpose(state: ImportState, node: OnnxNode) -> Features:
 def pixel_shuffle(state: ImportState, node: OnnxNode) -> Features:
     """DepthToSpace and SpaceToDepth: digits of channels and of pixels in a block change places."""
     features, attributes = state.features(node.inputs[0]), node.attributes()
-    if features.source == INPUT:
-        state.input.name_image(features.dims)
-        features = state.features(node.inputs[0])
+    state.name_image(features)
+    features = state.features(node.inputs[0])
     batch, channels, height, width = features.shape
     block = attributes["blocksize"]
     if node.op == "SpaceToDepth":
@@ -157,9 +156,9 @@ def slice_(state: ImportState, node: OnnxNode) -> Features:
     ends = integers(state, node, 2, "ends") or []
     axes = integers(state, node, 3, "axes") or list(range(len(starts)))
     steps = integers(state, node, 4, "steps") or [1] * len(starts)
-    if features.source == INPUT and any(step > 1 for step in steps):
+    if features.source < 0 and any(step > 1 for step in steps):
         # Every n-th row or column: those of an image.
-        state.input.name_image(features.dims)
+        state.name_image(features)
         features = state.features(node.inputs[0])
     elif any(step > 1 for step in steps) and len(features.dims) == 4:
         features = _as_image_of_last(state, node, features)
@@ -277,7 +276,7 @@ def expand(state: ImportState, node: OnnxNode) -> Features:
             for dim, times in zip(features.dims, sizes, strict=True)
         )
         return features._replace(dims=dims)
-    return features._replace(dims=broadcast(features, sizes, state.input.batch))
+    return features._replace(dims=broadcast(features, sizes, state.batch))
 
 
 def broadcast(features: Features, shape: Sequence[int], batch: int) -> tuple[Dim, ...]:
@@ -357,18 +356,23 @@ def _embedding(state: ImportState, node: OnnxNode, axis: int) -> Features:
         return ids.after("Gather")
     if axis != 0 or len(table.shape) > 2:
         raise node.refuse(f"reads a table of {len(table.shape)} dimensions along dimension {axis}")
-    if ids.source != INPUT or not state.input.is_tokens:
+    if not state.is_ids(ids):
         raise node.refuse("is an embedding, but its indices are not the network's token ids")
     if ids.operators - {"Cast", "CastLike", "Identity"}:
         state.note(node, "what is computed of token ids: a table is read by the ids themselves")
     vocabulary, features = table.shape
     keys = {"features": features, "vocabulary": vocabulary}
-    sizes = {"t": state.input.layer.sizes.get("t", 1), "c": features}
+    sizes = {"t": state.layer(ids.source).sizes.get("t", 1), "c": features}
     weights = table.matrix(node.inputs[0], (0,), (1,))
     dims = (*ids.dims, (Digit("c", features),))
-    layer = Layer("embedding", keys, [INPUT], sizes, node, weights, dims=dims)
+    layer = Layer("embedding", keys, [ids.source], sizes, node, weights, dims=dims)
     # Two lookups of the same ids are one layer.
-    return state.emit_once(layer, of=node.inputs[1])
+    made = state.emit_once(layer, of=node.inputs[1])
+    if len(ids.dims) > 1:
+        return made
+    # One id an image, such as its class: a vector.
+    vector = Layer("global_pool", {"over": "first"}, [made.source], {"c": features}, node)
+    return Features(state.emit_once(vector).source, dims, only=True)
 
 
 def concat(state: ImportState, node: OnnxNode) -> Features:

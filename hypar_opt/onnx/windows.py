@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hypar_opt.onnx.axes import Dim, whole_dim
-from hypar_opt.onnx.features import INPUT, Features
+from hypar_opt.onnx.features import Features
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.model import OnnxNode
 
@@ -53,8 +53,7 @@ def image_of(state: ImportState, node: OnnxNode, rank: int) -> Image:
     features = state.seen(name)
     if len(features.dims) != rank + 2:
         raise node.refuse(f"should read {rank + 2} dimensions, got {len(features.dims)}")
-    if features.source == INPUT:
-        state.input.name_image(features.dims)
+    state.name_image(features)
     features = state.settle(state.features(name), node, border=True)
     features = state.as_image(state.sliced(features, node), node)
     features = state.ordered(features, node)

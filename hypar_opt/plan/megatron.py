@@ -191,7 +191,7 @@ def _below_heads(network: Network) -> dict[int, dict[str, Any]]:
     fields: dict[int, dict[str, Any]] = {}
     readers = defaultdict[int, list[int]](list)
     for n, sources in enumerate(network.sources):
-        for source in {*sources} - {-1}:
+        for source in {source for source in sources if source >= 0}:
             readers[source].append(n)
     for n, layer in enumerate(network.layers):
         if not isinstance(layer, Attention) or QUERIES not in layer.splits.values():
@@ -199,7 +199,7 @@ def _below_heads(network: Network) -> dict[int, dict[str, Any]]:
         fields[n] = {"kv_heads": layer.kv_heads, "below": QUERIES.word}
         query, *keys = network.sources[n]
         whole = {**fields[n], "below": LAST_RESORT.word}
-        before = [(n, source) for source in {*keys} - {query, -1}]
+        before = [(n, source) for source in {*keys} - {query} if source >= 0]
         for reader, source in before:
             own = network.layers[source]
             is_norm = NORMED_HEADS in own.splits.values()

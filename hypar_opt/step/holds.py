@@ -128,9 +128,6 @@ MOMENTS = ("recomputed", "gathered", "logits", "errors", "scores", "borders")
 that are sharded; a loss's values in single precision; errors between layers, in inference feature
 maps; errors of scores; and what a layer reads of other parts of images."""
 
-INPUT = -1
-"""The network's input, among the layers whose outputs tensors are."""
-
 
 class HoldRules:
     """What the nodes of a workload hold in a step.
@@ -245,14 +242,14 @@ class HoldRules:
                     # The error of logits is the loss's own.
                     last[writer] = node - bool(saves.singles or saves.unwritten)
         for writer, reader in last.items():
-            if writer != INPUT:
+            if writer >= 0:
                 layers = range(writer, reader + 1)
                 yield self._output(writer)._replace(tensor="errors", layers=layers)
 
     def _saved(self) -> Iterator[Hold]:
         """Yield what is saved for a backward pass, and what that computes or converts again.
 
-        A tensor is kept as its writer stores it, and the network's input as its first reader reads
+        A tensor is kept as its writer stores it, and a network's input as its first reader reads
         it; one that several layers read as it is stored for these, unless it is converted again. A
         block keeps what it starts from, whatever its layers read of it backward; or, by operator,
         what these read to run again, and of products that are followed by an activation or a pool
@@ -337,7 +334,7 @@ class HoldRules:
             yield (node, number), self._with_axes(node, bytes_, tensor.axes)
 
     def _inputs(self, node: int) -> Iterator[tuple[int, Hold]]:
-        """Yield the writer of each of a layer's inputs, `INPUT` for the network's, and its tensor.
+        """Yield the writer of each of a layer's inputs, below zero the network's, and its tensor.
 
         Ids, which have no error, are left out.
         """
@@ -351,7 +348,7 @@ class HoldRules:
                 writer = source + self.workload.shared
                 yield writer, self._output(writer)
             elif not layer.operator.reads_ids:
-                yield INPUT, self._map(node, shapes[number], reads=True)
+                yield source, self._map(node, shapes[number], reads=True)
 
     def _output(self, writer: int) -> Hold:
         """Return a layer's output as it is stored for its readers."""

@@ -96,7 +96,13 @@ def with_weights(
     data = step_data(network, program, seed)
     try:
         data = _given(path, data, network, weights_of(imported, model))
-        theirs = outputs_of(imported.state, model, data.input)
+        given = {source: data.inputs[place] for source, place in imported.places.items()}
+        for source, axes in imported.state.inputs.items():
+            if axes.is_whole and source in given:
+                given[source] = np.rint(np.abs(8 * given[source]))
+        own = {imported.places[source]: array for source, array in given.items()}
+        data = replace(data, inputs={**data.inputs, **own})
+        theirs = outputs_of(imported.state, model, given)
     except InputError as error:
         raise InputError(error.problem, where=error.where, file=str(path)) from None
     difference = _difference(path, imported, outputs_alone(network, program, data), theirs)

@@ -16,6 +16,9 @@ MAX_NETWORKS = 100_000
 
 COUNT = argument("random")
 
+INPUTS = ("input", "states")
+"""The names of the inputs of a random network."""
+
 Described = dict[str, Any]
 
 
@@ -70,6 +73,14 @@ class _Form(NamedTuple):
     positions: int = 1
     """The side of an image, or the number of tokens."""
 
+    @property
+    def stated(self) -> Described:
+        """An input of this form as a file states it."""
+        if self.kind == "image":
+            return {"channels": self.channels, "height": self.positions, "width": self.positions}
+        tokens = {"tokens": self.positions} if self.kind == "tokens" else {}
+        return tokens | {"features": self.channels}
+
 
 def random_graph(
     rng: random.Random, name: str = "random", *, most: int = 12, largest: int = 9
@@ -86,10 +97,12 @@ def random_graph(
     draft = _NetworkDraft(rng, largest)
     start = {"image": _image, "tokens": _tokens, "vector": _vector}
     reads = start[rng.choice(["image", "image", "tokens", "tokens", "vector"])](draft)
+    inputs = {"states": draft.further()} if rng.random() < 0.25 else {}
     for _ in range(rng.randint(1, most)):
         draft.grow()
     draft.finish()
     described: Described = {"schema": "hypar-opt/network/2", "name": name, "input": reads}
+    described |= {"inputs": inputs} if inputs else {}
     described["layer"] = draft.layers
     if draft.blocks:
         described["block"] = draft.blocks
@@ -99,19 +112,19 @@ def random_graph(
 def _image(draft: _NetworkDraft) -> Described:
     form = _Form("image", draft.channels(), draft.rng.randint(1, min(draft.largest, 16)))
     draft.forms["input"] = form
-    return {"channels": form.channels, "height": form.positions, "width": form.positions}
+    return form.stated
 
 
 def _vector(draft: _NetworkDraft) -> Described:
     draft.forms["input"] = form = _Form("vector", draft.channels())
-    return {"features": form.channels}
+    return form.stated
 
 
 def _tokens(draft: _NetworkDraft) -> Described:
     tokens = draft.channels()
     if draft.rng.random() < 0.5:
         draft.forms["input"] = form = _Form("tokens", draft.channels(), tokens)
-        return {"tokens": tokens, "features": form.channels}
+        return form.stated
     vocabulary = draft.channels()
     form = _Form("tokens", draft.channels(), tokens)
     scaled = {"scale": vocabulary / 4} if vocabulary % 2 else {}
@@ -151,6 +164,18 @@ class _NetworkDraft:
         self.forms[name] = form
         self.read |= set(reads)
         return name
+
+    def further(self) -> Described:
+        """Draw a further input: of a form that some map has, or tokens or a vector of any size."""
+        form = self.rng.choice([*self.forms.values(), _Form("vector", self.channels())])
+        if self.rng.random() < 0.3:
+            form = _Form("tokens", self.channels(), self.channels())
+        self.forms["states"] = form
+        if self.rng.random() < 0.4:
+            self.forms["states"] = form = _Form("vector", 1)
+            features = 2 * max(1, self.channels() // 2)
+            self.add("sinusoid", _Form("vector", features), ["states"], features=features)
+        return form.stated
 
     def grow(self) -> None:
         """Add a layer or a block that reads any existing map, recent ones more often."""
@@ -333,7 +358,7 @@ class _NetworkDraft:
 
     def block(self, source: str, form: _Form) -> None:
         """Add repeated residual layers, which keep the size of their input."""
-        if len(self.layers) + len(self.blocks) > 8 or not self.layers or source == "input":
+        if len(self.layers) + len(self.blocks) > 8 or not self.layers or source in INPUTS:
             return self.norm(source, form)
         middle = self.channels()
         layers: list[Described] = [{"name": "norm", "kind": "norm", "norm": "layer"}]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.base import Operator
 
 INPUT = "input"
-"""The name of the network's input among a layer's inputs; in a block, of the block's."""
+"""The network's first input, among the names that a layer reads; in a block, the block's."""
 
 MAX_LAYERS = 100_000
 
@@ -74,15 +74,22 @@ class Expanded(NamedTuple):
 
     layers: tuple[Operator, ...]
     sources: tuple[tuple[int, ...], ...]
-    """The positions of each layer's inputs, in their order; -1 is the network's input."""
+    """The positions of each layer's inputs, in their order; below zero, inputs of the network."""
     repeats: tuple[Repeat, ...]
 
 
-def expand(layers: Sequence[Operator], blocks: Sequence[Block]) -> Expanded:
+def expand(
+    layers: Sequence[Operator], blocks: Sequence[Block], inputs: Sequence[str] = (INPUT,)
+) -> Expanded:
     """Return the layers of a file, its blocks expanded, in a stable topological order.
 
     Layers keep the order of the file, those outside blocks first, each as soon as all that it reads
     precede it.
+
+    Parameters
+    ----------
+    inputs
+        The names of the network's inputs, which are at the positions -1, -2 and so on.
 
     Raises
     ------
@@ -92,28 +99,27 @@ def expand(layers: Sequence[Operator], blocks: Sequence[Block]) -> Expanded:
     count = len(layers) + sum((block.repeat or 1) * len(block.layers) for block in blocks)
     if count > MAX_LAYERS:
         raise rule(f"block: should expand to at most {MAX_LAYERS:,} layers, got {count:,}")
-    named = [*_stated(layers, blocks)]
+    named = [*_stated(layers, blocks, inputs)]
     names = [layer.name for layer, _ in named]
-    _check_names(layers, blocks, names)
+    _check_names(layers, blocks, names, inputs)
     position = {name: index for index, name in enumerate(names)}
-    sources = [
-        tuple(-1 if read == INPUT else position[read] for read in reads) for _, reads in named
-    ]
+    position |= {name: ~number for number, name in enumerate(inputs)}
+    sources = [tuple(position[read] for read in reads) for _, reads in named]
     order = _topological(sources, names)
     rank = {index: position for position, index in enumerate(order)}
     sorted_sources = tuple(
-        tuple(-1 if source < 0 else rank[source] for source in sources[index]) for index in order
+        tuple(rank.get(source, source) for source in sources[index]) for index in order
     )
     expanded = tuple(named[index][0] for index in order)
-    _check_all_read(expanded, sorted_sources)
+    _check_all_read(expanded, sorted_sources, inputs)
     return Expanded(expanded, sorted_sources, tuple(_repeats(layers, blocks, rank)))
 
 
 def _stated(
-    layers: Sequence[Operator], blocks: Sequence[Block]
+    layers: Sequence[Operator], blocks: Sequence[Block], inputs: Sequence[str]
 ) -> Iterator[tuple[Operator, Reads]]:
     """Yield each layer, renamed to its full name, with the full names of its inputs."""
-    outside = {layer.name: layer.name for layer in layers}
+    outside = {name: name for name in (*inputs, *(layer.name for layer in layers))}
     inside = {
         _named(block, n, layer.name)
         for block in blocks
@@ -134,13 +140,13 @@ def _stated(
     for layer in layers:
         where = f"layer {layer.name!r}"
         reads = (before,) if layer.inputs is None else layer.inputs
-        yield layer, tuple(resolved(read, where, {INPUT: INPUT}) for read in reads)
+        yield layer, tuple(resolved(read, where, {}) for read in reads)
         before = layer.name
     entry: str | None = None
     for block in blocks:
         where = f"block {block.name!r}"
         if block.inputs is not None:
-            entry = resolved(block.inputs[0], where, {INPUT: INPUT})
+            entry = resolved(block.inputs[0], where, {})
         elif entry is None:
             raise rule(f"{where}: missing key 'inputs', required of the first block")
         for n in range(block.repeat or 1):
@@ -163,10 +169,18 @@ def _named(block: Block, repetition: int, layer: str) -> str:
     return f"{block.name}.{(block.first or 0) + repetition}.{layer}"
 
 
-def _check_names(layers: Sequence[Operator], blocks: Sequence[Block], names: Sequence[str]) -> None:
+def _check_names(
+    layers: Sequence[Operator],
+    blocks: Sequence[Block],
+    names: Sequence[str],
+    inputs: Sequence[str],
+) -> None:
     stated = {layer.name for layer in layers} | {block.name for block in blocks}
-    if INPUT in stated | {layer.name for block in blocks for layer in block.layers}:
-        raise rule("layer 'input', name: is the network's input; rename the layer")
+    stated |= {layer.name for block in blocks for layer in block.layers}
+    for name in inputs:
+        if name in stated:
+            owner = "the network's input" if name == INPUT else "an input of the network"
+            raise rule(f"layer {name!r}, name: is {owner}; rename the layer")
     # A name that a block and a layer have in common would be ambiguous.
     # Runs of blocks that are numbered may be numbered as one.
     runs = {block.name for block in blocks if block.repeat is not None}
@@ -181,7 +195,7 @@ def _topological(sources: Sequence[tuple[int, ...]], names: Sequence[str]) -> li
     readers: list[list[int]] = [[] for _ in sources]
     missing = [0] * len(sources)
     for reader, read in enumerate(sources):
-        for source in set(read) - {-1}:
+        for source in {source for source in read if source >= 0}:
             readers[source].append(reader)
             missing[reader] += 1
     ready = [index for index, count in enumerate(missing) if not count]
@@ -210,11 +224,16 @@ def _cycle(sources: Sequence[tuple[int, ...]], missing: Sequence[int]) -> list[i
     return [*path[path.index(index) :], index][::-1]
 
 
-def _check_all_read(layers: Sequence[Operator], sources: Sequence[tuple[int, ...]]) -> None:
+def _check_all_read(
+    layers: Sequence[Operator], sources: Sequence[tuple[int, ...]], inputs: Sequence[str]
+) -> None:
     read = {source for reads in sources for source in reads}
     for position, layer in enumerate(layers[:-1]):
         if position not in read and not layer.ends:
             raise rule(f"layer {layer.name!r}: no layer reads it; make it an 'output' or remove it")
+    for number, name in enumerate(inputs[1:], start=1):
+        if ~number not in read:
+            raise rule(f"inputs, {shown(name)}: no layer reads it; remove it")
 
 
 def _repeats(

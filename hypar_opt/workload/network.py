@@ -26,13 +26,14 @@ from hypar_opt.documents.document import (
     Name,
     Printable,
     Size,
+    Table,
     rule,
 )
 from hypar_opt.documents.parsing import shown
 from hypar_opt.results import Displayed
 from hypar_opt.units import format_dimensions
 from hypar_opt.workload.blocks import Block, Layer
-from hypar_opt.workload.expansion import Expanded, Repeat, expand
+from hypar_opt.workload.expansion import INPUT, Expanded, Repeat, expand
 from hypar_opt.workload.layer_tensors import of_alike, tensors_of
 from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.axes import ADDENDS, REPLICAS
@@ -98,6 +99,14 @@ def _input_kind(value: Any) -> str:
     return "vector" if isinstance(value, VectorInput) else "image"
 
 
+Input = Annotated[
+    Annotated[ImageInput, Tag("image")]
+    | Annotated[VectorInput, Tag("vector")]
+    | Annotated[TokenInput, Tag("tokens")],
+    Discriminator(_input_kind),
+]
+
+
 class Network(Displayed, Document):
     """The layers of a network and their inputs: a chain, or any acyclic graph.
 
@@ -115,12 +124,9 @@ class Network(Displayed, Document):
     )
     name: Name
     source: Printable = ""
-    input: Annotated[
-        Annotated[ImageInput, Tag("image")]
-        | Annotated[VectorInput, Tag("vector")]
-        | Annotated[TokenInput, Tag("tokens")],
-        Discriminator(_input_kind),
-    ]
+    input: Input
+    inputs: Annotated[Table[Name, Input], Field(min_length=1)] | None = None
+    """Further inputs by name: images, vectors, or features of tokens."""
     stated: Annotated[tuple[Layer, ...], Field(min_length=1, alias="layer")]
     """The layers outside blocks, as in the file; `layers` has all, in topological order."""
     blocks: Annotated[tuple[Block, ...] | None, Field(min_length=1, alias="block")] = None
@@ -136,6 +142,7 @@ class Network(Displayed, Document):
     def _layers_fit(self) -> Self:
         if self.schema_ == CHAIN_SCHEMA:
             _check_chain(self)
+        self._check_further_inputs()
         # Both properties raise where names or shapes do not fit.
         names = (layer.name for layer in self.layers)
         self._check_weights(dict(zip(names, self._maps, strict=True)))
@@ -143,7 +150,7 @@ class Network(Displayed, Document):
 
     @cached_property
     def _expanded(self) -> Expanded:
-        expanded = _with_classes(expand(self.stated, self.blocks or ()))
+        expanded = _with_classes(expand(self.stated, self.blocks or (), self.input_names))
         if isinstance(self.input, TokenInput) and self.input.vocabulary:
             default = {"vocabulary": self.input.vocabulary}
             layers = tuple(
@@ -163,8 +170,27 @@ class Network(Displayed, Document):
 
     @property
     def sources(self) -> tuple[tuple[int, ...], ...]:
-        """The positions of each layer's inputs, in their order; -1 is the network's input."""
+        """The positions of each layer's inputs, in their order; `input_names` from -1 downwards."""
         return self._expanded.sources
+
+    @cached_property
+    def input_names(self) -> tuple[str, ...]:
+        """The names of the network's inputs; the first one's is ``input``."""
+        # Sorted, since networks are equal whatever the order of a table's keys.
+        return INPUT, *sorted(self.inputs or ())
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """The names of layers and of the network's inputs, to be indexed by `sources`."""
+        return *(layer.name for layer in self.layers), *reversed(self.input_names)
+
+    def input_of(self, source: int) -> ImageInput | VectorInput | TokenInput:
+        """Return the network's input that a source below zero is."""
+        return self.input if source == -1 else (self.inputs or {})[self.input_names[~source]]
+
+    def map_of(self, source: int) -> Map:
+        """Return the map of a source: of a layer's output, or of an input of the network."""
+        return self.input_of(source).feature_map() if source < 0 else self._maps[source].pooled
 
     @property
     def repeats(self) -> tuple[Repeat, ...]:
@@ -197,22 +223,34 @@ class Network(Displayed, Document):
     @cached_property
     def _maps(self) -> tuple[LayerMaps, ...]:
         """Propagate shapes, which checks that layers fit their inputs."""
-        written: list[Map] = [self.input.feature_map()]
-        is_vector = [isinstance(self.input, VectorInput)]
+        given = {~number: self.input_of(~number) for number in range(len(self.input_names))}
+        written: dict[int, Map] = {source: one.feature_map() for source, one in given.items()}
+        is_vector = {source: isinstance(one, VectorInput) for source, one in given.items()}
         all_maps = []
-        for layer, reads in zip(self.layers, self.sources, strict=True):
-            read_maps = [written[read + 1] for read in reads]
+        for position, (layer, reads) in enumerate(zip(self.layers, self.sources, strict=True)):
+            read_maps = [written[read] for read in reads]
             _check_inputs(layer, reads, self.input)
-            _check_images(layer, read_maps, [is_vector[read + 1] for read in reads])
+            _check_images(layer, read_maps, [is_vector[read] for read in reads])
             maps = layer.checked_maps(*read_maps)
             all_maps.append(maps)
-            written.append(maps.pooled)
+            written[position] = maps.pooled
             # Only some kinds make images of flattened feature maps again.
-            flat = layer.writes_vectors or all(is_vector[read + 1] for read in reads)
+            flat = layer.writes_vectors or all(is_vector[read] for read in reads)
             is_image = maps.pooled.tokens or layer.writes_images
-            is_vector.append(flat and not is_image)
+            is_vector[position] = flat and not is_image
         check_routers(self.layers, self.sources)
         return tuple(all_maps)
+
+    def _check_further_inputs(self) -> None:
+        """Refuse further inputs that have the first one's name, or are ids."""
+        for name, given in (self.inputs or {}).items():
+            if name == INPUT:
+                raise rule("inputs, 'input': is the first input's name; rename it")
+            if isinstance(given, TokenInput) and given.vocabulary is not None:
+                raise rule(
+                    f"inputs, {shown(name)}, vocabulary: an 'embedding' states further ids itself,"
+                    " as 'ids'; should be 'features'"
+                )
 
     def _check_weights(self, maps: dict[str, LayerMaps]) -> None:
         """Refuse layers whose weights differ in shape from those that they share."""
@@ -255,14 +293,18 @@ class Network(Displayed, Document):
         read = described(self.input.feature_map())
         if isinstance(self.input, TokenInput) and self.input.vocabulary:
             read = f"{self.input.tokens} tokens"  # ids, which have no features
-        return f"<Network {self.name}: {shape} of {len(self.layers)} layers, input {read}>"
+        further = "".join(
+            f", {name} {described(given.feature_map())}"
+            for name, given in (self.inputs or {}).items()
+        )
+        return f"<Network {self.name}: {shape} of {len(self.layers)} layers, input {read}{further}>"
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dictionary for each layer: the rows of a data frame.
 
         Shapes, as ``64x3x3``, and multiply-accumulates are for one image or sequence.
         """
-        names = [*(layer.name for layer in self.layers), "input"]  # -1 is the network's input
+        names = self.source_names
         tensors = [tensors_of(*pair, batch=1) for pair in zip(self.layers, self._maps, strict=True)]
         return [
             {
@@ -337,6 +379,7 @@ def _check_chain(network: Network) -> None:
     """Refuse anything that version 1 of the format does not have."""
     new = [
         network.blocks is not None and "block",
+        network.inputs is not None and "inputs",
         isinstance(network.input, TokenInput) and "tokens",
         *(getattr(network, key) and key for key in ("element_type", "not_kept", "remarks")),
     ]

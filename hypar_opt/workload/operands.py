@@ -22,7 +22,7 @@ class LayerOperand(NamedTuple):
     Parameters
     ----------
     source
-        The position of the layer that writes it; -1 for the network's input.
+        The position of the layer that writes it; below zero, an input of the network.
     channels
         Those of that layer's output from a first one up to another; None for all.
     """

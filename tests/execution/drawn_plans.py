@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -56,18 +57,23 @@ def graph(rng: random.Random, unit: int = UNIT, most: int = 4) -> Network:
     while True:
         small = random_graph(rng, most=most, largest=3)
         reads = [*zip(small.layers, small.sources, strict=True)]
-        maps = [small.input.feature_map(), *(own.pooled for own in small.maps())]
+        read = Counter(source for _, of in reads for source in of)
         # Left out are what does not become larger with the rest: images of tokens, which have more
-        # pixels than those of a vector, features of keys that more heads share, and gates.
+        # pixels than those of a vector, features of keys that more heads share, gates, and numbers
+        # of which others than sines are made.
         if not any(
-            (layer.kind == "unflatten" and maps[of[0] + 1].tokens)
+            (layer.kind == "unflatten" and small.map_of(of[0]).tokens)
+            or (layer.kind == "sinusoid" and read[of[0]] > 1)
             or (layer.kind == "attention" and len(of) > 3)
             or getattr(layer, "gate", None)
             for layer, of in reads
         ):
             break
     description = small.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return Network.model_validate(_larger(description, unit))
+    larger = _larger(description, unit)
+    if any(layer.kind == "sinusoid" for layer in small.layers):
+        larger["inputs"] = description["inputs"]
+    return Network.model_validate(larger)
 
 
 def equal_layers(rng: random.Random, unit: int = UNIT) -> Network:

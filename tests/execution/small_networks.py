@@ -253,6 +253,33 @@ def translator() -> Network:
     )
 
 
+def conditioned() -> Network:
+    """Return tokens that attend to features of others, scaled and shifted by a vector of another.
+
+    The features and the vector are inputs of their own.
+    """
+    layers: list[dict[str, Any]] = [
+        {"name": "token", "kind": "embedding", "features": 16},
+        {"name": "turns", "kind": "sinusoid", "inputs": ["time"], "features": 16, "base": 50.0},
+        {"name": "step", "kind": "fc", "units": 16, "activation": "silu"},
+        {"name": "both", "kind": "fc", "units": 32, "bias": True},
+        {"name": "scale", "kind": "slice", "inputs": ["both"], "size": 16},
+        {"name": "shift", "kind": "slice", "inputs": ["both"], "start": 16, "size": 16},
+        {"name": "scaled", "kind": "mul", "inputs": ["token", "scale"]},
+        {"name": "shifted", "kind": "add", "inputs": ["scaled", "shift"]},
+        {"name": "query", "kind": "fc", "units": 16},
+        {"name": "key", "kind": "fc", "inputs": ["states"], "units": 16},
+        {"name": "value", "kind": "fc", "inputs": ["states"], "units": 16},
+        {"name": "cross", "kind": "attention", "inputs": ["query", "key", "value"], "heads": 4},
+        {"name": "sum", "kind": "add", "inputs": ["token", "cross", "states"]},
+        {"name": "head", "kind": "fc", "units": 16, "tied": "token"},
+        {"name": "loss", "kind": "output"},
+    ]
+    further = {"states": {"tokens": 8, "features": 16}, "time": {"features": 1}}
+    given = {"input": {"tokens": 8, "vocabulary": 16}, "inputs": further}
+    return Network.model_validate({"schema": SCHEMA, "name": "small", "layer": layers, **given})
+
+
 def enlarged() -> Network:
     """Return convolutions with an image enlarged between them, one of them transposed."""
     layers = [

@@ -11,15 +11,17 @@ import numpy as np
 from onnx import helper
 
 
-def computed(model: Any, values: Mapping[str, Any], given: Any) -> Any:
+def computed(model: Any, values: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
     """Return a model's output.
 
     Parameters
     ----------
     values
         The initializers.
+    given
+        The inputs.
     """
-    made = {"": None, **values, model.graph.input[0].name: given}
+    made = {"": None, **values, **given}
     for node in model.graph.node:
         stated = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         result = NODES[node.op_type](stated, *(made[name] for name in node.input))
@@ -54,10 +56,11 @@ def _concat(a: Mapping[str, Any], *xs: Any) -> Any:
 
 
 def _conv(a: Mapping[str, Any], x: Any, w: Any, b: Any = None) -> Any:
-    pads = a.get("pads", [0] * 4)
-    borders = [(pads[0], pads[2]), (pads[1], pads[3])]
-    y = jax.lax.conv_general_dilated(x, w, a.get("strides", [1, 1]), borders)
-    return y if b is None else y + b[:, None, None]
+    rank = w.ndim - 2
+    pads = a.get("pads", [0] * 2 * rank)
+    borders = list(zip(pads[:rank], pads[rank:], strict=True))
+    y = jax.lax.conv_general_dilated(x, w, a.get("strides", [1] * rank), borders)
+    return y if b is None else y + b.reshape(-1, *[1] * rank)
 
 
 def _max_pool(a: Mapping[str, Any], x: Any) -> Any:
@@ -91,6 +94,8 @@ NODES: Mapping[str, Callable[..., Any]] = {
     "Pow": _plain(jnp.power),
     "MatMul": _plain(jnp.matmul),
     "Tanh": _plain(jnp.tanh),
+    "Sin": _plain(jnp.sin),
+    "Cos": _plain(jnp.cos),
     "Sqrt": _plain(jnp.sqrt),
     "Neg": _plain(jnp.negative),
     "Erf": _plain(jax.scipy.special.erf),

@@ -39,9 +39,13 @@ def write_masks(folder: Path, name: str) -> None:
 class GraphWriter:
     """A graph that is written one node after the other; weights have shapes and no data."""
 
-    def __init__(self, *inputs: tuple[str, Shape], ids: bool = False) -> None:
-        kind = TensorProto.INT64 if ids else TensorProto.FLOAT
-        self.inputs = [helper.make_tensor_value_info(name, kind, list(s)) for name, s in inputs]
+    def __init__(self, *inputs: tuple[str, Shape], ids: bool | Sequence[str] = False) -> None:
+        whole = [name for name, _ in inputs] if ids is True else ids or ()
+        kinds = dict.fromkeys(whole, TensorProto.INT64)
+        self.inputs = [
+            helper.make_tensor_value_info(name, kinds.get(name, TensorProto.FLOAT), list(shape))
+            for name, shape in inputs
+        ]
         self.nodes: list[Any] = []
         self.initialisers: list[Any] = []
 

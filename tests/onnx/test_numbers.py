@@ -61,8 +61,15 @@ def gradients_by_jax(case: Case, data: StepData) -> ModelWeights:
     """Return the gradients of the model's initializers, in the order of the network."""
     values = initialisers(case.model)
     learned = {name: v.astype(np.float64) for name, v in values.items() if v.dtype == np.float32}
-    dims = case.model.graph.input[0].type.tensor_type.shape.dim
-    given = data.input.reshape(BATCH, *(dim.dim_value for dim in dims[1:]))
+    imported = imported_model(case.path)
+    sources = {axes.name: source for source, axes in imported.state.inputs.items()}
+    arrays = {source: data.inputs[place] for source, place in imported.places.items()}
+    given = {
+        one.name: arrays[sources[one.name]].reshape(
+            BATCH, *(dim.dim_value for dim in one.type.tensor_type.shape.dim[1:])
+        )
+        for one in case.model.graph.input
+    }
 
     def loss(own: Mapping[str, Any]) -> Any:
         output = computed(case.model, {**values, **own}, given)
@@ -75,8 +82,8 @@ def gradients_by_jax(case: Case, data: StepData) -> ModelWeights:
 
     with jax.enable_x64(True):
         gradients = jax.jit(jax.grad(loss))(learned)
-        arrays = {name: np.asarray(array) for name, array in gradients.items()}
-    return weights_of(imported_model(case.path), with_values(case.model, arrays))
+        own = {name: np.asarray(array) for name, array in gradients.items()}
+    return weights_of(imported, with_values(case.model, own))
 
 
 def check(found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
@@ -111,7 +118,6 @@ def gradients_of_module(
     weights = trained_of(sharded)
     values = {network.layers[n].name: own for n, own in data.weights.items()}
     values |= {bias_of(network.layers[n].name): own for n, own in data.biases.items()}
-    given = np.moveaxis(data.input, 1, -1) if data.input.ndim == 4 else data.input
     targets, positions = {}, 1
     for name, one in targets_of(sharded).items():
         end = len(network.layers) - 1
@@ -122,9 +128,12 @@ def gradients_of_module(
             wanted = record.outputs[end][1][0] - data.errors[end]
             last = np.moveaxis(wanted, 1, -1) if wanted.ndim == 4 else wanted
             targets[name] = one.stored(last.reshape(one.tensor.sizes))
-    vector = not sharded.input_positions
-    given = given.reshape(BATCH, -1) if vector else given
-    inputs = {name: one.stored(given) for name, one in inputs_of(sharded)[0].items()}
+    inputs = {}
+    for name, one in inputs_of(sharded)[0].items():
+        given = data.inputs[one.sequence]
+        given = np.moveaxis(given, 1, -1) if given.ndim == 4 else given
+        vector = not sharded.read_positions(one.sequence)
+        inputs[name] = one.stored(given.reshape(BATCH, -1) if vector else given)
     # A norm's groups are one axis of channels there.
     stored = {
         name: own.tensor.stored(values[name].reshape(own.tensor.sizes))

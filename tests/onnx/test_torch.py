@@ -30,7 +30,6 @@ LEFT_OUT = {
 REFUSED = {
     "head_that_is_a_slice": "as another matrix",
     "autoencoder": "as another matrix",
-    "two_lookups": "an import has one input of ids",
     "detector": "convolutions of a network cannot share weights",
     "low_rank": "a layer of 576 parameters, where the file has 'a' (96), 'b' (96), 192 elements",
     "gru": "is a recurrent layer",

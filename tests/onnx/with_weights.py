@@ -27,6 +27,8 @@ from hypar_opt.workload.tensors import workload_of
 from tests.onnx.graph_writer import GraphWriter
 
 BATCH, TOKENS, WIDTH, HEADS, WORDS = 4, 6, 16, 4, 24
+LATER = 5
+"""Tokens of a second sequence."""
 SIZE = WIDTH // HEADS
 STEPS = (1e-6, 1e-4)
 """How far weights are moved to see how a loss changes: not across a corner of relu, and beyond what
@@ -89,6 +91,18 @@ class WeightedGraph(GraphWriter):
         past = np.triu(np.full((TOKENS, TOKENS), -np.inf, np.float32), 1)
         mixed = self.core(q, k, v, self.value(past) if causal else None, size=SIZE)
         return self.together(mixed, 0, TOKENS, WIDTH)
+
+    def cross(
+        self, x: str, states: str, name: str, tokens: tuple[int, int], width: int = WIDTH
+    ) -> str:
+        """Attention of tokens to others: their numbers, and the features of the others."""
+        q = self.apart(self.linear(x, f"{name}.q", WIDTH, WIDTH), HEADS, tokens[0])
+        k, v = (
+            self.apart(self.linear(states, f"{name}.{one}", width, WIDTH), HEADS, tokens[1])
+            for one in "kv"
+        )
+        mixed = self.together(self.core(q, k, v, None, size=SIZE), 0, tokens[0], WIDTH)
+        return str(self.linear(mixed, f"{name}.o", WIDTH, WIDTH))
 
 
 def mlp() -> Any:
@@ -265,8 +279,58 @@ def unet() -> Any:
     return model
 
 
+def translator() -> Any:
+    """As T5: an encoder and a decoder of ids of their own, one table, attention to the encoder."""
+    g = WeightedGraph(IDS, ("decoder_ids", ["batch", LATER]), ids=True)
+    table = g.weight("shared.weight", WORDS, WIDTH)
+    x = g("Gather", table, "ids")
+    y = g.cross(x, x, "encoder", (TOKENS, TOKENS))
+    encoded = g.layer_norm(g("Add", x, y), "encoder.norm", 1e-6)
+    x = g("Gather", table, "decoder_ids")
+    x = g("Add", x, g.cross(g.layer_norm(x, "norm", 1e-6), encoded, "decoder", (LATER, TOKENS)))
+    return g.model(g("MatMul", x, g("Transpose", table, perm=[1, 0])))
+
+
+def listener() -> Any:
+    """As Whisper: frames in convolutions of one dimension, and ids of a decoder."""
+    frames, bins = 2 * TOKENS, 3
+    g = WeightedGraph(("frames", ["batch", bins, frames]), ("ids", ["batch", LATER]), ids=("ids",))
+    x = g("Conv", "frames", g.weight("conv.weight", WIDTH, bins, 3), g.weight("conv.bias", WIDTH))
+    x = g("Conv", x, g.weight("conv2.weight", WIDTH, WIDTH, 1), strides=[2], pads=[1, 1])
+    x = g("Transpose", g("Sigmoid", x), perm=[0, 2, 1])
+    encoded = g.layer_norm(g("Add", x, g.weight("frames.positions", TOKENS, WIDTH)), "n", 1e-5)
+    x = g("Gather", g.weight("embed.weight", WORDS, WIDTH), "ids")
+    x = g("Add", x, g.cross(x, encoded, "decoder", (LATER, TOKENS)))
+    return g.model(g.linear(x, "head", WIDTH, WORDS))
+
+
+def conditioned() -> Any:
+    """Tokens that attend to features of others, under a time step and a vector of each sample.
+
+    Written as in DiT: the sines of the step, and shifts and scales that both make.
+    """
+    states: Shaped = ("states", ["batch", LATER, 10])
+    g = WeightedGraph(IDS, states, ("vector", ["batch", 5]), ("step", ["batch"]), ids=("ids",))
+    rates = 1e4 ** (-np.arange(WIDTH // 2) / (WIDTH // 2))
+    angles = g("Mul", g("Unsqueeze", "step", g.value([1])), g.value(rates[None]))
+    turns = g("Concat", g("Cos", angles), g("Sin", angles), axis=-1)
+    made = g.linear(turns, "time", WIDTH, WIDTH, bias=True)
+    made = g("Sigmoid", g("Add", made, g.linear("vector", "mlp", 5, WIDTH)))
+    made = g("Unsqueeze", g.linear(made, "both", WIDTH, 2 * WIDTH, bias=True), g.value([1]))
+    scale, shift = g("Split", made, g.value([WIDTH] * 2), outputs=2, axis=-1)
+    x = g("Gather", g.weight("embed.weight", WORDS, WIDTH), "ids")
+    scaled = g("Mul", g.layer_norm(x, "norm", 1e-6), g("Add", scale, g.value(1.0)))
+    y = g("Add", scaled, shift)
+    x = g("Add", x, g.cross(y, "states", "cross", (TOKENS, LATER), 10))
+    return g.model(g.linear(x, "head", WIDTH, 7))
+
+
 MODELS: Mapping[str, Callable[[], Any]] = {
-    one.__name__: one for one in (mlp, lenet, resnet, gpt, llama, vision_transformer, unet)
+    one.__name__: one
+    for one in (
+        *(mlp, lenet, resnet, gpt, llama, vision_transformer, unet),
+        *(translator, listener, conditioned),
+    )
 }
 
 

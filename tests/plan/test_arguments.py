@@ -60,7 +60,8 @@ def test_options_are_a_mapping_or_a_dataclass() -> None:
     [
         (
             lambda: ho.Network(layers=[]),  # type: ignore[call-arg]
-            "unknown key 'layers': did you mean layer? known: schema, name, source, input, layer",
+            "unknown key 'layers': did you mean layer? known: schema, name, source, input, inputs,"
+            " layer",
         ),
         (
             lambda: ho.Network(**NETWORK | {"name": ""}),

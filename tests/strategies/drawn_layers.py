@@ -12,7 +12,7 @@ from tests.workload.forward import Array, Layer, UndefinedError, forward
 INPUT = "input"
 
 _KINDS = {
-    1: ["fc", "norm", "merge", "table", "unflatten", "slice"],
+    1: ["fc", "norm", "merge", "table", "unflatten", "slice", "sinusoid"],
     2: [
         *("attention", "merge", "tied", "fc", "norm", "table", "global_pool", "flatten"),
         *("unflatten", "slice"),
@@ -59,6 +59,8 @@ class LayerDrawing:
         match kind:
             case "merge":
                 return self.merge(main, scope)
+            case "sinusoid" if read.size > 1:
+                kind = layer["kind"] = "fc"
             case "table" | "tied" if scope is not self.scope:
                 kind = layer["kind"] = "fc"
             case "table":
@@ -143,6 +145,10 @@ class LayerDrawing:
         ]
         keys: Layer = {"to": "depth" if depth else "space", "factor": self.of(fitting)}
         return keys | {"order": self.of(["chw", "hwc", "whc"])}
+
+    def _sinusoid(self, _: Array) -> Layer:
+        keys: Layer = {"features": 2 * self.number(1, 3), "base": self.of([1e4, 10.0])}
+        return keys | {"scale": self.of([1.0, 3.0]), "first": self.of(["cos", "sin"])}
 
     def _slice(self, read: Array) -> Layer:
         channels = read.shape[1] if read.ndim == 2 else len(read)

@@ -53,7 +53,7 @@ class _Drawing(LayerDrawing):
     def network(self, most_steps: int) -> DrawnNetwork:
         stated = self.input()
         self.pooled[INPUT] = array_of(stated)
-        main = INPUT
+        main, further = INPUT, self.further()
         for _ in range(self.number(1, most_steps)):
             if "vocabulary" not in stated or main != INPUT:
                 made = self.block(main) if self.number(0, 2) == 0 else self.step(main, self.scope)
@@ -70,7 +70,21 @@ class _Drawing(LayerDrawing):
         for name in self.unread(self.computed):
             self.place(self.output(name))
         description = {"name": "drawn", "schema": "hypar-opt/network/2", "input": stated}
+        read = {name for one in self.computed.values() for name in one.reads}
+        if inputs := {name: own for name, own in further.items() if name in read}:
+            description["inputs"] = inputs
         return DrawnNetwork(description | self.tables(), self.computed)
+
+    def further(self) -> dict[str, dict[str, int]]:
+        """Return further inputs, of features, which layers may read."""
+        inputs = {}
+        for name in ("states", "time")[: self.of([0, 0, 0, 1, 2])]:
+            stated = self.input() if name == "states" else {"features": 1}
+            if "vocabulary" in stated:
+                stated["features"] = stated.pop("vocabulary")
+            inputs[name] = stated
+            self.pooled[name], self.scope[name] = array_of(stated), name
+        return inputs
 
     def input(self) -> dict[str, int]:
         match self.number(0, 6):

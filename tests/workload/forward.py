@@ -292,6 +292,15 @@ def pixel_shuffle(layer: Layer, image: Array) -> Array:
     return output
 
 
+def sinusoid(layer: Layer, read: Array) -> Array:
+    _need(read.shape == (1,))
+    half = layer["features"] // 2
+    base, scale = layer.get("base", 1e4), layer.get("scale", 1.0)
+    angles = [scale * read.item() / base ** (j / half) for j in range(half)]
+    halves = [np.cos(angles), np.sin(angles)]
+    return np.concatenate(halves if layer.get("first", "cos") == "cos" else halves[::-1])
+
+
 def slice_of(layer: Layer, read: Array) -> Array:
     axis = _channel_axis(read)
     end = layer.get("start", 0) + layer["size"]
@@ -334,6 +343,7 @@ _KINDS: dict[str, Callable[..., Array]] = {
     "unflatten": unflatten,
     "pixel_shuffle": pixel_shuffle,
     "slice": slice_of,
+    "sinusoid": sinusoid,
     "shuffle": shuffle,
     "output": output,
 }

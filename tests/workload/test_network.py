@@ -62,11 +62,12 @@ REFUSED: list[tuple[Change, str]] = [
     # unknown keys
     (
         top("nmae", "x"),
-        "unknown key 'nmae': did you mean name? known: schema, name, source, input, layer",
+        "unknown key 'nmae': did you mean name? known: schema, name, source, input, inputs, layer",
     ),
     (
         top("layers", []),
-        "unknown key 'layers': did you mean layer? known: schema, name, source, input, layer",
+        "unknown key 'layers': did you mean layer? known: schema, name, source, input, inputs,"
+        " layer",
     ),
     (
         first("units", 3),

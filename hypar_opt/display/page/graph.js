@@ -104,7 +104,7 @@
     });
     group.append(element("rect", { width: BOX.width, height: BOX.height, rx: 5 }));
     if (layer === null) {
-      group.append(text("input", { x: BOX.width / 2, y: 19, "text-anchor": "middle", class: "kind" }));
+      group.append(text(node.label, { x: BOX.width / 2, y: 19, "text-anchor": "middle", class: "kind" }));
       return group;
     }
     group.dataset.layer = graph.names[layer];

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypar_opt.display.glyphs import stored_legend, stored_symbol
 from hypar_opt.display.layered import GraphDrawing, layered
-from hypar_opt.display.operator_graph import INPUT, OperatorGraph, operator_graph
+from hypar_opt.display.operator_graph import OperatorGraph, operator_graph
 from hypar_opt.display.page.figure import escaped, short
 from hypar_opt.display.plan_grid import (
     Stored,
@@ -43,10 +43,10 @@ def graph_view(plan: Plan) -> DrawnGraph | None:
     network = plan.network.description
     sources, symbols = network.sources, drawn_choices(plan)
     keys = drawn_keys(plan, Stored.SHARED)
-    graph = operator_graph(plan.layers, sources, network.repeats, keys)
+    graph = operator_graph(plan.layers, sources, network.repeats, keys, network.input_names)
     shared = stored_outputs(plan, Stored.SHARED)
     stored = [own or () for own in stored_outputs(plan, Stored.ALL)]
-    names = [*plan.layers, "input"]
+    names = network.source_names
     drawing = {
         **_drawing(graph, layered(graph)),
         "names": plan.layers,
@@ -82,7 +82,7 @@ def _drawing(graph: OperatorGraph, drawing: GraphDrawing) -> dict[str, Any]:
         "ranks": drawing.ranks,
         "nodes": [
             {
-                "layer": None if node.position == INPUT else node.position,
+                "layer": None if node.position < 0 else node.position,
                 "label": node.label,
                 "frame": node.frame,
                 "at": [short(point[0]), point[1]],

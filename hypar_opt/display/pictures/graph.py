@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.display.layered import layered
-from hypar_opt.display.operator_graph import INPUT, operator_graph
+from hypar_opt.display.operator_graph import operator_graph
 from hypar_opt.display.pictures.canvas import DATA, FAINT, INK, new_figure, paler, style
 from hypar_opt.display.plan_grid import layer_shapes
 from hypar_opt.units import format_dimensions
@@ -57,7 +57,7 @@ def network_graph(network: Network, *, unfolded: bool = False) -> Figure:
     shapes = layer_shapes(network)
     names = [layer.name for layer in network.layers]
     keys: Sequence[Any] = range(len(names)) if unfolded else shapes
-    graph = operator_graph(names, network.sources, network.repeats, keys)
+    graph = operator_graph(names, network.sources, network.repeats, keys, network.input_names)
     drawing = layered(graph)
     scale = min(1.0, _MAX_HEIGHT / (_RANK * drawing.ranks))
     # A frame's label is to its right.
@@ -99,7 +99,7 @@ def _draw_box(
 ) -> None:
     x, y = centre
     width, height = _BOX[0], _BOX[1] * scale
-    outside = node.position == INPUT
+    outside = node.position < 0
     weights = 0 if outside else shapes[node.position].weights
     _draw_round(
         axes,
@@ -111,7 +111,7 @@ def _draw_box(
         gid=f"layer {node.label}" if outside else network.layers[node.position].name,
     )
     if outside:
-        axes.text(x, y, "input", ha="center", va="center", fontsize=6.5 * scale, style="italic")
+        axes.text(x, y, node.label, ha="center", va="center", fontsize=6.5 * scale, style="italic")
         return
 
     def write(at: float, below: float, text: str, size: float, color: str, **options: Any) -> None:

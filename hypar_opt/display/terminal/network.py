@@ -159,7 +159,6 @@ def described(network: Network, batch: int) -> dict[str, Any]:
     As `hypar_opt.workload.description.describe`, with each layer's ``inputs`` by name.
     """
     description = describe(network, batch)
-    names = [*(layer["name"] for layer in description["layers"]), "input"]
     for layer, read in zip(description["layers"], network.sources, strict=True):
-        layer["inputs"] = [names[source] for source in read]
+        layer["inputs"] = [network.source_names[source] for source in read]
     return description

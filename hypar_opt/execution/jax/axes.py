@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from hypar_opt.sharding.layouts import Layout
 
 
-NETWORK_INPUT = -1
-"""The network's input, in place of a layer's position."""
-
-
 @dataclass(frozen=True)
 class StoredAxis:
     """A stored axis.

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hypar_opt.execution.index_labels import levels_by
-from hypar_opt.execution.jax.axes import NETWORK_INPUT
 from hypar_opt.sharding.layouts import COLUMN, EXPERT, ROW, TOKEN
 from hypar_opt.workload.mirrored import are_mirrored
 from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap, TokenMap
@@ -83,7 +82,7 @@ class NetworkMaps:
                 dimensions.append((written.groups, written.experts, written.slots))
                 continue
             read = (
-                self.input_positions if source == NETWORK_INPUT else dimensions[source]
+                self.input_positions(source) if source < 0 else dimensions[source]
                 for source in reads
             )
             image = (layer.reads_images or layer.writes_images) or (
@@ -95,22 +94,21 @@ class NetworkMaps:
                 dimensions.append(())
         return tuple(dimensions)
 
-    @property
-    def input_positions(self) -> tuple[int, ...]:
-        """The dimensions of the network's input between batch and channels."""
-        stated = self.network.input.feature_map()
+    def input_positions(self, source: int) -> tuple[int, ...]:
+        """Return the dimensions of an input of the network between batch and channels."""
+        stated = self.network.input_of(source).feature_map()
         if isinstance(stated, TokenMap):
             return (stated.tokens,)
-        is_image = "height" in type(self.network.input).model_fields
+        is_image = "height" in type(self.network.input_of(source)).model_fields
         return (stated.height, stated.width) if is_image else ()
 
     def read_positions(self, source: int) -> tuple[int, ...]:
-        """Return the dimensions between batch and channels of a layer's output; -1 is the input."""
-        return self.input_positions if source == NETWORK_INPUT else self.positions[source]
+        """Return the dimensions between batch and channels of a layer's output, or an input."""
+        return self.input_positions(source) if source < 0 else self.positions[source]
 
     def unpooled(self, source: int) -> tuple[int, ...]:
         """Return the rows and columns that a layer writes before a pool that is fused with it."""
-        if source == NETWORK_INPUT or self.network.layers[source].fused_pool is None:
+        if source < 0 or self.network.layers[source].fused_pool is None:
             return ()
         written = self.layer_maps[source].output
         assert isinstance(written, FeatureMap)

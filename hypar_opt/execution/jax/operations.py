@@ -238,6 +238,15 @@ def soft_cap(x: jax.Array, cap: float) -> jax.Array:
     return cap * jnp.tanh(x / cap)
 
 
+def sinusoid(
+    x: jax.Array, features: jax.Array, count: int, base: float, scale: float, first: str
+) -> jax.Array:
+    """Return some features of the cosines and sines of a number, of which there are ``count``."""
+    half = count // 2
+    angles = x * scale * base ** (-(features % half) / half)
+    return jnp.where((features < half) == (first == "cos"), jnp.cos(angles), jnp.sin(angles))
+
+
 def layer_norm(
     x: jax.Array, features: int, split: Levels, *, centred: bool, epsilon: float = 1e-5
 ) -> jax.Array:

@@ -14,7 +14,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
-from hypar_opt.execution.jax.axes import NETWORK_INPUT
 from hypar_opt.execution.jax.collectives import Moved, collectives
 from hypar_opt.execution.jax.module import module_text
 from hypar_opt.execution.jax.weights import (
@@ -180,10 +179,9 @@ class Data:
 
     weights: dict[str, Array]
     """Biases among them."""
-    input: Array
+    inputs: dict[int, Array]
+    """By `StepInput.sequence`."""
     targets: dict[str, Array]
-    ids: dict[int, Array]
-    """Of further sequences, by the layers that read them."""
 
 
 def random_data(sharded: ShardedNetwork, seed: int) -> Data:
@@ -206,16 +204,16 @@ def random_data(sharded: ShardedNetwork, seed: int) -> Data:
         values = draw(one.tensor)
         # Scales are near one, and so are shifts.
         weights[name] = values / np.float32(one.summed**0.5) if one.summed else 1 + values / 10
-    inputs = inputs_of(sharded)[0].values()
-    # But for ids of layers' own all are the network's one input, split as each reader requires.
-    whole = [one for one in inputs if one.sequence == NETWORK_INPUT]
-    network_input = next((draw(one.tensor, one.below, count) for one in whole), np.zeros(0))
-    ids = {one.sequence: draw(one.tensor, one.below, count) for one in inputs if one not in whole}
+    # Each is split as its readers require, and drawn once; the network's first.
+    inputs: dict[int, Array] = {}
+    for given in sorted(inputs_of(sharded)[0].values(), key=lambda own: own.sequence >= 0):
+        if given.sequence not in inputs:
+            inputs[given.sequence] = draw(given.tensor, given.below, count)
     ends = targets_of(sharded).items()
     targets = {name: draw(one.tensor, one.below, count) for name, one in ends}
     for name, one in biases_of(sharded).items():
         weights[name] = draw(one.tensor) / 10
-    return Data(weights, network_input, targets, ids)
+    return Data(weights, inputs, targets)
 
 
 def one_device(sharded: ShardedNetwork, data: Data) -> tuple[float, dict[str, Array]]:
@@ -261,7 +259,7 @@ def _stored(sharded: ShardedNetwork, data: Data, *, shards: bool = False) -> lis
     return [
         own,
         {
-            name: given(one, data.ids.get(one.sequence, data.input))
+            name: given(one, data.inputs[one.sequence])
             for name, one in inputs_of(sharded)[0].items()
         },
         {name: given(one, data.targets[name]) for name, one in ends},

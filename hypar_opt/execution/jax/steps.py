@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
-from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
+from hypar_opt.execution.jax.axes import split_by
 from hypar_opt.execution.jax.tensors import ACTIVATIONS, ShardedNetwork
 from hypar_opt.execution.jax.values import Values, quoted, unwrapped
 from hypar_opt.execution.jax.weights import (
@@ -97,8 +97,8 @@ class Lines(Values):
             else:
                 lines += converted
                 reads.append(name)
-        if not reads and position in self.inputs:
-            reads.append(f"inputs[{quoted(self.inputs[position])}]")  # ids of its own
+        if (position, position) in self.inputs:
+            reads.append(f"inputs[{quoted(self.inputs[position, position])}]")  # ids of its own
         lines += self._computed(position, layer, reads)
         width = _WIDTH - 4 * self.runs_again(position)
         return [lines[0], *(_wrapped(line, width) for line in lines[1:])]
@@ -142,8 +142,8 @@ class Lines(Values):
         if channels:
             axis = self.sharded.read(position, number)
             part = f"[..., {channels[0] // axis.parts}:{channels[1] // axis.parts}]"
-        if source == NETWORK_INPUT:
-            key = self.inputs[position]
+        if source < 0:
+            key = self.inputs[position, source]
             value = f"inputs[{quoted(key)}]"
             value = self.apart(value) if self._repeated(position, key, moves=False) else value
             if self.network.layers[position].shuffles:
@@ -180,7 +180,7 @@ class Lines(Values):
             yield f"{name} = {function}({name}, {part}{outside})"
 
     def _kept_of_input(self, position: int, number: int) -> Sequence[int]:
-        """Return the levels at which a layer keeps its tokens of the network's input.
+        """Return the levels at which a layer keeps its tokens of an input of the network.
 
         Those of queries, which are side by side with keys and values that are read whole.
         """

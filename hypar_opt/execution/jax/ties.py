@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.index_labels import levels_by
-from hypar_opt.execution.jax.axes import NETWORK_INPUT, AxisTies, StoredAxis, split_by
+from hypar_opt.execution.jax.axes import AxisTies, StoredAxis, split_by
 from hypar_opt.execution.jax.maps import BETWEEN
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, TOKEN
+from hypar_opt.workload.expansion import INPUT
 from hypar_opt.workload.operands import operands_of
 from hypar_opt.workload.operators.attention import HEADS, QUERIES
 from hypar_opt.workload.operators.axes import Parts
@@ -68,7 +69,7 @@ def split_axes(maps: NetworkMaps) -> SplitAxes:
         position
         for position, (layer, reads) in enumerate(layers)
         if layer.axes.is_matrix_product
-        and NETWORK_INPUT not in reads
+        and all(source >= 0 for source in reads)
         and len(maps.read_positions(reads[0])) == 2
         and not {*BETWEEN[2]} & {*maps.program.stored[maps.read_from(position, reads[0])]}
     )
@@ -115,6 +116,10 @@ def _check_queries(maps: NetworkMaps, axes: Sequence[StoredAxis], shapes: Sequen
             )
 
 
+def _input_words(name: str) -> str:
+    return name if name == INPUT else f"{INPUT} {name!r}"
+
+
 @dataclass(frozen=True)
 class _Tying:
     """The ties of a network's axes, layer by layer."""
@@ -128,14 +133,17 @@ class _Tying:
         """Return each layer's axes, tied and split."""
         network, program = self.maps.network, self.maps.program
         batch = self.ties.new(program.workload.batch, "the batch")
-        network_input = self.ties.new(network.input.feature_map().channels, "channels of the input")
+        # The first axes after the batch's, in their order.
+        given = {
+            ~n: self.ties.new(network.map_of(~n).channels, f"channels of the {_input_words(name)}")
+            for n, name in enumerate(network.input_names)
+        }
         self.ties.split(batch, levels_by(program, BATCH))
         shapes: list[Shapes] = []
         for position, (layer, reads) in enumerate(
             zip(network.layers, network.sources, strict=True)
         ):
-            written = {NETWORK_INPUT: network_input}
-            written |= {source: own.writes for source, own in enumerate(shapes)}
+            written = given | {source: own.writes for source, own in enumerate(shapes)}
             operands = operands_of(network)[position]
             shape = self._tied(position, layer, [written[one.source] for one in operands])
             if position in self.flattened_first:
@@ -164,9 +172,10 @@ class _Tying:
     def _place(self, layout: Layout, size: int, source: int) -> int:
         """Return the axis of so many tokens, or experts: one for all layers."""
         if (layout, size) not in self.places:
-            name = f"{layout}s of the input"
-            if source != NETWORK_INPUT:
-                name = f"layer {self.maps.network.layers[source].name!r}, {layout}s"
+            network = self.maps.network
+            name = f"{layout}s of the {_input_words(network.source_names[source])}"
+            if source >= 0:
+                name = f"layer {network.layers[source].name!r}, {layout}s"
             mirrored = layout == TOKEN and size > 1 and self.maps.mirrors_tokens
             self.places[layout, size] = self.ties.new(size, name, mirrored=mirrored)
         return self.places[layout, size]

@@ -9,13 +9,14 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
-from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
+from hypar_opt.execution.jax.axes import split_by
 from hypar_opt.execution.jax.gathers import readers_of
 from hypar_opt.execution.jax.maps import BETWEEN
 from hypar_opt.execution.jax.weights import bias_of, split_ends, weights_of
 from hypar_opt.sharding.layouts import BATCH, EXPERT, PARTIAL, TOKEN
 from hypar_opt.workload.operators.attention import HEADS, QUERIES
 from hypar_opt.workload.operators.maps import LogitMap
+from hypar_opt.workload.operators.sinusoid import SINUSOID_BASE
 from hypar_opt.workload.recomputation import blocks_by_op
 
 if TYPE_CHECKING:
@@ -337,10 +338,10 @@ class Values:
     def _add(self, position: int, layer: Operator, *reads: str) -> str:
         del layer
         sources = self.network.sources[position]
-        first = next((source for source in sources if source != NETWORK_INPUT), NETWORK_INPUT)
+        first = next((source for source in sources if source >= 0), None)
         # A sum passes the same error to all its inputs.
         terms = [
-            read if source in (first, NETWORK_INPUT) else self.apart(read)
+            read if source == first or source < 0 else self.apart(read)
             for read, source in zip(reads, sources, strict=True)
         ]
         return self._broadcast(position, terms, "+")
@@ -392,6 +393,15 @@ class Values:
     def _sliced(self, position: int, layer: Any, read: str) -> str:
         parts = self.sharded.read(position).parts
         return f"{read}[..., {layer.start // parts}:{(layer.start + layer.size) // parts}]"
+
+    def _sinusoid(self, position: int, layer: Any, read: str) -> str:
+        axis = self.sharded.written(position)
+        layouts = self.program.written[position + self.shared]
+        features = f"held({axis.shape}, {self.axes(split_by(layouts, CHANNEL))})"
+        if (order := axis.order.ravel().tolist()) != [*range(axis.size)]:
+            features = f"jnp.array({order})[{features}]"
+        rates = f"{layer.features}, {layer.base or SINUSOID_BASE!r}, {layer.scale or 1.0!r}"
+        return f"sinusoid({read}, {features}, {rates}, {layer.first!r})"
 
     def _dispatch(self, position: int, layer: Operator, tokens: str, logits: str) -> str:
         routing, layouts = (
@@ -460,6 +470,7 @@ KINDS: dict[str, Callable[..., str]] = {
     "shuffle": lambda self, position, layer, read: f"dealt_out({read})",
     "pixel_shuffle": Values._pixel_shuffle,
     "slice": Values._sliced,
+    "sinusoid": Values._sinusoid,
     "output": lambda self, position, layer, read: (
         f"soft_cap({unwrapped(read)}, {layer.softcap!r})" if layer.softcap else read
     ),

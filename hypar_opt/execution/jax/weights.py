@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.errors import HyparError
-from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
+from hypar_opt.execution.jax.axes import split_by
 from hypar_opt.execution.jax.maps import BETWEEN
 from hypar_opt.execution.jax.tensors import StoredTensor
 from hypar_opt.sharding.conversions import StepKind
@@ -115,13 +115,13 @@ class StepInput:
     labels
         The axis that the integers index: a stored label is a stored position.
     sequence
-        The layer whose own ids it has; `NETWORK_INPUT` for the network's input.
+        The layer whose own ids it has; or the source below zero that is it.
     """
 
     tensor: StoredTensor
     below: int | None = None
     labels: StoredAxis | None = None
-    sequence: int = NETWORK_INPUT
+    sequence: int = -1
 
     def stored(self, array: NDArray[Any], micro_batches: int = 1) -> NDArray[Any]:
         """Return an array, given in the network's order, as stored: by micro-batch, if several."""
@@ -223,43 +223,47 @@ def _split_ends(sharded: ShardedNetwork, node: int) -> tuple[tuple[int, ...], ..
     return tuple(map(tuple, ends))
 
 
-def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, StepInput], dict[int, str]]:
-    """Return the network's input as each layer reads it, by name, and the name by layer.
+def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, StepInput], dict[tuple[int, int], str]]:
+    """Return the network's inputs as each layer reads them, by name, and the names.
 
-    Whole at the levels at which its operands, side by side, are read differently.
+    Whole at the levels at which operands of one, side by side, are read differently. Names are by
+    layer and by the source that it reads, or again the layer where it has ids of its own.
     """
     inputs: dict[str, StepInput] = {}
-    names: dict[int, str] = {}
-    for position, (layer, reads) in enumerate(
-        zip(sharded.network.layers, sharded.network.sources, strict=True)
-    ):
-        has_own = getattr(layer, "ids", None) is not None
-        if NETWORK_INPUT not in reads and not has_own:
-            continue
-        node = position + sharded.shared
-        operands = enumerate(operands_of(sharded.network)[position])
-        own = [n for n, operand in operands if operand.source == NETWORK_INPUT] or [0]
+    names: dict[tuple[int, int], str] = {}
+    network = sharded.network
+    read = [
+        (position, source)
+        for position, (layer, reads) in enumerate(zip(network.layers, network.sources, strict=True))
+        for source in (*reads, *[position] * (getattr(layer, "ids", None) is not None))
+        if source < 0 or source == position
+    ]
+    for position, source in read:
+        layer, node = network.layers[position], position + sharded.shared
+        operands = enumerate(operands_of(network)[position])
+        own = [n for n, operand in operands if operand.source == source] or [0]
         each = zip(*(sharded.program.read_as(node, n) for n in own), strict=True)
         layouts = tuple(at[0] if len({*at}) == 1 else WHOLE for at in each)
         # What lies at the borders of its parts is cut out of a whole image.
         cut = {halo.layout for halo in sharded.halos(position)}
         layouts = tuple(WHOLE if own in cut else own for own in layouts)
         if layer.reads_ids:
-            of = layer if has_own else sharded.network.input
+            of = layer if source >= 0 else network.input
             below = getattr(of, "vocabulary", None)
-            sequence = position if has_own else NETWORK_INPUT
             rows = sharded.rows(position)
-            dims, split = _tensor(sharded, sequence, rows, sharded.program.written[node])
-            one = StepInput(StoredTensor(dims[:-1], split[:-1]), below, rows, sequence)
+            dims, split = _tensor(sharded, source, rows, sharded.program.written[node])
+            one = StepInput(StoredTensor(dims[:-1], split[:-1]), below, rows, source)
         elif SHUFFLED in layouts:
             raise HyparError(f"layer {layer.name!r}: a shuffle of the input has no program in JAX")
         else:
-            one = StepInput(_tensor(sharded, NETWORK_INPUT, sharded.split.axes[1], layouts))
+            channels = sharded.split.axes[-source]
+            one = StepInput(_tensor(sharded, source, channels, layouts), sequence=source)
         same = (name for name, other in inputs.items() if other == one)
-        free = f"input of {layer.name}" if has_own or "input" in inputs else "input"
+        plain = "input" if source in (-1, position) else f"input {network.source_names[source]}"
+        free = f"{plain} of {layer.name}" if source == position or plain in inputs else plain
         name = next(same, free)
         inputs[name] = one
-        names[position] = name
+        names[position, source] = name
     return inputs, names
 
 
@@ -306,7 +310,7 @@ def stored_tensors(sharded: ShardedNetwork) -> Mapping[str, StoredTensor]:
 def _tensor(
     sharded: ShardedNetwork, source: int, channels: StoredAxis, layouts: Layouts
 ) -> StoredTensor:
-    """Return a layer's output, or the network's input, in some layouts."""
+    """Return a layer's output, or an input of the network, in some layouts."""
     places = sharded.places(source)
     between = (split_by(layouts, layout) for layout in BETWEEN[len(places)])
     split = (split_by(layouts, BATCH), *between, *[()] * (len(places) == 3))

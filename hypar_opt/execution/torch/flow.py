@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.maps import LayerMaps
 
-NETWORK_INPUT = -1
 MOST_ORDERED = 6
 """Of more dimensions not all orders are tried."""
 
@@ -89,9 +88,7 @@ class Flow:
         flows: list[LayerFlow] = []
         for position, sources in enumerate(self.network.sources):
             plain = (WHOLE,) * len(self.mesh.tensor)
-            arrives = tuple(
-                plain if source == NETWORK_INPUT else flows[source].leaves for source in sources
-            )
+            arrives = tuple(plain if source < 0 else flows[source].leaves for source in sources)
             choices, reads, writes = self._computed[position]
             leaves = self._leaves(position)
             flow = LayerFlow(choices, arrives, reads, writes, leaves, ())
@@ -200,7 +197,7 @@ class Flow:
         readers: list[list[tuple[int, int]]] = [[] for _ in self.network.layers]
         for reader, sources in enumerate(self.network.sources):
             for number, source in enumerate(sources):
-                if source != NETWORK_INPUT:
+                if source >= 0:
                     readers[source].append((reader, number))
         return readers
 
@@ -378,7 +375,7 @@ def _without_batch(layouts: Layouts) -> Layouts:
 def _slices_a_replica(sources: Sequence[int], flow: LayerFlow) -> bool:
     """Whether a layer reads only its part of a tensor that is whole, and has an error for it."""
     return any(
-        source != NETWORK_INPUT and before == WHOLE and is_split(after)
+        source >= 0 and before == WHOLE and is_split(after)
         for source, arrives, reads in zip(sources, flow.arrives, flow.reads, strict=True)
         for before, after in zip(arrives, reads, strict=True)
     )

@@ -26,20 +26,19 @@ class StepData:
 
     Parameters
     ----------
-    input
+    inputs
         ``(images, channels, height, width)``, ``(images, tokens, features)``; or ids of tokens,
-        ``(images, tokens)``.
-    weights, biases, targets, errors, ids
-        Keyed by position in `Network.layers`; shared weights by their owner's. Ids are those of
-        further sequences, each read by one embedding.
+        ``(images, tokens)``. Keyed by what `Network.sources` has for them, and by the position of
+        an embedding that reads ids of its own.
+    weights, biases, targets, errors
+        Keyed by position in `Network.layers`; shared weights by their owner's.
     """
 
-    input: Array
+    inputs: Mapping[int, Array]
     weights: Mapping[int, Array]
     biases: Mapping[int, Array]
     targets: Mapping[int, Array]
     errors: Mapping[int, Array]
-    ids: Mapping[int, Array]
 
     def part(self, number: int, count: int) -> StepData:
         """Return one of a number of micro-batches, of equally many images."""
@@ -48,11 +47,11 @@ class StepData:
             each = len(array) // count
             return array[number * each : (number + 1) * each]
 
-        targets, errors, ids = (
-            {position: own(array) for position, array in of_layers.items()}
-            for of_layers in (self.targets, self.errors, self.ids)
+        inputs, targets, errors = (
+            {position: own(array) for position, array in whole.items()}
+            for whole in (self.inputs, self.targets, self.errors)
         )
-        return StepData(own(self.input), self.weights, self.biases, targets, errors, ids)
+        return StepData(inputs, self.weights, self.biases, targets, errors)
 
 
 def random_data(network: Network, workload: Workload, seed: int) -> StepData:
@@ -71,14 +70,14 @@ def random_data(network: Network, workload: Workload, seed: int) -> StepData:
         ]
         network_input = rng.integers(min(rows, default=1), size=(batch, given.positions))
     read = {source for sources in network.sources for source in sources}
-    weights, targets, errors, ids = {}, {}, {}, {}
+    weights, targets, errors, inputs = {}, {}, {}, {-1: network_input}
     for position, (layer, maps, _) in enumerate(_layers(network)):
         tensors = workload.layers[position]
         if tensors.weight and layer.shares_weights_with is None:
             weights[position] = _weights(tensors, rng)
         if getattr(layer, "ids", None):
             words = getattr(layer, "vocabulary", 1)
-            ids[position] = rng.integers(words, size=(batch, maps.output.positions))
+            inputs[position] = rng.integers(words, size=(batch, maps.output.positions))
         if getattr(layer, "loss", None) == "softmax":
             positions = (batch, maps.output.positions)
             classes = getattr(layer, "classes", None) or maps.output.channels
@@ -87,14 +86,17 @@ def random_data(network: Network, workload: Workload, seed: int) -> StepData:
             over = maps.pooled
             extent = (over.tokens, over.channels) if isinstance(over, TokenMap) else over
             errors[position] = rng.standard_normal((batch, *extent))
-    # Of a stream of their own: the other numbers are those of a network without biases.
+    # Of streams of their own: the other numbers are those of a network without these.
+    rng = np.random.default_rng([seed, 2])
+    for source in range(-2, -1 - len(network.input_names), -1):
+        inputs[source] = rng.standard_normal((batch, *network.map_of(source)))
     rng = np.random.default_rng([seed, 1])
     biases = {
         position: rng.normal(0.0, 0.1, layer.bias_shape(maps))
         for position, (layer, maps, _) in enumerate(_layers(network))
         if layer.has_bias
     }
-    return StepData(network_input, weights, biases, targets, errors, ids)
+    return StepData(inputs, weights, biases, targets, errors)
 
 
 def _layers(network: Network) -> Iterator[tuple[Operator, LayerMaps, tuple[int, ...]]]:

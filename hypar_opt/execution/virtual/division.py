@@ -82,7 +82,7 @@ class Division:
     def tensor(
         self, source: int, reader: int | None = None, channels: Ends | None = None
     ) -> DividedTensor:
-        """Return a layer's output, or the network's input, as a reader splits it.
+        """Return a layer's output, or an input of the network, as a reader splits it.
 
         Parameters
         ----------
@@ -92,7 +92,7 @@ class Division:
         shuffle = reader if reader is not None and self.network.layers[reader].shuffles else None
         key = source, shuffle, channels
         if key not in self._tensors:
-            over = self.maps[source].pooled if source >= 0 else self.network.input.feature_map()
+            over = self.network.map_of(source)
             shuffled = None if shuffle is None else self.labels.shuffled(self.network, shuffle)
             labels = self.labels.of[Axis(source)][slice(*channels or (None,))]
             self._tensors[key] = self._divided(over, DividedAxis(self.hierarchy, labels, shuffled))
@@ -152,7 +152,7 @@ class Division:
     def input_part(
         self, whole: Array, tensor: DividedTensor, position: int, layouts: Layouts, device: int
     ) -> Array:
-        """Return what a device reads of the network's input: its part, with what windows need."""
+        """Return what a device reads of a network's input: its part, with what windows need."""
         borders = self.program.workload.nodes[position + self.shared].borders
         around = [slice(None), slice(None)]
         for layout, axis in HALO_AXES:
@@ -211,9 +211,9 @@ class Division:
             tensor = self.operand(position, 0)
             channels = tensor.channels.held(split_of(read, CHANNEL), device)
         data_slice = None
-        if layer.reads_ids and (sources or position in data.ids):
-            ids = data.input if sources else data.ids[position]
-            data_slice = ids[np.ix_(images, tokens)]
+        own = sources[0] if sources else position
+        if layer.reads_ids and own in data.inputs:
+            data_slice = data.inputs[own][np.ix_(images, tokens)]
         elif position in data.targets:
             data_slice = data.targets[position][images]
             data_slice = (

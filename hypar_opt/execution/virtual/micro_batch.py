@@ -261,9 +261,9 @@ class MicroBatch:
             division.operand(position, number),
         )
         if operand.source < 0:
-            # Each reader has the network's input in its own layout.
+            # Each reader has the network's inputs in its own layouts.
             layouts = program.read_as(position + division.shared, number)
-            whole = self.data.input
+            whole = self.data.inputs[operand.source]
             if operand.channels:
                 whole = whole[..., slice(*operand.channels)]
             parts = [

@@ -122,7 +122,7 @@ class NodeMemory:
 
     @cached_property
     def _readers(self) -> dict[int, set[int]]:
-        """The layers whose backward pass reads what each layer wrote; -1 is the network's input."""
+        """The layers whose backward pass reads what each source of `Network.sources` is."""
         network, readers = self.plan.network.description, dict[int, set[int]]()
         for n, layer in enumerate(network.layers):
             saves = layer.saves(fused=self._fused)
@@ -135,10 +135,10 @@ class NodeMemory:
 
     @property
     def _of_input(self) -> int:
-        """The bytes that are saved of the network's input."""
-        maps = [*self.plan.network.description.maps()]
-        sizes = [maps[n].inputs[0].elements for n in self._readers.get(-1, ())]
-        return self.plan.element_bytes * images_of(self.plan) * min(sizes, default=0)
+        """The bytes that are saved of the network's inputs."""
+        network = self.plan.network.description
+        sizes = (network.map_of(source).elements for source in self._readers if source < 0)
+        return self.plan.element_bytes * images_of(self.plan) * sum(sizes)
 
     @cached_property
     def _holds(self) -> list[list[HeldTensor]]:

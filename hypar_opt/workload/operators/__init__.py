@@ -33,6 +33,7 @@ OPERATORS: Registry[type[Operator]] = Registry(
         "shuffle": "hypar_opt.workload.operators.views:Shuffle",
         "pixel_shuffle": "hypar_opt.workload.operators.views:PixelShuffle",
         "slice": "hypar_opt.workload.operators.views:Slice",
+        "sinusoid": "hypar_opt.workload.operators.sinusoid:Sinusoid",
         "output": "hypar_opt.workload.operators.elementwise:Output",
     },
     base="hypar_opt.workload.operators.base:Operator",

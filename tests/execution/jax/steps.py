@@ -142,7 +142,7 @@ def in_numpy(
     network = Network.model_validate(_without_losses(sharded.network.description()))
     names = [layer.name for layer in network.layers]
     # The whole batch at once, of which the program has micro-batches.
-    workload = workload_of(network, len(data.input), CHOICES, shared_tensors=True)
+    workload = workload_of(network, len(data.inputs[-1]), CHOICES, shared_tensors=True)
     division = Division(network, Program(workload, (), Hierarchy(())), groups)
     biases = {
         position: data.weights[bias_of(layer.name)]
@@ -150,7 +150,8 @@ def in_numpy(
         if layer.has_bias
     }
     weights = _weights(sharded, data, workload)
-    given = StepData(_channels_first(data.input), weights, biases, {}, {}, data.ids)
+    inputs = {source: _channels_first(own) for source, own in data.inputs.items()}
+    given = StepData(inputs, weights, biases, {}, {})
     ends = {names.index(name): name for name in data.targets}
     outputs = TrainingStep(division, given, INFERENCE).run().outputs
     loss, errors = 0.0, {}

@@ -42,6 +42,7 @@ from tests.execution.small_networks import (
     SCHEMA,
     by_tokens,
     cnn,
+    conditioned,
     decoder,
     enlarged,
     gpt,
@@ -95,10 +96,10 @@ def test_optima_move_what_is_planned(name: str, sizes: tuple[int, ...], batch: i
     assert_moves_its_price(plan)
 
 
-def test_second_sequences_and_rearranged_images_move_what_is_planned() -> None:
+def test_further_inputs_and_rearranged_images_move_what_is_planned() -> None:
     plans = [
         ho.solve(network, levels=2, batch=8, choices=CHOICES, constraints={"even": True})
-        for network in (translator(), enlarged())
+        for network in (translator(), conditioned(), enlarged())
     ]
     fix = [
         f"{name}=model"

@@ -59,7 +59,11 @@ def test_outputs_are_those_of_a_plain_forward_pass(
     data, workload = stated(network)
     record = one_device(network, data, workload)
     for image in range(BATCH):
-        made: dict[int, Any] = {-1: _plain(data.input[image], network.input.feature_map())}
+        made: dict[int, Any] = {
+            source: _plain(given[image], network.map_of(source))
+            for source, given in data.inputs.items()
+            if source < 0
+        }
         for position, (layer, sources) in enumerate(
             zip(network.layers, network.sources, strict=True)
         ):
@@ -151,7 +155,7 @@ def assert_gradients_are_slopes(network: ho.Network, seed: int) -> None:
             losses = []
             for sign in (1, -1):
                 moved = given | {position: whole + sign * step * direction}
-                changed = replace(data, **{what: moved})  # type: ignore[arg-type]
+                changed = replace(data, **{what: moved})
                 losses.append(one_device(network, changed, workload).loss)
             slope = (losses[0] - losses[1]) / (2 * step)
             expected = float((gradients[position][0] * direction).sum())
@@ -177,7 +181,7 @@ def test_softmaxs_loss_is_the_cross_entropy() -> None:
         }
     )
     data, workload = stated(network)
-    logits = data.input
+    logits = data.inputs[-1]
     shares = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
     images, tokens = np.indices(data.targets[0].shape)
     expected = -np.log(shares[images, tokens, data.targets[0]]).mean()

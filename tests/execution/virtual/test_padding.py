@@ -51,7 +51,7 @@ def test_a_padded_model_has_the_loss_and_the_gradients_of_the_model(tied: bool, 
     plain, network = language_model(tied=tied), language_model(tied=tied, pad=pad)
     workload = workload_of(network, 4, CHOICES, shared_tensors=True)
     data = random_data(network, workload, 7)
-    assert int(data.input.max()) < WORDS
+    assert int(data.inputs[-1].max()) < WORDS
     assert int(data.targets[3].max()) < WORDS
     assert {weights.shape for weights in data.weights.values()} >= {
         (PADDED, 8) if tied else (8, PADDED)

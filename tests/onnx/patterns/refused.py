@@ -8,7 +8,18 @@ import numpy as np
 from onnx import numpy_helper
 
 from tests.onnx.graph_writer import GraphWriter
-from tests.onnx.patterns.registry import IMAGE, PATTERNS, SEQUENCE, B, E, Pattern, T, pattern
+from tests.onnx.patterns.registry import (
+    IDS,
+    IMAGE,
+    PATTERNS,
+    SEQUENCE,
+    WORDS,
+    B,
+    E,
+    Pattern,
+    T,
+    pattern,
+)
 
 
 def _alone(op: str) -> Callable[[GraphWriter], str]:
@@ -120,6 +131,30 @@ for _by in ("initializer", "constant", "computed"):
 )
 def a_further_input_that_joins(g: GraphWriter) -> str:
     return str(g("Concat", "past", g.linear("x", "a", E, E), axis=1))
+
+
+@pattern(
+    IDS,
+    ("types", [B, T]),
+    refused="reads the ids 'types', which index another table too; only those of the first input",
+)
+def further_ids_that_index_two_tables(g: GraphWriter) -> str:
+    tables = (g.weight("words", WORDS, E), g.weight("a", 3, E), g.weight("b", 3, E))
+    names = ("ids", "types", "types")
+    one, two, three = (g("Gather", *pair) for pair in zip(tables, names, strict=True))
+    return str(g("Add", g("Add", one, two), three))
+
+
+@pattern(
+    IDS,
+    ("types", [B + 1, T]),
+    refused="input 'types': its leading dimension is 3, that of 'ids' 2; it should be the batch",
+)
+def further_ids_of_another_batch(g: GraphWriter) -> str:
+    one, two = (
+        g("Gather", g.weight(f"table of {name}", WORDS, E), name) for name in ("ids", "types")
+    )
+    return str(g("Add", one, two))
 
 
 @pattern(SEQUENCE, refused="node 'odd' (Relu): reads 'nowhere', which nothing writes")

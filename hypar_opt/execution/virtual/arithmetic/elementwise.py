@@ -10,14 +10,17 @@ import numpy as np
 
 from hypar_opt.execution.virtual.arithmetic.base import (
     Arithmetic,
+    LayerShard,
     channel_axis,
     position_axes,
 )
 from hypar_opt.execution.virtual.arithmetic.windows import Pooling, padding_of
+from hypar_opt.workload.operators.sinusoid import SINUSOID_BASE
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array
     from hypar_opt.workload.operators.elementwise import Concat, GlobalPool, Pool, Upsample
+    from hypar_opt.workload.operators.sinusoid import Sinusoid
 
 Errors = tuple[Sequence["Array"], "Array | None"]
 
@@ -149,6 +152,27 @@ def pixels_of(image: Array) -> Array:
     return image.reshape(images, channels, height * width).swapaxes(1, 2)
 
 
+class SinusoidArithmetic(Arithmetic):
+    """Cosines and sines of multiples of a number; a device has those features that it writes."""
+
+    def __init__(self, shard: LayerShard) -> None:
+        super().__init__(shard)
+        layer = cast("Sinusoid", shard.layer)
+        half, base, scale = layer.features // 2, layer.base or SINUSOID_BASE, layer.scale or 1.0
+        self._rates = (scale * base ** (-(shard.written % half) / half))[:, None, None]
+        # A cosine is a sine of an angle that is a quarter turn further.
+        is_cosine = (shard.written < half) == (layer.first == "cos")
+        self._turns = np.where(is_cosine, np.pi / 2, 0.0)[:, None, None]
+
+    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
+        self._angles = reads[0] * self._rates + self._turns
+        return np.sin(self._angles)
+
+    def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
+        slopes = error * np.cos(self._angles) * self._rates
+        return [slopes.sum(axis=1, keepdims=True)], None
+
+
 KINDS: dict[str, type[Arithmetic]] = {
     "add": AddArithmetic,
     "mul": MulArithmetic,
@@ -156,4 +180,5 @@ KINDS: dict[str, type[Arithmetic]] = {
     "pool": PoolArithmetic,
     "upsample": UpsampleArithmetic,
     "global_pool": GlobalPoolArithmetic,
+    "sinusoid": SinusoidArithmetic,
 }
