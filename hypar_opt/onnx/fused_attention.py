@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hypar_opt.onnx.attention import attention_keys, scale_key
 from hypar_opt.onnx.axes import whole_dim
-from hypar_opt.onnx.features import Features, Layer, LayerWeights
+from hypar_opt.onnx.features import Features, Layer
 from hypar_opt.onnx.heads import channels_of, in_order
 from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.masks import narrower, read_attention_mask
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.products import linear
-from hypar_opt.onnx.regions import Regions
+from hypar_opt.onnx.regions import LayerWeights, Regions
 
 # The input that masks or shifts the scores; key padding is a different input.
 _MASK = {"Attention": 3, "MultiHeadAttention": 5, "com.microsoft.Attention": 5}

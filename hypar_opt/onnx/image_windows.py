@@ -156,7 +156,7 @@ def original_dims(state: ImportState, leading: Sequence[Dim], windows: CutWindow
     for place in windows.places:
         below //= place.size
         strides.append((place, below))
-    parts = [(digit, count) for digit in whole_dim("b", state.input.batch)] + strides
+    parts = [(digit, count) for digit in whole_dim("b", state.batch)] + strides
     dims = []
     for dim in leading:
         new: list[Digit] = []
@@ -170,7 +170,7 @@ def original_dims(state: ImportState, leading: Sequence[Dim], windows: CutWindow
                 raise UnalignedError
             new += held
         dims.append(merged(new))
-    if state.input.batch == 1:
+    if state.batch == 1:
         dims[0] = (Digit("b", 1), *dims[0])
     return dims
 

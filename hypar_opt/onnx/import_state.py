@@ -418,7 +418,7 @@ class ImportState:
     def vector_as_token(self, features: Features, node: OnnxNode) -> Features:
         """Return a vector as a sequence of one token; else unchanged."""
         layer = self.layer(features.source)
-        if layer.sizes.keys() != {"c"} or features.source == INPUT:
+        if layer.sizes.keys() != {"c"} or features.source < 0:
             return features
         features = self.sliced(features, node)
         sizes = {"t": 1, "c": self.layer(features.source).channels}
@@ -481,7 +481,7 @@ class ImportState:
         """Return the activation through which a node reads a map; note other operators on it."""
         if self.is_ids(features):
             return None
-        if features.source != INPUT and self.layer(features.source).kind == "embedding":
+        if features.source >= 0 and self.layer(features.source).kind == "embedding":
             factor = factor_of(features.function)
             self.layer(features.source).scaled_by.setdefault(factor, []).append(node)
             if factor is not None:

@@ -312,8 +312,8 @@ def normed(
         The dimensions of its statistics; by default those of a batch norm, or all channels.
     """
     if kind != "affine":
-        axes = (IMAGES, ROWS, COLUMNS) if kind == "batch" else (CHANNELS,)
-        axes = axes if over is None else tuple(over)
+        default = (IMAGES, ROWS, COLUMNS) if kind == "batch" else (CHANNELS,)
+        axes = default if over is None else tuple(over)
         whole = values.shape
         values = values.reshape(_OF_HEADS) if HEAD in axes else values
         if kind != "rms":

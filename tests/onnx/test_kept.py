@@ -407,7 +407,7 @@ def test_the_factor_of_a_tables_rows_is_kept_where_all_read_it(
     """As Gemma's embeddings have one, which a norm and the residual sum read."""
     g = GraphWriter(IDS, ids=True)
     rows = g("Gather", g.weight("words", 30, WIDTH), "ids")
-    x, y = (by(g, "Mul", rows, factor) for factor in (8.0, second))
+    x, y = (g("Mul", rows, g.value(np.float32(factor))) for factor in (8.0, second))
     content = g.content(tmp_path, g("Add", g.linear(x, "a", WIDTH, WIDTH), y))
     assert content["layer"][0].get("scale") == scale
     assert any((said or "multiplication") in one for one in not_kept(content)) == (said is not None)

@@ -87,7 +87,7 @@ def test_no_parameter_is_read_and_no_pickle(tmp_path: Path) -> None:
         "of no device": tensor("weight_2", is_param=False),
     }
     values = {"weight_0": b"many", "weight_1": b"few", "weight_2": b""}
-    copy, unknown = program._weightless(archive(tmp_path / "model.pt2", tensors, values))
+    copy, unknown = program._archive(archive(tmp_path / "model.pt2", tensors, values), values=False)
     assert unknown == {"weight", "tied", "of no device"}
     with ZipFile(copy) as read:
         entries = {name: read.read(name) for name in read.namelist()}

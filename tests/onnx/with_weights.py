@@ -359,7 +359,7 @@ def assert_computes_its_model(network: ho.Network, path: Path, *, untie: bool = 
 
     def moved(by: float) -> Array:
         there = {name: own + by * along[name] for name, own in values.items()}
-        (output,) = outputs_of(imported.state, with_values(model, there), step.data.input)
+        (output,) = outputs_of(imported.state, with_values(model, there), step.data.inputs)
         return output
 
     direction = weights_of(imported, with_values(model, along))

@@ -13,7 +13,7 @@ from hypar_opt.execution.jax.axes import split_by
 from hypar_opt.execution.jax.gathers import readers_of
 from hypar_opt.execution.jax.maps import BETWEEN
 from hypar_opt.execution.jax.weights import bias_of, split_ends, weights_of
-from hypar_opt.sharding.layouts import BATCH, EXPERT, PARTIAL, TOKEN
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, EXPERT, PARTIAL, TOKEN
 from hypar_opt.workload.operators.attention import HEADS, QUERIES
 from hypar_opt.workload.operators.maps import LogitMap
 from hypar_opt.workload.operators.sinusoid import SINUSOID_BASE

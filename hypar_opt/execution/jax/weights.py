@@ -178,11 +178,11 @@ def biases_of(sharded: ShardedNetwork) -> dict[str, StoredWeights]:
         if layer.has_bias:
             node, program = position + sharded.shared, sharded.program
             layouts = program.bias_layouts(node)
-            dims, split = (sharded.written(position),), (split_by(layouts, CHANNEL),)
+            dims, split = [sharded.written(position)], [split_by(layouts, CHANNEL)]
             if isinstance(sharded.layer_maps[position].output, ExpertMap):
-                dims = (sharded.experts(position), *dims)
-                split = (split_by(layouts, EXPERT), *split)
-            tensor = StoredTensor(dims, split)
+                dims.insert(0, sharded.experts(position))
+                split.insert(0, split_by(layouts, EXPERT))
+            tensor = StoredTensor(tuple(dims), tuple(split))
             reduced = tuple(sorted(step.level for step in program.bias_steps(node)))
             stored[bias_of(layer.name)] = StoredWeights(
                 tensor, reduced, None, ("none",) * len(reduced)

@@ -153,7 +153,7 @@ class Flow:
         """Whether each layer reads a part of what a module writes, as it is or through others."""
         behind: list[bool] = []
         for sources in self.network.sources:
-            own = (source for source in sources if source != NETWORK_INPUT)
+            own = (source for source in sources if source >= 0)
             behind.append(
                 any(
                     len(self.parts_of_weight(source)) > 1
