@@ -39,7 +39,7 @@ LLM = {
 
 GROUPED = LLM | {"num_key_value_heads": 2}
 
-VISION = {
+VISION: dict[str, Any] = {
     "hidden_size": 32,
     "intermediate_size": 48,
     "num_hidden_layers": 2,
