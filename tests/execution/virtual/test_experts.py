@@ -55,7 +55,7 @@ def of_tokens(network: ho.Network, data: StepData, logits: Any, read: Any) -> An
         return product("down", number, hidden)
 
     def choices(token: int) -> list[int]:
-        among = range(experts)
+        among = [*range(experts)]
         if router.expert_groups:
             each = experts // router.expert_groups
             parts = [range(n, n + each) for n in range(0, experts, each)]
