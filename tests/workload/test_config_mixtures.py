@@ -99,7 +99,7 @@ def test_outputs_and_gradients_are_those_of_the_model(kind: str) -> None:
         workload,
     )
     # In single precision transformers take softmaxes of routers, and angles.
-    close: Any = {"rel": 1e-5, "abs": 1e-6}
+    close: dict[str, Any] = {"rel": 1e-5, "abs": 1e-6}
     assert record.loss == pytest.approx(recorded["loss"], **close)
     head = next(n for n, layer in enumerate(network.layers) if layer.name == "lm_head")
     assert record.outputs[head][1][0][1, -1] == pytest.approx(recorded["logits"], **close)
