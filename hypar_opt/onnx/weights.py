@@ -43,7 +43,7 @@ class ModelWeights(NamedTuple):
         By the name of the layer that has its own: ``(inputs, outputs)`` of an ``fc``, ``(rows,
         columns, inputs, outputs)`` of a ``conv``, with its groups before the inputs if it has
         several, ``(words, features)`` of an ``embedding``, ``(scale and shift, channels)`` of a
-        ``norm``.
+        ``norm``, with its groups before the channels of one if it has several.
     biases : (outputs,)
         By the layer's name.
     """
