@@ -188,17 +188,15 @@ def added_scores(
     if (rows, columns) != (whole_dim("t", inside), whole_dim("s", inside)):
         return None
     heads = math.prod(digit.size for dim in leading for digit in dim if digit.axis == "g")
+    tensors = [state.graph.initialisers.get(own) for own in state.constant(name).weights]
+    tables = [own for own in tensors if own and own.data_type in FLOATS and len(own.dims) == 2]
     if windows:
         shapes = [windows.shape]
     else:
-        sizes = [(inside // width, width) for width in _divisors(inside)]
+        sizes = [(inside // width, width) for width in (_divisors(inside) if tables else ())]
         shapes = [ImageWindows(size=size, columns=size[1]) for size in sizes]
-    tensors = [state.graph.initialisers.get(own) for own in state.constant(name).weights]
     fits = [
-        (shape, own)
-        for own in tensors
-        for shape in shapes
-        if own and own.data_type in FLOATS and [*own.dims] == [shape.biases, heads]
+        (shape, own) for own in tables for shape in shapes if [*own.dims] == [shape.biases, heads]
     ]
     # Without a table it is a mask, the same for all heads.
     of_heads = [dim for dim in leading if "g" in axes_of([dim])]
