@@ -159,6 +159,7 @@ def described(network: Network, batch: int) -> dict[str, Any]:
     As `hypar_opt.workload.description.describe`, with each layer's ``inputs`` by name.
     """
     description = describe(network, batch)
+    names = network.source_names
     for layer, read in zip(description["layers"], network.sources, strict=True):
-        layer["inputs"] = [network.source_names[source] for source in read]
+        layer["inputs"] = [names[source] for source in read]
     return description
