@@ -22,7 +22,7 @@ from torch import nn
 
 BATCH, TOKENS, WORDS = 4, 16, 96
 
-LLM = {
+LLM: dict[str, Any] = {
     "vocab_size": WORDS,
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -37,7 +37,7 @@ LLM = {
 }
 """What language models and encoders of text have in common."""
 
-GROUPED = LLM | {"num_key_value_heads": 2}
+GROUPED: dict[str, Any] = LLM | {"num_key_value_heads": 2}
 
 VISION: dict[str, Any] = {
     "hidden_size": 32,
@@ -112,7 +112,7 @@ def unet(name: str, **keys: Any) -> nn.Module:
     )
 
 
-GPT2 = {
+GPT2: dict[str, Any] = {
     "vocab_size": WORDS,
     "n_positions": 64,
     "n_embd": 32,
@@ -123,7 +123,7 @@ GPT2 = {
     "bos_token_id": None,
     "eos_token_id": None,
 }
-T5 = {
+T5: dict[str, Any] = {
     "vocab_size": WORDS,
     "d_model": 32,
     "d_kv": 8,
@@ -134,7 +134,7 @@ T5 = {
     "use_cache": False,
     "decoder_start_token_id": 0,
 }
-WHISPER = {
+WHISPER: dict[str, Any] = {
     "vocab_size": WORDS,
     "num_mel_bins": 8,
     "d_model": 32,
@@ -155,7 +155,7 @@ WHISPER = {
     "suppress_tokens": None,
     "begin_suppress_tokens": None,
 }
-CLIP = {
+CLIP: dict[str, Any] = {
     "text_config": {
         **{key: LLM[key] for key in ("vocab_size", "hidden_size", "intermediate_size")},
         "num_hidden_layers": 2,
@@ -166,7 +166,7 @@ CLIP = {
     "projection_dim": 16,
     "attn_implementation": "eager",
 }
-SWIN = {
+SWIN: dict[str, Any] = {
     "image_size": 32,
     "patch_size": 4,
     "embed_dim": 16,
@@ -175,7 +175,7 @@ SWIN = {
     "window_size": 4,
     "attn_implementation": "eager",
 }
-WAV2VEC2 = {
+WAV2VEC2: dict[str, Any] = {
     "vocab_size": 32,
     "hidden_size": 32,
     "num_hidden_layers": 2,

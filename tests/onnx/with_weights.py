@@ -371,10 +371,9 @@ def assert_computes_its_model(network: ho.Network, path: Path, *, untie: bool = 
 def loss_gradient(imported: ImportedModel, data: StepData, output: Array) -> Array:
     """Return the gradient of a step's loss by the output of its model."""
     features = imported.state.tensors[imported.state.graph.outputs[0]]
-    ordered = in_order(features, np.arange(output.size).reshape(output.shape))
-    assert ordered is not None
-    order = ordered.ravel()
-    gradient = np.zeros(output.size)
+    places = in_order(features, np.arange(output.size).reshape(output.shape))
+    assert places is not None
+    order, gradient = places.ravel(), np.zeros(output.size)
     if not data.targets:
         (errors,) = data.errors.values()
         gradient[order] = errors.ravel()
