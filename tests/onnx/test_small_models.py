@@ -336,7 +336,7 @@ MODELS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "attention as a pool": (
         lambda: vector(pooled_by_attention, TOKENS, 6),
-        Refused("(Mul): its inputs should have equally many channels, got 1 and 8"),
+        Refused("(Mul): weighs a map by a softmax of another, as pooling by attention without"),
     ),
 }
 

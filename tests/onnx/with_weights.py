@@ -257,7 +257,9 @@ def unet() -> Any:
         """Attention of an image's pixels, after a norm of groups of them."""
         scale, shift = (g.weight(f"attention.norm.{what}", 16) for what in ("weight", "bias"))
         flat = g("Reshape", x, g.value([0, 16, 16]))
-        rows = g("GroupNormalization", flat, scale, shift, num_groups=4, epsilon=1e-3)
+        rows = g(
+            "GroupNormalization", flat, scale, shift, num_groups=4, epsilon=1e-3, stash_type=11
+        )
         rows = g("Transpose", rows, perm=[0, 2, 1])
         q, k, v = (g.apart(g.linear(rows, one, 16, 16, bias=True), HEADS, 16) for one in "qkv")
         y = g.together(g.core(q, k, v, size=SIZE), 0, 16, 16)
@@ -357,14 +359,25 @@ def assert_computes_its_model(network: ho.Network, path: Path, *, untie: bool = 
         for name, own in values.items()
     }
 
-    def moved(by: float) -> Array:
-        there = {name: own + by * along[name] for name, own in values.items()}
-        (output,) = outputs_of(imported.state, with_values(model, there), step.data.inputs)
+    given = {source: step.data.inputs[place] for source, place in imported.places.items()}
+
+    def moved(by: float) -> Any:
+        return with_values(model, {name: own + by * along[name] for name, own in values.items()})
+
+    def output(by: float) -> Array:
+        (output,) = outputs_of(imported.state, moved(by), given)
         return output
 
-    direction = weights_of(imported, with_values(model, along))
-    pull = loss_gradient(imported, step.data, moved(0))
-    slopes = [float((pull * (moved(by) - moved(-by))).sum()) / (2 * by) for by in STEPS]
+    # Weights that the model makes of its values, as 1 + w, move as these do.
+    there, here = (weights_of(imported, moved(by)) for by in (1, 0))
+    direction = ModelWeights(
+        *(
+            {name: own - before[name] for name, own in after.items()}
+            for after, before in zip(there, here, strict=True)
+        )
+    )
+    pull = loss_gradient(imported, step.data, output(0))
+    slopes = [float((pull * (output(by) - output(-by))).sum()) / (2 * by) for by in STEPS]
     assert_slope(network, step.data, direction, slopes)
 
 
