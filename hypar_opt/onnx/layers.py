@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from hypar_opt.errors import InputError
-from hypar_opt.onnx.axes import whole_dim
+from hypar_opt.onnx.axes import merged, unrolled, whole_dim
 from hypar_opt.onnx.features import Features, Layer
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.losses import end_in_a_loss
@@ -84,6 +84,8 @@ def _written(state: ImportState, node: OnnxNode, features: Features) -> Features
         state.note(node, "which part of the map is the output: all of it is")
     if any(digit.axis == "r" for dim in features.dims for digit in dim):
         state.note(node, "copies of the map in the output")
+    if unrolled(features.dims) != tuple(map(merged, features.dims)):
+        state.note(node, "the roll of the output's positions")
     try:
         if state.layer(features.source).is_image:
             features = state.as_image(features, node)

@@ -156,7 +156,7 @@ FEATURES: dict[str, Row] = {
     "less the tokens' mean": (less_a_mean(1), "ReduceMean"),
     "less the mean of channels": (less_a_mean(-1), "ReduceMean"),
     "sums of earlier tokens": (lambda g, x: g("CumSum", x, g.value(1)), "CumSum"),
-    "tokens in turn": (rolled, Refused("(Concat): reads 5 of 6 tokens; only all, the first or")),
+    "tokens in turn": (rolled, "the roll of the output's positions"),
     "tokens backwards": (
         lambda g, x: g("Slice", x, *map(g.value, ([-1], [-99], [1], [-1]))),
         Refused("(Slice): reads a dimension backwards, which is not supported"),
