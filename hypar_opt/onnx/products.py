@@ -296,10 +296,14 @@ def linear(
 
 
 def einsum(state: ImportState, node: OnnxNode) -> Features:
-    """A product of two tensors in Einstein's notation."""
+    """A product of two tensors in Einstein's notation, or one in another order."""
     equation = str(node.attributes().get("equation", "")).replace(" ", "")
     terms, arrow, out = equation.partition("->")
     labels = terms.split(",")
+    if arrow and len(node.inputs) == 1 and len(set(terms)) == len(terms):
+        features = state.features(node.inputs[0])
+        if sorted(terms) == sorted(out) and len(terms) == len(features.dims):
+            return features._replace(dims=tuple(features.dims[terms.index(own)] for own in out))
     if len(labels) != 2 or not arrow or "." in equation or len(node.inputs) != 2:
         raise node.refuse(
             f"should be the product of two tensors, as 'btc,cd->btd'; got {equation!r}"
