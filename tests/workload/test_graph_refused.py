@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -276,6 +277,23 @@ REFUSED: dict[str, tuple[Table, str]] = {
         "layer 'a', inputs: should be q, k and v, or one fused, or with features"
         " that all keys share, of tokens; got 4 channels of 6x6",
     ),
+    "sinks of fused queries, keys and values": (
+        network(TOKENS, fc("f", units=12), layer("a", "attention", heads=4, sinks=True)),
+        "layer 'a', inputs: should be q, k, v and 1 tokens of 4 features, a score of each head;"
+        " got 6 tokens of 12 features",
+    ),
+    **{
+        f"{key} = {json.dumps(value)} of a layer of kind {kind}": (
+            network(of, layer("a", kind, **keys, **{key: value})),
+            f"layer 'a', {key}: should be a number, got {json.dumps(value)}",
+        )
+        for kind, of, key, keys in (
+            ("embedding", IDS, "scale", {"features": 8}),
+            ("sinusoid", {"features": 1}, "base", {"features": 8}),
+            ("attention", TOKENS | {"features": 12}, "softcap", {"heads": 4}),
+        )
+        for value in (True, "2")
+    },
     # shared weights
     "a part of no module": (
         network(TOKENS, fc("gate", part=True)),
