@@ -297,7 +297,11 @@ REFUSED: dict[str, tuple[Table, str]] = {
     # shared weights
     "a part of no module": (
         network(TOKENS, fc("gate", part=True)),
-        "layer 'gate', part: should be of a name with a dot, without 'tied' and 'pad'",
+        "layer 'gate', part: should be of a name with a dot, without 'tied', 'pad' and 'groups'",
+    ),
+    "a part of a convolution in groups": (
+        network(IMAGE, layer("a.b", "conv", filters=4, kernel=1, groups=2, part=True)),
+        "layer 'a.b', part: should be of a name with a dot, without 'tied', 'pad' and 'groups'",
     ),
     "parts that do not read the same": (
         network(TOKENS, fc("a.b", part=True), fc("a.c", part=True)),
