@@ -291,6 +291,7 @@ REFUSED: dict[str, tuple[Table, str]] = {
             ("embedding", IDS, "scale", {"features": 8}),
             ("sinusoid", {"features": 1}, "base", {"features": 8}),
             ("attention", TOKENS | {"features": 12}, "softcap", {"heads": 4}),
+            ("norm", TOKENS, "epsilon", {"norm": "layer"}),
         )
         for value in (True, "2")
     },
