@@ -45,6 +45,7 @@ LARGEST_SIZE = 2**31 - 1
 """The largest size or batch, so that every total still has a finite float."""
 
 Size = Annotated[int, Strict(), Field(ge=1, le=LARGEST_SIZE)]
+Positive = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 
 ELEMENT_BYTES = (1, 2, 4, 8)
 """Bytes that an element of a tensor may have."""

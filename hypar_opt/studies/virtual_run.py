@@ -170,20 +170,25 @@ def _to_run(plan: Plan, *, scale_down: bool) -> _ToRun:
     notes = [f"at full size it cannot run: it {why}" for why in oversplit_warnings(plan)]
     repeats = workload.repeats
 
+    spatial = spatial_columns(workload)
+    # Where nothing splits images, and the choices are the first ones.
+    without = bool(spatial) and max(map(max, rows)) < min(spatial)
+
     def keeps(network: Network) -> bool:
-        return divides_images(Instance(network, plan.problem).executed_workload, parts)
+        own = Instance(network, plan.problem).executed_workload
+        may = without or not own.forbidden[:, list(spatial)].all(axis=0).any()
+        return may and divides_images(own, parts)
 
     parts = parts_of(rows, len(workload.nodes), len(workload.choices), plan.hierarchy)
     small = scaled_down(
         *(instance.network, plan.batch, plan.hierarchy, plan.unequal_shares),
         micro_batches=repeats.micro_batches,
-        keeps=keeps if spatial_columns(workload) else None,
+        keeps=keeps if spatial else None,
     )
     # The plan's constraints, which name sizes and arrays, say nothing about a small network.
     update: dict[str, object] = {"batch": small.batch}
-    spatial = spatial_columns(workload)
-    if spatial and max(map(max, rows)) < min(spatial):
-        # Nothing splits images, and the small ones may be too small to.
+    if without:
+        # The small images may be too small to split.
         update["choices"] = plan.problem.choices[: min(spatial)]
     instance = Instance(small.network, plan.problem.model_copy(update=update))
     # The plan's own layers run again: the small network states no blocks.

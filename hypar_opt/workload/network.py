@@ -400,8 +400,11 @@ def _check_parts(layers: Sequence[Operator], sources: Sequence[tuple[int, ...]])
     for layer, reads in zip(layers, sources, strict=True):
         if not getattr(layer, "part", None):
             continue
-        if not layer.module or any(getattr(layer, key, None) for key in ("tied", "pad")):
-            raise layer.refuse("part", "should be of a name with a dot, without 'tied' and 'pad'")
+        # Filters of groups stand group by group, not part by part.
+        if not layer.module or any(getattr(layer, key, None) for key in ("tied", "pad", "groups")):
+            raise layer.refuse(
+                "part", "should be of a name with a dot, without 'tied', 'pad' and 'groups'"
+            )
         first, read = firsts.setdefault(layer.module, (layer, reads))
         if reads != read or layer.model_dump(exclude={*sized}) != first.model_dump(
             exclude={*sized}

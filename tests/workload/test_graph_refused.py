@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -276,10 +277,32 @@ REFUSED: dict[str, tuple[Table, str]] = {
         "layer 'a', inputs: should be q, k and v, or one fused, or with features"
         " that all keys share, of tokens; got 4 channels of 6x6",
     ),
+    "sinks of fused queries, keys and values": (
+        network(TOKENS, fc("f", units=12), layer("a", "attention", heads=4, sinks=True)),
+        "layer 'a', inputs: should be q, k, v and 1 tokens of 4 features, a score of each head;"
+        " got 6 tokens of 12 features",
+    ),
+    **{
+        f"{key} = {json.dumps(value)} of a layer of kind {kind}": (
+            network(of, layer("a", kind, **keys, **{key: value})),
+            f"layer 'a', {key}: should be a number, got {json.dumps(value)}",
+        )
+        for kind, of, key, keys in (
+            ("embedding", IDS, "scale", {"features": 8}),
+            ("sinusoid", {"features": 1}, "base", {"features": 8}),
+            ("attention", TOKENS | {"features": 12}, "softcap", {"heads": 4}),
+            ("norm", TOKENS, "epsilon", {"norm": "layer"}),
+        )
+        for value in (True, "2")
+    },
     # shared weights
     "a part of no module": (
         network(TOKENS, fc("gate", part=True)),
-        "layer 'gate', part: should be of a name with a dot, without 'tied' and 'pad'",
+        "layer 'gate', part: should be of a name with a dot, without 'tied', 'pad' and 'groups'",
+    ),
+    "a part of a convolution in groups": (
+        network(IMAGE, layer("a.b", "conv", filters=4, kernel=1, groups=2, part=True)),
+        "layer 'a.b', part: should be of a name with a dot, without 'tied', 'pad' and 'groups'",
     ),
     "parts that do not read the same": (
         network(TOKENS, fc("a.b", part=True), fc("a.c", part=True)),

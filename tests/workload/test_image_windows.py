@@ -120,6 +120,10 @@ def test_jax_moves_what_is_planned(network: ho.Network, words: list[str]) -> Non
             {"windows": {"size": 2, "columns": 8}},
             "and 9 tokens of 4 features, one of each relative position",
         ),
+        (
+            {"windows": {"size": SIZE, "columns": COLUMNS, "shift": [0, 8]}},
+            "shift should be within 4x8 pixels, got 0x8",
+        ),
         ({"causal": True}, "windows: should be without causal and rotary"),
     ],
 )

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator
 
-from hypar_opt.documents.document import Document, Size
+from hypar_opt.documents.document import Document, Positive, Size
 from hypar_opt.errors import RefusedError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
@@ -72,7 +72,7 @@ class Rotary(Document):
     arXiv:2104.09864, equations 15 and 34.
     """
 
-    base: Annotated[float | None, Field(gt=0, allow_inf_nan=False), default(ROTARY_BASE)] = None
+    base: Annotated[Positive | None, default(ROTARY_BASE)] = None
     features: Annotated[Size, Field(multiple_of=2)] | None = None
     """The features of a head that are turned, the first ones; by default all."""
     interleaved: Annotated[bool | None, default(False)] = None
@@ -117,6 +117,9 @@ class ImageWindows(Document):
         if any(extent % size for extent, size in zip((rows, self.columns), self.size, strict=True)):
             shown = "x".join(map(str, self.size))
             return f"size should divide {rows}x{self.columns} pixels, got {shown}"
+        down, right = self.shift or (0, 0)
+        if down >= rows or right >= self.columns:
+            return f"shift should be within {rows}x{self.columns} pixels, got {down}x{right}"
         return ""
 
     def order(self, tokens: int) -> NDArray[np.intp]:
@@ -180,12 +183,12 @@ class Attention(Operator):
     """The tokens that one sees, itself the last: causal attention in a sliding window."""
     windows: ImageWindows | None = None
     """The windows of an image in which pixels see one another."""
-    softcap: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    softcap: Positive | None = None
     """The bound of scores, each replaced by softcap * tanh(score / softcap) before the softmax."""
     sinks: Annotated[bool | None, default(False)] = None
     """Whether its fourth input is a score of each head that no value goes with: a learned table."""
     rotary: Rotary | None = None
-    scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    scale: Positive | None = None
     """The factor of the scores; by default one over the root of a key's features."""
     dropout: Annotated[bool | None, default(False)] = None
     """Whether scores are dropped at random: for time and memory; a run computes all of them."""
@@ -337,10 +340,10 @@ class Attention(Operator):
             )
         self._check_windows(query.tokens, keys[0].tokens)
         if (of_scores := self.of_scores) and scores != (of_scores,):
-            got = " and ".join(map(described, reads[1:]))
+            got = " and ".join(map(described, reads))
             each = "a score of each head" if self.sinks else "one of each relative position"
             wish = f"q, k, v and {described(of_scores)}, {each}"
-            raise self.refuse("inputs", f"should be {wish}; got q and {got}")
+            raise self.refuse("inputs", f"should be {wish}; got {got}")
         output = TokenMap(query.tokens, self.heads * (widths[1] // self._kv_heads))
         return LayerMaps(query, output, output, (*keys, *scores))
 

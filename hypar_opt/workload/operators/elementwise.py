@@ -7,9 +7,7 @@ from fractions import Fraction
 from itertools import accumulate
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
-
-from hypar_opt.documents.document import Size
+from hypar_opt.documents.document import Positive, Size
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
     ADDENDS,
@@ -316,7 +314,7 @@ class Output(Weightless):
 
     kind: Literal["output"]
     loss: Literal["softmax", "none"] = "softmax"
-    softcap: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    softcap: Positive | None = None
     """The bound of logits, each replaced by softcap * tanh(logit / softcap) before the loss."""
     classes: Size | None = None
     """The channels that a softmax is over, the first ones; others are padding. By default all, or

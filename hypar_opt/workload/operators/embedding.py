@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
-
-from hypar_opt.documents.document import Name, Size
+from hypar_opt.documents.document import Name, Positive, Size
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
     DATA_CHOICE,
@@ -54,7 +52,7 @@ class Embedding(Operator):
     """Without inputs: the tokens of a second sequence, whose ids it reads."""
     tied: Name | None = None
     """The embedding that it shares weights with."""
-    scale: Annotated[float, Field(gt=0, allow_inf_nan=False), default(1)] | None = None
+    scale: Annotated[Positive | None, default(1.0)] = None
     """The factor of the rows that are read."""
 
     # A product of one-hot rows and the table, whose input is read for free and has no error.

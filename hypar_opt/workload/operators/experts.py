@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, Strict
 
-from hypar_opt.documents.document import Size
+from hypar_opt.documents.document import Positive, Size
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
     CHANNELS,
@@ -71,7 +71,7 @@ class Router(Operator):
     sigmoid: Literal["normalised", "plain"] | None = None
     """Sigmoids of logits as these weights, in place of a softmax: divided by the sum of a token's
     chosen experts', or not."""
-    factor: Annotated[float | None, Strict(), Field(gt=0, allow_inf_nan=False), default(1.0)] = None
+    factor: Annotated[Positive | None, default(1.0)] = None
     """What the weights are multiplied by."""
     expert_groups: Annotated[Size | None, default(1)] = None
     """Equal groups of consecutive experts; a token's experts are in its best groups."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, Strict, ValidationInfo, field_validator
 
 from hypar_opt.documents.document import Size
 from hypar_opt.frozen import FrozenDict
@@ -65,7 +65,9 @@ class Norm(Operator):
     norm: Literal["layer", "rms", "batch", "affine"]
     bias: bool | None = None
     """Whether it learns a shift too; by default all but ``rms`` do."""
-    epsilon: Annotated[float | None, Field(ge=0, allow_inf_nan=False), default(EPSILON)] = None
+    epsilon: Annotated[
+        float | None, Strict(), Field(ge=0, allow_inf_nan=False), default(EPSILON)
+    ] = None
     """What is added to the variance, or to the mean square."""
     heads: Annotated[Size | None, default(1)] = None
     """The equal parts of a token's channels that are normalised one by one: heads of queries or

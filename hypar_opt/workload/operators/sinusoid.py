@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from hypar_opt.documents.document import Size
+from hypar_opt.documents.document import Positive, Size
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, REPLICAS, Choice, Contraction
 from hypar_opt.workload.operators.base import Operator, default
@@ -21,8 +21,6 @@ from hypar_opt.workload.operators.free_sizes import (
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, described
 from hypar_opt.workload.operators.saved import Saved
-
-_Number = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 SINUSOID_BASE = 10_000.0
 
@@ -38,8 +36,8 @@ class Sinusoid(Operator):
 
     kind: Literal["sinusoid"]
     features: Annotated[Size, Field(multiple_of=2)]
-    base: Annotated[_Number | None, default(SINUSOID_BASE)] = None
-    scale: Annotated[_Number | None, default(1.0)] = None
+    base: Annotated[Positive | None, default(SINUSOID_BASE)] = None
+    scale: Annotated[Positive | None, default(1.0)] = None
     first: Literal["cos", "sin"] = "cos"
     """The half that stands first."""
 

@@ -70,3 +70,29 @@ def test_a_plan_that_may_split_images_runs_on_small_ones(batch: int) -> None:
     splits_images = any("rows" in own for own in plan.parallelism)
     assert splits_images == (batch == 1)
     assert ho.run(plan, scale_down=True).agrees
+
+
+def test_small_images_can_be_split_where_other_choices_stand_behind_those_that_split_them() -> None:
+    layers = [
+        {"name": f"conv{n}", "kind": "conv", "inputs": ["input"], "filters": 4, "kernel": 3}
+        | {"padding": 1}
+        for n in (1, 2)
+    ]
+    sum_of_both = {"name": "sum", "kind": "add", "inputs": ["conv1", "conv2"]}
+    given = {"channels": 4, "height": 4, "width": 4}
+    plan = ho.solve(
+        Network.model_validate(
+            {
+                "schema": "hypar-opt/network/2",
+                "name": "a sum",
+                "input": given,
+                "layer": [*layers, sum_of_both],
+            }
+        ),
+        batch=4,
+        levels=1,
+        choices="all",
+        reading="executed",
+        constraints={"even": True, "fix": ["conv*=model", "sum=addends"]},
+    )
+    assert ho.run(plan, scale_down=True).agrees
