@@ -147,7 +147,7 @@ def test_searches_find_the_best_of_all_plans(seed: int) -> None:
     for solver in ("dp", "ilp", "cpsat"):
         plan = ho.solve(network, solver=solver, **asked)
         assert (plan.cost.total, plan.parallelism) == (brute.cost.total, brute.parallelism)
-    workload = workload_of(network, asked["batch"], choices, shared_tensors=True)
+    workload = workload_of(network, asked["batch"], plan.choices, shared_tensors=True)
     program = Program(workload, rows_of_plan(plan, workload), plan.hierarchy)
     moved = sum(exchange.elements for exchange in exchanges_of_step(program))
     assert moved * asked["element_bytes"] == plan.cost.total
