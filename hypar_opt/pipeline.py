@@ -31,7 +31,14 @@ from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.configuration import check, rows_of, training_of
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.degrees import degrees
-from hypar_opt.plan.plan import Plan, SolverRecord, SolverSettings, columns_of, words_of
+from hypar_opt.plan.plan import (
+    Plan,
+    SolverRecord,
+    SolverSettings,
+    WithOverlap,
+    columns_of,
+    words_of,
+)
 from hypar_opt.plan.problem import NetworkRecord, ProblemFields
 from hypar_opt.plan.schemas import schema_of
 from hypar_opt.plan.stated import stated_problem
@@ -517,9 +524,7 @@ def or_of_wider_choices(plan: Plan, overlap: str, deadline: Deadline = NEVER) ->
         if known is not None:
             alike = own.training.unlike_defaults == trained.training.unlike_defaults
             also = [faster.rows] * alike
-            own = _of_least_time(
-                own, overlap, deadline, also=also, started=started, bound=known.bound
-            )
+            own = _of_least_time(own, overlap, deadline, also=also, started=started, known=known)
             found = own.solver.with_overlap
             is_faster = found is not None and (alike or found.seconds <= faster.seconds)
         else:
@@ -539,7 +544,7 @@ def _of_least_time(
     also: Sequence[Rows],
     started: float,
     without: Plan | None = None,
-    bound: float = inf,
+    known: WithOverlap | None = None,
 ) -> Plan:
     """Return the plan of least time with overlap of those that train as a plan does.
 
@@ -551,12 +556,13 @@ def _of_least_time(
         When the search of it began.
     without
         The plan that is fastest without overlap, if not this one.
-    bound
-        One on the time of other plans; what is stated is one on these, too.
+    known
+        What is of plans of fewer choices: the bound is at its prices, and one on these plans, too.
     """
     from hypar_opt.search.overlap import least_time
 
-    best = least_time(plan, overlap, deadline, also=also, fastest_without=without)
+    prices, bound = (tuple(map(int, known.prices)), known.bound) if known else (None, inf)
+    best = least_time(plan, overlap, deadline, also=also, fastest_without=without, prices=prices)
     with_overlap = best.time._replace(bound=min(best.time.bound, bound))
     instance, solver = Instance.of_plan(plan), plan.solver
     shared, writers = instance.workload.shared, instance.workload.tensor_writers

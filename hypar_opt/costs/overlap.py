@@ -296,16 +296,20 @@ class OverlapTime(TimeCost):
     def marks_of_ends(self, workload: Workload) -> tuple[Hashable, ...] | None:
         if self.prices is None and self.again is None:
             return None
-        nodes = range(len(workload.nodes))
-        again = [node in (self.again or ()) for node in nodes]
-        return tuple(zip(*(self.prices or ()), again, strict=True))
+        # What the queue is charged is of nodes.
+        return self._marked(workload, *(self.prices[:2] if self.prices else ()))
+
+    def _marked(self, workload: Workload, *prices: Sequence[int]) -> tuple[Hashable, ...]:
+        """Return some prices of each node, and whether it runs again."""
+        again = [node in (self.again or ()) for node in range(len(workload.nodes))]
+        return tuple(zip(*prices, again, strict=True))
 
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return what is charged alike: nodes by their prices and what runs again of them, too."""
         symmetries = super().symmetries(workload, levels)
-        marks = self.marks_of_ends(workload)
-        if marks is None:
+        if self.prices is None and self.again is None:
             return symmetries
+        marks = self._marked(workload, *(self.prices or ()))
         of_units = self.of_units.marks if self.of_units else [b""] * len(marks)
         return symmetries._replace(marks=[*zip(symmetries.marks, marks, of_units, strict=True)])
 

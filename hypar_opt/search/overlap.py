@@ -227,6 +227,7 @@ def least_time(
     *,
     also: Sequence[Rows] = (),
     fastest_without: Plan | None = None,
+    prices: tuple[int, ...] | None = None,
     closes: bool = True,
 ) -> LeastTime:
     """Return the plan of least time with overlap, of those that train as a plan does.
@@ -241,6 +242,8 @@ def least_time(
         Plans that fit and train alike, from which the search starts, too.
     fastest_without
         The plan that is fastest without overlap, if that trains otherwise.
+    prices
+        Those of a search of fewer choices: the bound is at these alone. By default they are sought.
     closes
         Whether plans are listed until none can take less, where they are few enough.
 
@@ -249,7 +252,7 @@ def least_time(
     RefusedError
         If the problem is not of the time of a training step on accelerators of one kind.
     """
-    best = PlansWithOverlap(plan, overlap, deadline).least(also, closes=closes)
+    best = PlansWithOverlap(plan, overlap, deadline).least(also, prices=prices, closes=closes)
     if fastest_without in (None, plan):
         return best
     search = PlansWithOverlap(fastest_without, overlap)
@@ -286,13 +289,15 @@ class PlansWithOverlap:
         """The plan from which the search starts."""
         return tuple(map(tuple, rows_of_plan(self.plan, self.workload)))
 
-    def least(self, also: Sequence[Rows] = (), *, closes: bool) -> LeastTime:
+    def least(
+        self, also: Sequence[Rows] = (), *, prices: tuple[int, ...] | None = None, closes: bool
+    ) -> LeastTime:
         """Search, and return the best plan with the best bound."""
         start = self.start
         for rows in (start, *also):
             self.time(rows)
         if self.instance.constraints.only_plan is None:
-            prices, bound = self._searched(start, closes=closes)
+            prices, bound = self._searched(start, prices, closes=closes)
         else:  # pins leave no other
             prices, bound = (0,) * (1 + _PIECES), self.times[start]
         rows = self._best[1]
@@ -303,12 +308,14 @@ class PlansWithOverlap:
         time = WithOverlap(self.overlap, seconds, bound, without, prices)
         return LeastTime(rows, time, None if time.proved else self.stopped_by, len(self.times))
 
-    def _searched(self, start: Rows, *, closes: bool) -> tuple[tuple[int, ...], float]:
+    def _searched(
+        self, start: Rows, at: tuple[int, ...] | None, *, closes: bool
+    ) -> tuple[tuple[int, ...], float]:
         """Search, and return the best prices with the best bound."""
         in_parallel = tuple(map(tuple, np.zeros_like(start).tolist()))  # data parallelism
         if not self._stops() and not self.workload.forbidden[:, 0].any() and self.fits(in_parallel):
             self.time(in_parallel)
-        prices, bound = self._by_prices(start)
+        prices, bound = self._by_prices(start, at)
         self._improve(prices)
         if closes and bound < self._best[0] and not self.stopped_by:
             bound = self._by_listing(prices, bound)
@@ -459,10 +466,11 @@ class PlansWithOverlap:
         ahead, *along = [self._charged(rows, cost) for cost in self._paths]
         return [ahead - along[0], *along]
 
-    def _by_prices(self, start: Rows) -> tuple[tuple[int, ...], float]:
+    def _by_prices(self, start: Rows, at: tuple[int, ...] | None) -> tuple[tuple[int, ...], float]:
         """Find the plans of least cost at better and better prices; return the best, and its bound.
 
-        The prices are those of the best mixture of paths against all plans found so far.
+        The prices are those that are stated, or of the best mixture of paths against all plans
+        found so far.
         """
         tried: set[tuple[int, ...]] = set()
         best, bound = (
@@ -480,7 +488,7 @@ class PlansWithOverlap:
             center, part = (best, 0.75) if tried else ((mixed[0], *(0,) * _PIECES), 0.5)
             part = part if forward else 1
             steps = zip(mixed, center, strict=True)
-            prices = tuple(round(upto + part * (price - upto)) for price, upto in steps)
+            prices = at or tuple(round(upto + part * (price - upto)) for price, upto in steps)
             if value <= bound * _CLOSE or prices in tried:
                 break
             if self._stops():

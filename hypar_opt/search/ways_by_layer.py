@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.alignments import states_in_classes
-from hypar_opt.costs.device_load import PartLoad
+from hypar_opt.costs.device_load import DeviceLoad, PartLoad
 from hypar_opt.costs.state_classes import ClassTable, KnownCharges, classed
 from hypar_opt.costs.ways_of_nodes import Amount, WaysOfNodes, by_state, coupled
 from hypar_opt.instance.least_loads import every_split
@@ -153,7 +153,7 @@ class WaysByLayer:
 
     def _ways_of(self, ways: Sequence[WayOfTraining], held: Sequence[WayOfTraining]) -> WaysOfNodes:
         tables = [self._table_of(way) for way in ways]
-        loads, moments = [way.load for way in held], [self._moment(way) for way in held]
+        loads, moments = [_certain(way.load) for way in held], [self._moment(way) for way in held]
         return WaysOfNodes.of(tables, loads, moments, self.states)
 
     def _table_of(self, way: WayOfTraining) -> ClassTable:
@@ -230,7 +230,8 @@ class WaysByLayer:
         splits = every_split(self.first.load.hierarchy.sizes, choices)
         # What shards and computes most again holds least.
         ways = [self._of(*words[-1]) for words in self._words]
-        loads = [way.whole_load.at(np.array(parts)[:, None]) for way in ways for parts in splits]
+        certain = [_certain(way.whole_load) for way in ways]
+        loads = [load.at(np.array(parts)[:, None]) for load in certain for parts in splits]
         return sum(np.min(loads, axis=0).tolist())
 
     @cached_property
@@ -399,3 +400,11 @@ class WaysByLayer:
         """Return what is computed again, and what is sharded."""
         side, way, _ = picked
         return self._words[side][way]
+
+
+def _certain(load: DeviceLoad) -> DeviceLoad:
+    """Return what nodes hold however other blocks than their own are computed again.
+
+    What a block starts from belongs to the node that writes it, which may be in another block.
+    """
+    return replace(load, holds=[hold for hold in load.holds if hold.certain])

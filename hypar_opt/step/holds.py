@@ -27,7 +27,7 @@ from hypar_opt.workload.layer_tensors import Boundary, Extent
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BATCH, REPLICATING, SPATIAL
 from hypar_opt.workload.parallelism import SIDES
-from hypar_opt.workload.recomputation import blocks_by_op, repeated
+from hypar_opt.workload.recomputation import blocks_by_op, repeated, segments
 from hypar_opt.workload.repeats import CONVERTED, EPILOGUE, PASS, Repeats
 from hypar_opt.workload.shards import Shards
 
@@ -107,6 +107,9 @@ class Hold(NamedTuple):
         Whether it is held whole, once for each of `shards` below which there are several parts.
     border
         Only so many more indices along each axis that is split are held, and not the tensor.
+    certain
+        Whether the way in which the node's block is computed again says that it is there, and no
+        other block's.
     """
 
     node: int
@@ -118,6 +121,7 @@ class Hold(NamedTuple):
     shards: tuple[int, ...] = ()
     gathered: bool = False
     border: tuple[int, ...] = ()
+    certain: bool = True
 
 
 KEPT = ("weights", "gradients", "state", "saved")
@@ -260,6 +264,7 @@ class HoldRules:
         block_of = segment | {node: block[0] for node, block in self._blocks_by_op.items()}
         readers: dict[int, list[int]] = {}
         kept: dict[Hashable, Hold] = {}
+        certain: set[Hashable] = set()
         dropped: dict[int, dict[Hashable, Hold]] = {}
         layers_of: dict[int, list[int]] = {}
         for node in self._layers:
@@ -282,11 +287,14 @@ class HoldRules:
                     dropped.setdefault(inside, {}).setdefault(writer, hold)
                 else:
                     kept.setdefault(writer, stored._replace(tensor="saved", layers=(node,)))
+                    if self._keeps_alone(writer, node):
+                        certain.add(writer)
             runs_again = whole or word == PASS
             own_block = node if not whole and node in again else inside if runs_again else None
             if word == EPILOGUE:
                 product = self._map(node, self.workload.nodes[node].output)
                 kept[node, "before activation"] = product._replace(tensor="saved", layers=(node,))
+                certain.add((node, "before activation"))
                 runs_again = True
             written = [
                 (inside if runs_again else None, self._written(node, epilogue=word == EPILOGUE)),
@@ -296,9 +304,11 @@ class HoldRules:
                 for key, hold in holds:
                     if block is None:
                         kept.setdefault(key, hold._replace(tensor="saved", layers=(node,)))
+                        certain.add(key)
                     else:
                         dropped.setdefault(block, {}).setdefault(key, hold)
-        yield from kept.values()
+        for key, hold in kept.items():
+            yield hold._replace(certain=key in certain)
         for block, of_block in dropped.items():
             for key, hold in of_block.items():
                 if key not in kept:
@@ -308,6 +318,34 @@ class HoldRules:
             # From the first backward pass that reads it to the last.
             layers = range(min(users), max(users) + 1)
             yield self._output(writer)._replace(tensor="recomputed", layers=layers)
+
+    def _keeps_alone(self, writer: int, reader: int) -> bool:
+        """Return whether a reader that keeps a tensor does so in each way of other blocks.
+
+        Other blocks' ways are those that are not of the node whose choices lay the tensor out: the
+        writer, or of the network's input the first reader that keeps it.
+        """
+        if writer >= 0:
+            same = self._blocks.get(writer) == self._blocks.get(reader)
+            return same or self._saves[reader].inputs
+        readers = self._readers_of_inputs[writer]
+        return reader == readers[0] or len({self._blocks.get(node) for node in readers}) == 1
+
+    @cached_property
+    def _blocks(self) -> dict[int, int]:
+        """The first layer of each node's block, however it is computed again."""
+        shared = self.workload.shared
+        return {shared + n: block.start for block in segments(self.network) for n in block}
+
+    @cached_property
+    def _readers_of_inputs(self) -> dict[int, list[int]]:
+        """The readers of each of the network's inputs, in order."""
+        readers: dict[int, list[int]] = {}
+        for node in self._layers:
+            for writer, _ in self._inputs(node):
+                if writer < 0:
+                    readers.setdefault(writer, []).append(node)
+        return readers
 
     def _written(self, node: int, *, epilogue: bool) -> Iterator[tuple[Hashable, Hold]]:
         """Yield a layer's output, before its activation or pool, where it saves it.

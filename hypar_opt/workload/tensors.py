@@ -303,9 +303,13 @@ class Workload:
     @_of_tensors
     def has_replicas(self) -> bool:
         """Whether replicas, or addends, repeat exchanges: of `replica_boundaries`, or sums."""
-        whole, partial = self.layouts.whole, (self.layouts.output < FIRST_SPLIT)
-        sums = whole.any(axis=0) & (partial & ~whole).any(axis=0)
-        passed = self.layouts.addends.any()
+        whole, layouts = self.layouts.whole, self.layouts
+        has_statistics = [any(node.statistics) for node in self.nodes]
+        summed = (layouts.output < FIRST_SPLIT) | (
+            layouts.statistics < FIRST_SPLIT
+        ) & has_statistics
+        sums = whole.any(axis=0) & (summed & ~whole).any(axis=0)
+        passed = layouts.addends.any()
         return bool(self.replica_boundaries.any() or sums.any() or passed)
 
     @_of_tensors

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import product
 from random import Random
 from typing import Any
 
@@ -72,12 +74,21 @@ def _random(seed: int, most: int = 5) -> tuple[Instance, tuple[tuple[int, ...], 
 def test_a_plan_is_priced_by_what_each_step_of_its_run_moves(seed: int) -> None:
     """By level as the program's exchanges, in all as one state a node and as levels appended."""
     instance, rows, rng = _random(seed)
-    workload, cost = instance.workload, instance.cost
+    workload = instance.workload
     weights = set(workload.weight_users)
     tensors = [
         {node: rng.randrange(3) for node in range(workload.shared) if node not in weights}
         for _ in rows
     ]
+    _check_price(instance, rows, tensors)
+
+
+def _check_price(
+    instance: Instance,
+    rows: Sequence[Sequence[int]],
+    tensors: Sequence[Mapping[int, int]],
+) -> None:
+    workload, cost = instance.workload, instance.cost
     tables = list(level_tables(workload, cost, rows, tensors))
     full = [row for _, row in tables]
     phases = INFERENCE if instance.problem.inference else TRAINING
@@ -123,3 +134,27 @@ def test_replicas_repeat_the_exchanges_above_them() -> None:
     assert h2 == 4 * (2 * 2 * norm)
     table = expanded(instance.cost, instance.workload, 2)
     assert table.choices == 9
+
+
+@pytest.mark.parametrize("inference", [True, False])
+def test_replicas_repeat_the_sums_of_a_loss_above_them(inference: bool) -> None:
+    """They do where no tensor that another layer reads is whole, too."""
+    network = ho.Network.model_validate(
+        {
+            "schema": "hypar-opt/network/2",
+            "name": "loss",
+            "input": {"tokens": 9, "features": 9},
+            "layer": [
+                {"name": "first", "kind": "fc", "units": 9},
+                {"name": "second", "kind": "fc", "units": 9},
+                {"name": "loss", "kind": "output", "loss": "softmax"},
+            ],
+        }
+    )
+    asked: dict[str, Any] = {"choices": ("data", "model", "output"), "reading": "executed"}
+    problem = problem_of(network, batch=4, levels=3, inference=inference, **asked)
+    instance = Instance(network, problem)
+    assert instance.workload.words[-1] == ("data", "channel", "whole")
+    for states in product(range(3), repeat=3):
+        rows = [(0, 0, state) for state in states]
+        _check_price(instance, rows, [{}] * 3)
