@@ -66,7 +66,7 @@ def channel_norm(state: ImportState, node: OnnxNode) -> Features:
     """A norm of one image's channels, each by itself or in groups, with all positions."""
     features = _map(state, node)
     channels = state.layer(features.source).channels
-    over = axes_over(state, features, range(2, len(features.dims)))
+    over = axes_over(state, node, features, range(2, len(features.dims)))
     if node.op == "GroupNormalization":
         count = node.attributes().get("num_groups", 1)
         size, rest = divmod(channels, count)

@@ -157,6 +157,30 @@ def further_ids_of_another_batch(g: GraphWriter) -> str:
     return str(g("Add", one, two))
 
 
+def _in_windows(reduced: Callable[[GraphWriter, str], str]) -> Callable[[GraphWriter], str]:
+    def build(g: GraphWriter) -> str:
+        x = g("Reshape", g.linear("x", "a", E, E), g.value([-1, T // 2, E]))
+        return g.linear(g("Reshape", reduced(g, x), g.value([B, -1, E])), "b", E, E)
+
+    return build
+
+
+def _group_norm(g: GraphWriter, x: str) -> str:
+    learned = g.weight("scale", E), g.weight("shift", E)
+    x = g("GroupNormalization", g("Transpose", x, perm=[0, 2, 1]), *learned, num_groups=4)
+    return str(g("Transpose", x, perm=[0, 2, 1]))
+
+
+for _name, _reduced in {
+    "mean": lambda g, x: g("ReduceMean", x, g.value([1])),
+    "group norm": _group_norm,
+    "norm written out": lambda g, x: g("Sub", x, g("ReduceMean", x, g.value([1, 2]))),
+}.items():
+    PATTERNS[f"a {_name} of a window"] = Pattern(
+        _in_windows(_reduced), (SEQUENCE,), refused="reduces a part of the positions, as those of a"
+    )
+
+
 @pattern(SEQUENCE, refused="node 'odd' (Relu): reads 'nowhere', which nothing writes")
 def what_nothing_writes(g: GraphWriter) -> str:
     return str(g("Relu", "nowhere", name="odd"))
