@@ -279,8 +279,8 @@ class _Scores:
             self._of_token_ids(node, others, constants)
             return
         number = number_of(state, node)
+        # Behind biases it is a factor of these, too.
         if number is not None and (number == 1 or not self.biases):
-            # Behind biases it is a factor of these, too.
             self.factor *= number
             self.lowered *= number
         elif node.op == "Tanh" and self.before is None and not self._is_moved:

@@ -105,6 +105,14 @@ def a_shape_in_another_file(g: GraphWriter) -> str:
     return str(g("Reshape", "x", g.weight("target", 2)))
 
 
+@pattern(SEQUENCE, refused="(SplitToSequence): is not an operator that can be imported")
+def a_sequence_of_rows(g: GraphWriter) -> str:
+    """Two of them are no halves."""
+    rows = g("SplitToSequence", g.linear("x", "a", E, E), axis=2)
+    one, two = (g("SequenceAt", rows, g.value(n)) for n in range(2))
+    return str(g("Mul", one, two))
+
+
 def _complex(through: str) -> Callable[[GraphWriter], str]:
     def build(g: GraphWriter) -> str:
         numbers = np.array([B, T, E], np.complex64)
