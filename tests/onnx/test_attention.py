@@ -475,6 +475,20 @@ def test_sinks_and_the_window_of_grouped_queries_are_kept(window: int, tmp_path:
     assert any("smooth_softmax" in phrase for phrase in imported.content["not_kept"])
 
 
+def test_sinks_are_one_for_each_head(tmp_path: Path) -> None:
+    g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
+    reads = [
+        *(g.linear("x", name, WIDTH, WIDTH) for name in "qkv"),
+        *[""] * 8,
+        g.weight("sinks", 3),
+    ]
+    out = g("GroupQueryAttention", *reads, domain="com.microsoft", num_heads=4, kv_num_heads=4)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(g.model(out).SerializeToString())
+    with pytest.raises(InputError, match="should have 4 sinks that are learned, one for each head"):
+        imported_model(path)
+
+
 def test_a_learned_query_pools_tokens(tmp_path: Path) -> None:
     """A table of one row, repeated for each image and projected as queries are (SigLIP's head)."""
     g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
