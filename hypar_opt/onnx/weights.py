@@ -122,24 +122,25 @@ class _Values:
     def _as_read(self, name: str) -> NDArray[Any] | None:
         """Return a tensor as layers read it, after what nodes make of it with numbers.
 
-        As Gemma's norms add one to their scales. None where nodes do anything else, or layers read
+        As Gemma's norms add one to their scales. What nodes make of several tensors is left aside,
+        as a table of biases and a mask, which have been decided by values. None where layers read
         it in different ways.
         """
         from onnx import numpy_helper
 
-        read, waiting = list[NDArray[Any]](), [(name, numpy_helper.to_array(self._tensors[name]))]
+        array = numpy_helper.to_array(self._tensors[name])
+        read, waiting = list[NDArray[Any]](), [(name, array)]
         while waiting:
-            name, array = waiting.pop()
+            name, value = waiting.pop()
             for node in self._state.graph.readers.get(name, ()):
                 if node.op in NO_WEIGHTS or not node.outputs:
                     continue
                 if not self._state.is_constant(node.outputs[0]):
-                    read.append(array)
+                    read.append(value)
                     continue
-                made = array if node.op in SAME_VALUES else self._made(node, name, array)
-                if made is None:
-                    return None
-                waiting += [(output, made) for output in node.outputs if output]
+                made = value if node.op in SAME_VALUES else self._made(node, name, value)
+                if made is not None:
+                    waiting += [(output, made) for output in node.outputs if output]
         first = read[0] if read else array
         return first if all(own is first or np.array_equal(own, first) for own in read) else None
 

@@ -209,6 +209,16 @@ def test_blocks_of_other_heights_than_widths(tmp_path: Path) -> None:
     assert attributes(network, "pixel_shuffle")[0]["factor"] == (2, 3)
 
 
+def test_patches_are_put_together_by_letters(tmp_path: Path) -> None:
+    """As DiT ends: an equation of one tensor is an order of its dimensions."""
+    g = WeightedGraph(("image", ["batch", 3, 2, 3]))
+    x = g("Conv", "image", g.weight("a", 12, 3, 1, 1))
+    x = g("Einsum", g("Reshape", x, g.value([0, 2, 2, 3, 2, 3])), equation="npqchw->nchpwq")
+    x = g("Reshape", x, g.value([0, 3, 4, 6]))
+    network = imported(tmp_path, g.model(g("Conv", x, g.weight("b", 5, 3, 1, 1))))
+    assert "pixel_shuffle" in kinds(network)
+
+
 @pytest.mark.parametrize("by_column", [True, False])
 def test_the_slices_of_a_focus(by_column: bool, tmp_path: Path) -> None:
     """Every second row and column, of the input as YOLOv5 takes them or behind a layer."""
