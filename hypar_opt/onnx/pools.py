@@ -205,8 +205,8 @@ def axes_over(
     """
     held = [features.dims[axis] for axis in axes]
     over = axes_of(held) - {"r"}
-    rest = axes_of(dim for axis, dim in enumerate(features.dims) if axis not in axes)
-    if over & rest & POSITIONS:
+    kept = axes_of(dim for axis, dim in enumerate(features.dims) if axis not in axes)
+    if over & kept & POSITIONS:
         raise node.refuse(
             "reduces a part of the positions, as those of a window, which a network has no layer"
             " for"
