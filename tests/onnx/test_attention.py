@@ -509,6 +509,17 @@ def test_a_learned_query_pools_tokens(tmp_path: Path) -> None:
     assert (table.name, table.inputs) == ("head.probe", ())
 
 
+def test_pixels_attend_by_convolutions(tmp_path: Path) -> None:
+    """The scale of the queries comes before they are seen as tokens."""
+    g = WeightedGraph(("image", ["batch", 3, 2, 3]))
+    q, k, v = (g("Conv", "image", g.weight(name, SIZE, 3, 1, 1)) for name in "qkv")
+    q = g("Mul", q, g.value(np.float32(0.25)))
+    q, k, v = (g("Reshape", one, g.value([0, SIZE, 6])) for one in (q, k, v))
+    shares = g("Softmax", g("MatMul", g("Transpose", q, perm=[0, 2, 1]), k), axis=-1)
+    out = g("MatMul", shares, g("Transpose", v, perm=[0, 2, 1]))
+    assert said_of(g.model(g.linear(out, "o", SIZE, 5)), tmp_path / "model.onnx") == ()
+
+
 def test_the_mean_of_tokens_pools_them(tmp_path: Path) -> None:
     """It is joined to the tokens, and is their query (CLIP's attention pooling)."""
     g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
