@@ -10,7 +10,8 @@ from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.masks import narrower, read_attention_mask
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.products import linear
-from hypar_opt.onnx.regions import LayerWeights, Regions
+from hypar_opt.onnx.regions import Regions
+from hypar_opt.onnx.views import learned_tokens
 
 # The input that masks or shifts the scores; key padding is a different input.
 _MASK = {"Attention": 3, "MultiHeadAttention": 5, "com.microsoft.Attention": 5}
@@ -51,33 +52,17 @@ def attention(state: ImportState, node: OnnxNode) -> Features:
         width = channels // heads
         rest = [whole_dim("c", heads, width), whole_dim("t", count), whole_dim("c", width)]
     keys = attention_keys(heads, kv_heads, causal=_is_causal(node))
-    if name := _sinks(state, node):
+    if node.op == "GroupQueryAttention" and (name := node.input(_SINKS)):
         if len(maps) < 3:
             raise node.refuse("should read queries, keys and values apart, as it has sinks")
-        inputs.append(state.emit(_table(state, node, name, first, heads)).source)
+        if not state.is_constant(name) or state.constant(name).shape != (heads,):
+            raise node.refuse(f"should have {heads} sinks that are learned, one for each head")
+        inputs.append(state.read(learned_tokens(state, node, name), node))
         orders, keys["sinks"] = (*orders, ()), True
     sizes, dims = {"t": count, "c": channels}, (first.dims[0], *rest)
     layer = Layer("attention", keys, inputs, sizes, node, dims=dims, orders=orders)
     _check_fused(state, node, layer, query // heads)
     return state.emit(layer)
-
-
-def _sinks(state: ImportState, node: OnnxNode) -> str | None:
-    """Return the name of the scores that heads have beside those of keys, if there are any."""
-    name = node.input(_SINKS) if node.op == "GroupQueryAttention" else None
-    if name and not state.is_constant(name):
-        raise node.refuse("should have sinks that are learned")
-    return name
-
-
-def _table(state: ImportState, node: OnnxNode, name: str, of: Features, heads: int) -> Layer:
-    """Return the learned table of one token that has a score of each head."""
-    constant, keys = state.constant(name), {"features": heads, "vocabulary": 1}
-    if constant.elements != heads:
-        raise node.refuse(f"should have {heads} sinks, one for each head, got {constant.elements}")
-    weights = LayerWeights(constant.named(name), constant.stored)
-    dims = (of.dims[0], whole_dim("t", 1), whole_dim("c", heads))
-    return Layer("embedding", keys, [], {"t": 1, "c": heads}, node, weights, dims=dims)
 
 
 def _order(state: ImportState, node: OnnxNode, features: Features) -> Regions:

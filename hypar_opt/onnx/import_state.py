@@ -42,7 +42,7 @@ from hypar_opt.onnx.inputs import network_inputs
 from hypar_opt.onnx.mask_values import Known, MaskValues
 from hypar_opt.onnx.model import FLOATS, MAX_RANK, OnnxGraph, OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
-from hypar_opt.onnx.samples import HEAD, dims_over, factor_of, normed, reduced, stand_in
+from hypar_opt.onnx.samples import HEAD, IDENTITY, dims_over, factor_of, normed, reduced, stand_in
 from hypar_opt.workload.operators.norm import EPSILON
 
 OF_HEADS = "a norm of each head's features"
@@ -405,9 +405,14 @@ class ImportState:
         sizes = {"t": height * width, "c": layer.channels}
         dims = tuple(merged(_token(digit, width) for digit in dim) for dim in features.dims)
         if not features.taken:
-            source = self.read(features, node)
+            pending = not features.function.activation  # a number, which attention may take
+            bare = features._replace(function=IDENTITY, operators=frozenset())
+            source = self.read(bare if pending else features, node)
             tokens = Layer("flatten", {"to": "tokens"}, [source], sizes, node)
-            return Features(self.emit_once(tokens).source, dims, only=features.only)
+            made = Features(self.emit_once(tokens).source, dims, only=features.only)
+            if not pending:
+                return made
+            return made._replace(function=features.function, operators=features.operators)
         # Parts of the channels are parts of those of the tokens.
         if any(axes_of([(part.of,)]) != {"c"} for part in features.taken):
             return features

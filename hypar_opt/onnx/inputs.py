@@ -164,7 +164,8 @@ def _feature_inputs(graph: OnnxGraph) -> frozenset[str]:
     none: frozenset[str] = frozenset()
     for node in graph.nodes:
         read = none.union(*(of[name] for name in node.inputs if name in of))
-        if node.op in PRODUCTS and of.get(node.inputs[0]) == read and len(read) == 1:
+        weights = of.keys().isdisjoint(node.inputs[1:])
+        if node.op in PRODUCTS and weights and len(read) == 1:
             found |= read & numbers
         if read and node.op != "Shape":
             of.update(dict.fromkeys(node.outputs, read))

@@ -291,9 +291,11 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> OnnxGraph:
 def _without_sequences(nodes: list[OnnxNode], graph: GraphProto) -> list[OnnxNode]:
     """Return nodes in which a sequence of parts, each read by its number, is a split.
 
-    So torch.onnx writes chunks where its optimiser does not run.
+    So torch.onnx writes chunks where its optimiser does not run. Without sizes parts are rows, of
+    a number that is not known yet.
     """
-    if not any(node.op == "SplitToSequence" for node in nodes):
+    sequences = [node for node in nodes if node.op == "SplitToSequence"]
+    if not sequences or not all(node.input(1) for node in sequences):
         return nodes
     from onnx import helper, numpy_helper
 
@@ -308,9 +310,7 @@ def _without_sequences(nodes: list[OnnxNode], graph: GraphProto) -> list[OnnxNod
             return []
         return [int(value) for value in numpy_helper.to_array(tensor).ravel()]
 
-    parts: dict[str, dict[int, str]] = {
-        node.outputs[0]: {} for node in nodes if node.op == "SplitToSequence" and node.outputs
-    }
+    parts: dict[str, dict[int, str]] = {node.outputs[0]: {} for node in sequences if node.outputs}
     readers = [node for node in nodes if not parts.keys().isdisjoint(node.inputs)]
     for node in readers:
         at = integers(node.input(1)) if node.op == "SequenceAt" else []

@@ -92,13 +92,17 @@ def _legal(text: str) -> str:
     # A node named after its operator, such as MatMul_36, counts as unnamed.
     if is_counted(text) or text.rstrip("0123456789").rstrip("_") in OPERATORS:
         return ""
-    name = _ILLEGAL.sub("_", text.replace(":", ".")).strip("._-/")
-    return "" if name == "input" or name.isdecimal() else name[:80]
+    name = _without_illegal(text)
+    return "" if name == "input" or name.isdecimal() else name
+
+
+def _without_illegal(text: str) -> str:
+    return _ILLEGAL.sub("_", text.replace(":", ".")).strip("._-/")[:80]
 
 
 def input_name(text: str) -> str:
     """Return a legal name for an input of the file."""
-    return _ILLEGAL.sub("_", text.replace(":", ".")).strip("._-/")[:80] or "input"
+    return _without_illegal(text) or "input"
 
 
 def unique(names: Sequence[str], layers: Sequence[Layer]) -> list[str]:
@@ -116,14 +120,17 @@ def unique(names: Sequence[str], layers: Sequence[Layer]) -> list[str]:
     out = dict[int, str]()
     numbers: Counter[str] = Counter()
     for name, places in zip(wanted, parts.values(), strict=True):
-        candidate = name
-        while count[name] > 1 and (candidate == name or candidate in used):
-            numbers[name] += 1
-            candidate = f"{name}_{numbers[name]}"
-        used.add(candidate)
+        ends = [""]
         if "part" in layers[places[0]].keys:
             places.sort(key=lambda place: [own.first for own in layers[place].weights.matrix])
-            out |= {place: f"{candidate}.{n}" for n, place in enumerate(places, 1)}
-        else:
-            out[places[0]] = candidate
+            ends = [f".{n}" for n in range(1, len(places) + 1)]
+        candidate, is_kept = name, count[name] == 1 and ends == [""]
+        while not is_kept and (
+            (candidate == name and count[name] > 1) or any(candidate + end in used for end in ends)
+        ):
+            numbers[name] += 1
+            candidate = f"{name}_{numbers[name]}"
+        chosen = [candidate + end for end in ends]
+        used.update(chosen)
+        out |= dict(zip(places, chosen, strict=True))
     return [out[place] for place in range(len(layers))]

@@ -66,7 +66,7 @@ def channel_norm(state: ImportState, node: OnnxNode) -> Features:
     """A norm of one image's channels, each by itself or in groups, with all positions."""
     features = _map(state, node)
     channels = state.layer(features.source).channels
-    over = axes_over(state, features, range(2, len(features.dims)))
+    over = axes_over(state, node, features, range(2, len(features.dims)))
     if node.op == "GroupNormalization":
         count = node.attributes().get("num_groups", 1)
         size, rest = divmod(channels, count)
@@ -78,7 +78,7 @@ def channel_norm(state: ImportState, node: OnnxNode) -> Features:
     epsilon = float(node.attributes().get("epsilon", EPSILON))
     # As exporters write a group norm: what scales and shifts its groups is one and zero, and what
     # the channels have of their own comes after it.
-    is_plain = _is(state, scale, 1.0) and _is(state, shift, 0.0)
+    is_plain = _is_all(state, scale, 1.0) and _is_all(state, shift, 0.0)
     learns = all(one in state.graph.initialisers and not is_counted(one) for one in (scale, shift))
     if state.constant(scale).elements != channels or (is_plain and not learns):
         if is_plain:
@@ -109,7 +109,7 @@ def channel_norm(state: ImportState, node: OnnxNode) -> Features:
     return features._replace(norm=norm, function=function)
 
 
-def _is(state: ImportState, name: str, number: float) -> bool:
+def _is_all(state: ImportState, name: str, number: float) -> bool:
     """Whether all elements of a constant are a number."""
     if not (name and state.is_constant(name)):
         return False

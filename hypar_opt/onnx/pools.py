@@ -183,7 +183,7 @@ def reduction(state: ImportState, node: OnnxNode) -> Features:
     if any(not -len(features.dims) <= axis < len(features.dims) for axis in axes):
         raise node.refuse(f"has no dimensions {axes} of {len(features.dims)}")
     axes = [axis % len(features.dims) for axis in axes]
-    over = axes_over(state, features, axes)
+    over = axes_over(state, node, features, axes)
     norm, pooled = features.norm, features.pooled
     # What is reduced is no statistic of a norm that has been scaled, or is of other axes, nor of
     # a map whose positions are pooled: of these, it may begin another norm.
@@ -193,10 +193,24 @@ def reduction(state: ImportState, node: OnnxNode) -> Features:
     return _reduced(state, node, features, axes, keep=bool(attributes.get("keepdims", 1)))
 
 
-def axes_over(state: ImportState, features: Features, axes: Sequence[int]) -> frozenset[str]:
-    """Return the axes that a reduction over some dimensions is over."""
+def axes_over(
+    state: ImportState, node: OnnxNode, features: Features, axes: Sequence[int]
+) -> frozenset[str]:
+    """Return the axes that a reduction over some dimensions is over.
+
+    Raises
+    ------
+    InputError
+        Where it is over some positions apart from others, as those of a window.
+    """
     held = [features.dims[axis] for axis in axes]
     over = axes_of(held) - {"r"}
+    kept = axes_of(dim for axis, dim in enumerate(features.dims) if axis not in axes)
+    if over & kept & POSITIONS:
+        raise node.refuse(
+            "reduces a part of the positions, as those of a window, which a network has no layer"
+            " for"
+        )
     channels = state.layer(features.source).channels
     if "c" in over and (features.taken or not is_whole("c", channels, held)):
         rest = (tuple(d for d in dim if not axes_of([(d,)]) & POSITIONS) for dim in held)
@@ -214,7 +228,7 @@ def _reduced(
 ) -> Features:
     """Return features without some dimensions, which are of size 1 if ``keep``."""
     features = state.named(features)
-    over, layer = axes_over(state, features, axes), state.layer(features.source)
+    over, layer = axes_over(state, node, features, axes), state.layer(features.source)
     held = [features.dims[axis] for axis in axes]
     dims = tuple(
         () if axis in axes else dim

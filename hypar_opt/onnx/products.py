@@ -296,14 +296,17 @@ def linear(
 
 
 def einsum(state: ImportState, node: OnnxNode) -> Features:
-    """A product of two tensors in Einstein's notation, or one in another order."""
+    """A product of two tensors in Einstein's notation, or one with its dimensions in another order.
+
+    So diffusion transformers put their patches together.
+    """
     equation = str(node.attributes().get("equation", "")).replace(" ", "")
     terms, arrow, out = equation.partition("->")
     labels = terms.split(",")
-    if arrow and len(node.inputs) == 1 and len(set(terms)) == len(terms):
+    if len(node.inputs) == 1 and sorted(terms) == sorted(out) and len({*out}) == len(out):
         features = state.features(node.inputs[0])
-        if sorted(terms) == sorted(out) and len(terms) == len(features.dims):
-            return features._replace(dims=tuple(features.dims[terms.index(own)] for own in out))
+        if len(features.dims) == len(out):
+            return _in_order(features, [*terms], out)
     if len(labels) != 2 or not arrow or "." in equation or len(node.inputs) != 2:
         raise node.refuse(
             f"should be the product of two tensors, as 'btc,cd->btd'; got {equation!r}"
@@ -336,7 +339,7 @@ def einsum(state: ImportState, node: OnnxNode) -> Features:
 
 
 def _in_order(made: Features, written: list[str], out: str) -> Features:
-    """Return a product whose dimensions are labelled, in the order of the equation's output."""
+    """Return what has labelled dimensions, in the order of the equation's output."""
     return made._replace(dims=tuple(made.dims[written.index(label)] for label in out))
 
 

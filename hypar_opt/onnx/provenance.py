@@ -20,22 +20,26 @@ from hypar_opt.onnx.regions import Region, Regions, Shape, taken, whole
 
 _COPIES = "r"
 
-# Operators whose results are never weights: shapes, conditions, and the sines of positions.
-_NO_WEIGHTS = frozenset(
+NO_WEIGHTS = frozenset(
     (
         *("Shape", "Size", "Range", "NonZero", "ArgMax", "ArgMin", "Sin", "Cos", "Not", "EyeLike"),
         *("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor"),
         *("IsNaN", "IsInf", "OneHot"),
     )
 )
-# Operators whose first input has the values; the others are indices, shapes, bounds and scales.
-_OF_FIRST = frozenset(
+"""Operators whose results are never weights: shapes, conditions, and the sines of positions."""
+
+SAME_VALUES = frozenset(
     (
-        *("Cast", "CastLike", "Clip", "CumSum", "DequantizeLinear", "Dropout", "Expand", "Flatten"),
-        *("Gather", "GatherElements", "GatherND", "Identity", "Pad", "QuantizeLinear", "Reshape"),
-        *("Slice", "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze"),
+        *("Cast", "CastLike", "Dropout", "Expand", "Flatten", "Gather", "GatherElements"),
+        *("GatherND", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose"),
+        "Unsqueeze",
     )
 )
+"""Operators whose results are values of the first input; the others are indices and shapes."""
+
+# Of these the others are bounds and scales.
+_OF_FIRST = SAME_VALUES | {"Clip", "CumSum", "DequantizeLinear", "Pad", "QuantizeLinear", "Trilu"}
 
 
 def regions_of(
@@ -48,7 +52,7 @@ def regions_of(
     if node.op in ("Constant", "ConstantOfShape"):
         # A tensor that a node makes is a weight by the name of that output.
         return [(whole(node.outputs[0], shapes[0]),)]
-    if node.op in _NO_WEIGHTS or not inputs or inputs[0] is None:
+    if node.op in NO_WEIGHTS or not inputs or inputs[0] is None:
         return [()] * len(shapes)
     if node.op not in _OF_FIRST:
         tensors = [constant for constant in inputs if constant and constant.elements > 1]

@@ -279,7 +279,8 @@ class _Scores:
             self._of_token_ids(node, others, constants)
             return
         number = number_of(state, node)
-        if number is not None:
+        # Behind biases it is a factor of these, too.
+        if number is not None and (number == 1 or not self.biases):
             self.factor *= number
             self.lowered *= number
         elif node.op == "Tanh" and self.before is None and not self._is_moved:

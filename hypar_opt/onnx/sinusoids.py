@@ -166,7 +166,8 @@ def _keys(values: Array, numbers: Array) -> dict[str, Any] | None:
     if features % 2 or not np.isfinite(values).all():
         return None
     half = features // 2
-    first = "cos" if values[0, 0] > _HALF else "sin"
+    # Of zero: a cosine is 1, a sine 0.
+    first = "cos" if round(values[0, 0]) else "sin"
     parts = values[:, :half], values[:, half:]
     cosines, sines = parts if first == "cos" else parts[::-1]
     # Angles of a small number are not yet a turn.
@@ -189,7 +190,3 @@ def _keys(values: Array, numbers: Array) -> dict[str, Any] | None:
             keys |= {} if scale == 1.0 else {"scale": scale}
             return keys | ({} if first == "cos" else {"first": first})
     return None
-
-
-_HALF = 0.5
-"""Between the cosine and the sine of zero."""

@@ -8,7 +8,7 @@ network's weights have the axes of its kind of layer.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,17 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.errors import InputError
-from hypar_opt.frozen import FrozenDict
 from hypar_opt.onnx.axes import extent
+from hypar_opt.onnx.computing import BROADCAST
 from hypar_opt.onnx.functions import inlined, line_of
+from hypar_opt.onnx.provenance import NO_WEIGHTS, SAME_VALUES
 from hypar_opt.onnx.regions import Region
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import ModelProto
 
     from hypar_opt.onnx import ImportedModel
     from hypar_opt.onnx.axes import Dim
     from hypar_opt.onnx.features import Layer
+    from hypar_opt.onnx.import_state import ImportState
+    from hypar_opt.onnx.model import OnnxNode
     from hypar_opt.onnx.regions import Regions
     from hypar_opt.workload.operators.base import Operator
     from hypar_opt.workload.operators.maps import LayerMaps
@@ -84,7 +87,7 @@ def weights_of(imported: ImportedModel, model: ModelProto) -> ModelWeights:
     InputError
         Names the layer whose weights are not elements of the file in an order that is known.
     """
-    values = _Values(model)
+    values = _Values(imported.state, model)
     weights: dict[str, Array] = {}
     biases: dict[str, Array] = {}
     operators = {layer.name: layer for layer in imported.network.layers}
@@ -99,58 +102,66 @@ def weights_of(imported: ImportedModel, model: ModelProto) -> ModelWeights:
     return ModelWeights(weights, biases)
 
 
-_WITH_A_NUMBER: Mapping[str, Callable[..., NDArray[Any]]] = FrozenDict(
-    Add=np.add, Sub=np.subtract, Mul=np.multiply, Div=np.divide
-)
-
-
 class _Values:
     """The values of a file's initializers, and of its Constant nodes."""
 
-    def __init__(self, model: ModelProto) -> None:
+    def __init__(self, state: ImportState, model: ModelProto) -> None:
+        self._state = state
         self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
-        self._readers: dict[str, list[NodeProto]] = {}
-        for node in model.graph.node:
-            for name in node.input:
-                self._readers.setdefault(name, []).append(node)
         for node in model.graph.node:
             if node.op_type == "Constant" and node.attribute[0].HasField("t"):
                 self._tensors[node.output[0]] = node.attribute[0].t
-        self._arrays: dict[str, NDArray[Any]] = {}
+        self._arrays: dict[str, NDArray[Any] | None] = {}
 
-    def _flat(self, name: str) -> NDArray[Any]:
+    def _flat(self, name: str) -> NDArray[Any] | None:
         if name not in self._arrays:
-            self._arrays[name] = self._as_read(name).reshape(-1)
+            array = self._as_read(name)
+            self._arrays[name] = None if array is None else array.reshape(-1)
         return self._arrays[name]
 
-    def _as_read(self, name: str) -> NDArray[Any]:
-        """Return a tensor after what its only reader makes of it with a number, and so on.
+    def _as_read(self, name: str) -> NDArray[Any] | None:
+        """Return a tensor as layers read it, after what nodes make of it with numbers.
 
-        As Gemma's norms add one to their scales.
+        As Gemma's norms add one to their scales. What nodes make of several tensors is left aside,
+        as a table of biases and a mask, which have been decided by values. None where layers read
+        it in different ways.
         """
         from onnx import numpy_helper
 
         array = numpy_helper.to_array(self._tensors[name])
-        while len(readers := self._readers.get(name, [])) == 1:
-            (node,) = readers
-            operands = [self._tensors.get(own) for own in node.input]
-            numbers = [own for own in operands if own is not None and not own.dims]
-            if node.op_type not in _WITH_A_NUMBER or len(numbers) != len(node.input) - 1:
-                break
-            values = [
-                array if own == name else numpy_helper.to_array(self._tensors[own])
-                for own in node.input
-            ]
-            array = _WITH_A_NUMBER[node.op_type](*values)
-            (name,) = node.output
-        return array
+        read, waiting = list[NDArray[Any]](), [(name, array)]
+        while waiting:
+            name, value = waiting.pop()
+            for node in self._state.graph.readers.get(name, ()):
+                if node.op in NO_WEIGHTS or not node.outputs:
+                    continue
+                if not self._state.is_constant(node.outputs[0]):
+                    read.append(value)
+                    continue
+                made = value if node.op in SAME_VALUES else self._made(node, name, value)
+                if made is not None:
+                    waiting += [(output, made) for output in node.outputs if output]
+        first = read[0] if read else array
+        return first if all(own is first or np.array_equal(own, first) for own in read) else None
+
+    def _made(self, node: OnnxNode, name: str, array: NDArray[Any]) -> NDArray[Any] | None:
+        """Return what a node makes of a tensor and numbers; None where it reads anything else."""
+        if node.op not in BROADCAST or not all(node.inputs):
+            return None
+        operands = []
+        for own in node.inputs:
+            number = None if own == name else self._state.constant(own)
+            if number is not None and not (number.known and number.elements == 1):
+                return None
+            operands.append(array if number is None else number.value.reshape(()))
+        return BROADCAST[node.op](node.attributes(), *operands)
 
     def of(self, layer: Layer, regions: Regions) -> Array:
         """Return the elements of one region, arranged as it is."""
         if len(regions) != 1 or regions[0].name not in self._tensors:
             raise _unknown(layer)
         flat, indices = self._flat(regions[0].name), _indices(regions[0])
-        if flat.dtype.kind not in "fV" or int(indices.max(initial=0)) >= flat.size:
+        if flat is None or flat.dtype.kind not in "fV" or int(indices.max(initial=0)) >= flat.size:
             raise _unknown(layer)
         return flat[indices].astype(np.float64)
 

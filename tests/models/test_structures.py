@@ -47,7 +47,7 @@ EXPECTED: dict[str, str] = {
     "BERT": "positions or types by which a table is read",
     "T5": Refused("torch.onnx cannot translate it: Cannot view a tensor"),
     "CLIP": Refused("(ArgMax): is not an operator that can be imported"),
-    "wav2vec 2": "tensors that no layer has: 'model.wav2vec2.encoder.pos_conv_embed.conv",
+    "wav2vec 2": "'model.wav2vec2.encoder.pos_conv_embed.conv.parametrizations.weight.original0'",
     "Mamba": Refused("(Mul): its inputs should have equally many channels, got 4 and 64"),
     "SegFormer": "interpolation between pixels",
     "DiT": Refused("which index another table too; only those of the first input may"),
@@ -66,7 +66,7 @@ def made(name: str) -> tuple[nn.Module, tuple[Any, ...]]:
     build, given = STRUCTURES[name]
     module = build().eval()
     for parameter in module.parameters():
-        nn.init.normal_(parameter, std=0.3)
+        nn.init.normal_(parameter.requires_grad_(), std=0.3)  # also positions that are fixed
     for part in module.modules():
         if isinstance(part, nn.modules.batchnorm._BatchNorm):
             part.train()

@@ -475,6 +475,20 @@ def test_sinks_and_the_window_of_grouped_queries_are_kept(window: int, tmp_path:
     assert any("smooth_softmax" in phrase for phrase in imported.content["not_kept"])
 
 
+def test_sinks_are_one_for_each_head(tmp_path: Path) -> None:
+    g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
+    reads = [
+        *(g.linear("x", name, WIDTH, WIDTH) for name in "qkv"),
+        *[""] * 8,
+        g.weight("sinks", 3),
+    ]
+    out = g("GroupQueryAttention", *reads, domain="com.microsoft", num_heads=4, kv_num_heads=4)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(g.model(out).SerializeToString())
+    with pytest.raises(InputError, match="should have 4 sinks that are learned, one for each head"):
+        imported_model(path)
+
+
 def test_a_learned_query_pools_tokens(tmp_path: Path) -> None:
     """A table of one row, repeated for each image and projected as queries are (SigLIP's head)."""
     g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
@@ -493,6 +507,17 @@ def test_a_learned_query_pools_tokens(tmp_path: Path) -> None:
     assert_computes_its_model(network, path)
     (table,) = (layer for layer in network.layers if layer.kind == "embedding")
     assert (table.name, table.inputs) == ("head.probe", ())
+
+
+def test_pixels_attend_by_convolutions(tmp_path: Path) -> None:
+    """The scale of the queries comes before they are seen as tokens."""
+    g = WeightedGraph(("image", ["batch", 3, 2, 3]))
+    q, k, v = (g("Conv", "image", g.weight(name, SIZE, 3, 1, 1)) for name in "qkv")
+    q = g("Mul", q, g.value(np.float32(0.25)))
+    q, k, v = (g("Reshape", one, g.value([0, SIZE, 6])) for one in (q, k, v))
+    shares = g("Softmax", g("MatMul", g("Transpose", q, perm=[0, 2, 1]), k), axis=-1)
+    out = g("MatMul", shares, g("Transpose", v, perm=[0, 2, 1]))
+    assert said_of(g.model(g.linear(out, "o", SIZE, 5)), tmp_path / "model.onnx") == ()
 
 
 def test_the_mean_of_tokens_pools_them(tmp_path: Path) -> None:

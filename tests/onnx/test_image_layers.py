@@ -9,12 +9,20 @@ import numpy as np
 import onnx
 import pytest
 
+from hypar_opt.errors import InputError
 from hypar_opt.models.imported import import_
 from hypar_opt.onnx import imported_model
 from hypar_opt.onnx.weights import complete_model, weights_of
+from hypar_opt.studies.model_weights import read_weights
 from tests.onnx.graph_writer import attributes, kinds, parameters
 from tests.onnx.test_refused import refusal
-from tests.onnx.with_weights import WeightedGraph, assert_computes_its_model, initialisers
+from tests.onnx.with_weights import (
+    IDS,
+    WORDS,
+    WeightedGraph,
+    assert_computes_its_model,
+    initialisers,
+)
 
 
 def imported(folder: Path, model: Any) -> Any:
@@ -201,6 +209,16 @@ def test_blocks_of_other_heights_than_widths(tmp_path: Path) -> None:
     assert attributes(network, "pixel_shuffle")[0]["factor"] == (2, 3)
 
 
+def test_patches_are_put_together_by_letters(tmp_path: Path) -> None:
+    """As DiT ends: an equation of one tensor is an order of its dimensions."""
+    g = WeightedGraph(("image", ["batch", 3, 2, 3]))
+    x = g("Conv", "image", g.weight("a", 12, 3, 1, 1))
+    x = g("Einsum", g("Reshape", x, g.value([0, 2, 2, 3, 2, 3])), equation="npqchw->nchpwq")
+    x = g("Reshape", x, g.value([0, 3, 4, 6]))
+    network = imported(tmp_path, g.model(g("Conv", x, g.weight("b", 5, 3, 1, 1))))
+    assert "pixel_shuffle" in kinds(network)
+
+
 @pytest.mark.parametrize("by_column", [True, False])
 def test_the_slices_of_a_focus(by_column: bool, tmp_path: Path) -> None:
     """Every second row and column, of the input as YOLOv5 takes them or behind a layer."""
@@ -340,10 +358,22 @@ def test_weights_that_the_graph_computes_of_a_number_are_read_as_computed(tmp_pa
     g = WeightedGraph(("x", ["batch", 6, 8]))
     scale = g("Add", g.value(np.float32(1)), g.weight("scale", 8))
     x = g("LayerNormalization", "x", scale, g.weight("shift", 8), axis=-1)
-    half = g("Mul", g("Sub", g.weight("w", 8, 5), g.value(np.float32(2))), g.value(np.float32(0.5)))
+    turned = g("Transpose", g.weight("w", 5, 8), perm=[1, 0])
+    half = g("Mul", g("Sub", g("Neg", turned), g.value([np.float32(2)])), g.value(np.float32(0.5)))
     path = tmp_path / "model.onnx"
     onnx.save(g.model(g("MatMul", x, half)), path)
     assert_computes_its_model(imported_model(path).network, path)
+
+
+def test_weights_that_layers_read_in_two_ways_are_of_none(tmp_path: Path) -> None:
+    """A head that is half of its embedding shares no values with it."""
+    g = WeightedGraph(IDS, ids=True)
+    table = g.weight("words", WORDS, 8)
+    half = g("Transpose", g("Mul", table, g.value(np.float32(0.5))), perm=[1, 0])
+    path = tmp_path / "model.onnx"
+    onnx.save(g.model(g("MatMul", g("Relu", g("Gather", table, "ids")), half)), path)
+    with pytest.raises(InputError, match="'embedding': its weights are not elements of the file"):
+        read_weights(path)
 
 
 @pytest.mark.parametrize("sizes", [4, [3, 5]], ids=["chunks", "parts"])

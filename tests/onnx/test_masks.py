@@ -213,6 +213,10 @@ OTHERS: dict[str, tuple[Writer, str]] = {
     ),
     "weights": (lambda g, s: str(g("Add", s, g.weight("bias", TOKENS, TOKENS))), "weights.bin"),
     "an input": (lambda g, s: str(g("Add", s, "square")), "an input of the model"),
+    "an input times itself": (
+        lambda g, s: str(g("Add", s, g("MatMul", "square", "square"))),
+        "an input of the model",
+    ),
     "a choice": (
         lambda g, s: str(g("Where", compared(g), s, g.value(np.float32(0)))),
         "other numbers",

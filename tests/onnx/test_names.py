@@ -118,6 +118,15 @@ def test_parts_of_a_weight_are_numbered_in_their_order_in_it(tmp_path: Path) -> 
     assert gate["activation"] == "relu"
 
 
+def test_parts_of_a_weight_have_names_that_no_module_has(tmp_path: Path) -> None:
+    g = GraphWriter(SEQUENCE)
+    up, gate = g("Split", g.linear("x", "mlp", E, 48), g.value([24, 24]), outputs=2, axis=-1)
+    out = g.linear(g.linear(g("Mul", up, g("Relu", gate)), "mlp.1", 24, E), "mlp_1.2", E, E)
+    layers = g.content(tmp_path, out)["layer"]
+    fc = [layer["name"] for layer in layers if layer["kind"] == "fc"]
+    assert fc == ["mlp_2.1", "mlp_2.2", "mlp.1", "mlp_1.2"]
+
+
 @pytest.mark.parametrize("value", ["", "[]", "['']", "['', 'relu']", "no list", "['a', 'b"])
 def test_other_texts_name_nothing(tmp_path: Path, value: str) -> None:
     g = GraphWriter(SEQUENCE)

@@ -46,8 +46,11 @@ class SwinGraph(WeightedGraph):
         seen = self.windows.seen(ROWS * COLUMNS)
         return self.value(np.where(seen, np.float32(0), np.float32(hidden))[:, None])
 
-    def attention(self, x: str, *added: str) -> str:
-        """The block's attention of a normed image, of which it is the residual."""
+    def attention(self, x: str, *added: str, factor: float = 1.0) -> str:
+        """The block's attention of a normed image, of which it is the residual.
+
+        Its scores have a factor behind what is added.
+        """
         (height, width), (down, right) = self.size, self.shift
         for axis, by in ((1, down), (2, right)):
             x = self.rolled(x, axis, by) if by else x
@@ -62,6 +65,7 @@ class SwinGraph(WeightedGraph):
         apart = -1, self.count, HEADS, self.pixels, self.pixels
         for own in added:
             scores = self("Add", self.reshaped(scores, *apart), own)
+        scores = self("Mul", scores, self.value(np.float32(factor)))
         scores = self.reshaped(scores, -1, HEADS, self.pixels, self.pixels)
         x = self(
             "Transpose", self("MatMul", self("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3]
@@ -129,6 +133,9 @@ def test_what_is_added_to_scores_is_decided_by_values(tmp_path: Path) -> None:
     index = g.windows.relative().T.ravel()
     model = g.model(g.merged(g.attention(g.patches(), g.biases(index))))
     assert "a bias of attention's scores, 1x2x8x8" in left_out(tmp_path, model)
+    g = SwinGraph((2, 4))
+    model = g.model(g.merged(g.attention(g.patches(), g.biases(), factor=2.0)))
+    assert "Mul 2 of attention's scores" in left_out(tmp_path, model)
     joined = "attention between pixels that a roll makes neighbours"
     assert joined in left_out(tmp_path, swin((2, 4), (1, 2), "biases"))
     g = SwinGraph((2, 4), (1, 2))

@@ -105,6 +105,14 @@ def a_shape_in_another_file(g: GraphWriter) -> str:
     return str(g("Reshape", "x", g.weight("target", 2)))
 
 
+@pattern(SEQUENCE, refused="(SplitToSequence): is not an operator that can be imported")
+def a_sequence_of_rows(g: GraphWriter) -> str:
+    """Two of them are no halves."""
+    rows = g("SplitToSequence", g.linear("x", "a", E, E), axis=2)
+    one, two = (g("SequenceAt", rows, g.value(n)) for n in range(2))
+    return str(g("Mul", one, two))
+
+
 def _complex(through: str) -> Callable[[GraphWriter], str]:
     def build(g: GraphWriter) -> str:
         numbers = np.array([B, T, E], np.complex64)
@@ -155,6 +163,30 @@ def further_ids_of_another_batch(g: GraphWriter) -> str:
         g("Gather", g.weight(f"table of {name}", WORDS, E), name) for name in ("ids", "types")
     )
     return str(g("Add", one, two))
+
+
+def _in_windows(reduced: Callable[[GraphWriter, str], str]) -> Callable[[GraphWriter], str]:
+    def build(g: GraphWriter) -> str:
+        x = g("Reshape", g.linear("x", "a", E, E), g.value([-1, T // 2, E]))
+        return g.linear(g("Reshape", reduced(g, x), g.value([B, -1, E])), "b", E, E)
+
+    return build
+
+
+def _group_norm(g: GraphWriter, x: str) -> str:
+    learned = g.weight("scale", E), g.weight("shift", E)
+    x = g("GroupNormalization", g("Transpose", x, perm=[0, 2, 1]), *learned, num_groups=4)
+    return str(g("Transpose", x, perm=[0, 2, 1]))
+
+
+for _name, _reduced in {
+    "mean": lambda g, x: g("ReduceMean", x, g.value([1])),
+    "group norm": _group_norm,
+    "norm written out": lambda g, x: g("Sub", x, g("ReduceMean", x, g.value([1, 2]))),
+}.items():
+    PATTERNS[f"a {_name} of a window"] = Pattern(
+        _in_windows(_reduced), (SEQUENCE,), refused="reduces a part of the positions, as those of a"
+    )
 
 
 @pattern(SEQUENCE, refused="node 'odd' (Relu): reads 'nowhere', which nothing writes")
