@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
-try:
-    import torchvision
-except RuntimeError:  # PyPI's is built for CUDA; on a processor's PyTorch it lacks two operators
-    missing = torch.library.Library("torchvision", "DEF")
-    for op in ("nms", "qnms"):
-        missing.define(f"{op}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    import torchvision
-
 import diffusers
 import timm
+import torch
+import torchvision
 import transformers
 from torch import nn
 
