@@ -25,7 +25,7 @@ from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.step import divides, repeats_on
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import RECOMPUTED
-from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.recomputation import repeated, repetitions
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
@@ -179,27 +179,28 @@ class ShortSteps:
         All where maps grow, as DenseNet's do; from one on that other layers than those of the next
         read.
         """
-        maps, lasts = [*self.network.maps()], []
-        number = {layer.name: n for n, layer in enumerate(self.network.layers)}
-        owners = [layer.shares_weights_with for layer in self.network.layers]
+        layers, maps = self.network.layers, [*self.network.maps()]
+        place = {layer.name: position for position, layer in enumerate(layers)}
         reads = [
-            (*writers, *([number[owner]] if owner else []))
-            for owner, writers in zip(owners, self.network.sources, strict=True)
+            (reader, writer)
+            for reader, (layer, writers) in enumerate(
+                zip(layers, self.network.sources, strict=True)
+            )
+            for writer in (*writers, place.get(layer.shares_weights_with or "", reader))
         ]
+        lasts = []
         for run in self.network.repeats:
-            ends = range(run.first, run.first + run.length * run.count, run.length)
-            alike = all(
-                maps[own : own + run.length] == maps[ends[0] : ends[0] + run.length] for own in ends
-            )
-            read = (
-                (reader - run.first) // run.length - 1 > (writer - run.first) // run.length > 0
-                and (writer - run.first) // run.length
-                for reader, writers in enumerate(reads)
-                for writer in writers
-                if writer < ends.stop
-            )
-            first = min(filter(None, read), default=run.count - 1)
-            lasts.append(run.count - min(first, run.count - 1) if alike else run.count)
+            of_run = run.repetitions
+            sizes = [maps[layers.start : layers.stop] for layers in of_run]
+            # The first is one by itself, and the next one reads the one before.
+            elsewhere = [
+                number
+                for reader, writer in reads
+                if (number := (writer - run.first) // run.length) in range(1, run.count)
+                and reader - of_run[number].start not in range(2 * run.length)
+            ]
+            last = run.count - min(elsewhere, default=run.count - 1)
+            lasts.append(last if sizes.count(sizes[0]) == run.count else run.count)
         return tuple(lasts)
 
     @cached_property
@@ -260,12 +261,9 @@ class ShortSteps:
     def _new_blocks(self, lengths: Lengths) -> NDArray[np.intp]:
         """Return the block that each node belongs to, from 1: ``(nodes,)``; 0 outside all."""
         workload = self._workload(lengths, self._base)
-        blocks, number = np.zeros(len(workload.nodes), np.intp), 0
-        for run in self._network(lengths).repeats:
-            first = workload.shared + run.first
-            for start in range(first, first + run.length * run.count, run.length):
-                number += 1
-                blocks[start : start + run.length] = number
+        blocks = np.zeros(len(workload.nodes), np.intp)
+        for number, layers in enumerate(repetitions(self._network(lengths)), 1):
+            blocks[workload.shared + layers.start : workload.shared + layers.stop] = number
         for node, users in workload.weight_users.items():
             blocks[node] = blocks[min(users)]
         for node, writer in workload.tensor_writers.items():

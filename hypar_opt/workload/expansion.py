@@ -43,6 +43,12 @@ class Repeat:
             return (self.name,)
         return tuple(f"{self.name}.{self.number + n}" for n in range(self.count))
 
+    @property
+    def repetitions(self) -> tuple[range, ...]:
+        """The positions of each repetition's layers."""
+        starts = range(self.first, self.first + self.length * self.count, self.length)
+        return tuple(range(start, start + self.length) for start in starts)
+
 
 def starred(names: Iterable[str], repeats: Sequence[Repeat]) -> list[str]:
     """Return names of layers, ``*`` for the number of a repetition where all have the layer.

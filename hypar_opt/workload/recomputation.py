@@ -142,11 +142,7 @@ def with_tied(network: Network, shard: Words | None) -> Words | None:
 
 def repetitions(network: Network) -> tuple[range, ...]:
     """Return the layers of each repetition of the network's blocks."""
-    return tuple(
-        range(first, first + block.length)
-        for block in network.repeats
-        for first in range(block.first, block.first + block.length * block.count, block.length)
-    )
+    return tuple(layers for block in network.repeats for layers in block.repetitions)
 
 
 def units_of(network: Network, workload: Workload) -> tuple[range, ...]:
