@@ -518,21 +518,25 @@ def or_of_wider_choices(plan: Plan, overlap: str, deadline: Deadline = NEVER) ->
     opened = trained.model_copy(update={"training": problem_left_open(plan).training})
     for problem in (opened, trained):
         try:
-            own = _solved_as(plan, problem, deadline)
+            widened = _solved_as(plan, problem, deadline)
         except NoAnswerError:  # none within the time limit
             break
-        if known is not None:
-            alike = own.training.unlike_defaults == trained.training.unlike_defaults
-            also = [faster.rows] * alike
-            own = _of_least_time(own, overlap, deadline, also=also, started=started, known=known)
-            found = own.solver.with_overlap
-            is_faster = found is not None and (alike or found.seconds <= faster.seconds)
+        if known is None:
+            solver = widened.solver.vouched(seconds=time.perf_counter() - started)
+            widened = widened.model_copy(update={"solver": solver})
+            is_faster = widened.cost.total < plan.cost.total
         else:
-            solver = own.solver.vouched(seconds=time.perf_counter() - started)
-            own = own.model_copy(update={"solver": solver})
-            is_faster = own.cost.total < plan.cost.total
+            trains_alike = widened.training.unlike_defaults == trained.training.unlike_defaults
+            also = [faster.rows] if trains_alike else []
+            widened = _of_least_time(
+                widened, overlap, deadline, also=also, started=started, known=known
+            )
+            time_found = widened.solver.with_overlap
+            is_faster = trains_alike or (
+                time_found is not None and time_found.seconds <= faster.seconds
+            )
         if is_faster:
-            return own
+            return widened
     return plan
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from random import Random
 from typing import Any
 
@@ -10,14 +9,12 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.sharding.program import Program
 from hypar_opt.workload.operators.attention import ImageWindows
 from hypar_opt.workload.tensors import workload_of
 from tests.choices import WITH_QUERIES, WITH_TOKENS
+from tests.execution.any_plan import drawn_plan, moved
 from tests.execution.jax.test_steps import assert_moves_its_price
 from tests.execution.virtual.test_arithmetic import assert_gradients_are_slopes
-from tests.execution.virtual.test_queries import drawn_row, moved
 from tests.slow import slow_after
 
 ROWS, COLUMNS, SIZE = 4, 8, (2, 4)
@@ -82,12 +79,9 @@ def test_scores_are_those_of_windows() -> None:
 def test_any_plan_moves_what_is_charged_and_computes_what_one_device_does(seed: int) -> None:
     rng = Random(seed)
     network = windowed(kv=2, biased=rng.random() < 0.8)
-    sizes = rng.choice([(2,), (2, 2), (4,)])
     # An odd number of biases has no equal parts.
     choices = [word for word in (*WITH_QUERIES, "whole") if word != "tokens"]
-    workload = workload_of(network, prod(sizes), choices, shared_tensors=True)
-    rows = [drawn_row(rng, workload) for _ in sizes]
-    moved(network, Program(workload, rows, Hierarchy(sizes), joined=rng.random() < 0.5))
+    moved(network, drawn_plan(rng, network, choices))
 
 
 @pytest.mark.parametrize(

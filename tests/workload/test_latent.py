@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from random import Random
 
 import numpy as np
@@ -10,14 +9,12 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.execution.virtual.arithmetic.attention import turned
-from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.sharding.program import Program
 from hypar_opt.workload.operators.attention import Rotary
 from hypar_opt.workload.tensors import workload_of
 from tests.choices import WITH_TOKENS
+from tests.execution.any_plan import drawn_plan, moved
 from tests.execution.jax.test_steps import assert_moves_its_price
 from tests.execution.virtual.test_arithmetic import assert_gradients_are_slopes
-from tests.execution.virtual.test_queries import drawn_row, moved
 from tests.slow import slow_after
 
 HEADS, FEATURES, SHARED = 4, 2, 2
@@ -55,11 +52,7 @@ def test_gradients_are_the_slopes_of_the_loss() -> None:
 
 @pytest.mark.parametrize("seed", slow_after(6, range(60)))
 def test_any_plan_moves_what_is_charged_and_computes_what_one_device_does(seed: int) -> None:
-    rng = Random(seed)
-    sizes = rng.choice([(2,), (2, 2), (4,)])
-    workload = workload_of(LATENT, prod(sizes), (*WITH_TOKENS, "whole"), shared_tensors=True)
-    rows = [drawn_row(rng, workload) for _ in sizes]
-    moved(LATENT, Program(workload, rows, Hierarchy(sizes), joined=rng.random() < 0.5))
+    moved(LATENT, drawn_plan(Random(seed), LATENT, (*WITH_TOKENS, "whole")))
 
 
 def test_features_that_turn_are_those_that_heads_share() -> None:

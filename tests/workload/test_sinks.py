@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from random import Random
 from typing import Any
 
@@ -11,19 +10,17 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.proofs.certificate import check_price
-from hypar_opt.sharding.program import Program
 from hypar_opt.workload.mirrored import are_mirrored
 from hypar_opt.workload.tensors import workload_of
 from tests.choices import WITH_QUERIES, WITH_TOKENS
+from tests.execution.any_plan import drawn_plan, moved
 from tests.execution.jax.test_steps import assert_moves_its_price
 from tests.execution.virtual.test_arithmetic import (
     assert_gradients_are_slopes,
     one_device,
     stated,
 )
-from tests.execution.virtual.test_queries import drawn_row, moved
 from tests.slow import slow_after
 from tests.workload.forward import attention
 
@@ -73,15 +70,10 @@ def test_gradients_are_the_slopes_of_the_loss() -> None:
 
 @pytest.mark.parametrize("seed", slow_after(6, range(60)))
 def test_any_plan_moves_what_is_charged_and_computes_what_one_device_does(seed: int) -> None:
-    rng = Random(seed)
-    sizes = rng.choice([(2,), (2, 2), (4,)])
-    workload = workload_of(WITH_SINKS, prod(sizes), (*WITH_QUERIES, "whole"), shared_tensors=True)
-    rows = [drawn_row(rng, workload) for _ in sizes]
     # One token is not split: a run refuses it.
-    table = next(n for n, own in enumerate(workload.nodes) if own.name == "sinks")
-    for row in rows:
-        row[table] = 0 if row[table] == WITH_QUERIES.index("tokens") else row[table]
-    moved(WITH_SINKS, Program(workload, rows, Hierarchy(sizes), joined=rng.random() < 0.5))
+    never = {("sinks", "tokens")}
+    choices = (*WITH_QUERIES, "whole")
+    moved(WITH_SINKS, drawn_plan(Random(seed), WITH_SINKS, choices, never=never))
 
 
 @pytest.mark.parametrize(("tokens", "mirrored"), [(2**16, True), (2**16 - 8, False)])

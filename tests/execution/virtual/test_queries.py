@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import product
-from math import prod
 from random import Random
 from typing import Any
 
@@ -16,62 +15,18 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.configuration import Configuration
-from hypar_opt.proofs.check.rows import price_of
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.program import Program
-from hypar_opt.step.order import exchanges_of_step
-from hypar_opt.workload.operators.axes import LAST_RESORT
-from hypar_opt.workload.tensors import Workload, workload_of
+from hypar_opt.workload.tensors import workload_of
 from tests.choices import WITH_QUERIES
-from tests.execution.drawn import charged, run_as_one_device, with_shared_weights
+from tests.execution.any_plan import drawn_plan, moved
 from tests.slow import slow_after
-from tests.strategies.written_plans import storing, written
 
 WHOLE_TOO = (*WITH_QUERIES, "whole")
 
 SMALL = ho.gpt(
     layers=1, hidden=16, heads=4, kv_heads=2, tokens=8, vocabulary=16, ffn=16, gated=True
 )
-
-
-def moved(network: ho.Network, program: Program) -> list[int]:
-    """Return the bytes of each level, for which devices, charges and proofs agree."""
-    workload, sizes = program.workload, program.hierarchy.sizes
-    by_level = [0] * len(sizes)
-    for exchange in exchanges_of_step(program):
-        by_level[exchange.level] += 4 * exchange.elements
-    reading = "joined" if program.joined else "executed"
-    assert by_level == charged(program, reading)
-    pins = [
-        f"{workload.nodes[node].name}@H{level}={workload.words[node][row[node]]}"
-        for level, row in enumerate(program.rows, 1)
-        for node in range(workload.shared, len(row))
-    ]
-    asked: dict[str, Any] = {"choices": workload.choices, "reading": reading, "hierarchy": sizes}
-    asked |= {"batch": workload.batch, "whole_levels": True, "constraints": {"fix": pins}}
-    plan = written(network, "joint", **asked)(
-        tuple(tuple(row[workload.shared :]) for row in program.rows)
-    )
-    tensors = [{node: row[node] for node in workload.tensor_writers} for row in program.rows]
-    assert price_of(storing(plan, tensors)) == sum(by_level)
-    run_as_one_device(network, program)
-    return by_level
-
-
-def drawn_row(rng: Random, workload: Workload) -> list[int]:
-    """Return any choices of a level; attention by queries in most."""
-    row = []
-    for node, choices in enumerate(workload.choices_of_nodes):
-        words = workload.words[node]
-        # A product may be whole at any level; of other layers sums may have to be there once.
-        own = [
-            n
-            for n, choice in enumerate(choices)
-            if choice and (choice != LAST_RESORT or n == len(choices) - 1)
-        ]
-        by_queries = "queries" in words and rng.random() < 0.7
-        row.append(words.index("queries") if by_queries else rng.choice(own))
-    return with_shared_weights(workload, row)
 
 
 @pytest.mark.parametrize("seed", slow_after(8, range(80)))
@@ -91,10 +46,8 @@ def test_any_plan_moves_what_is_charged_and_computes_what_one_device_does(seed: 
         gated=rng.random() < 0.5,
         rotary=rng.random() < 0.5,
     )
-    sizes = rng.choice([(2,), (2, 2), (4,)] if kv_heads * queries < 18 else [(3,), (3, 2), (2, 3)])
-    workload = workload_of(network, prod(sizes), WHOLE_TOO, shared_tensors=True)
-    rows = [drawn_row(rng, workload) for _ in sizes]
-    moved(network, Program(workload, rows, Hierarchy(sizes), joined=rng.random() < 0.5))
+    sizes = [(2,), (2, 2), (4,)] if kv_heads * queries < 18 else [(3,), (3, 2), (2, 3)]
+    moved(network, drawn_plan(rng, network, WHOLE_TOO, sizes))
 
 
 def test_every_way_of_keys_and_values_beside_queries() -> None:
