@@ -67,6 +67,11 @@ class Decoder(NamedTuple):
         Whether there is a window where ``use_sliding_window`` does not say.
     sigmoid
         Whether sigmoids weigh experts, of the best groups, where softmax does else.
+    sinks
+        Whether attention has a learned score of each head beside those of its keys.
+    router, expert_bias, clipped
+        The router's name in the MLP; whether it and experts have biases; whether both factors of an
+        expert are clipped.
     """
 
     activation: str = "silu"
@@ -83,6 +88,10 @@ class Decoder(NamedTuple):
     period: int = 0
     slides: bool = True
     sigmoid: bool = False
+    sinks: bool = False
+    router: str = "gate"
+    expert_bias: bool = False
+    clipped: bool = False
 
 
 _GEMMA = Decoder(activation="gelu_pytorch_tanh", tied=True, head_dim=256, scaled=True)
@@ -104,7 +113,7 @@ DECODERS = {
     "olmo2": Decoder(norms="all", before=False, after=True),
     "deepseek_v2": Decoder(normalised=False),
     "deepseek_v3": Decoder(sigmoid=True),
-    "gpt_oss": Decoder(period=2),
+    "gpt_oss": Decoder(period=2, sinks=True, router="router", expert_bias=True, clipped=True),
 }
 """The types of models of decoder layers as LLaMA has them."""
 
@@ -401,11 +410,6 @@ class _DecoderLayers:
             softcap=config.number("final_logit_softcapping", default=0),
         )
 
-    @property
-    def _is_gpt_oss(self) -> bool:
-        """Whether attention has sinks, and routers and experts have biases."""
-        return self.config.word("model_type") == "gpt_oss"
-
     def _block(self, number: int) -> list[Table]:
         before, after = self.decoder.before, self.decoder.after
         first = "input_layernorm" if before else "input"
@@ -514,7 +518,7 @@ class _DecoderLayers:
         if latent:
             kv_heads, size = heads, config.size("qk_rope_head_dim")
         sinks = []
-        if self._is_gpt_oss:
+        if self.decoder.sinks:
             table = _layer("self_attn.sinks", "embedding", features=heads, vocabulary=1)
             sinks.append({**table, "inputs": []})
             reads.append(table["name"])
@@ -529,7 +533,7 @@ class _DecoderLayers:
             window=config.size("sliding_window") if word == "sliding_attention" else None,
             scale=None if scalar == size else scalar**-0.5,
             softcap=config.number("attn_logit_softcapping", default=0),
-            sinks=self._is_gpt_oss,
+            sinks=self.decoder.sinks,
             dropout=bool(config.number("attention_dropout", default=0)),
         ) | _rotary(config, self.notes, size, kind=word, interleaved=latent)
         bias = self.decoder.output_bias and config.flag("attention_bias")
@@ -608,13 +612,12 @@ class _DecoderLayers:
             " beyond is dropped, where the model drops none"
         ] = None
         self._leave_out_of_experts()
-        router = "mlp.router" if self._is_gpt_oss else "mlp.gate"
+        router, bias = f"mlp.{self.decoder.router}", self.decoder.expert_bias
         gate, up, gated, down = (
             f"mlp.experts.{word}" for word in ("gate_proj", "up_proj", "gated", "down_proj")
         )
-        bias = self._is_gpt_oss
         activations: tuple[str, str | None] = (self._activation(), None)
-        if self._is_gpt_oss:
+        if self.decoder.clipped:
             for key, value in (("swiglu_alpha", 1.702), ("swiglu_limit", 7)):
                 if (stated := config.number(key, default=value)) != value:
                     raise config.refuse(key, f"should be {value:g}, got {stated:g}")
