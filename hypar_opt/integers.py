@@ -1,8 +1,10 @@
-"""Exact amounts in arrays: int64, or Python's integers where a sum may exceed it."""
+"""Exact amounts in arrays: int64, or Python's integers where a sum may exceed it; divisors."""
 
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
+from math import isqrt
 from typing import Any, Literal
 
 import numpy as np
@@ -10,6 +12,13 @@ from numpy.typing import NDArray
 
 Integers = NDArray[Any]
 """int64, or Python integers in an array of dtype object."""
+
+
+@lru_cache(maxsize=256)
+def divisors(number: int) -> tuple[int, ...]:
+    """Return what divides a number, in order."""
+    low = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
+    return tuple(sorted({*low, *(number // n for n in low)}))
 
 
 def exact_dtype(largest: int) -> type[np.int64 | np.object_]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hypar_opt.integers import divisors
 from hypar_opt.onnx.features import Layer
 
 MAX_BLOCK_LAYERS = 1000
@@ -50,7 +51,9 @@ def runs_of(layers: Sequence[Layer], names: Sequence[str]) -> list[RepeatedRun]:
         for edge in np.flatnonzero(np.diff(edges) > length).tolist():
             first, end = int(edges[edge]) + 1, int(edges[edge + 1]) + length
             # A run whose period divides this length is known already.
-            if not any(_within(periodic.get(part, []), first, end) for part in _parts(length)):
+            if not any(
+                _within(periodic.get(part, []), first, end) for part in divisors(length)[:-1]
+            ):
                 periodic.setdefault(length, []).append((first, end))
                 if length > 1:
                     candidates += _aligned(cuts, first, end, length)
@@ -68,11 +71,6 @@ def runs_of(layers: Sequence[Layer], names: Sequence[str]) -> list[RepeatedRun]:
             near = _before(free, best.end)
             free = [run for run in near if not _overlap(run, best)] + free[len(near) :]
     return sorted(chosen, key=lambda run: run.first)
-
-
-def _parts(length: int) -> list[int]:
-    """Return the proper divisors of a length."""
-    return [part for part in range(1, length // 2 + 1) if length % part == 0]
 
 
 def _within(stretches: Sequence[tuple[int, int]], first: int, end: int) -> bool:

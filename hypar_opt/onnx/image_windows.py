@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hypar_opt.integers import divisors
 from hypar_opt.onnx.axes import (
     POSITIONS,
     Digit,
@@ -125,14 +126,14 @@ def _is_place(digit: Digit) -> bool:
 def _shapes(tokens: int, inside: int, places: Dim, pixels: Dim) -> Iterator[ImageWindows]:
     """Yield the windows of an image of so many pixels that are cut so."""
     rolls = {digit.axis for digit in (*places, *pixels) if isinstance(digit.axis, DigitRange)}
-    for columns in _divisors(tokens):
+    for columns in divisors(tokens):
         axes: list[Digit] = [Digit("t", tokens // columns, columns), Digit("t", columns)]
         shift = [0, 0]
         for n, whole in enumerate(axes):
             for roll in rolls:
                 if isinstance(roll, DigitRange) and is_roll(roll) and roll.of == whole:
                     axes[n], shift[n] = Digit(roll, whole.size), roll.start
-        for height in _divisors(inside):
+        for height in divisors(inside):
             size = height, inside // height
             shape = ImageWindows(size=size, columns=columns, shift=tuple(shift))
             if shape.problem(tokens):
@@ -142,11 +143,6 @@ def _shapes(tokens: int, inside: int, places: Dim, pixels: Dim) -> Iterator[Imag
             inner = (whole_dim(of.axis, n, of.stride) for of, n in cut)
             if (merged(chain(*outer)), merged(chain(*inner))) == (places, pixels):
                 yield shape
-
-
-def _divisors(number: int) -> list[int]:
-    low = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
-    return sorted({*low, *(number // n for n in low)})
 
 
 def original_dims(state: ImportState, leading: Sequence[Dim], windows: CutWindows) -> list[Dim]:
@@ -193,7 +189,7 @@ def added_scores(
     if windows:
         shapes = [windows.shape]
     else:
-        sizes = [(inside // width, width) for width in (_divisors(inside) if tables else ())]
+        sizes = [(inside // width, width) for width in (divisors(inside) if tables else ())]
         shapes = [ImageWindows(size=size, columns=size[1]) for size in sizes]
     fits = [
         (shape, own) for own in tables for shape in shapes if [*own.dims] == [shape.biases, heads]

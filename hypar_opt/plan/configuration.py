@@ -16,6 +16,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypar_opt.errors import HyparError, argument
+from hypar_opt.integers import divisors
 from hypar_opt.plan.megatron import COLUMN, ROW, Role, roles
 from hypar_opt.plan.stored_layouts import stored_layouts
 from hypar_opt.plan.training import Training
@@ -523,7 +524,7 @@ def family(
             continue
         if limits.fault_in_degrees(mesh) or problem.batch % (mesh.dp_replicate * mesh.dp_shard):
             continue
-        counts = _divisors(problem.batch // (mesh.dp_replicate * mesh.dp_shard))
+        counts = divisors(problem.batch // (mesh.dp_replicate * mesh.dp_shard))
         for zero, again, count in product(zeros_of(mesh), recompute, counts):
             own = mesh._replace(micro_batches=count, recompute=again, zero=zero)
             if all(allowed(name, getattr(own, name)) for name in own._fields[6:]):
@@ -543,12 +544,6 @@ def _meshes(sizes: Sequence[int]) -> Iterator[Configuration]:
                 yield Configuration(
                     replicate, shard, context, tensor, prod(sizes[first : ends[2]]), sp
                 )
-
-
-@lru_cache(maxsize=256)
-def _divisors(number: int) -> tuple[int, ...]:
-    below = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
-    return tuple(sorted({*below, *(number // n for n in below)}))
 
 
 def configuration_of(plan: Plan) -> Configuration:

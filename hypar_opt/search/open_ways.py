@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations_with_replacement, compress
-from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.plan.training import Training
@@ -83,12 +82,6 @@ def updates_take_time(problem: Problem) -> bool:
     accelerators = problem.array.description.accelerators_of_parts
     optimizer = problem.constraints.optimizer
     return any(own.updated_by(optimizer).update for own in accelerators)
-
-
-def divisors(number: int) -> list[int]:
-    """Return what divides a number, in order."""
-    low = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
-    return sorted({*low, *(number // n for n in low)})
 
 
 @dataclass(frozen=True)

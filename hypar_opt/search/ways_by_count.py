@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from hypar_opt.integers import divisors
 from hypar_opt.search.any_way import bound_over_equal_links
-from hypar_opt.search.open_ways import divisors
 from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.search.ways_by_layer import WaysByLayer
 from hypar_opt.step.uneven import divides_evenly

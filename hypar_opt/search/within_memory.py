@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, cast
 from hypar_opt.deadline import TIME_LIMIT
 from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError
 from hypar_opt.instance.pricing import nodes_of
+from hypar_opt.integers import divisors
 from hypar_opt.search.any_way import bounded_in_any_way, is_too_large, none_takes_less
 from hypar_opt.search.best_fit import (
     NEVER,
@@ -33,7 +34,7 @@ from hypar_opt.search.best_fit import (
 from hypar_opt.search.fused_gradients import in_buckets
 from hypar_opt.search.left_columns import Chosen, Columns
 from hypar_opt.search.micro_batches import MicroBatches
-from hypar_opt.search.open_ways import divisors, fastest_training, with_searched
+from hypar_opt.search.open_ways import fastest_training, with_searched
 from hypar_opt.search.order_of_charges import OrderOfCharges
 from hypar_opt.search.prices_of_memory import Around, PlanAtPrice, bound_at, bound_by_prices, raised
 from hypar_opt.search.result import SearchResult

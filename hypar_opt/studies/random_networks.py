@@ -9,6 +9,7 @@ from math import isqrt
 from typing import Any, NamedTuple
 
 from hypar_opt.errors import HyparError, argument
+from hypar_opt.integers import divisors
 from hypar_opt.workload.network import Network
 
 MAX_NETWORKS = 100_000
@@ -317,9 +318,9 @@ class _NetworkDraft:
 
     def windows(self, pixels: int) -> Described:
         """Return windows of an image that has so many pixels."""
-        rows = self.rng.choice([n for n in range(1, pixels + 1) if not pixels % n])
+        rows = self.rng.choice(divisors(pixels))
         extents = rows, pixels // rows
-        size = [self.rng.choice([n for n in range(1, e + 1) if not e % n]) for e in extents]
+        size = [self.rng.choice(divisors(extent)) for extent in extents]
         shift = [self.rng.randrange(extent) for extent in size]
         return {"size": size, "columns": extents[1], "shift": shift}
 
