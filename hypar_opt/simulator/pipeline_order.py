@@ -1,0 +1,208 @@
+"""Schedules of pipeline stages: the passes of each device in order, and walks through them.
+
+A network in ``stages * chunks`` parts, of which device ``i`` has parts ``i``, ``stages + i``, ...:
+its chunks. Each part passes each micro-batch forward to the next part, and its errors back. What a
+schedule takes and holds has no formula here: it is walked through, pass by pass.
+
+Source: Y. Huang et al., "GPipe", NeurIPS 2019; D. Narayanan et al., "Efficient large-scale language
+model training on GPU clusters using Megatron-LM", SC 2021 (1F1B, interleaved); P. Qi et al., "Zero
+bubble pipeline parallelism", ICLR 2024 (ZB-H1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from hypar_opt.errors import HyparError
+from hypar_opt.sharding.passes import Phase
+
+SCHEDULES = ("1f1b", "gpipe", "zb-h1")
+"""Words for the order of passes; with several chunks a device ``1f1b`` is the interleaved one."""
+
+
+class Pass(NamedTuple):
+    """What a device does at a time: a phase of one chunk and one micro-batch, all from 0."""
+
+    phase: Phase
+    chunk: int
+    micro_batch: int
+
+
+Order = tuple[Pass, ...]
+
+
+class PipelineRun(NamedTuple):
+    """What a walk through a schedule takes.
+
+    Parameters
+    ----------
+    seconds
+        Of the step.
+    ended
+        When each device has ended its last pass, and what it does once.
+    begun
+        When each device begins each pass of its order.
+    """
+
+    seconds: float
+    ended: tuple[float, ...]
+    begun: tuple[tuple[float, ...], ...]
+
+
+def orders(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> tuple[Order, ...]:
+    """Return the passes of each device in order.
+
+    Without `Phase.GRADIENT` among them, the backward passes compute the weights' gradients, too.
+
+    Parameters
+    ----------
+    schedule
+        One of `SCHEDULES`.
+
+    Raises
+    ------
+    HyparError
+        If a schedule has no such chunks, or chunks whose micro-batches are no multiple of stages.
+    """
+    if chunks > 1 and schedule != "1f1b":
+        raise HyparError(f"schedule {schedule!r} has one chunk a device, got {chunks}")
+    if chunks > 1 and micro_batches % stages:
+        raise HyparError(
+            f"interleaved stages need micro-batches in multiples of {stages}, got {micro_batches}"
+        )
+    passes = {"1f1b": _one_forward_one_backward, "gpipe": _all_forward, "zb-h1": _zero_bubble}
+    order = passes[schedule]
+    return tuple(tuple(order(own, stages, micro_batches, chunks)) for own in range(stages))
+
+
+def _all_forward(_device: int, _stages: int, micro_batches: int, _chunks: int) -> Iterator[Pass]:
+    for phase in (Phase.FORWARD, Phase.BACKWARD):
+        yield from (Pass(phase, 0, number) for number in range(micro_batches))
+
+
+def _one_forward_one_backward(
+    device: int, stages: int, micro_batches: int, chunks: int
+) -> Iterator[Pass]:
+    """Yield forward passes up to the first error that arrives, then one of either by turns."""
+    total = micro_batches * chunks
+    behind = stages - device - 1
+    warm_up = min(total, behind if chunks == 1 else 2 * behind + (chunks - 1) * stages)
+    for turn in range(warm_up + total):
+        if turn < total:
+            yield _turn(Phase.FORWARD, turn, stages, chunks)
+        if turn >= warm_up:
+            yield _turn(Phase.BACKWARD, turn - warm_up, stages, chunks)
+
+
+def _turn(phase: Phase, turn: int, stages: int, chunks: int) -> Pass:
+    """Return a pass of a device by its number: so many micro-batches of a chunk, then the next."""
+    if chunks == 1:
+        return Pass(phase, 0, turn)
+    rounds, place = divmod(turn, stages * chunks)
+    chunk, number = divmod(place, stages)
+    backward = phase is Phase.BACKWARD
+    return Pass(phase, chunks - 1 - chunk if backward else chunk, rounds * stages + number)
+
+
+def _zero_bubble(device: int, stages: int, micro_batches: int, chunks: int) -> Iterator[Pass]:
+    """Yield 1F1B's passes, with each device's gradients as many turns late as its number."""
+    late = 0
+    for one in _one_forward_one_backward(device, stages, micro_batches, chunks):
+        yield one
+        if one.phase is Phase.BACKWARD and one.micro_batch >= device:
+            yield Pass(Phase.GRADIENT, 0, late)
+            late += 1
+    yield from (Pass(Phase.GRADIENT, 0, number) for number in range(late, micro_batches))
+
+
+def most_in_flight(order: Order, saved: Sequence[float]) -> float:
+    """Return the most that a device holds of saved tensors at once.
+
+    Those of a chunk and micro-batch are held from its forward pass to its last one.
+
+    Parameters
+    ----------
+    saved
+        Of each chunk, for one micro-batch.
+    """
+    frees = Phase.GRADIENT if any(one.phase is Phase.GRADIENT for one in order) else Phase.BACKWARD
+    most = held = 0.0
+    for one in order:
+        if one.phase is Phase.FORWARD:
+            held += saved[one.chunk]
+            most = max(most, held)
+        elif one.phase is frees:
+            held -= saved[one.chunk]
+    return most
+
+
+def walked(
+    passes: Sequence[Order],
+    seconds: Mapping[Phase, Sequence[Sequence[float]]],
+    *,
+    hops: Sequence[float] | None = None,
+    overlapped: bool = True,
+    once: Sequence[float] | None = None,
+) -> PipelineRun:
+    """Return what a step in stages takes.
+
+    Parameters
+    ----------
+    passes
+        Each device's in order, as `orders` gives them.
+    seconds
+        Of each phase: each device's chunks, for one micro-batch.
+    hops
+        The seconds of a message from each device to the next, and of errors back.
+    overlapped
+        Whether devices compute while messages are sent; else both ends wait for them.
+    once
+        What each device does after its last pass.
+
+    Raises
+    ------
+    ValueError
+        If passes wait for one another.
+    """
+    stages = len(passes)
+    hops = hops or [0.0] * stages
+    last = stages * max((len(own) for own in seconds[Phase.FORWARD]), default=1) - 1
+    ended: dict[tuple[Phase, int, int], float] = {}
+    begun: list[list[float]] = [[] for _ in passes]
+    free = [0.0] * stages
+    left = sum(map(len, passes))
+    while left:
+        before = left
+        for device, order in enumerate(passes):
+            while len(begun[device]) < len(order):
+                phase, chunk, number = order[len(begun[device])]
+                part = chunk * stages + device
+                start = free[device]
+                if awaited := _awaited(phase, part, number, last):
+                    if awaited not in ended:
+                        break
+                    received = hops[min(part, awaited[1]) % stages] if awaited[1] != part else 0.0
+                    start = max(start, ended[awaited] + received * overlapped)
+                    start += received * (not overlapped)
+                end = start + seconds[phase][device][chunk]
+                begun[device].append(start)
+                if not overlapped and phase is Phase.FORWARD and part < last:
+                    end += hops[device]
+                if not overlapped and phase is Phase.BACKWARD and part:
+                    end += hops[device - 1]
+                ended[phase, part, number] = free[device] = end
+                left -= 1
+        if left == before:
+            raise ValueError("the passes of a schedule wait for one another")
+    free = [own + more for own, more in zip(free, once or [0.0] * stages, strict=True)]
+    return PipelineRun(max(free), tuple(free), tuple(map(tuple, begun)))
+
+
+def _awaited(phase: Phase, part: int, number: int, last: int) -> tuple[Phase, int, int] | None:
+    """Return the pass whose result one reads; None for the first part's forward passes."""
+    if phase is Phase.FORWARD:
+        return (phase, part - 1, number) if part else None
+    if phase is Phase.BACKWARD:
+        return (phase, part + 1, number) if part < last else (Phase.FORWARD, part, number)
+    return Phase.BACKWARD, part, number
