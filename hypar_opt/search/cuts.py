@@ -1,0 +1,93 @@
+"""Cuts of a network into pipeline stages, at least cost, from what each stage would take.
+
+Stages pass micro-batches on to one another; the longest one decides how often, and the others are
+waited for once each, at the beginning or at the end of a step.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+IMPOSSIBLE = 2**62
+"""The cost of a stage that is not offered; others are less than this by their number."""
+
+
+class Cuts(NamedTuple):
+    """Stages, and what they take.
+
+    Parameters
+    ----------
+    cost
+        Of the longest stage, and the share of the others'.
+    ends
+        The unit before which each stage ends.
+    """
+
+    cost: Fraction
+    ends: tuple[int, ...]
+
+
+def least_cuts(stages: NDArray[np.int64], turns: int) -> Cuts | None:
+    """Return the cuts of least cost; None where no stages are possible.
+
+    The cost is the longest stage's, and a share ``1/turns`` of all others'. For each bound on the
+    longest one, from the least with which any cuts are left, dynamic programming finds the least
+    sum; until the bound alone costs more than the best known.
+
+    Parameters
+    ----------
+    stages : (stages, units + 1, units + 1)
+        What a stage costs for a whole step from one unit to before another; `IMPOSSIBLE` where it
+        may not be.
+    turns
+        Micro-batches times chunks of a device.
+    """
+    bounds = np.unique(stages[stages < IMPOSSIBLE])
+    if not len(bounds) or (least := _least_sum(stages, bounds[-1])) is None:
+        return None
+    first, last = 0, len(bounds) - 1
+    while first < last:
+        middle = (first + last) // 2
+        if _least_sum(stages, bounds[middle]) is None:
+            first = middle + 1
+        else:
+            last = middle
+    best: tuple[int, tuple[int, ...]] | None = None
+    for bound in bounds[first:].tolist():
+        # All stages together take no less without a bound.
+        if best is not None and bound * (turns - 1) + least[0] >= best[0]:
+            break
+        if (found := _least_sum(stages, bound)) is None:
+            continue
+        total, ends = found
+        longest = max(
+            int(own[start, end])
+            for own, start, end in zip(stages, (0, *ends[:-1]), ends, strict=True)
+        )
+        cost = longest * (turns - 1) + total
+        if best is None or cost < best[0]:
+            best = cost, ends
+    assert best is not None
+    return Cuts(Fraction(best[0], turns), best[1])
+
+
+def _least_sum(stages: NDArray[np.int64], bound: int) -> tuple[int, tuple[int, ...]] | None:
+    """Return the least sum of stages that each cost no more than a bound, and their ends."""
+    units = stages.shape[1] - 1
+    sums = np.full(units + 1, IMPOSSIBLE)
+    sums[0] = 0
+    starts = []
+    for own in stages:
+        following = np.where(own <= bound, sums[:, None] + own, IMPOSSIBLE)
+        starts.append(following.argmin(axis=0))
+        sums = np.minimum(following.min(axis=0), IMPOSSIBLE)
+    if sums[units] >= IMPOSSIBLE:
+        return None
+    ends = [units]
+    for start in reversed(starts):
+        ends.append(int(start[ends[-1]]))
+    return int(sums[units]), tuple(ends[-2::-1])
