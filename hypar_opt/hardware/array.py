@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
 from functools import cached_property
 from itertools import islice
 from math import gcd, prod
@@ -31,6 +33,7 @@ from hypar_opt.documents.document import (
     ElementBytes,
     Name,
     Printable,
+    Size,
     file_name,
     read_text,
     rule,
@@ -42,6 +45,8 @@ from hypar_opt.hardware.accelerator import Accelerator, AcceleratorGroup, Part, 
 from hypar_opt.hardware.energy import EnergyConstants
 from hypar_opt.hardware.folded import MAX_LISTED
 from hypar_opt.hardware.interconnect import Interconnect
+from hypar_opt.hardware.links import BisectionLink
+from hypar_opt.hardware.patterns import Lane, MessagePattern, MessageRound
 from hypar_opt.hardware.quantities import Bytes
 from hypar_opt.hardware.step_model import STEP_MODELS, StepModel
 from hypar_opt.hardware.topologies import TOPOLOGIES
@@ -74,6 +79,10 @@ def _one_or_groups(value: object) -> str:
     return "groups" if isinstance(value, list | tuple) else "one"
 
 
+def _more_than_one(value: int | None) -> int | None:
+    return value if value != 1 else None
+
+
 def _true_or_none(value: bool | None) -> bool | None:
     return value or None
 
@@ -103,6 +112,8 @@ class Array(Displayed, Document):
     # None where it is not: a digest does not depend on what an array leaves out.
     whole_levels: Annotated[bool | None, Strict(), AfterValidator(_true_or_none)] = None
     """Whether a level of the hardware is one of the hierarchy; else its prime factors are."""
+    stages: Annotated[Size | None, AfterValidator(_more_than_one)] = None
+    """The parts of H1, where its topmost levels are one: each part is a pipeline stage."""
     bucket: Bytes | None = None
     """The most bytes of gradients that are all-reduced together; None for each by itself."""
     overlap: Literal["none", "gradient", "branches", "prefetch"] | None = None
@@ -134,6 +145,16 @@ class Array(Displayed, Document):
             self.interconnect  # noqa: B018
         except HyparError as error:
             raise rule(f"topology: {error}") from None
+        return self
+
+    @model_validator(mode="after")
+    def _stages_are_equal(self) -> Self:
+        if self.stages is None:
+            return self
+        key = "groups of accelerators" if self.groups else "model" if self.model else ""
+        if key := key or ("whole_levels" if self.whole_levels else ""):
+            raise rule(f"stages: should be left out with {key}")
+        self.topology.part(self.stages)
         return self
 
     @model_validator(mode="after")
@@ -272,20 +293,22 @@ class Array(Displayed, Document):
     @cached_property
     def _levels(self) -> tuple[tuple[int, ...], ...]:
         """The parts of the levels, by dimension, topmost first."""
-        levels, first, merged = self.topology.levels(), self._between_groups, 1
+        levels, first, merged = self.topology.levels(), self._parts_of_h1, 1
         if self.whole_levels:
             return levels
         if prod(map(prod, levels)) % first:
             first = 1  # as is refused
-        # Groups lie between the parts of H1, whatever the factors of the topology's first levels.
+        # Groups and stages are parts of H1, whatever the factors of the topology's first levels.
         while merged % first:
             merged, levels = merged * prod(levels[0]), levels[1:]
         between = [(first, *Hierarchy((merged // first,)).in_primes.sizes)] if first > 1 else []
         return (*between, *(Hierarchy(n).in_primes.sizes for n in levels))
 
     @property
-    def _between_groups(self) -> int:
-        """The fewest equal parts of which each group is a whole number; 1 without groups."""
+    def _parts_of_h1(self) -> int:
+        """The stages, or the fewest equal parts of which each group is a whole number; else 1."""
+        if self.stages is not None:
+            return self.stages
         counts = [group.count for group in self.groups]
         return sum(counts) // gcd(*counts) if counts else 1
 
@@ -300,6 +323,40 @@ class Array(Displayed, Document):
         if self.topology.levels() == self._levels:
             return self
         return Array.model_validate({**self.description(), "whole_levels": True})
+
+    def with_stages(self, stages: int) -> Array:
+        """Return the array with so many parts of H1, of its topmost levels as one.
+
+        Raises
+        ------
+        InputError
+            If it has no such equal parts.
+        """
+        return Array(**self.description() | {"stages": stages})
+
+    def of_a_stage(self) -> Array:
+        """Return the accelerators of one of the array's stages, without the links to others."""
+        own = {key: value for key, value in self.description().items() if key != "stages"}
+        topology = self.topology.part(self.stages or 1).model_dump(mode="json", exclude_none=True)
+        return Array(**own | {"topology": topology})
+
+    def hop(self, stage: int) -> BisectionLink:
+        """Return the link of messages from a stage's accelerators to the next one's beside them.
+
+        Seconds are those of a byte, counting the bytes of all the stage's accelerators together.
+
+        Parameters
+        ----------
+        stage
+            Its number, from 0; the first one follows the last.
+        """
+        assert self.stages is not None
+        each = self.interconnect.accelerators // self.stages
+        rounds = [MessageRound((Lane(MessagePattern((self.levels - 1,)), Fraction(1)),))]
+        is_listed = self.interconnect.accelerators <= MAX_LISTED
+        among = range(stage * each, (stage + 1) * each) if is_listed else None
+        link = self.interconnect.link(rounds, among)
+        return replace(link, seconds_per_byte=link.seconds_per_byte * self.stages)
 
     def with_bucket(self, size: int) -> Array:
         """Return the array with gradients reduced in buckets of so many bytes; 0 for each alone."""

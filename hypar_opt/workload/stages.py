@@ -199,7 +199,7 @@ class _Stage:
         return validate(Network, described)
 
     def _blocks(self) -> Iterator[tuple[Block, list[int]]]:
-        """Yield repetitions of blocks that follow one another, and the positions of their layers."""
+        """Yield repetitions of blocks that are there, and the positions of their layers."""
         stated = {
             (own.name, own.repeat and (own.first or 0)): own for own in self._whole.blocks or ()
         }
