@@ -50,10 +50,11 @@ def stage_instance(
     assert problem.array is not None
     whole = problem.array.description
     part = whole.of_a_stage()
-    assert whole.stages is not None
-    before, behind = whole.hop((stage - 1) % whole.stages), whole.hop(stage)
-    messages = [layer for layer in own.layers if isinstance(layer, Message)]
-    hops = {own.name: before if own.name.startswith(RECEIVED) else behind for own in messages}
+    hops = {}
+    if whole.stages is not None:
+        before, behind = whole.hop((stage - 1) % whole.stages), whole.hop(stage)
+        messages = [layer for layer in own.layers if isinstance(layer, Message)]
+        hops = {own.name: before if own.name.startswith(RECEIVED) else behind for own in messages}
     names = [layer.name for layer in network.layers]
     chunk_of = {
         names[n]: count for chunk, count in zip(chunks, in_flight, strict=True) for n in chunk
