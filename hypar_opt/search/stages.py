@@ -36,6 +36,7 @@ from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.search.best_fit import NEVER, NothingFitsError
 from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts
 from hypar_opt.search.joint import joint
+from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.search.prices_of_memory import Around, BoundAtPrice, bound_at, raised
 from hypar_opt.search.way_of_training import WayOfTraining
 from hypar_opt.search.ways_by_layer import WaysByLayer
@@ -66,10 +67,10 @@ _A_SECOND = 10**15
 _ROUNDED = 1 - Fraction(1, 2**20)
 """What is left of sums of charges that may be rounded otherwise than those of a whole stage."""
 
-_LONGEST_RUN = 16
+_LONGEST_RUN = 24
 """The most units that are alike of which it is asked what they take together at least."""
 
-_NEAR = Fraction(17, 16)
+_NEAR = Fraction(65, 64)
 """How much more may be asked of plans that fit as they are before one that does not is sought."""
 
 
@@ -217,6 +218,7 @@ class _Parts:
             problem = problem.model_copy(update={"array": ArrayRecord.of(array)})
         self.asked, self.units, self.count, self._problem = asked, units, count, problem
         self._least: dict[tuple[int, int, int], Fraction] = {}
+        self._instances: dict[tuple[int, int], Instance] = {}
         self._hops: dict[tuple[int, BisectionLink, int], tuple[Fraction, Fraction]] = {}
 
     def instance(self, stage: int, units: tuple[int, int], count: int, in_flight: int) -> Instance:
@@ -231,18 +233,32 @@ class _Parts:
     def request(self, instance: Instance) -> SearchRequest:
         return replace(self.asked.quiet, instance=instance)
 
-    def least(self, unit: int, length: int, count: int) -> Fraction:
-        """Return what some units add at least to what any stage takes, without its messages."""
-        unit = self.units.kinds[unit]
-        key = unit, length, count
+    def least(self, unit: int, count: int, length: int = 1) -> Fraction:
+        """Return what units add at least to what any stage takes, without its messages.
+
+        One by itself adds what it computes; more of a run, what they exchange, too.
+        """
+        key = self.units.kinds[unit], count, length
         if key not in self._least:
-            instance = self._by_itself(unit, count, length)
-            ways = WaysByLayer(self.request(replace(instance, bounded=_alone)), count, ample=True)
-            self._least[key] = bound_at(ways, Fraction()).bound * _ROUNDED
+            instance = self._by_itself(*key)
+            if length == 1:
+                found = Fraction(least_compute(instance), _per_second(instance))
+            else:
+                request = self.request(replace(instance, bounded=_alone))
+                found = bound_at(WaysByLayer(request, count, ample=True), Fraction()).bound
+            self._least[key] = found * _ROUNDED
         return self._least[key]
 
     def _by_itself(self, unit: int, count: int, length: int = 1) -> Instance:
-        return self.instance(min(unit, 1), (unit, unit + length), count, 1)
+        key = unit, length
+        if key not in self._instances:
+            units = unit, unit + length
+            self._instances[key] = self.instance(min(unit, 1), units, count, 1)
+        instance = self._instances[key]
+        training = instance.problem.training
+        if training.micro_batches == count:
+            return instance
+        return instance.trained(training.model_copy(update={"micro_batches": count}))
 
     def hop(self, unit: int, link: BisectionLink, count: int) -> tuple[Fraction, Fraction]:
         """Return the least and the most that messages before a unit take over a link."""
@@ -261,6 +277,11 @@ class _Parts:
         instance = self._by_itself(0, count)
         images = instance.problem.batch // count
         return divides_evenly(images, instance.problem.hierarchy, instance.rule)
+
+
+def _per_second(instance: Instance) -> int:
+    assert instance.cost.physical is not None
+    return instance.cost.physical.per_unit
 
 
 def _of_others(own: Instance, other: Instance) -> Training:
@@ -296,6 +317,8 @@ class _Stage:
         Those of its messages before and behind it.
     value
         A bound on what it takes; once it is settled what its plan takes, `NEVER` if nothing fits.
+    proved
+        A bound on what it takes once it is settled.
     low
         Its bound in any memory; None unless that was asked.
     """
@@ -306,6 +329,7 @@ class _Stage:
     in_flight: int
     search: SearchRequest
     value: Fraction = Fraction()
+    proved: Fraction = Fraction()
     low: BoundAtPrice | None = None
     is_priced: bool = False
     is_settled: bool = False
@@ -327,14 +351,16 @@ class _Pair:
         Micro-batches of which units take no more, by which they are bounded first.
     """
 
-    def __init__(self, parts: _Parts, count: int, fewer: int, schedule: str) -> None:
-        self._parts, self._schedule, self._bounded_by = parts, schedule, fewer
+    def __init__(
+        self, parts: _Parts, count: int, fewer: int, schedule: str, bound: Fraction
+    ) -> None:
+        self.parts, self._schedule, self._bounded_by = parts, schedule, fewer
         self.micro_batches = count
         self._limited = parts.asked.instance.problem.device_memory is not None
         self._stages: dict[Hashable, _Stage] = {}
-        self.unproved, self.bound = NEVER, Fraction()
+        self.unproved, self.bound = NEVER, bound
         """Bounds on plans with a stage of which no better plan is known, and on all others."""
-        self.is_done = self.awaits_memory = False
+        self.is_done = self.is_bounded = self.awaits_memory = False
         self.plan: tuple[Fraction, list[_Stage], list[tuple[int, int]]] | None = None
         """What a step takes, the stages that it is like, and the units of each."""
 
@@ -346,7 +372,7 @@ class _Pair:
     @cached_property
     def _in_flight(self) -> list[int]:
         """Of each stage; 1 where nothing limits what it holds."""
-        count = self._parts.count
+        count = self.parts.count
         if not self._limited or count == 1:
             return [1] * count
         passes = orders(self._schedule, count, self.micro_batches)
@@ -354,14 +380,14 @@ class _Pair:
 
     @cached_property
     def _links(self) -> list[tuple[BisectionLink | None, BisectionLink | None]]:
-        return [*pairwise([None, *self._parts.links, None])]
+        return [*pairwise([None, *self.parts.links, None])]
 
     @property
     def _per_second(self) -> int:
         """The parts of a second in which cuts are compared: few enough for sums of any stages."""
-        units, parts = range(self._parts.units.count), _A_SECOND
-        every = sum(self._parts.least(unit, 1, self._bounded_by) for unit in units)
-        while every * parts * 64 * self._parts.count >= IMPOSSIBLE:
+        units, parts = range(self.parts.units.count), _A_SECOND
+        every = sum(self.parts.least(unit, self._bounded_by) for unit in units)
+        while every * parts * 64 * self.parts.count >= IMPOSSIBLE:
             parts //= 10
         return parts
 
@@ -371,8 +397,8 @@ class _Pair:
         def scaled(seconds: Fraction) -> int:
             return min(int(seconds * per_second), IMPOSSIBLE)
 
-        units, parts, fewer = self._parts.units, self._parts, self._bounded_by
-        each = [scaled(parts.least(n, 1, fewer)) for n in range(units.count)]
+        units, parts, fewer = self.parts.units, self.parts, self._bounded_by
+        each = [scaled(parts.least(n, fewer)) for n in range(units.count)]
         sums = np.array([0, *accumulate(each)])
         least = sums - sums[:, None]
         more_of_runs = self._more_of_runs(scaled, each)
@@ -412,11 +438,12 @@ class _Pair:
         self, scaled: Callable[[Fraction], int], each: Sequence[int]
     ) -> NDArray[np.int64]:
         """Return what runs of units that are alike take more at least than one by one."""
-        units, more = self._parts.units, np.zeros((len(each) + 1,) * 2, np.int64)
+        units, more = self.parts.units, np.zeros((len(each) + 1,) * 2, np.int64)
         for run in units.runs:
-            length = min(-(-len(run) // self._parts.count), _LONGEST_RUN)
+            of_each = -(-len(run) // self.parts.count)
+            length = of_each // -(-of_each // _LONGEST_RUN)
             if length > 1:
-                own = scaled(self._parts.least(run.start, length, self._bounded_by))
+                own = scaled(self.parts.least(run.start, self._bounded_by, length))
                 there = np.clip(np.arange(len(each) + 1), run.start, run.stop)
                 times = np.maximum(there - there[:, None], 0) // length
                 more += times * max(own - length * each[run.start], 0)
@@ -437,6 +464,7 @@ class _Pair:
         """
         per_second = self._per_second
         found = least_cuts(self._table(per_second), self.micro_batches)
+        self.is_bounded = True
         before, self.bound = self.bound, found.cost / per_second if found else NEVER
         if found is None or self.bound > before:
             return  # others may be less now
@@ -458,7 +486,14 @@ class _Pair:
                 self._ask_in_any_memory(own)
             self.awaits_memory = any(own.excess for own in left)
             return
-        own = min(left, key=lambda own: (own.excess > 0, own.is_priced, -own.excess))
+        for own in left:
+            self._learn(own)
+        if any(own.is_settled for own in left):
+            return
+        # Of those that fit the one that holds least tells what others take at least.
+        fewest = min((own for own in left), key=lambda own: (own.excess, own.in_flight))
+        own = max(left, key=lambda own: (not own.excess, not own.is_priced, own.excess))
+        own = own if own.excess else fewest
         if own.excess and not own.is_priced and limit < NEVER:
             self._price(own, [other.value for other in stages if other is not own], limit)
         else:
@@ -479,20 +514,38 @@ class _Pair:
         instance = search.instance
         if units != own.units:
             count = self._in_flight[number]
-            there = self._parts.instance(number, units, self.micro_batches, count)
+            there = self.parts.instance(number, units, self.micro_batches, count)
             training = _of_others(search.instance, there)
             instance = there.trained(training)
-        return StagePlan((self._parts.units.chunk(*units),), instance, found, own.value)
+        return StagePlan((self.parts.units.chunk(*units),), instance, found, own.value)
 
     def _stage(self, number: int, first: int, end: int) -> _Stage:
         links, count = self._links[number], self._in_flight[number]
-        key = links, count, tuple(self._parts.units.kinds[first:end])
+        key = links, count, tuple(self.parts.units.kinds[first:end])
         if key not in self._stages:
             units = first, end
-            instance = self._parts.instance(number, units, self.micro_batches, count)
-            request = self._parts.request(instance)
+            instance = self.parts.instance(number, units, self.micro_batches, count)
+            request = self.parts.request(instance)
             self._stages[key] = _Stage(number, units, links, count, request)
         return self._stages[key]
+
+    def _learn(self, own: _Stage) -> None:
+        """Bound a stage by those that hold less, and settle it by one that holds more."""
+        kinds = self._kinds(own)
+        alike = [
+            other
+            for other in self._stages.values()
+            if other.is_settled and other.links == own.links and self._kinds(other) == kinds
+        ]
+        less = [other.proved for other in alike if other.in_flight <= own.in_flight]
+        own.value = max([own.value, *less])
+        for other in alike:
+            if other.in_flight >= own.in_flight and other.value <= own.value and other.found:
+                own.value = own.proved = other.value
+                own.is_settled, own.found, own.units = True, other.found, other.units
+
+    def _kinds(self, own: _Stage) -> list[int]:
+        return self.parts.units.kinds[slice(*own.units)]
 
     def _ways(self, own: _Stage) -> WaysByLayer:
         return WaysByLayer(own.search, self.micro_batches)
@@ -526,16 +579,16 @@ class _Pair:
         try:
             search, found = own.found = within_memory(own.search, joint)
         except NothingFitsError as error:
-            proved = NEVER if error.proved else own.value
+            own.proved = NEVER if error.proved else own.value
             own.value, own.error = NEVER, error
         except InfeasibleError:
-            proved = own.value = NEVER
+            own.proved = own.value = NEVER
         else:
             way = WayOfTraining(search)
-            proved = way.amount_of(found.bound) if found.bound is not None else own.value
+            own.proved = own.value if found.bound is None else way.amount_of(found.bound)
             charged = total_cost(way.instance, found.assignments, found.priced)
             own.value = way.amount_of(charged)
-        if proved < own.value:
+        if own.proved < own.value:
             self.unproved = min(self.unproved, self.bound)
 
 
@@ -549,14 +602,29 @@ class _StageSearch:
         self._asked, self._problem = asked, problem
         self._units = _Units(asked.instance.network, problem)
         stated = problem.training.micro_batches
-        batches = [stated] if stated else divisors(problem.batch)
-        self._pairs = [
-            _Pair(parts, count, batches[0] if parts.even(count) else count, schedule)
-            for parts in self._parts(counts)
-            for count in batches
-        ]
+        self._batches = [stated] if stated else divisors(problem.batch)
+        self._schedule = schedule
+        self._pairs: list[_Pair] = []
+        for parts in self._each_parts(counts):
+            uneven = [count for count in self._batches if not parts.even(count)]
+            for count in {*uneven, self._batches[-1]}:
+                self._open(parts, count, Fraction())
 
-    def _parts(self, counts: Sequence[int] | None) -> Iterator[_Parts]:
+    def _open(self, parts: _Parts, count: int, bound: Fraction) -> None:
+        """Add so many micro-batches, whose plans take a bound at least."""
+        fewer = self._batches[0] if parts.even(count) else count
+        self._pairs.append(_Pair(parts, count, fewer, self._schedule, bound))
+
+    def _advance(self, pair: _Pair, limit: Fraction) -> None:
+        """Ask more of a pair; with fewer micro-batches it takes no less by its first bound."""
+        is_first, parts = not pair.is_bounded, pair.parts
+        pair.advance(limit)
+        if is_first and parts.even(pair.micro_batches):
+            fewer = [n for n in self._batches if n < pair.micro_batches and parts.even(n)]
+            for count in fewer[-1:]:
+                self._open(parts, count, pair.bound)
+
+    def _each_parts(self, counts: Sequence[int] | None) -> Iterator[_Parts]:
         """Yield the parts that the array may have; a stage has two accelerators or more."""
         accelerators = self._problem.accelerators
         offered = divisors(accelerators) if counts is None else counts
@@ -582,7 +650,7 @@ class _StageSearch:
         try:
             while pair := self._next(NEVER if best is None else _seconds(best)):
                 asked.deadline.check()
-                pair.advance(NEVER if best is None else _seconds(best))
+                self._advance(pair, NEVER if best is None else _seconds(best))
                 if pair.plan and (best is None or pair.plan[0] < _seconds(best)):
                     best = pair
                 asked.progress(sum(own.is_done for own in every), len(every))
