@@ -27,7 +27,7 @@ from hypar_opt.workload.network import (
     VectorInput,
 )
 from hypar_opt.workload.operators.kernels import NOTHING_RUNS, Fused, PassesKernels
-from hypar_opt.workload.operators.maps import FeatureMap, TokenMap
+from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap, LogitMap, TokenMap
 from hypar_opt.workload.operators.weightless import Weightless
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class _Stage:
 
     def _receive(self, cut: Cut) -> None:
         over, layers = self._whole.map_of(cut.writer), self._whole.layers
-        if type(over) not in (FeatureMap, TokenMap):
+        if isinstance(over, ExpertMap | LogitMap):
             name = layers[cut.layer].name
             raise HyparError(f"a stage cannot begin with layer {name!r}: it reads routed tokens")
         tensor = INPUT
@@ -180,13 +180,13 @@ class _Stage:
         """The device's network."""
         whole, blocks = self._whole, [*self._blocks()]
         inside = {position for _, positions in blocks for position in positions}
-        layers = [Message.model_validate(own) for own in self._messages]
+        layers: list[Operator] = [Message.model_validate(own) for own in self._messages]
         layers += [
             self._alone(self._with_reads(whole.layers[n], n))
             for n in sorted(self._positions - inside)
         ]
         further = {name: own for name, own in self._inputs.items() if name != INPUT}
-        described = {
+        described: dict[str, Any] = {
             "schema": SCHEMA,
             "name": whole.name,
             "source": whole.source,
