@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 Numbers = TypeVar("Numbers", int, "NDArray[np.intp]")
 
+MAX_PARTS = 1024
+"""The most parts of a level."""
+
 
 @dataclass(frozen=True)
 class Hierarchy:

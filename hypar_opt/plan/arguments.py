@@ -14,10 +14,10 @@ from hypar_opt.documents.sizes import stated_bytes
 from hypar_opt.errors import ARRAY, HyparError, UnknownNameError, argument
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.step_model import HYPAR_2019, StepModel
-from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.hierarchy import MAX_PARTS, Hierarchy
 from hypar_opt.plan.constraints import Constraints
 from hypar_opt.plan.node_levels import stated_shards
-from hypar_opt.plan.problem import MAX_PARTS, RUN_READINGS, ArrayRecord, Problem
+from hypar_opt.plan.problem import RUN_READINGS, ArrayRecord, Problem
 from hypar_opt.plan.training import Training
 from hypar_opt.workload.addends import joins_addends
 from hypar_opt.workload.layer_tensors import tensors_of
@@ -29,6 +29,7 @@ from hypar_opt.workload.parallelism import (
     OF_RUNS,
     PAPERS_CHOICES,
     SIDES,
+    part_word,
 )
 from hypar_opt.workload.patterns import Words
 
@@ -292,15 +293,16 @@ def _between_groups(fields: dict[str, Any]) -> dict[str, Any]:
     array = fields["array"].description
     if not array.groups or fields.get("cost") != "time" or not is_list:
         return {}
-    stated = tuple(side for side in SIDES if side in choices)
-    own = (choice for choice in choices if choice not in SIDES)
+    words = {word for word in choices if isinstance(word, str) and word in SIDES}
+    stated = tuple(sorted(words, key=SIDES.__getitem__))
+    own = (choice for choice in choices if choice not in stated)
     return {"choices": (*own, *(stated or one_sided(array)))}
 
 
 def one_sided(array: Array) -> tuple[str, ...]:
     """Return the choices of all of a layer in one part of H1: the first part of each group."""
     firsts = accumulate(array.parts_of_groups[:-1], initial=0)
-    return tuple(SIDES[first] for first in firsts)
+    return tuple(map(part_word, firsts))
 
 
 def hierarchy_of(sizes: Sequence[int], levels: int | None = None) -> Hierarchy:

@@ -15,10 +15,11 @@ from hypar_opt.workload.operators.axes import (
     BATCH,
     EXPERTS,
     LAST_RESORT,
-    ON_ONE_SIDE,
     SPATIAL,
     TOKENS,
+    in_one_part,
 )
+from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -85,9 +86,9 @@ def _choices(plan: Plan) -> Iterator[tuple[str, tuple[Choice, ...]]]:
     """Yield each layer of products with weights, and its choice at each level."""
     for position, layer in enumerate(plan.network.description.layers):
         if layer.axes.contracted:
-            own = (*layer.splits.values(), *ON_ONE_SIDE.values(), LAST_RESORT)
-            known = {choice.word: choice for choice in own}
-            yield layer.name, tuple(known[row[position]] for row in plan.parallelism)
+            known = {choice.word: choice for choice in (*layer.splits.values(), LAST_RESORT)}
+            words = (row[position] for row in plan.parallelism)
+            yield layer.name, tuple(in_one_part(word) or known[word] for word in words)
 
 
 def _kinds(plan: Plan) -> dict[str, Kinds]:
@@ -96,7 +97,7 @@ def _kinds(plan: Plan) -> dict[str, Kinds]:
 
 def kind_of(choice: Choice) -> str:
     """Return the kind of parallelism of a layer of products that has a choice."""
-    return SIDE if choice.word in ON_ONE_SIDE else _OF_AXES.get(choice.axis, TENSOR)
+    return SIDE if choice.word in SIDES else _OF_AXES.get(choice.axis, TENSOR)
 
 
 def _phrases(plan: Plan, kinds: Kinds) -> Iterator[str]:

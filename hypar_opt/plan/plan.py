@@ -284,7 +284,7 @@ class Plan(Displayed, ProblemFields):
         """The shares of H1's parts, if they are unequal or one has all of a layer; else None."""
         of_h1 = {word for row in self.parallelism[:1] for word in row}
         shares = self.part_shares
-        return shares if len({*shares}) > 1 or of_h1.intersection(SIDES) else None
+        return shares if len({*shares}) > 1 or any(w in SIDES for w in of_h1) else None
 
     @property
     def joins_levels(self) -> bool:

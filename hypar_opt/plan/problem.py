@@ -24,7 +24,7 @@ from hypar_opt.errors import unknown
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.links import BisectionLink
 from hypar_opt.hardware.step_model import HYPAR_2019, StepModel
-from hypar_opt.hierarchy import Hierarchy, SplitRule
+from hypar_opt.hierarchy import MAX_PARTS, Hierarchy, SplitRule
 from hypar_opt.plan.constraints import Constraints, Flag
 from hypar_opt.plan.share_of_group import SHARES, Share, shares_of_parts
 from hypar_opt.plan.training import Training
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
 
 MAX_LEVELS = 64
-MAX_PARTS = 1024
-"""The most parts of a level."""
 
 RUN_READINGS = ("executed", "joined")
 """The readings that count what a run of a plan moves."""
@@ -55,10 +53,10 @@ def _choices(value: tuple[str, ...]) -> tuple[str, ...]:
     own = on_all_sides(value)
     own = own[:-1] if own[-1:] == (LEFT_WHOLE,) else own
     whole = (LEFT_WHOLE,) if LEFT_WHOLE in value else ()
-    sides = tuple(side for side in SIDES if side in value)
+    sides = tuple(sorted({word for word in value if word in SIDES}, key=SIDES.__getitem__))
     if own not in SETS_OF_CHOICES or value != own + whole + sides:
         known = [*EVERY_CHOICE, LEFT_WHOLE]
-        strange = [word for word in value if word not in (*known, *SIDES)]
+        strange = [word for word in value if word not in known and word not in SIDES]
         if strange:
             raise rule(unknown("choice", strange[0], known))
         more = ", ".join(known[len(PAPERS_CHOICES) :])
@@ -342,7 +340,7 @@ class ProblemFields(Document):
             one = "one share, the first group's" if count == 2 else f"{count} shares, one a group"
             raise rule(f"share: should be {one}, got {self.share}")
         parts = self.hierarchy.sizes[0]
-        beyond = next((side for side in SIDES[parts:] if side in self.choices), None)
+        beyond = next((word for word in self.choices if SIDES.get(word, 0) >= parts), None)
         if beyond is not None:
             raise rule(f"choices: {beyond} should be one of H1's {parts} parts")
         return self

@@ -26,7 +26,8 @@ _NEW = {*OF_IMAGES, "experts"}
 
 def _has_more_parts(problem: ProblemFields) -> bool:
     """Return whether a problem states the shares of three groups or more, or a third part of H1."""
-    return isinstance(problem.share, tuple) or not {*SIDES[2:]}.isdisjoint(problem.choices)
+    third = any(SIDES.get(word, 0) > 1 for word in problem.choices)
+    return isinstance(problem.share, tuple) or third
 
 
 STATED_SINCE: Mapping[str, tuple[str, Callable[[ProblemFields], bool]]] = MappingProxyType(

@@ -135,7 +135,7 @@ def _shares(plan: Plan) -> str:
     has = (f"{own / SHARES:.2%} on {group.count:,} {group.name}" for own, group in shares)
     of_groups = ", ".join(has)
     sentence = f"Of a layer that H1 splits {of_groups}"
-    if set(plan.parallelism[0]) <= set(SIDES):
+    if all(word in SIDES for word in plan.parallelism[0]):
         sentence = f"H1 splits no layer; its shares would be {of_groups}"
     of_all = [row[LEAST] for row in plan.solver.statistics if LEAST in row]
     if of_all and plan.cost.total:
