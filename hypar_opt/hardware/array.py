@@ -334,9 +334,13 @@ class Array(Displayed, Document):
         """
         return Array(**self.description() | {"stages": stages})
 
+    def without_stages(self) -> Array:
+        """Return the array with its topmost levels apart."""
+        return self if self.stages is None else Array(**_without(self.description(), "stages"))
+
     def of_a_stage(self) -> Array:
         """Return the accelerators of one of the array's stages, without the links to others."""
-        own = {key: value for key, value in self.description().items() if key != "stages"}
+        own = _without(self.description(), "stages")
         topology = self.topology.part(self.stages or 1).model_dump(mode="json", exclude_none=True)
         return Array(**own | {"topology": topology})
 
@@ -360,7 +364,7 @@ class Array(Displayed, Document):
 
     def with_bucket(self, size: int) -> Array:
         """Return the array with gradients reduced in buckets of so many bytes; 0 for each alone."""
-        own = {key: value for key, value in self.description().items() if key != "bucket"}
+        own = _without(self.description(), "bucket")
         return Array.model_validate({**own, "bucket": f"{size} B"} if size else own)
 
     @property
@@ -483,6 +487,10 @@ class Array(Displayed, Document):
     @cached_property
     def _digest(self) -> str:
         return digest_of(self.description())
+
+
+def _without(description: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in description.items() if name != key}
 
 
 def digest_of(description: dict[str, Any]) -> str:
