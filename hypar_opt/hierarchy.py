@@ -67,6 +67,16 @@ class Hierarchy:
         """
         return Hierarchy(tuple(prime for size in self.sizes for prime in _factors(size)))
 
+    def merged(self, parts: int) -> Hierarchy | None:
+        """Return the hierarchy whose topmost levels are one of some parts; None if none are.
+
+        >>> Hierarchy((2, 3, 2, 2)).merged(6)
+        Hierarchy(sizes=(6, 2, 2))
+        """
+        ends = range(1, self.levels + 1)
+        end = next((end for end in ends if prod(self.sizes[:end]) == parts), None)
+        return None if end is None else Hierarchy((parts, *self.sizes[end:]))
+
     @property
     def levels(self) -> int:
         """H, the number of levels."""
