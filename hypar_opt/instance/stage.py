@@ -39,7 +39,7 @@ def stage_instance(
     network
         All of it.
     problem
-        On an array of stages: its H1 is between them.
+        In stages on an array, which are the parts of its H1.
     stage
         The number of the stage, from 0.
     chunks
@@ -54,10 +54,9 @@ def stage_instance(
     """
     own = stage_of(network, chunks)
     assert problem.array is not None
-    whole = problem.array.description
-    part = whole.of_a_stage()
-    assert whole.stages is not None
-    before, behind = whole.hop((stage - 1) % whole.stages), whole.hop(stage)
+    whole, parts = problem.array.description, problem.hierarchy.sizes[0]
+    part = whole.part(parts)
+    before, behind = (whole.hop(n % parts, parts) for n in (stage - 1, stage))
     messages = [layer for layer in own.layers if isinstance(layer, Message)]
     hops = {own.name: before if own.name.startswith(RECEIVED) else behind for own in messages}
     names = [layer.name for layer in network.layers]

@@ -187,7 +187,7 @@ class StagedPlan:
         stages, training = self.stages, self.problem.training
         count = training.micro_batches or 1
         passes = orders(
-            getattr(training, "schedule", None) or "1f1b", stages.parts, count, stages.chunks
+            training.schedule, stages.parts, count, stages.chunks
         )
         return tuple(self._of_part(part, order) for part, order in enumerate(passes))
 
@@ -278,7 +278,7 @@ class StagedPlan:
         """The seconds of Data and Model Parallelism without stages, and the bytes of the former."""
         problem = self.problem
         assert problem.array is not None
-        array = problem.array.description.without_stages()
+        array = problem.array.description
         update = {
             "array": ArrayRecord.of(array),
             "placement": array.placement,

@@ -37,6 +37,7 @@ from hypar_opt.workload.parallelism import (
     SETS_OF_CHOICES,
     SIDES,
     on_all_sides,
+    part_word,
 )
 
 if TYPE_CHECKING:
@@ -269,8 +270,25 @@ class ProblemFields(Document):
 
     @property
     def is_shared_out(self) -> bool:
-        """Whether H1's parts may differ: shares are set, or layers may be in one part."""
-        return self.share is not None or on_all_sides(self.choices) != self.choices
+        """Whether H1's parts may differ: shares are set, or layers may be in one part of groups."""
+        has_sides = on_all_sides(self.choices) != self.choices
+        return self.share is not None or (has_sides and bool(self.groups))
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether layers may be in one of equal parts of H1: the stages of a pipeline."""
+        return on_all_sides(self.choices) != self.choices and not self.groups
+
+    @property
+    def digits(self) -> tuple[tuple[int, ...], ...]:
+        """The digits of an accelerator's number that each level splits; none without an array.
+
+        In stages H1 splits several together: `placement` has those of the array.
+        """
+        placement = self.placement or ()
+        together = len(placement) - self.levels + 1
+        below = tuple((digit,) for digit in placement[together:])
+        return (placement[:together], *below) if placement else ()
 
     @property
     def group_shares(self) -> tuple[int, ...] | None:
@@ -305,6 +323,8 @@ class ProblemFields(Document):
         if self.array is None or self.placement is None:
             return self
         array = self.array.description
+        if self.is_staged:
+            return self._in_stages_on(array)
         if array.levels != self.levels:
             raise rule(
                 f"levels: should be {array.levels}, since the array {array.name} has"
@@ -322,6 +342,46 @@ class ProblemFields(Document):
             )
         return self
 
+    def _in_stages_on(self, array: Array) -> Self:
+        """Check levels of which H1 has an array's first ones merged."""
+        if self.placement != array.placement:
+            raise rule(
+                f"placement: should be the array's, {list(array.placement)}, in stages, got"
+                f" {list(self.placement or ())}"
+            )
+        own, sizes = array.hierarchy(), self.hierarchy.sizes
+        merged = own.merged(sizes[0]) if sizes else None
+        if merged is None:
+            raise rule(
+                f"parts: H1 should have the parts of the first levels of the array {array.name}"
+                f" together, of {list(own.sizes)}, got {list(sizes)}"
+            )
+        if merged != self.hierarchy:
+            raise rule(
+                f"parts: should be {list(merged.sizes)}, as the levels of the array {array.name}"
+                f" in {sizes[0]} stages, got {list(sizes)}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _stages_are_all_parts(self) -> Self:
+        if not self.is_staged:
+            if self.training.schedule != Training().schedule:
+                raise rule("schedule: should be with stages, layers in parts of H1")
+            return self
+        parts = self.hierarchy.sizes[0] if self.levels else 0
+        every = tuple(map(part_word, range(parts)))
+        stated = tuple(word for word in self.choices if word in SIDES)
+        if stated != every:
+            named = f"all parts of H1, {every[0]} to {every[-1]}," if every else "no part of H1"
+            raise rule(
+                f"choices: should have {named} as stages without groups of accelerators, got"
+                f" {', '.join(stated)}"
+            )
+        if self.inference:
+            raise rule("inference: is not supported with stages")
+        return self
+
     @model_validator(mode="after")
     def _trains(self) -> Self:
         other = "inference" if self.inference else None
@@ -333,8 +393,7 @@ class ProblemFields(Document):
         if not self.is_shared_out:
             return self
         if not self.groups:
-            key = "choices: first and second" if self.share is None else "share:"
-            raise rule(f"{key} should be with an array of groups of accelerators")
+            raise rule("share: should be with an array of groups of accelerators")
         count = len(self.groups)
         if (stated := self.group_shares) is not None and len(stated) != count:
             one = "one share, the first group's" if count == 2 else f"{count} shares, one a group"

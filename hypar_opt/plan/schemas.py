@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SCHEMA: Literal["hypar-opt/plan/2"] = "hypar-opt/plan/2"
 WITHOUT_LAYOUTS: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
-NEWEST = "hypar-opt/plan/14"
+NEWEST = "hypar-opt/plan/15"
 
 
 _NEW = {*OF_IMAGES, "experts"}
@@ -32,7 +32,8 @@ def _has_more_parts(problem: ProblemFields) -> bool:
 
 STATED_SINCE: Mapping[str, tuple[str, Callable[[ProblemFields], bool]]] = MappingProxyType(
     {
-        NEWEST: ("choices: queries", lambda own: "queries" in own.choices),
+        NEWEST: ("choices: parts of H1 as stages", lambda own: own.is_staged),
+        "hypar-opt/plan/14": ("choices: queries", lambda own: "queries" in own.choices),
         "hypar-opt/plan/13": ("training: recompute by op", lambda own: own.training.by_op),
         "hypar-opt/plan/12": (
             "training: gather or reduce_bytes",

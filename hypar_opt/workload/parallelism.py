@@ -79,6 +79,12 @@ def on_all_sides(choices: Sequence[str]) -> tuple[str, ...]:
     return tuple(choice for choice in choices if choice not in SIDES)
 
 
+SCHEDULES = ("1f1b", "gpipe", "zb-h1")
+"""Words for the order of passes in stages; with several chunks a device ``1f1b`` is the interleaved
+one.
+
+Source: `hypar_opt.simulator.pipeline_order`."""
+
 RECOMPUTED = ("none", "selective", "op", "full")
 """What a backward pass computes again, the least first; ``op``, by operator, is all but products.
 
