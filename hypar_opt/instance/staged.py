@@ -186,9 +186,7 @@ class StagedPlan:
         """What each stage does, H1's first part first."""
         stages, training = self.stages, self.problem.training
         count = training.micro_batches or 1
-        passes = orders(
-            training.schedule, stages.parts, count, stages.chunks
-        )
+        passes = orders(training.schedule, stages.parts, count, stages.chunks)
         return tuple(self._of_part(part, order) for part, order in enumerate(passes))
 
     def _of_part(self, part: int, order: Order) -> StagePlan:

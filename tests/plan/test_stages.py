@@ -11,9 +11,10 @@ import pytest
 
 from hypar_opt.errors import HyparError
 from hypar_opt.models import find_network
-from hypar_opt.plan.stages import Stages, cuts, cuts_between_blocks, stages_of
+from hypar_opt.plan.stages import Stages, stages_of
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import SIDES, part_word
+from hypar_opt.workload.stages import cuts, cuts_between_blocks
 
 HIDDEN = {"kind": "fc", "units": 4}
 
