@@ -39,6 +39,7 @@ from hypar_opt.workload.stages import SENT, message_writers
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows, Tensors
     from hypar_opt.costs.time import TimeCost
+    from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem
     from hypar_opt.plan.stages import Stages
     from hypar_opt.simulator.pipeline_order import Order
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 Words = Sequence[Sequence[str]]
+Layouts = Mapping[str, Sequence[str]]
 
 
 def charge_of(stages: Sequence[Fraction], turns: int) -> Fraction:
@@ -82,6 +84,13 @@ class StagePlan:
         return price(self.instance, self.rows, self.tensors)
 
     @property
+    def nodes(self) -> Rows:
+        """The choices of all nodes."""
+        instance = self.instance
+        known = instance.workload, instance.cost, self.rows, self.tensors
+        return nodes_of(*known, rule=instance.rule)
+
+    @property
     def per_unit(self) -> int:
         """The charges of a second."""
         own: TimeCost = self.instance.cost.time
@@ -98,10 +107,8 @@ class StagePlan:
         own: TimeCost = self.instance.cost.time
         if own.hops is None:
             return Fraction()
-        workload = self.instance.workload
-        full = nodes_of(workload, own, self.rows, self.tensors, rule=self.instance.rule)
-        count = len(workload.nodes)
-        charges = own.hops.charges(np.arange(count), of_rows(full, count), self.per_unit)
+        count = len(self.instance.workload.nodes)
+        charges = own.hops.charges(np.arange(count), of_rows(self.nodes, count), self.per_unit)
         return Fraction(int(charges.sum()), self.per_unit)
 
 
@@ -127,7 +134,7 @@ class StagedPlan:
     network: Network
     problem: Problem
     parallelism: Words
-    layouts: Mapping[str, Sequence[str]]
+    layouts: Layouts
 
     @classmethod
     def of(
@@ -142,7 +149,6 @@ class StagedPlan:
         """
         names = [layer.name for layer in network.layers]
         parallelism: dict[str, Sequence[str]] = {}
-        layouts: dict[str, Sequence[str]] = {}
         words: dict[str, dict[str, str | None]] = {key: {} for key in BY_LAYER}
         for part, own in enumerate(plans):
             side, instance = part_word(part), own.instance
@@ -150,11 +156,6 @@ class StagedPlan:
             known = instance.network.words(instance.problem.choices)
             columns = zip(*words_of(own.rows, known), strict=True)
             parallelism |= {n: (side, *of) for n, of in zip(inside, columns, strict=True)}
-            stored = layouts_of(instance, own.rows, own.tensors)
-            layouts |= {name: (side, *below) for name, below in stored.items()}
-            for name, writer in message_writers(network, stages.chunks_of(part)).items():
-                if name.startswith(SENT):
-                    layouts[names[writer]] = layouts[name]
             for key, of_layers in words.items():
                 trained = words_by_layer(getattr(instance.problem.training, key), inside, key)
                 of_layers |= zip(inside, trained, strict=True)
@@ -167,7 +168,18 @@ class StagedPlan:
             update={"training": problem.training.model_copy(update=training)}
         )
         rows = tuple(zip(*(parallelism[name] for name in names), strict=True))
-        return cls(network, problem, rows, FrozenDict({name: layouts[name] for name in names}))
+        return cls(network, problem, rows, _stored(network, stages, plans))
+
+    @classmethod
+    def of_plan(cls, plan: Plan) -> Self:
+        """Return a plan by its words."""
+        assert plan.layouts is not None, "a plan of version 1 has no stages"
+        return cls(plan.network.description, plan.problem, plan.parallelism, plan.layouts)
+
+    @property
+    def stored(self) -> Layouts:
+        """How each layer's output is stored, as the choices of all layers say."""
+        return _stored(self.network, self.stages, self.plans)
 
     @cached_property
     def stages(self) -> Stages:
@@ -209,6 +221,17 @@ class StagedPlan:
                 columns.append([words.index(row[place[own.name]]) for row in self.parallelism[1:]])
         rows = tuple(zip(*columns, strict=True))
         return StagePlan(instance, rows, tensor_columns(workload, stored, levels))
+
+    def check(self) -> None:
+        """Check that all stages keep to the problem's constraints.
+
+        Raises
+        ------
+        HyparError
+            Naming the constraint.
+        """
+        for own in self.plans:
+            own.instance.constraints.check(own.rows, own.nodes)
 
     @cached_property
     def seconds(self) -> Fraction:
@@ -293,6 +316,19 @@ class StagedPlan:
         own: TimeCost = instance.cost.time
         data, model = (Fraction(total_cost(instance, row)) / own.per_unit for row in rows)
         return data, model, price(instance, rows[0]).data_parallel_bytes
+
+
+def _stored(network: Network, stages: Stages, plans: Sequence[StagePlan]) -> Layouts:
+    """Return how each layer's output is stored; what a stage sends, as it is sent."""
+    names = [layer.name for layer in network.layers]
+    layouts: dict[str, Sequence[str]] = {}
+    for part, own in enumerate(plans):
+        side, stored = part_word(part), layouts_of(own.instance, own.rows, own.tensors)
+        layouts |= {name: (side, *below) for name, below in stored.items()}
+        for name, writer in message_writers(network, stages.chunks_of(part)).items():
+            if name.startswith(SENT):
+                layouts[names[writer]] = layouts[name]
+    return FrozenDict({name: layouts[name] for name in names})
 
 
 def _columns_by_layout(workload: Workload, node: int) -> dict[str, int]:
