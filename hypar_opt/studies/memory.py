@@ -69,7 +69,7 @@ def memory(
     from hypar_opt.simulator.step import check_groups
     from hypar_opt.step.holds import WeightBytes
 
-    own = {*Training.model_fields, "optimizer"}
+    own = {*Training.model_fields, "optimizer"} - {"schedule"}  # which is of stages
     stated = {name: value for name, value in arguments.items() if name in own and value is not None}
     rest = arguments if is_network(plan) else {k: v for k, v in arguments.items() if k not in own}
     plan, array = planned(plan, rest, array, needs_array=True)

@@ -27,7 +27,7 @@ from hypar_opt.workload.network import (
     VectorInput,
 )
 from hypar_opt.workload.operators.kernels import NOTHING_RUNS, Fused, PassesKernels
-from hypar_opt.workload.operators.maps import FeatureMap, TokenMap
+from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap, LogitMap, TokenMap
 from hypar_opt.workload.operators.weightless import Weightless
 
 if TYPE_CHECKING:
@@ -132,6 +132,17 @@ def stage_of(network: Network, chunks: Sequence[range]) -> Network:
     return _Stage(network, chunks).network
 
 
+def message_writers(network: Network, chunks: Sequence[range]) -> dict[str, int]:
+    """Return the position of the layer whose output each message of a stage is, by its name.
+
+    Parameters
+    ----------
+    chunks
+        As for `stage_of`.
+    """
+    return _Stage(network, chunks).writers
+
+
 class _Stage:
     """The parts of a device's network, as a description has them."""
 
@@ -146,28 +157,32 @@ class _Stage:
         read = {source for position in self._positions for source in whole.sources[position]}
         self._inputs = {name: whole.input_of(~n) for n, name in enumerate(names) if ~n in read}
         self._messages: list[dict[str, Any]] = []
+        self.writers: dict[str, int] = {}
+        """The layer whose output each message is."""
         for chunk in chunks:
             if chunk.start:
                 self._receive(cut_before(whole, chunk.start))
         for chunk in chunks:
             if chunk.stop < len(whole.layers):
                 writer = cut_before(whole, chunk.stop).writer
-                self._messages.append(self._message(SENT, whole.layers[writer].name))
+                self._add_message(SENT, whole.layers[writer].name, writer)
 
     def _receive(self, cut: Cut) -> None:
         over, layers = self._whole.map_of(cut.writer), self._whole.layers
-        if type(over) not in (FeatureMap, TokenMap):
+        if isinstance(over, ExpertMap | LogitMap):
             name = layers[cut.layer].name
             raise HyparError(f"a stage cannot begin with layer {name!r}: it reads routed tokens")
         tensor = INPUT
         if tensor in self._inputs:
             tensor = self._unused(f"tensor of {layers[cut.writer].name}")
         self._inputs[tensor] = _input(over)
-        self._messages.append(self._message(RECEIVED, tensor))
-        self._names[cut.writer] = self._messages[-1]["name"]
+        self._names[cut.writer] = self._add_message(RECEIVED, tensor, cut.writer)
 
-    def _message(self, name: str, reads: str) -> dict[str, Any]:
-        return {"name": self._unused(name), "kind": "message", "inputs": (reads,)}
+    def _add_message(self, name: str, reads: str, writer: int) -> str:
+        name = self._unused(name)
+        self._messages.append({"name": name, "kind": "message", "inputs": (reads,)})
+        self.writers[name] = writer
+        return name
 
     def _unused(self, name: str) -> str:
         while name in self._taken:
@@ -180,13 +195,13 @@ class _Stage:
         """The device's network."""
         whole, blocks = self._whole, [*self._blocks()]
         inside = {position for _, positions in blocks for position in positions}
-        layers = [Message.model_validate(own) for own in self._messages]
+        layers: list[Operator] = [Message.model_validate(own) for own in self._messages]
         layers += [
             self._alone(self._with_reads(whole.layers[n], n))
             for n in sorted(self._positions - inside)
         ]
         further = {name: own for name, own in self._inputs.items() if name != INPUT}
-        described = {
+        described: dict[str, Any] = {
             "schema": SCHEMA,
             "name": whole.name,
             "source": whole.source,
