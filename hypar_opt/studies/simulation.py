@@ -40,6 +40,7 @@ from hypar_opt.workload.patterns import Words
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.simulator.options import RunOptions
+    from hypar_opt.simulator.pipeline import StagePasses
     from hypar_opt.simulator.result import StepResult
     from hypar_opt.simulator.simulation import StepTimes
     from hypar_opt.workload.network import Network
@@ -138,6 +139,14 @@ def simulated_times(plan: Plan, array: Array, **run: Unpack[RunArguments]) -> St
 
     step, rows = _step(plan, array, run)
     return step_times(*step, rows=rows)
+
+
+def simulated_passes(plan: Plan, array: Array, **run: Unpack[RunArguments]) -> StagePasses:
+    """Return the seconds of the passes of a plan of a pipeline stage, on its accelerators."""
+    from hypar_opt.simulator.pipeline import stage_passes
+
+    step, rows = _step(plan, array, run)
+    return stage_passes(*step, rows=rows)
 
 
 def _step(
