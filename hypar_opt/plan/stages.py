@@ -30,7 +30,7 @@ _NAMED = 2
 """Tensors that cross a border which a message names."""
 
 
-class Border(NamedTuple):
+class StageBorder(NamedTuple):
     """What crosses from one chunk to the next.
 
     Parameters
@@ -125,13 +125,13 @@ class Stages:
         return tuple(map(part_word, self.part_of_layers))
 
     @cached_property
-    def borders(self) -> tuple[Border, ...]:
+    def borders(self) -> tuple[StageBorder, ...]:
         """What crosses between neighbouring chunks, one fewer than there are chunks."""
         borders, sources = [], self.network.sources
         for own in self.layers[1:]:
             writer = own.start - 1
             readers = tuple(n for n in own if writer in sources[n])
-            borders.append(Border(writer, readers, self.network.map_of(writer)))
+            borders.append(StageBorder(writer, readers, self.network.map_of(writer)))
         return tuple(borders)
 
     @cached_property
