@@ -19,7 +19,7 @@ from functools import cached_property
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, nearest
 from hypar_opt.workload.parallelism import SIDES, part_word
 from hypar_opt.workload.stages import blocks_of_layers, check_cut
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.maps import Map
 
 
-class Border(NamedTuple):
+class StageBorder(NamedTuple):
     """What crosses from one chunk to the next.
 
     Parameters
@@ -123,13 +123,13 @@ class Stages:
         return tuple(map(part_word, self.part_of_layers))
 
     @cached_property
-    def borders(self) -> tuple[Border, ...]:
+    def borders(self) -> tuple[StageBorder, ...]:
         """What crosses between neighbouring chunks, one fewer than there are chunks."""
         borders, sources = [], self.network.sources
         for own in self.layers[1:]:
             writer = own.start - 1
             readers = tuple(n for n in own if writer in sources[n])
-            borders.append(Border(writer, readers, self.network.map_of(writer)))
+            borders.append(StageBorder(writer, readers, self.network.map_of(writer)))
         return tuple(borders)
 
     @cached_property
@@ -238,6 +238,62 @@ def _check_visits(visited: Sequence[int], names: Sequence[str], parts: int) -> N
             f"layer {names[-1]!r}, H1: the last layers should be in {part_word(parts - 1)}, the"
             f" last of {parts} parts, got {part_word(visited[-1])}"
         )
+
+
+def even_stages(network: Network, parts: int, chunks: int = 1) -> Stages:
+    """Return stages of equally many repetitions of blocks each, as Megatron-LM has them.
+
+    The layers before the first block are in the first chunk, those behind the last in the last.
+
+    Raises
+    ------
+    HyparError
+        If parts times chunks do not divide the repetitions, or tensors skip a border.
+    """
+    firsts = [own.start for repeat in network.repeats for own in repeat.repetitions]
+    count = parts * chunks
+    if not firsts or len(firsts) % count:
+        raise HyparError(
+            f"{count:,} stages of equal blocks should divide the {len(firsts):,} blocks of"
+            f" {network.name}"
+        )
+    each = len(firsts) // count
+    return Stages(network, parts, (*sorted(firsts)[each::each], len(network.layers)))
+
+
+def stages_before(network: Network, parts: int, begins: Sequence[str]) -> Stages:
+    """Return stages that are cut before some layers or repetitions of blocks, ``decoder.12``.
+
+    Parameters
+    ----------
+    begins
+        What each chunk but the first begins with, by name, in order.
+
+    Raises
+    ------
+    HyparError
+        If there is none of a name, names are out of order or too few, or tensors skip a border.
+    """
+    positions = {layer.name: n for n, layer in enumerate(network.layers)}
+    for repeat in network.repeats:
+        positions |= dict(
+            zip(repeat.labels, (own.start for own in repeat.repetitions), strict=True)
+        )
+    for name in begins:
+        if name not in positions:
+            near = nearest(name, list(positions))
+            hint = f"; did you mean {near}?" if near else ""
+            raise HyparError(f"cuts: no layer or block is called {name!r}{hint}")
+    ends = (*(positions[name] for name in begins), len(network.layers))
+    for name, (before, end) in zip(begins, pairwise((0, *ends)), strict=False):
+        if end <= before:
+            raise HyparError(f"cuts: {name!r} should follow what the chunk before it begins with")
+    if len(ends) % parts:
+        raise HyparError(
+            f"cuts: should be one fewer than a multiple of the {parts:,} stages, got"
+            f" {len(begins):,}"
+        )
+    return Stages(network, parts, ends)
 
 
 def check_schedule(schedule: str, parts: int, micro_batches: int, chunks: int = 1) -> None:

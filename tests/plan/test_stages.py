@@ -21,7 +21,7 @@ from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.plan import Plan, parse_plan
-from hypar_opt.plan.stages import Stages, stages_of
+from hypar_opt.plan.stages import Stages, even_stages, stages_before, stages_of
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import SIDES, part_word
 from hypar_opt.workload.stages import cuts, cuts_between_blocks
@@ -318,6 +318,49 @@ def test_chunks_inside_blocks_are_named_by_their_layers() -> None:
     cut = next(end for end in cuts(described) if described.layers[end].name == "decoder.1.norm2")
     stages = Stages(described, 2, (cut, len(described.layers)))
     assert stages.labels == ("token to decoder.1.add1", "decoder.1.norm2 to loss")
+
+
+@pytest.mark.parametrize(("parts", "chunks"), [(2, 1), (4, 1), (2, 3), (12, 1)])
+def test_even_stages_have_as_many_blocks_each(parts: int, chunks: int) -> None:
+    described = find_network("gpt2")
+    stages = even_stages(described, parts, chunks)
+    assert (stages.parts, stages.chunks) == (parts, chunks)
+    names = [[described.layers[n].name for n in own] for own in stages.layers]
+    assert {sum(name.endswith(".up") for name in own) for own in names} == {12 // parts // chunks}
+    begins = [own[0].removesuffix(".norm1") for own in names[1:]]
+    assert stages_before(described, parts, begins) == stages
+
+
+@pytest.mark.parametrize(
+    ("parts", "begins", "says"),
+    [
+        (5, None, "5 stages of equal blocks should divide the 12 blocks of GPT-2"),
+        (
+            2,
+            ["decoder.12"],
+            "cuts: no layer or block is called 'decoder.12'; did you mean decoder.",
+        ),
+        (3, ["decoder.6", "decoder.3"], "cuts: 'decoder.3' should follow what the chunk before"),
+        (2, ["token"], "cuts: 'token' should follow"),
+        (
+            2,
+            ["decoder.3", "decoder.6"],
+            "cuts: should be one fewer than a multiple of the 2 stages",
+        ),
+        (2, ["decoder.3.proj"], "layer 'decoder.3.proj', H1: no stage can begin here, as"),
+    ],
+)
+def test_stages_that_a_network_does_not_have_are_refused(
+    parts: int, begins: list[str] | None, says: str
+) -> None:
+    described = find_network("gpt2")
+    with pytest.raises(HyparError) as caught:
+        _ = (
+            even_stages(described, parts)
+            if begins is None
+            else stages_before(described, parts, begins)
+        )
+    assert caught.value.message.startswith(says)
 
 
 def test_parts_have_words_for_any_number() -> None:
