@@ -15,6 +15,7 @@ from hypar_opt.workload.patterns import compact, matching, words_by_layer
 from hypar_opt.workload.stages import RECEIVED, Message, stage_of
 
 if TYPE_CHECKING:
+    from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.constraints import Constraints
     from hypar_opt.plan.problem import Problem
     from hypar_opt.plan.training import Training
@@ -57,14 +58,7 @@ def stage_instance(
     whole, parts = problem.array.description, problem.hierarchy.sizes[0]
     part = whole.part(parts)
     before, behind = (whole.hop(n % parts, parts) for n in (stage - 1, stage))
-    messages = [layer for layer in own.layers if isinstance(layer, Message)]
-    hops = {own.name: before if own.name.startswith(RECEIVED) else behind for own in messages}
-    names = [layer.name for layer in network.layers]
-    chunk_of = {
-        names[n]: count for chunk, count in zip(chunks, in_flight, strict=True) for n in chunk
-    }
-    # What arrives is held where it is read.
-    context = StageContext(tuple(chunk_of.get(own.name, 1) for own in own.layers), FrozenDict(hops))
+    context = stage_context(network, own, chunks, in_flight, before, behind)
     update: dict[str, Any] = {
         "choices": on_all_sides(problem.choices),
         "constraints": _constraints_of(problem.constraints, own),
@@ -76,6 +70,31 @@ def stage_instance(
         "stage": context,
     }
     return Instance.to_search(own, problem.model_copy(update=update))
+
+
+def stage_context(
+    network: Network,
+    own: Network,
+    chunks: Sequence[range],
+    in_flight: Sequence[int],
+    before: BisectionLink,
+    behind: BisectionLink,
+) -> StageContext:
+    """Return what a stage depends on in others; parameters as for `stage_instance`.
+
+    Parameters
+    ----------
+    own
+        The stage's network.
+    before, behind
+        The links to the stage before it, and to the next one.
+    """
+    names = [layer.name for layer in network.layers]
+    held = {names[n]: count for chunk, count in zip(chunks, in_flight, strict=True) for n in chunk}
+    messages = [layer.name for layer in own.layers if isinstance(layer, Message)]
+    hops = {name: before if name.startswith(RECEIVED) else behind for name in messages}
+    # What arrives is held where it is read.
+    return StageContext(tuple(held.get(own.name, 1) for own in own.layers), FrozenDict(hops))
 
 
 def _constraints_of(constraints: Constraints, own: Network) -> Constraints:
