@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 Numbers = TypeVar("Numbers", int, "NDArray[np.intp]")
 
+MAX_PARTS = 1024
+"""The most parts of a level."""
+
 
 @dataclass(frozen=True)
 class Hierarchy:
@@ -63,6 +66,22 @@ class Hierarchy:
             (2, 3, 2, 2, 2)
         """
         return Hierarchy(tuple(prime for size in self.sizes for prime in _factors(size)))
+
+    def merged(self, parts: int) -> Hierarchy | None:
+        """Return the hierarchy whose topmost levels are one of some parts; None if none are.
+
+        What is left of these levels is divided by primes.
+
+        >>> Hierarchy((2, 3, 2, 2)).merged(6)
+        Hierarchy(sizes=(6, 2, 2))
+        >>> Hierarchy((2, 2, 3)).merged(6)
+        Hierarchy(sizes=(6, 2))
+        """
+        whole = (end for end in range(1, self.levels + 1) if prod(self.sizes[:end]) % parts == 0)
+        if (end := next(whole, None)) is None:
+            return None
+        left = Hierarchy((prod(self.sizes[:end]) // parts,)).in_primes.sizes
+        return Hierarchy((parts, *left, *self.sizes[end:]))
 
     @property
     def levels(self) -> int:

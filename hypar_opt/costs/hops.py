@@ -14,23 +14,30 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from hypar_opt.costs.physical import array_of
 from hypar_opt.integers import exact_dtype, scale
-from hypar_opt.step.states import level_choices, shape_of
+from hypar_opt.step.states import level_choices, of_rows, shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.integers import Integers
+    from hypar_opt.plan.problem import Problem
     from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
+
+
+_PER_SECOND = 10**15
+"""The integers of a second in which a plan's messages are timed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +62,17 @@ class Hops:
     workload: Workload
     element_bytes: int
     passes: int = 2
+
+    @classmethod
+    def of_stage(cls, problem: Problem, workload: Workload) -> Self | None:
+        """Return the messages of a problem; None where it is of no pipeline stage."""
+        if problem.stage is None:
+            return None
+        array, placement = array_of(problem)
+        splits = tuple(map(array.interconnect.bisection, placement))
+        passes = 1 if problem.inference else 2
+        of_problem = problem.hierarchy, workload, problem.element_bytes
+        return cls(problem.stage.hops, splits, *of_problem, passes)
 
     @cached_property
     def _nodes(self) -> Mapping[int, BisectionLink]:
@@ -84,24 +102,40 @@ class Hops:
         for node, link in self._nodes.items():
             here = nodes == node
             if here.any():
-                sent = self._seconds(node, link, states, per_second)
+                sent = self._often * self._seconds(node, link, states, per_second)
                 charged = np.where(here, sent.astype(dtype), charged)
         return charged
 
     def extremes(self, per_second: Fraction | int) -> tuple[Fraction, Fraction]:
-        """Return the least and the most seconds of a message in a step, in any layout."""
+        """Return the least and the most seconds of a message's passes, in any layout."""
         times = []
         for node, link in self._nodes.items():
             whole = self._whole(node)
-            ends = {int(whole.argmax()), int(whole.argmin())}
-            states = np.array([*product(sorted(ends), repeat=len(self.splits))]).T
+            ends = sorted({int(whole.argmax()), int(whole.argmin())})
+            states = np.array([*product(ends, repeat=len(self.splits))]).T
             times += self._seconds(node, link, [states], per_second).tolist()
-        return Fraction(min(times)) / per_second, Fraction(max(times)) / per_second
+        return tuple(Fraction(self._often * of(times)) / per_second for of in (min, max))
+
+    def seconds(self, rows: Rows) -> dict[str, float]:
+        """Return what one message of each layer takes, by the names of the layers.
+
+        Parameters
+        ----------
+        rows : (levels, nodes)
+            Choices of all nodes.
+        """
+        states = of_rows(rows, len(self.workload.nodes))
+        found = {}
+        for node, link in self._nodes.items():
+            own = [block[:, [node]] for block in states]
+            (seconds,) = self._seconds(node, link, own, _PER_SECOND).tolist()
+            found[self.workload.nodes[node].name] = seconds / _PER_SECOND
+        return found
 
     def _seconds(
         self, node: int, link: BisectionLink, states: States, per_second: Fraction | int
     ) -> Integers:
-        """Return the time of a node's messages in states: whole, or in parts that are gathered."""
+        """Return the time of a node's message in states: whole, or in parts that are gathered."""
         size = self.workload.pooled[node] * self.element_bytes
         whole = self._whole(node)
         count, gathered = np.ones(1, object), np.zeros(1, object)
@@ -115,9 +149,8 @@ class Hops:
             count = count * np.where(copied, parts, 1)
         pace, latency = link.seconds_per_byte * per_second, link.latency * per_second
         parts_sent = scale(np.array([size], object), pace) + gathered
-        times = np.minimum(scale(size * count, pace), parts_sent) + int(latency + Fraction(1, 2))
-        charged: Integers = self._often * times
-        return charged
+        times: Integers = np.minimum(scale(size * count, pace), parts_sent)
+        return times + int(latency + Fraction(1, 2))
 
     def _whole(self, node: int) -> NDArray[np.bool_]:
         """Return under which choices all parts of a level store a node's output."""

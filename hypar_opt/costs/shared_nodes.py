@@ -124,7 +124,7 @@ def _costs(workload: Workload, cost: CostModel, above: Indices, choice: Indices)
     entries = workload.ends[boundaries, at, None] * len(every) + every
     np.add.at(costs.reshape(-1), entries.reshape(-1), edges.reshape(-1))  # quick in one axis only
     # Below H1 no tensor is all on one side.
-    below = np.isin(workload.choices, SIDES if len(above) else ())
+    below = np.array([bool(len(above)) and word in SIDES for word in workload.choices])
     return np.where(workload.forbidden[:shared] | below, largest + 1, costs)
 
 

@@ -123,7 +123,7 @@ class TimeCost(ArrayCost):
             bucket_elements=array.bucket_elements(problem.element_bytes),
             longest=problem.step_model.by_largest_shard,
             rule=problem.split_rule,
-            hops=_hops(problem, workload),
+            hops=Hops.of_stage(problem, workload),
         )
         return cost.in_buckets(workload).in_parts(None, workload)
 
@@ -433,14 +433,3 @@ class TimeCost(ArrayCost):
         if self.hops is not None:
             seconds += self.hops.upper_bound
         return seconds * self.price
-
-
-def _hops(problem: Problem, workload: Workload) -> Hops | None:
-    """Return the messages of a problem that is of a pipeline stage."""
-    if problem.stage is None:
-        return None
-    array, placement = array_of(problem)
-    splits = tuple(map(array.interconnect.bisection, placement))
-    passes = 1 if problem.inference else 2
-    known = problem.stage.hops, splits, problem.hierarchy, workload, problem.element_bytes
-    return Hops(*known, passes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import cache
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -27,14 +28,14 @@ from hypar_opt.workload.operators.axes import (
     DATA_CHOICE,
     EXPERTS,
     INPUT_CHANNELS,
-    ON_ONE_SIDE,
     OUTPUT_CHANNELS,
     REPLICAS,
     ROWS,
     TOKENS,
+    in_one_part,
 )
 from hypar_opt.workload.operators.base import Operator
-from hypar_opt.workload.parallelism import ALL_CHOICES
+from hypar_opt.workload.parallelism import ALL_CHOICES, SIDES
 
 
 class Shade(NamedTuple):
@@ -86,14 +87,7 @@ EXPERTS_SYMBOL, ADDENDS_SYMBOL, WHOLE_SYMBOL = SYMBOLS[-3:]
 QUERIES_SYMBOL = MODEL_SYMBOL._replace(glyph=QUERIES.glyph, ascii_glyph=QUERIES.ascii_glyph)
 """Of attention that splits queries beside its heads: cells of a page as those of heads."""
 
-ONE_SIDED = {
-    # Cells of a page as those of `whole`, by another glyph.
-    word: WHOLE_SYMBOL._replace(glyph=choice.glyph, ascii_glyph=choice.ascii_glyph)
-    for word, choice in ON_ONE_SIDE.items()
-}
-"""The symbols of layers that are all in one part of H1."""
-
-_UNSPLIT = {WHOLE: WHOLE_SYMBOL, ADDENDS.word: ADDENDS_SYMBOL, **ONE_SIDED}
+_UNSPLIT = {WHOLE: WHOLE_SYMBOL, ADDENDS.word: ADDENDS_SYMBOL}
 
 _STORED = {
     BATCH: DATA_SYMBOL,
@@ -106,6 +100,15 @@ _STORED = {
 """A stored layout has the symbol of the choice that writes it."""
 
 
+@cache
+def symbol_of_part(word: str) -> Symbol:
+    """Return the symbol of layers that are all in one part of H1."""
+    choice = in_one_part(word)
+    assert choice is not None, f"{word} should be a part of H1"
+    # Cells of a page as those of `whole`, by another glyph.
+    return WHOLE_SYMBOL._replace(glyph=choice.glyph, ascii_glyph=choice.ascii_glyph)
+
+
 def symbol(choice: str) -> Symbol:
     """Return the symbol of a choice: that of the problem's choice of that name, or for that word.
 
@@ -113,8 +116,8 @@ def symbol(choice: str) -> Symbol:
     """
     if choice in ALL_CHOICES:
         return SYMBOLS[ALL_CHOICES.index(choice)]
-    if choice in ONE_SIDED:
-        return ONE_SIDED[choice]
+    if choice in SIDES:
+        return symbol_of_part(choice)
     if choice == QUERIES.word:
         return QUERIES_SYMBOL
     for operator in _kinds():
@@ -154,24 +157,29 @@ def cell_styles() -> str:
 
 def stored_symbol(layout: Layout) -> Symbol:
     """Return the symbol of a stored tensor's layout."""
-    return _STORED[layout]
+    return symbol_of_part(layout) if layout in SIDES else _STORED[layout]
 
 
 def stored_legend(layouts: Iterable[Layout]) -> list[tuple[Symbol, str]]:
     """Return the symbol of each layout that occurs, with its name: ``by channel``."""
     present = set(layouts)
+    parts = sorted((layout for layout in present if layout in SIDES), key=SIDES.__getitem__)
     return [
         (own, _named(layout) if layout in _UNSPLIT else f"by {layout}")
         for layout, own in _STORED.items()
         if layout in present
-    ]
+    ] + [(symbol_of_part(word), _named(word)) for word in parts]
 
 
 def explained(plan: Plan) -> list[str]:
     """Return the words in a plan's legend: its choices, and `whole` if it occurs."""
     chosen = {choice for row in plan.parallelism for choice in row}
     rare = _UNSPLIT.values()
-    return [word for word in plan.vocabulary if word in chosen or symbol(word) not in rare]
+    return [
+        word
+        for word in plan.vocabulary
+        if word in chosen or not (word in SIDES or symbol(word) in rare)
+    ]
 
 
 def legend(choices: Iterable[str]) -> list[tuple[Symbol, str]]:
@@ -180,8 +188,12 @@ def legend(choices: Iterable[str]) -> list[tuple[Symbol, str]]:
     # The paper's words first; a sort keeps the order of the others.
     for choice in sorted(choices, key=lambda choice: choice not in ALL_CHOICES):
         words.setdefault(symbol(choice), []).append(str(choice))
-    order = sorted(words, key=(*SYMBOLS, QUERIES_SYMBOL, *ONE_SIDED.values()).index)
-    unsplit = _UNSPLIT.values()
+    known = (*SYMBOLS, QUERIES_SYMBOL)
+    parts = {own: SIDES[of[0]] for own, of in words.items() if of[0] in SIDES}
+    order = sorted(
+        words, key=lambda own: len(known) + parts[own] if own in parts else known.index(own)
+    )
+    unsplit = (*_UNSPLIT.values(), *parts)
     return [
         (own, _named(words[own][0]) if own in unsplit else f"{', '.join(words[own])} parallelism")
         for own in order
@@ -190,4 +202,6 @@ def legend(choices: Iterable[str]) -> list[tuple[Symbol, str]]:
 
 def _named(word: str) -> str:
     """Return the meaning of a word that splits nothing."""
-    return f"all in H1's {word} part" if word in ONE_SIDED else word
+    if word not in SIDES:
+        return word
+    return f"all in H1's {word} part" if word.isalpha() else f"all in H1's {word.replace('-', ' ')}"

@@ -33,7 +33,6 @@ from hypar_opt.documents.document import (
     ElementBytes,
     Name,
     Printable,
-    Size,
     file_name,
     read_text,
     rule,
@@ -79,10 +78,6 @@ def _one_or_groups(value: object) -> str:
     return "groups" if isinstance(value, list | tuple) else "one"
 
 
-def _more_than_one(value: int | None) -> int | None:
-    return value if value != 1 else None
-
-
 def _true_or_none(value: bool | None) -> bool | None:
     return value or None
 
@@ -112,8 +107,6 @@ class Array(Displayed, Document):
     # None where it is not: a digest does not depend on what an array leaves out.
     whole_levels: Annotated[bool | None, Strict(), AfterValidator(_true_or_none)] = None
     """Whether a level of the hardware is one of the hierarchy; else its prime factors are."""
-    stages: Annotated[Size | None, AfterValidator(_more_than_one)] = None
-    """The parts of H1, where its topmost levels are one: each part is a pipeline stage."""
     bucket: Bytes | None = None
     """The most bytes of gradients that are all-reduced together; None for each by itself."""
     overlap: Literal["none", "gradient", "branches", "prefetch"] | None = None
@@ -145,16 +138,6 @@ class Array(Displayed, Document):
             self.interconnect  # noqa: B018
         except HyparError as error:
             raise rule(f"topology: {error}") from None
-        return self
-
-    @model_validator(mode="after")
-    def _stages_are_equal(self) -> Self:
-        if self.stages is None:
-            return self
-        key = "groups of accelerators" if self.groups else "model" if self.model else ""
-        if key := key or ("whole_levels" if self.whole_levels else ""):
-            raise rule(f"stages: should be left out with {key}")
-        self.topology.part(self.stages)
         return self
 
     @model_validator(mode="after")
@@ -293,22 +276,20 @@ class Array(Displayed, Document):
     @cached_property
     def _levels(self) -> tuple[tuple[int, ...], ...]:
         """The parts of the levels, by dimension, topmost first."""
-        levels, first, merged = self.topology.levels(), self._parts_of_h1, 1
+        levels, first, merged = self.topology.levels(), self._between_groups, 1
         if self.whole_levels:
             return levels
         if prod(map(prod, levels)) % first:
             first = 1  # as is refused
-        # Groups and stages are parts of H1, whatever the factors of the topology's first levels.
+        # Groups lie between the parts of H1, whatever the factors of the topology's first levels.
         while merged % first:
             merged, levels = merged * prod(levels[0]), levels[1:]
         between = [(first, *Hierarchy((merged // first,)).in_primes.sizes)] if first > 1 else []
         return (*between, *(Hierarchy(n).in_primes.sizes for n in levels))
 
     @property
-    def _parts_of_h1(self) -> int:
-        """The stages, or the fewest equal parts of which each group is a whole number; else 1."""
-        if self.stages is not None:
-            return self.stages
+    def _between_groups(self) -> int:
+        """The fewest equal parts of which each group is a whole number; 1 without groups."""
         counts = [group.count for group in self.groups]
         return sum(counts) // gcd(*counts) if counts else 1
 
@@ -324,39 +305,42 @@ class Array(Displayed, Document):
             return self
         return Array.model_validate({**self.description(), "whole_levels": True})
 
-    def with_stages(self, stages: int) -> Array:
-        """Return the array with so many parts of H1, of its topmost levels as one.
+    def part(self, parts: int) -> Array:
+        """Return one of so many equal parts, of its topmost levels, without the links to others.
 
         Raises
         ------
         InputError
-            If it has no such equal parts.
+            If there are no such parts that are alike.
         """
-        return Array(**self.description() | {"stages": stages})
+        if self.groups or self.model:
+            what = "groups of accelerators" if self.groups else f"model {self.model!r}"
+            raise InputError(f"stages: should be 1 on an array with {what}, got {parts}")
+        topology = self.topology.part(parts).model_dump(mode="json", exclude_none=True)
+        return Array(**self.description() | {"topology": topology})
 
-    def of_a_stage(self) -> Array:
-        """Return the accelerators of one of the array's stages, without the links to others."""
-        own = {key: value for key, value in self.description().items() if key != "stages"}
-        topology = self.topology.part(self.stages or 1).model_dump(mode="json", exclude_none=True)
-        return Array(**own | {"topology": topology})
+    def hop(self, part: int, parts: int) -> BisectionLink:
+        """Return the link of messages from the accelerators of a part to the next one's.
 
-    def hop(self, stage: int) -> BisectionLink:
-        """Return the link of messages from a stage's accelerators to the next one's beside them.
-
-        Seconds are those of a byte, counting the bytes of all the stage's accelerators together.
+        Each sends to the one at its place. Seconds are those of a byte, counting the bytes of all
+        the part's accelerators together.
 
         Parameters
         ----------
-        stage
+        part
             Its number, from 0; the first one follows the last.
+        parts
+            Of how many equal ones.
         """
-        assert self.stages is not None
-        each = self.interconnect.accelerators // self.stages
-        rounds = [MessageRound((Lane(MessagePattern((self.levels - 1,)), Fraction(1)),))]
+        if parts == 1:  # an accelerator has what it sends
+            return BisectionLink(Fraction(), Fraction())
+        each = self.interconnect.accelerators // parts
         is_listed = self.interconnect.accelerators <= MAX_LISTED
-        among = range(stage * each, (stage + 1) * each) if is_listed else None
+        among = range(part * each, (part + 1) * each) if is_listed else None
+        everyone = MessagePattern(tuple(range(self.levels)), each)
+        rounds = [MessageRound((Lane(everyone, Fraction(1)),))]
         link = self.interconnect.link(rounds, among)
-        return replace(link, seconds_per_byte=link.seconds_per_byte * self.stages)
+        return replace(link, seconds_per_byte=link.seconds_per_byte * parts)
 
     def with_bucket(self, size: int) -> Array:
         """Return the array with gradients reduced in buckets of so many bytes; 0 for each alone."""

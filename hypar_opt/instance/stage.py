@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pins import Pin
 from hypar_opt.plan.problem import ArrayRecord, StageContext
-from hypar_opt.workload.patterns import words_by_layer
+from hypar_opt.workload.parallelism import on_all_sides
+from hypar_opt.workload.patterns import compact, matching, words_by_layer
 from hypar_opt.workload.stages import RECEIVED, Message, stage_of
 
 if TYPE_CHECKING:
+    from hypar_opt.hardware.links import BisectionLink
+    from hypar_opt.plan.constraints import Constraints
     from hypar_opt.plan.problem import Problem
     from hypar_opt.plan.training import Training
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.patterns import Words
+
+BY_LAYER = FrozenDict(recompute="none", shard="none", gather="once")
+"""The keys of how a step trains that have words of layers, and the default of each."""
 
 
 def stage_instance(
@@ -33,7 +40,7 @@ def stage_instance(
     network
         All of it.
     problem
-        On an array of stages: its H1 is between them.
+        In stages on an array, which are the parts of its H1.
     stage
         The number of the stage, from 0.
     chunks
@@ -48,20 +55,13 @@ def stage_instance(
     """
     own = stage_of(network, chunks)
     assert problem.array is not None
-    whole = problem.array.description
-    part = whole.of_a_stage()
-    hops = {}
-    if whole.stages is not None:
-        before, behind = whole.hop((stage - 1) % whole.stages), whole.hop(stage)
-        messages = [layer for layer in own.layers if isinstance(layer, Message)]
-        hops = {own.name: before if own.name.startswith(RECEIVED) else behind for own in messages}
-    names = [layer.name for layer in network.layers]
-    chunk_of = {
-        names[n]: count for chunk, count in zip(chunks, in_flight, strict=True) for n in chunk
-    }
-    # What arrives is held where it is read.
-    context = StageContext(tuple(chunk_of.get(own.name, 1) for own in own.layers), FrozenDict(hops))
+    whole, parts = problem.array.description, problem.hierarchy.sizes[0]
+    part = whole.part(parts)
+    before, behind = (whole.hop(n % parts, parts) for n in (stage - 1, stage))
+    context = stage_context(network, own, chunks, in_flight, before, behind)
     update: dict[str, Any] = {
+        "choices": on_all_sides(problem.choices),
+        "constraints": _constraints_of(problem.constraints, own),
         "array": ArrayRecord.of(part),
         "placement": part.placement,
         "levels": part.levels,
@@ -72,22 +72,54 @@ def stage_instance(
     return Instance.to_search(own, problem.model_copy(update=update))
 
 
+def stage_context(
+    network: Network,
+    own: Network,
+    chunks: Sequence[range],
+    in_flight: Sequence[int],
+    before: BisectionLink,
+    behind: BisectionLink,
+) -> StageContext:
+    """Return what a stage depends on in others; parameters as for `stage_instance`.
+
+    Parameters
+    ----------
+    own
+        The stage's network.
+    before, behind
+        The links to the stage before it, and to the next one.
+    """
+    names = [layer.name for layer in network.layers]
+    held = {names[n]: count for chunk, count in zip(chunks, in_flight, strict=True) for n in chunk}
+    messages = [layer.name for layer in own.layers if isinstance(layer, Message)]
+    hops = {name: before if name.startswith(RECEIVED) else behind for name in messages}
+    # What arrives is held where it is read.
+    return StageContext(tuple(held.get(own.name, 1) for own in own.layers), FrozenDict(hops))
+
+
+def _constraints_of(constraints: Constraints, own: Network) -> Constraints:
+    """Return the constraints of a stage: pins of its layers, at levels as it numbers them."""
+    names, pins = [layer.name for layer in own.layers], []
+    for pin in map(Pin.parse, constraints.fix):
+        if pin.level != 1 and matching(names, pin.layer):
+            level = None if pin.level is None else pin.level - 1
+            pins.append(str(Pin(pin.layer, level, pin.choice)))
+    return constraints.model_copy(update={"fix": tuple(pins)})
+
+
 def _training_of(training: Training, network: Network, own: Network) -> Training:
     """Return how a stage's layers train: its words, and levels as it numbers them."""
-    names = [layer.name for layer in network.layers]
-    there = {layer.name for layer in own.layers}
-
-    def words(stated: Words | None, key: str) -> Words | None:
-        if isinstance(stated, Mapping):
-            by_layer = zip(names, words_by_layer(stated, names, key), strict=True)
-            stated = FrozenDict({name: word for name, word in by_layer if word and name in there})
-            return FrozenDict({name: _inside(word) for name, word in stated.items()}) or None
-        return stated and _inside(stated)
-
-    keys = ("recompute", "shard", "gather")
-    return training.model_copy(update={key: words(getattr(training, key), key) for key in keys})
+    names, there = [layer.name for layer in network.layers], {layer.name for layer in own.layers}
+    update: dict[str, Words | None] = {}
+    for key in BY_LAYER:
+        words = words_by_layer(getattr(training, key), names, key)
+        stated = {name: below_h1(word) for name, word in zip(names, words, strict=True) if word}
+        kept = {name: word for name, word in stated.items() if name in there}
+        complete = len(kept) == len(there & {*names})
+        update[key] = compact([*kept.values()], [*kept]) if complete else FrozenDict(kept) or None
+    return training.model_copy(update=update)
 
 
-def _inside(word: str) -> str:
-    """Return a word whose levels are numbered from the first below H1."""
-    return re.sub(r"H(\d+)", lambda level: f"H{int(level[1]) - 1}", word)
+def below_h1(word: str, by: int = -1) -> str:
+    """Return a word whose levels are numbered from the first below H1, or, ``by`` 1, from H1."""
+    return re.sub(r"H(\d+)", lambda level: f"H{int(level[1]) + by}", word)

@@ -14,10 +14,10 @@ from hypar_opt.documents.sizes import stated_bytes
 from hypar_opt.errors import ARRAY, HyparError, UnknownNameError, argument
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.step_model import HYPAR_2019, StepModel
-from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.hierarchy import MAX_PARTS, Hierarchy
 from hypar_opt.plan.constraints import Constraints
 from hypar_opt.plan.node_levels import stated_shards
-from hypar_opt.plan.problem import MAX_PARTS, RUN_READINGS, ArrayRecord, Problem
+from hypar_opt.plan.problem import RUN_READINGS, ArrayRecord, Problem
 from hypar_opt.plan.training import Training
 from hypar_opt.workload.addends import joins_addends
 from hypar_opt.workload.layer_tensors import tensors_of
@@ -29,6 +29,7 @@ from hypar_opt.workload.parallelism import (
     OF_RUNS,
     PAPERS_CHOICES,
     SIDES,
+    part_word,
 )
 from hypar_opt.workload.patterns import Words
 
@@ -71,6 +72,7 @@ class OwnArguments(TypedDict, total=False):
     shard: Words | None
     gather: Words | None
     reduce_bytes: int | None
+    schedule: str | None
     settings: Mapping[str, Any] | None
     degrees: str | None
 
@@ -171,7 +173,7 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
         raise HyparError(f"{argument('bucket')} needs an array: {ARRAY}")
     elif "hierarchy" in fields:
         stated = hierarchy_of(fields.pop("hierarchy"), fields.get("levels"))
-        stated = stated if whole else stated.in_primes
+        stated = stated if whole else _in_primes(stated, staged=_in_stages(fields))
         fields |= {"levels": stated.levels, "parts": stated.unless_halves}
     array = fields.get("array")
     constraints = fields.get("constraints")
@@ -275,7 +277,12 @@ def _on_array(fields: dict[str, Any], *, whole: bool, bucket: int | str | None) 
     ours = described.hierarchy(tuple(placement) if is_allowed else None)
     if (sizes := fields.pop("hierarchy", None)) is not None:
         stated = hierarchy_of(sizes, fields.get("levels"))
-        if ours not in (stated, stated.in_primes):
+        staged = None
+        if sizes and _in_stages(fields) and not described.groups:
+            staged, stated = ours.merged(sizes[0]), _in_primes(stated, staged=True)
+        if staged is not None and staged == stated:
+            ours = staged
+        elif ours not in (stated, stated.in_primes):
             raise HyparError(
                 f"{argument('hierarchy')} should be {','.join(map(str, ours.sizes))}, as the levels"
                 f" of the array {array.name}, got {','.join(map(str, stated.sizes))}"
@@ -292,15 +299,31 @@ def _between_groups(fields: dict[str, Any]) -> dict[str, Any]:
     array = fields["array"].description
     if not array.groups or fields.get("cost") != "time" or not is_list:
         return {}
-    stated = tuple(side for side in SIDES if side in choices)
-    own = (choice for choice in choices if choice not in SIDES)
+    words = {word for word in choices if isinstance(word, str) and word in SIDES}
+    stated = tuple(sorted(words, key=SIDES.__getitem__))
+    own = (choice for choice in choices if choice not in stated)
     return {"choices": (*own, *(stated or one_sided(array)))}
 
 
 def one_sided(array: Array) -> tuple[str, ...]:
     """Return the choices of all of a layer in one part of H1: the first part of each group."""
     firsts = accumulate(array.parts_of_groups[:-1], initial=0)
-    return tuple(SIDES[first] for first in firsts)
+    return tuple(map(part_word, firsts))
+
+
+def _in_stages(fields: Mapping[str, Any]) -> bool:
+    """Return whether the choices have parts of H1, which are stages where there are no groups."""
+    choices = fields.get("choices")
+    stated = choices if isinstance(choices, list | tuple) else ()
+    return any(isinstance(word, str) and word in SIDES for word in stated)
+
+
+def _in_primes(hierarchy: Hierarchy, *, staged: bool) -> Hierarchy:
+    """Return a hierarchy with each level in its prime factors; H1 is one level of stages."""
+    if not staged or not hierarchy.levels:
+        return hierarchy.in_primes
+    stages, *below = hierarchy.sizes
+    return Hierarchy((stages, *Hierarchy(tuple(below)).in_primes.sizes))
 
 
 def hierarchy_of(sizes: Sequence[int], levels: int | None = None) -> Hierarchy:

@@ -15,16 +15,19 @@ from hypar_opt.workload.operators.axes import (
     BATCH,
     EXPERTS,
     LAST_RESORT,
-    ON_ONE_SIDE,
     SPATIAL,
     TOKENS,
+    in_one_part,
 )
+from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.plan.stages import Stages
     from hypar_opt.workload.operators.axes import Choice
 
 TENSOR, DATA, SIDE = "tensor parallelism", "data parallelism", "in one part of H1"
+PIPELINE = "pipeline parallelism"
 CONTEXT, EXPERT = "context parallelism", "expert parallelism"
 IMAGES, REPLICATED = "spatial parallelism", "replicas"
 _OF_AXES = FrozenDict(
@@ -40,19 +43,27 @@ _OF_AXES = FrozenDict(
 _SHOWN = 3
 """Groups of layers that are split otherwise than most, of which the sentence names the layers."""
 
+_CHUNKS = 8
+"""Chunks of stages that are all listed."""
+
 Kinds = tuple[str, ...]
 """The kind of parallelism of a layer at each level, H1 first."""
 
 
-def degrees(plan: Plan) -> str:
+def degrees(plan: Plan, first: int = 0) -> str:
     """Return a plan's parallelism in one sentence; empty on one accelerator.
+
+    Parameters
+    ----------
+    first
+        The first level that is spoken of, from 0 for H1.
 
     >>> import hypar_opt as ho
     >>> degrees(ho.solve("vgg-a", levels=2, search="joint"))
     'conv1_1 to conv5_2: data parallelism 4; fc1 to fc3: tensor parallelism 4'
     """
-    split = {name: ", ".join(_phrases(plan, own)) for name, own in _kinds(plan).items()}
-    if not plan.levels or not split:
+    split = {name: ", ".join(_phrases(plan, own, first)) for name, own in _kinds(plan).items()}
+    if plan.levels <= first or not split:
         return ""
     # The most frequent first, else in the order of the layers.
     alike = [own for own, _ in Counter(split.values()).most_common()]
@@ -64,6 +75,19 @@ def degrees(plan: Plan) -> str:
     if rest := sum(own in alike[_SHOWN + 1 :] for own in split.values()):
         parts.append(f"{rest} {'layer' if rest == 1 else 'layers'} otherwise")
     return "; ".join([*parts, *_heads(plan)])
+
+
+def staged(plan: Plan, stages: Stages) -> str:
+    """Return a plan's stages in words: ``4 stages of 2: h.0-5 | 6-11 | 12-17 | 18-23``.
+
+    Of many chunks the first ones and the last.
+    """
+    labels = stages.labels
+    if len(labels) > _CHUNKS:
+        labels = (*labels[: _CHUNKS - 2], "...", labels[-1])
+    chunks = f", {stages.chunks} chunks each" if stages.chunks > 1 else ""
+    each = plan.accelerators // stages.parts
+    return f"{stages.parts} stages of {each:,}{chunks}: {' | '.join(labels)}"
 
 
 def data_parallelism_below(plan: Plan, first: int) -> str:
@@ -85,24 +109,26 @@ def _choices(plan: Plan) -> Iterator[tuple[str, tuple[Choice, ...]]]:
     """Yield each layer of products with weights, and its choice at each level."""
     for position, layer in enumerate(plan.network.description.layers):
         if layer.axes.contracted:
-            own = (*layer.splits.values(), *ON_ONE_SIDE.values(), LAST_RESORT)
-            known = {choice.word: choice for choice in own}
-            yield layer.name, tuple(known[row[position]] for row in plan.parallelism)
+            known = {choice.word: choice for choice in (*layer.splits.values(), LAST_RESORT)}
+            words = (row[position] for row in plan.parallelism)
+            yield layer.name, tuple(in_one_part(word) or known[word] for word in words)
 
 
 def _kinds(plan: Plan) -> dict[str, Kinds]:
-    return {name: tuple(map(kind_of, choices)) for name, choices in _choices(plan)}
+    side = {SIDE: PIPELINE} if plan.is_staged else {}
+    kinds = {name: map(kind_of, choices) for name, choices in _choices(plan)}
+    return {name: tuple(side.get(kind, kind) for kind in own) for name, own in kinds.items()}
 
 
 def kind_of(choice: Choice) -> str:
     """Return the kind of parallelism of a layer of products that has a choice."""
-    return SIDE if choice.word in ON_ONE_SIDE else _OF_AXES.get(choice.axis, TENSOR)
+    return SIDE if choice.word in SIDES else _OF_AXES.get(choice.axis, TENSOR)
 
 
-def _phrases(plan: Plan, kinds: Kinds) -> Iterator[str]:
-    """Yield ``tensor parallelism 4 inside the nodes`` and the like."""
-    for kind in dict.fromkeys((TENSOR, *reversed(_OF_AXES.values()))):
-        levels = [level for level, own in enumerate(kinds) if own == kind]
+def _phrases(plan: Plan, kinds: Kinds, first: int) -> Iterator[str]:
+    """Yield ``tensor parallelism 4 inside the nodes`` and the like, of the levels from one on."""
+    for kind in dict.fromkeys((PIPELINE, TENSOR, *reversed(_OF_AXES.values()))):
+        levels = [level for level, own in enumerate(kinds) if own == kind and level >= first]
         if levels:
             yield f"{kind} {plan.hierarchy.parts(levels)}{_place(plan, levels)}"
     if SIDE in kinds:
@@ -114,10 +140,15 @@ def _place(plan: Plan, levels: Sequence[int]) -> str:
     if plan.array is None or plan.placement is None:
         return ""
     array = plan.array.description
-    dimensions = array.dimensions_of(plan.placement)
-    own, places = {dimensions[level] for level in levels}, array.topology.places
+    dimensions = dict(zip(plan.placement, array.dimensions_of(plan.placement), strict=True))
+    places = array.topology.places
+    own = {dimensions[digit] for level in levels for digit in plan.digits[level]}
     # Of a single node there is no other place than inside.
-    return f" {places[own.pop()]}" if places and len(own) == 1 and len({*dimensions}) > 1 else ""
+    return (
+        f" {places[own.pop()]}"
+        if places and len(own) == 1 and len({*dimensions.values()}) > 1
+        else ""
+    )
 
 
 def _heads(plan: Plan) -> Iterator[str]:

@@ -25,34 +25,40 @@ from hypar_opt.documents.document import (
     write_whole,
 )
 from hypar_opt.documents.parsing import parse_json, shown
-from hypar_opt.errors import InputError, UnknownNameError
+from hypar_opt.errors import HyparError, InputError, UnknownNameError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.plan.constraints import Flag
 from hypar_opt.plan.costs import Amount, Cost, Ratio
 from hypar_opt.plan.problem import NetworkRecord, Problem, ProblemFields
 from hypar_opt.plan.schemas import NEWEST, SCHEMA, STATED_SINCE, WITHOUT_LAYOUTS, schema_of
+from hypar_opt.plan.stages import Stages, check_schedule, stages_of
 from hypar_opt.results import Displayed
 from hypar_opt.units import format_cost, format_si
 from hypar_opt.workload.parallelism import SIDES
 
-StoredLayout = Literal[
-    "batch",
-    "channel",
-    "token",
-    "row",
-    "column",
-    "expert",
-    "whole",
-    "addends",
-    "first",
-    "second",
-    "third",
-    "fourth",
-    "fifth",
-    "sixth",
-    "seventh",
-    "eighth",
-]
+_InOnePart = Annotated[str, Field(pattern=r"^part-(9|[1-9]\d{1,3})$")]
+
+StoredLayout = (
+    Literal[
+        "batch",
+        "channel",
+        "token",
+        "row",
+        "column",
+        "expert",
+        "whole",
+        "addends",
+        "first",
+        "second",
+        "third",
+        "fourth",
+        "fifth",
+        "sixth",
+        "seventh",
+        "eighth",
+    ]
+    | _InOnePart
+)
 """How a tensor is stored: split by an axis, a replica or an addend in each part, or in one part."""
 
 
@@ -207,6 +213,7 @@ class Plan(Displayed, ProblemFields):
         "hypar-opt/plan/12",
         "hypar-opt/plan/13",
         "hypar-opt/plan/14",
+        "hypar-opt/plan/15",
         "hypar-opt/plan/8",
         "hypar-opt/plan/9",
     ] = Field(default=SCHEMA, alias="schema")
@@ -266,6 +273,30 @@ class Plan(Displayed, ProblemFields):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _has_stages(self) -> Self:
+        try:
+            stages = self.stages
+            if stages is not None:
+                count = self.training.micro_batches or 1
+                check_schedule(self.training.schedule, stages.parts, count, stages.chunks)
+        except HyparError as error:
+            raise rule(f"parallelism: {error.message}") from None
+        for level, row in enumerate(self.parallelism[1:], 1):
+            for n, word in enumerate(row if self.is_staged else ()):
+                if word in SIDES:
+                    where = f"parallelism[{level}][{n}]"
+                    raise rule(f"{where}: should be in no part, which H1 alone has, got {word}")
+        return self
+
+    @cached_property
+    def stages(self) -> Stages | None:
+        """The stages of a pipeline that its layers are in; None without, and between groups."""
+        if not self.is_staged:
+            return None
+        parts = self.hierarchy.sizes[0]
+        return stages_of(self.network.description, self.parallelism[0], parts)
+
     @property
     def vocabulary(self) -> tuple[str, ...]:
         """The distinct words of all layers' choices, in the order of a table's columns."""
@@ -281,10 +312,11 @@ class Plan(Displayed, ProblemFields):
 
     @property
     def unequal_shares(self) -> tuple[int, ...] | None:
-        """The shares of H1's parts, if they are unequal or one has all of a layer; else None."""
+        """The shares of groups, if H1's parts are unequal or one has all of a layer; else None."""
         of_h1 = {word for row in self.parallelism[:1] for word in row}
         shares = self.part_shares
-        return shares if len({*shares}) > 1 or of_h1.intersection(SIDES) else None
+        sided = bool(self.groups) and any(word in SIDES for word in of_h1)
+        return shares if len({*shares}) > 1 or sided else None
 
     @property
     def joins_levels(self) -> bool:
@@ -372,6 +404,8 @@ class Plan(Displayed, ProblemFields):
         if not self.constraints.runnable:
             del dumped["constraints"]["runnable"]
         dumped["training"] = self.training.stated
+        if self.is_staged:
+            dumped["training"]["schedule"] = self.training.schedule
         if not dumped["training"]:
             del dumped["training"]
         head = ("schema", "network", "array")

@@ -24,7 +24,7 @@ from hypar_opt.errors import unknown
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.links import BisectionLink
 from hypar_opt.hardware.step_model import HYPAR_2019, StepModel
-from hypar_opt.hierarchy import Hierarchy, SplitRule
+from hypar_opt.hierarchy import MAX_PARTS, Hierarchy, SplitRule
 from hypar_opt.plan.constraints import Constraints, Flag
 from hypar_opt.plan.share_of_group import SHARES, Share, shares_of_parts
 from hypar_opt.plan.training import Training
@@ -37,6 +37,7 @@ from hypar_opt.workload.parallelism import (
     SETS_OF_CHOICES,
     SIDES,
     on_all_sides,
+    part_word,
 )
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
 
 MAX_LEVELS = 64
-MAX_PARTS = 1024
-"""The most parts of a level."""
 
 RUN_READINGS = ("executed", "joined")
 """The readings that count what a run of a plan moves."""
@@ -55,10 +54,10 @@ def _choices(value: tuple[str, ...]) -> tuple[str, ...]:
     own = on_all_sides(value)
     own = own[:-1] if own[-1:] == (LEFT_WHOLE,) else own
     whole = (LEFT_WHOLE,) if LEFT_WHOLE in value else ()
-    sides = tuple(side for side in SIDES if side in value)
+    sides = tuple(sorted({word for word in value if word in SIDES}, key=SIDES.__getitem__))
     if own not in SETS_OF_CHOICES or value != own + whole + sides:
         known = [*EVERY_CHOICE, LEFT_WHOLE]
-        strange = [word for word in value if word not in (*known, *SIDES)]
+        strange = [word for word in value if word not in known and word not in SIDES]
         if strange:
             raise rule(unknown("choice", strange[0], known))
         more = ", ".join(known[len(PAPERS_CHOICES) :])
@@ -271,8 +270,25 @@ class ProblemFields(Document):
 
     @property
     def is_shared_out(self) -> bool:
-        """Whether H1's parts may differ: shares are set, or layers may be in one part."""
-        return self.share is not None or on_all_sides(self.choices) != self.choices
+        """Whether H1's parts may differ: shares are set, or layers may be in one part of groups."""
+        has_sides = on_all_sides(self.choices) != self.choices
+        return self.share is not None or (has_sides and bool(self.groups))
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether layers may be in one of equal parts of H1: the stages of a pipeline."""
+        return on_all_sides(self.choices) != self.choices and not self.groups
+
+    @property
+    def digits(self) -> tuple[tuple[int, ...], ...]:
+        """The digits of an accelerator's number that each level splits; none without an array.
+
+        In stages H1 splits several together: `placement` has those of the array.
+        """
+        placement = self.placement or ()
+        together = len(placement) - self.levels + 1
+        below = tuple((digit,) for digit in placement[together:])
+        return (placement[:together], *below) if placement else ()
 
     @property
     def group_shares(self) -> tuple[int, ...] | None:
@@ -307,6 +323,8 @@ class ProblemFields(Document):
         if self.array is None or self.placement is None:
             return self
         array = self.array.description
+        if self.is_staged:
+            return self._in_stages_on(array)
         if array.levels != self.levels:
             raise rule(
                 f"levels: should be {array.levels}, since the array {array.name} has"
@@ -324,6 +342,46 @@ class ProblemFields(Document):
             )
         return self
 
+    def _in_stages_on(self, array: Array) -> Self:
+        """Check levels of which H1 has an array's first ones merged."""
+        if self.placement != array.placement:
+            raise rule(
+                f"placement: should be the array's, {list(array.placement)}, in stages, got"
+                f" {list(self.placement or ())}"
+            )
+        own, sizes = array.hierarchy(), self.hierarchy.sizes
+        merged = own.merged(sizes[0]) if sizes else None
+        if merged is None:
+            raise rule(
+                f"parts: H1 should have the parts of the first levels of the array {array.name}"
+                f" together, of {list(own.sizes)}, got {list(sizes)}"
+            )
+        if merged != self.hierarchy:
+            raise rule(
+                f"parts: should be {list(merged.sizes)}, as the levels of the array {array.name}"
+                f" in {sizes[0]} stages, got {list(sizes)}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _stages_are_all_parts(self) -> Self:
+        if not self.is_staged:
+            if self.training.schedule != Training().schedule:
+                raise rule("schedule: should be with stages, layers in parts of H1")
+            return self
+        parts = self.hierarchy.sizes[0] if self.levels else 0
+        every = tuple(map(part_word, range(parts)))
+        stated = tuple(word for word in self.choices if word in SIDES)
+        if stated != every:
+            named = f"all parts of H1, {every[0]} to {every[-1]}," if every else "no part of H1"
+            raise rule(
+                f"choices: should have {named} as stages without groups of accelerators, got"
+                f" {', '.join(stated)}"
+            )
+        if self.inference:
+            raise rule("inference: is not supported with stages")
+        return self
+
     @model_validator(mode="after")
     def _trains(self) -> Self:
         other = "inference" if self.inference else None
@@ -335,14 +393,13 @@ class ProblemFields(Document):
         if not self.is_shared_out:
             return self
         if not self.groups:
-            key = "choices: first and second" if self.share is None else "share:"
-            raise rule(f"{key} should be with an array of groups of accelerators")
+            raise rule("share: should be with an array of groups of accelerators")
         count = len(self.groups)
         if (stated := self.group_shares) is not None and len(stated) != count:
             one = "one share, the first group's" if count == 2 else f"{count} shares, one a group"
             raise rule(f"share: should be {one}, got {self.share}")
         parts = self.hierarchy.sizes[0]
-        beyond = next((side for side in SIDES[parts:] if side in self.choices), None)
+        beyond = next((word for word in self.choices if SIDES.get(word, 0) >= parts), None)
         if beyond is not None:
             raise rule(f"choices: {beyond} should be one of H1's {parts} parts")
         return self

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SCHEMA: Literal["hypar-opt/plan/2"] = "hypar-opt/plan/2"
 WITHOUT_LAYOUTS: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
-NEWEST = "hypar-opt/plan/14"
+NEWEST = "hypar-opt/plan/15"
 
 
 _NEW = {*OF_IMAGES, "experts"}
@@ -26,12 +26,14 @@ _NEW = {*OF_IMAGES, "experts"}
 
 def _has_more_parts(problem: ProblemFields) -> bool:
     """Return whether a problem states the shares of three groups or more, or a third part of H1."""
-    return isinstance(problem.share, tuple) or not {*SIDES[2:]}.isdisjoint(problem.choices)
+    third = any(SIDES.get(word, 0) > 1 for word in problem.choices)
+    return isinstance(problem.share, tuple) or third
 
 
 STATED_SINCE: Mapping[str, tuple[str, Callable[[ProblemFields], bool]]] = MappingProxyType(
     {
-        NEWEST: ("choices: queries", lambda own: "queries" in own.choices),
+        NEWEST: ("choices: parts of H1 as stages", lambda own: own.is_staged),
+        "hypar-opt/plan/14": ("choices: queries", lambda own: "queries" in own.choices),
         "hypar-opt/plan/13": ("training: recompute by op", lambda own: own.training.by_op),
         "hypar-opt/plan/12": (
             "training: gather or reduce_bytes",

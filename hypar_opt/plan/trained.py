@@ -23,6 +23,7 @@ _UNIFORM = {
     "recompute": "{} recomputation",
     "gather": "shared tensors gathered {}",
     "reduce_bytes": "gradients of {} bytes",
+    "schedule": "{}",
 }
 _LEVELS = {"op": "op-level"}
 

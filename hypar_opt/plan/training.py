@@ -9,7 +9,7 @@ from pydantic import PlainValidator
 
 from hypar_opt.documents.document import Document, Size, rule
 from hypar_opt.documents.parsing import shown
-from hypar_opt.workload.parallelism import GATHERED, RECOMPUTED, REDUCE_BYTES
+from hypar_opt.workload.parallelism import GATHERED, RECOMPUTED, REDUCE_BYTES, SCHEDULES
 from hypar_opt.workload.patterns import Words, all_words, parsed_words
 from hypar_opt.workload.shards import fault_in_levels, shards_of
 
@@ -20,6 +20,26 @@ def _one_of(known: tuple[str, ...]) -> Callable[[str], object]:
             raise ValueError(f"{', '.join(known[:-1])} or {known[-1]}")
 
     return check
+
+
+_REFUSED_SCHEDULES = {
+    "dualpipe": "runs micro-batches from both ends, with all weights twice",
+    **dict.fromkeys(("zb-v", "zbv"), "has stages in a V, 1 2 3 4 4 3 2 1"),
+}
+"""Schedules that are known by name and not modelled, with what they would need."""
+
+
+def _schedule() -> PlainValidator:
+    def check(value: Any) -> Any:
+        if not isinstance(value, str) or value not in SCHEDULES:
+            reason = _REFUSED_SCHEDULES.get(value.lower()) if isinstance(value, str) else None
+            why = f", which {reason}: not modelled" if reason else ""
+            raise rule(
+                f"should be {', '.join(SCHEDULES[:-1])} or {SCHEDULES[-1]}, got {shown(value)}{why}"
+            )
+        return value
+
+    return PlainValidator(check, json_schema_input_type=Literal[SCHEDULES])
 
 
 def _words(what: str, check: Callable[[str], object]) -> PlainValidator:
@@ -84,6 +104,9 @@ class Training(Document):
     reduce_bytes: Annotated[int, _of_gradients()] | None = None
     """The bytes of an element in which gradients are exchanged and held, 2 or 4. None: they are
     exchanged in the elements of the weights, and held in 4 or more."""
+    schedule: Annotated[str, _schedule()] = "1f1b"
+    """The order of passes in stages of a pipeline: ``1f1b``, ``gpipe`` or ``zb-h1``. Never
+    searched, and no matter without stages."""
 
     def reduced(self, element_bytes: int) -> int:
         """Return how many elements of the weights' one of a gradient takes where it is reduced."""
@@ -91,8 +114,9 @@ class Training(Document):
 
     @property
     def stated(self) -> dict[str, Any]:
-        """What is stated, by name."""
-        return {name: value for name, value in dict(self).items() if value is not None}
+        """What is stated of micro-batches, by name: all but the schedule of stages."""
+        every = dict(self).items()
+        return {name: own for name, own in every if own is not None and name != "schedule"}
 
     @property
     def unlike_defaults(self) -> dict[str, Any]:

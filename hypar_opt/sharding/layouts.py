@@ -39,4 +39,4 @@ def dual_layout(layout: Layout) -> Layout:
 
 def side_of(layout: Layout) -> int | None:
     """Return the part of H1 that has all of a tensor in a layout; None if all have some."""
-    return SIDES.index(layout) if layout in SIDES else None
+    return SIDES.get(layout)

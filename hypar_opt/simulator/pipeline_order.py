@@ -15,11 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import mul
 from typing import NamedTuple
 
-from hypar_opt.errors import HyparError
+from hypar_opt.plan.stages import check_schedule
 from hypar_opt.sharding.passes import Phase
-
-SCHEDULES = ("1f1b", "gpipe", "zb-h1")
-"""Words for the order of passes; with several chunks a device ``1f1b`` is the interleaved one."""
 
 
 class Pass(NamedTuple):
@@ -59,19 +56,14 @@ def orders(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> t
     Parameters
     ----------
     schedule
-        One of `SCHEDULES`.
+        One of `hypar_opt.workload.parallelism.SCHEDULES`.
 
     Raises
     ------
     HyparError
         If a schedule has no such chunks, or chunks whose micro-batches are no multiple of stages.
     """
-    if chunks > 1 and schedule != "1f1b":
-        raise HyparError(f"schedule {schedule!r} has one chunk a device, got {chunks}")
-    if chunks > 1 and micro_batches % stages:
-        raise HyparError(
-            f"interleaved stages need micro-batches in multiples of {stages}, got {micro_batches}"
-        )
+    check_schedule(schedule, stages, micro_batches, chunks)
     passes = {"1f1b": _one_forward_one_backward, "gpipe": _all_forward, "zb-h1": _zero_bubble}
     order = passes[schedule]
     return tuple(tuple(order(own, stages, micro_batches, chunks)) for own in range(stages))

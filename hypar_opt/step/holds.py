@@ -482,7 +482,9 @@ def axis_of_map(layout: Layout) -> int:
 
     Else `REPLICA`, `SCATTERED` or `ONE_PART`.
     """
-    special = {WHOLE: REPLICA, PARTIAL: SCATTERED} | dict.fromkeys(SIDES, ONE_PART)
+    if layout in SIDES:
+        return ONE_PART
+    special = {WHOLE: REPLICA, PARTIAL: SCATTERED}
     return special[layout] if layout in special else Extent.axis(layout)
 
 
@@ -645,7 +647,7 @@ class HoldArrays:
             elements = np.where(border.any(axis=0), beside, elements)
         if share and len(rows):
             words = programs[0].workload.choices
-            has = [word not in SIDES or SIDES.index(word) == share.side for word in words]
+            has = [word not in SIDES or SIDES[word] == share.side for word in words]
             elements = np.where(np.array(has)[rows[0]], elements, 0)
         if self._sharded:
             where = np.arange(len(rows))[:, None, None], rows, columns

@@ -208,7 +208,7 @@ def _held(tensor: Extent, layout: str, share: Share) -> list[int]:
     """Return the indices of each axis that a part of H1 has of a tensor in a layout."""
     _, *sizes = tensor
     if layout in SIDES:
-        return [size * (SIDES.index(layout) == share.side) for size in sizes]
+        return [size * (SIDES[layout] == share.side) for size in sizes]
     axis = tensor.axis(layout) - 1
     sizes[axis] = int(share.indices(np.asarray(sizes[axis])))
     return sizes

@@ -158,7 +158,7 @@ class Share:
     def in_layout(self, layout: str, parts: Parts) -> Parts:
         """Return the shares of all parts in a layout at H1: of what is split those stated."""
         if layout in SIDES:
-            return tuple(self.whole * (n == SIDES.index(layout)) for n in range(len(parts)))
+            return tuple(self.whole * (n == SIDES[layout]) for n in range(len(parts)))
         return parts
 
 
@@ -218,7 +218,7 @@ class WorkOfPart:
             amounts = stretched(amounts, uneven)
         for choice, name in enumerate(workload.choices):
             if name in SIDES:  # the part has all of a layer, or nothing
-                has = len(share.parts) * (SIDES.index(name) == share.side)
+                has = len(share.parts) * (SIDES[name] == share.side)
                 amounts = np.where(top == choice, has * amounts, amounts)
         return amounts
 
@@ -324,7 +324,8 @@ def _between_layouts(
     whole, peers = shares[0].whole, len(shares[0].parts) - 1
     written, read = np.array(names)[:, None], np.array(names)
     # Partial sums are charged to their node: they are then split by batch, or as they are read.
-    unmoved = (written == PARTIAL) & ~np.isin(read, (WHOLE, *SIDES))
+    unsplit = np.array([name == WHOLE or name in SIDES for name in names])
+    unmoved = (written == PARTIAL) & ~unsplit
     unmoved |= (written == read) | (written == WHOLE) | (read == PARTIAL)
     tables = []
     for share in shares:

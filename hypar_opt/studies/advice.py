@@ -54,6 +54,8 @@ def refused_baselines(plan: Plan) -> Iterator[str]:
 
     Or that trained as the plan is does not fit the memory of a device.
     """
+    if plan.is_staged:  # baselines have no stages
+        return
     instance = Instance.of_plan(plan)
     why = check_result.refused_baselines(instance)
     too_large = check_result.too_large_baselines(instance)
@@ -188,7 +190,7 @@ def _over_memory(plan: Plan) -> list[str]:
     """Return a warning if a plan takes more memory than an accelerator of its array has."""
     if plan.array is None or not plan.step_model.memory_by_tensor:
         return []
-    if plan.is_shared_out or plan.groups:
+    if plan.is_shared_out or plan.groups or plan.is_staged:
         return []
     held = memory(plan)
     if held.fits:

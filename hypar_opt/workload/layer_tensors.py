@@ -16,13 +16,13 @@ from hypar_opt.workload.operators.axes import (
     BY_ROW,
     BY_TOKEN,
     EXPERTS,
-    ON_ONE_SIDE,
     POSITIONS,
     REORDERED,
     SPATIAL,
     TOKENS,
 )
 from hypar_opt.workload.operators.maps import FeatureMap
+from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
@@ -112,7 +112,7 @@ class LayerTensors:
         if choice.axis:
             return choice.axis not in self.lacked
         # Shared weights that no choice splits are those of data parallelism.
-        return (may_be_whole and bool(self.output)) or choice.word in ON_ONE_SIDE
+        return (may_be_whole and bool(self.output)) or choice.word in SIDES
 
     def split_size(self, choice: Choice) -> int:
         """Return the size of the axis that a choice divides; 0 for none.

@@ -5,6 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from hypar_opt.frozen import FrozenDict
+from hypar_opt.hierarchy import MAX_PARTS
+
 CHOICES = ("data", "model", "output")
 """The ways to split a layer at a level, in canonical order: ties go to the earlier choice.
 
@@ -53,14 +56,34 @@ LEFT_WHOLE = "whole"
 
 Source: docs/decisions/0030-whole-where-nothing-splits.md."""
 
-SIDES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
-"""All of a layer in one part of H1, where that lies between groups of accelerators."""
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+
+
+def part_word(part: int) -> str:
+    """Return the word of all of a layer in one part of H1, by the part's number from 0.
+
+    >>> part_word(0), part_word(7), part_word(8)
+    ('first', 'eighth', 'part-9')
+    """
+    return _ORDINALS[part] if part < len(_ORDINALS) else f"part-{part + 1}"
+
+
+SIDES = FrozenDict({part_word(part): part for part in range(MAX_PARTS)})
+"""All of a layer in one part of H1: between groups of accelerators, or in stages of a pipeline.
+
+By the word the number of the part, from 0."""
 
 
 def on_all_sides(choices: Sequence[str]) -> tuple[str, ...]:
     """Return the choices but `SIDES`: those of every level below the one between groups."""
     return tuple(choice for choice in choices if choice not in SIDES)
 
+
+SCHEDULES = ("1f1b", "gpipe", "zb-h1")
+"""Words for the order of passes in stages; with several chunks a device ``1f1b`` is the interleaved
+one.
+
+Source: `hypar_opt.simulator.pipeline_order`."""
 
 RECOMPUTED = ("none", "selective", "op", "full")
 """What a backward pass computes again, the least first; ``op``, by operator, is all but products.

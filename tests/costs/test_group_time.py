@@ -81,7 +81,7 @@ def test_equal_groups_in_halves_cost_what_one_array_does(
         assert (one == other).all()
 
 
-SIDES = ALL_SIDES[:2]
+SIDES = tuple(ALL_SIDES)[:2]
 
 ORACLES: dict[tuple[str, float, float], tuple[float, ...]] = {
     # Milliseconds of a step: in halves, in the compute ratio, with layers on one side; and a bound

@@ -92,7 +92,8 @@ def consistent_digest(document: dict[str, Any]) -> None:
 
 
 REFUSED: list[tuple[Change, str]] = [
-    (at("schema", "hypar-opt/plan/15"), "schema: 'hypar-opt/plan/15' is newer than this version"),
+    (at("schema", "hypar-opt/plan/16"), "schema: 'hypar-opt/plan/16' is newer than this version"),
+    (at("schema", "hypar-opt/plan/15"), "choices: parts of H1 as stages should be in files of"),
     (at("schema", "hypar-opt/plan/14"), "choices: queries should be in files of"),
     (at("schema", "hypar-opt/plan/13"), "training: recompute by op should be in files of"),
     (at("schema", "hypar-opt/plan/12"), "training: gather or reduce_bytes should be in files of"),
@@ -104,7 +105,7 @@ REFUSED: list[tuple[Change, str]] = [
     (at("schema", "hypar-opt/plan/6"), "training: words by layer should be in files of"),
     (at("schema", "hypar-opt/plan/5"), "choices: tokens should be in files of 'hypar-opt/plan/5'"),
     (at("schema", "hypar-opt/plan/3"), "parts: should be in files of 'hypar-opt/plan/3'"),
-    (at("schema", "hypar-opt/network/1"), "schema: should be 'hypar-opt/plan/14', got"),
+    (at("schema", "hypar-opt/network/1"), "schema: should be 'hypar-opt/plan/15', got"),
     (
         at("schema", "hypar-opt/plan/1"),
         "layouts: should be in files of 'hypar-opt/plan/2' or later",
@@ -170,8 +171,8 @@ REFUSED: list[tuple[Change, str]] = [
     ),
     (at("level_weights", [1, 2]), "level_weights: should be one for each of 4 levels, got 2"),
     (
-        lambda d: d.update({"schema": "hypar-opt/plan/15", "new": 1}),
-        "schema: 'hypar-opt/plan/15' is newer than this version",
+        lambda d: d.update({"schema": "hypar-opt/plan/16", "new": 1}),
+        "schema: 'hypar-opt/plan/16' is newer than this version",
     ),
     (at("constraints.fix", ["fc1@H2=data"]), "constraints: fc1 may not take model at H2"),
     (at("constraints.fix", ["fc9=data"]), "constraints.fix='fc9=data': no layer is called 'fc9'"),

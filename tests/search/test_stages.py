@@ -16,20 +16,21 @@ from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.stage import stage_instance
+from hypar_opt.instance.staged import charge_of
 from hypar_opt.integers import divisors
 from hypar_opt.pipeline import solve_jointly
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.plan.problem import ArrayRecord, Problem
+from hypar_opt.plan.problem import Problem
 from hypar_opt.search.best_fit import NothingFitsError
 from hypar_opt.search.result import SearchRequest
-from hypar_opt.search.stages import StagedPlan, in_stages
+from hypar_opt.search.stages import StagesFound, in_stages
 from hypar_opt.search.way_of_training import WayOfTraining
 from hypar_opt.simulator.pipeline_order import in_flight, orders
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
 from hypar_opt.studies.random_networks import random_chain, random_graph
 from hypar_opt.studies.simulation import per_second
-from hypar_opt.workload.stages import cuts
+from hypar_opt.workload.stages import cuts_between_blocks
 from tests.slow import slow_after
 
 SHAPES = [(1, 4), (2, 2), (4, 1), (1, 8), (2, 4), (4, 2)]
@@ -44,7 +45,7 @@ def array_of(nodes: int, per_node: int) -> ho.Array:
 
 def searched(
     network: ho.Network, problem: Problem, counts: Sequence[int] | None = None
-) -> StagedPlan:
+) -> StagesFound:
     instance = Instance.to_search(network, problem)
     return in_stages(SearchRequest(instance, SOLVERS["dp"]()), counts)
 
@@ -63,13 +64,15 @@ def every_charge(
 ) -> Iterator[tuple[Fraction, int, int, tuple[int, ...]]]:
     """Yield what a step takes in all stages that fit: by a search of each one's own problem."""
     assert problem.array is not None
-    borders = [0, *(cut.layer for cut in cuts(network)), len(network.layers)]
+    borders = [0, *cuts_between_blocks(network), len(network.layers)]
     for count in counts:
-        array = problem.array.description
-        array = array.with_stages(count) if count > 1 else array
+        merged = problem.array.description.hierarchy().merged(count)
+        assert merged is not None
         for batch in batches:
             training = problem.training.model_copy(update={"micro_batches": batch})
-            update = {"array": ArrayRecord.of(array), "training": training}
+            update: dict[str, Any] = {"training": training}
+            if count > 1:
+                update |= {"levels": merged.levels, "parts": merged.sizes}
             own = problem.model_copy(update=update)
             held = [in_flight(order, (1.0,))[0] for order in orders("1f1b", count, batch)]
 
@@ -113,7 +116,7 @@ def drawn(rng: Random) -> ho.Network:
             network = random_chain(rng, "chain")
         else:
             network = random_graph(rng, most=5, largest=64)
-        if 1 <= len(cuts(network)) <= 7 and len(network.layers) <= 35:
+        if 1 <= len(cuts_between_blocks(network)) <= 7 and len(network.layers) <= 35:
             return network
 
 
@@ -122,10 +125,14 @@ def problem_on(array: ho.Array, batch: int, **more: Any) -> Problem:
     return problem_of(array=array, batch=batch, cost="time", **more)
 
 
-def held_by(plan: StagedPlan) -> int:
+def held_by(plan: StagesFound) -> int:
     """The bytes of the fullest device."""
-    ways = [(WayOfTraining(SearchRequest(own.instance, SOLVERS["dp"]())), own) for own in plan.stages]
-    return max(way.counted(own.found).bytes for way, own in ways)
+    each = zip(plan.plans, plan.results, strict=True)
+    return max(way_of(own.instance).counted(result).bytes for own, result in each)
+
+
+def way_of(instance: Instance) -> WayOfTraining:
+    return WayOfTraining(SearchRequest(instance, SOLVERS["dp"]()))
 
 
 @pytest.mark.parametrize("seed", slow_after(15, range(200)))
@@ -151,7 +158,7 @@ def test_stages_are_the_best_of_all(seed: int) -> None:
 
 def _check(network: ho.Network, problem: Problem) -> None:
     accelerators = problem.accelerators
-    counts = [n for n in divisors(accelerators)[:-1] if n <= len(cuts(network)) + 1]
+    counts = [n for n in divisors(accelerators)[:-1] if n <= len(cuts_between_blocks(network)) + 1]
     stated = problem.training.micro_batches
     batches = [stated] if stated else divisors(problem.batch)
     every = [*every_charge(network, problem, counts, batches)]
@@ -163,10 +170,10 @@ def _check(network: ho.Network, problem: Problem) -> None:
     assert found.seconds == min(every)[0]
     assert found.bound <= found.seconds
     assert (found.bound == found.seconds) == (found.status is Status.OPTIMAL)
-    ends = tuple(own.chunks[0].stop for own in found.stages[:-1])
-    assert (found.seconds, len(found.stages), found.micro_batches, ends) in every
-    for own in found.stages:
-        way = WayOfTraining(SearchRequest(own.instance, SOLVERS["dp"]()))
-        counted = way.counted(own.found)
+    stages = found.stages
+    assert (found.seconds, stages.parts, found.micro_batches, stages.ends[:-1]) in every
+    assert found.seconds == charge_of([own.seconds for own in found.plans], found.micro_batches)
+    for own, result in zip(found.plans, found.results, strict=True):
+        counted = way_of(own.instance).counted(result)
         assert counted.fits
         assert counted.amount == own.seconds

@@ -9,7 +9,8 @@ import pytest
 
 from hypar_opt.errors import HyparError
 from hypar_opt.sharding.passes import Phase
-from hypar_opt.simulator.pipeline_order import SCHEDULES, in_flight, orders, walked
+from hypar_opt.simulator.pipeline_order import in_flight, orders, walked
+from hypar_opt.workload.parallelism import SCHEDULES
 
 
 def times(

@@ -18,7 +18,6 @@ from hypar_opt.display.pictures.canvas import (
 )
 from hypar_opt.display.pictures.marks import (
     CELL,
-    MARKS,
     MAX_LENGTH,
     SQUARE,
     add_plan_legend,
@@ -27,6 +26,7 @@ from hypar_opt.display.pictures.marks import (
     evenly,
     label_rows,
     legend_width,
+    mark_of,
     scatter,
     write_above,
 )
@@ -197,7 +197,7 @@ def _draw_lines(
             for level, own in enumerate(row.stored)
             if own is layout
         ]
-        mark = MARKS[stored_symbol(layout)]
+        mark = mark_of(stored_symbol(layout))
         scatter(axes, points, f"stored {layout}", s=size * 0.6, linewidth=0.9, **mark)
 
 

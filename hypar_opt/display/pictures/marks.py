@@ -10,7 +10,6 @@ from hypar_opt.display.glyphs import (
     DATA_SYMBOL,
     EXPERTS_SYMBOL,
     MODEL_SYMBOL,
-    ONE_SIDED,
     OUTPUT_SYMBOL,
     QUERIES_SYMBOL,
     SPATIAL_SYMBOLS,
@@ -19,10 +18,11 @@ from hypar_opt.display.glyphs import (
     Symbol,
     legend,
     symbol,
+    symbol_of_part,
 )
 from hypar_opt.display.pictures.canvas import INK, add_legend, write_near
 from hypar_opt.units import format_cost
-from hypar_opt.workload.parallelism import ALL_CHOICES
+from hypar_opt.workload.parallelism import ALL_CHOICES, part_word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,10 +49,17 @@ MARKS: dict[Symbol, dict[str, Any]] = {
         (EXPERTS_SYMBOL, "*", True),
         (ADDENDS_SYMBOL, "P", True),
         (WHOLE_SYMBOL, "s", False),
-        *((own, marker, True) for own, marker in zip(ONE_SIDED.values(), "<>^vphX8", strict=True)),
+        *((symbol_of_part(part_word(n)), own, True) for n, own in enumerate("<>^vphX8")),
     )
 }
-"""Matplotlib's markers for the symbols."""
+"""Matplotlib's markers for the symbols, of parts of H1 for the first eight."""
+
+
+def mark_of(symbol: Symbol) -> dict[str, Any]:
+    """Return the marker of a symbol; of further parts of H1 their number."""
+    colour = symbol.colour
+    number = {"marker": f"${symbol.ascii_glyph}$", "facecolor": colour, "edgecolor": colour}
+    return MARKS.get(symbol, number)
 
 
 def evenly(count: int, most: int) -> list[range]:
@@ -67,7 +74,7 @@ SQUARE = {"marker": "s", "facecolor": "none", "edgecolor": INK}
 
 def choice_handles(choices: Sequence[str]) -> list[Any]:
     """Return the handles of a legend for the marks."""
-    return [handle(MARKS[symbol], words) for symbol, words in legend(choices)]
+    return [handle(mark_of(symbol), words) for symbol, words in legend(choices)]
 
 
 def handle(mark: Mapping[str, Any], words: str) -> Any:
@@ -106,7 +113,7 @@ def draw_marks(axes: Axes, choices: Sequence[tuple[float, int, str]], cell: floa
     for x, y, choice in choices:
         points.setdefault(choice, []).append((x, y))
     for choice, own in points.items():
-        mark = MARKS[symbol(choice)]
+        mark = mark_of(symbol(choice))
         smaller = 0.7 if mark["marker"] == "D" else 1.0  # a diamond looks larger
         scatter(axes, own, str(choice), s=size * smaller, linewidth=0.9, **mark)
     return size

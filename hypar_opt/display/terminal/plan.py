@@ -16,8 +16,9 @@ from hypar_opt.display.labels import cost_name, level_costs, optimality, total_c
 from hypar_opt.display.plan_grid import Stored, is_short_chain, plan_grid
 from hypar_opt.display.terminal.console import Column, ascii_only, new_table, texts
 from hypar_opt.display.terminal.memory import trains
-from hypar_opt.plan.degrees import degrees
+from hypar_opt.plan.degrees import degrees, staged
 from hypar_opt.plan.share_of_group import SHARES
+from hypar_opt.plan.trained import trained
 from hypar_opt.search.open_ways import has_wider_choices
 from hypar_opt.search.shares import LEAST
 from hypar_opt.studies.advice import as_executed, refused_baselines
@@ -59,11 +60,7 @@ def plan_view(
         Show how every layer's output is stored, not only tensors with several readers.
     """
     parts: list[RenderableType] = [Text(plan_title(plan))]
-    says = [sentence] if (sentence := degrees(plan)) else []
-    if plan.training.stated:
-        says.append(trains(memory(plan)))
-    if says:
-        parts.append(Text("; ".join(says)))
+    parts += [Text(says)] if (says := _in_words(plan)) else []
     if plan.solver.with_overlap is not None:
         parts.append(Text(_overlapped(plan, plan.solver.with_overlap)))
     if has_wider_choices(plan):
@@ -90,6 +87,16 @@ def plan_view(
     # Each has a separate view.
     parts += [part for other in (regrets, best) if other for part in (Text(), other)]
     return Group(*parts)
+
+
+def _in_words(plan: Plan) -> str:
+    """Return the degrees of a plan's parallelism, its stages, and how it trains."""
+    if plan.stages is None:
+        says = [degrees(plan), trains(memory(plan)) if plan.training.stated else ""]
+    else:
+        training = {**plan.training.unlike_defaults, "schedule": plan.training.schedule}
+        says = [staged(plan, plan.stages), degrees(plan, first=1), trained(training, plan)]
+    return "; ".join(filter(None, says))
 
 
 def plan_title(plan: Plan) -> str:
@@ -135,7 +142,7 @@ def _shares(plan: Plan) -> str:
     has = (f"{own / SHARES:.2%} on {group.count:,} {group.name}" for own, group in shares)
     of_groups = ", ".join(has)
     sentence = f"Of a layer that H1 splits {of_groups}"
-    if set(plan.parallelism[0]) <= set(SIDES):
+    if all(word in SIDES for word in plan.parallelism[0]):
         sentence = f"H1 splits no layer; its shares would be {of_groups}"
     of_all = [row[LEAST] for row in plan.solver.statistics if LEAST in row]
     if of_all and plan.cost.total:

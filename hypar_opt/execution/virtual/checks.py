@@ -105,7 +105,9 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
         }
         for step in program.input_steps(boundary):
             layouts = {*step.sources, *step.targets}
-            between = not layouts <= {CHANNEL, SHUFFLED} and layouts.isdisjoint(SIDES)
+            between = not layouts <= {CHANNEL, SHUFFLED} and not any(
+                layout in SIDES for layout in layouts
+            )
             if step.kind is StepKind.ALL_TO_ALL and between:
                 _check_exchange(division, edge, step, modelled, scaled=scaled)
     _check_tokens(division, scaled=scaled)

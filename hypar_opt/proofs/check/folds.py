@@ -287,7 +287,7 @@ class PartsOfH1:
     def has(self, layout: str, part: int) -> Fraction:
         """Return what a part has of a tensor, as if all had as much: n times its share."""
         if layout in SIDES:
-            return Fraction(self.count * (SIDES.index(layout) == part))
+            return Fraction(self.count * (SIDES[layout] == part))
         share = Fraction(self.count * self._shares[part], sum(self._shares))
         return Fraction(1) if layout == WHOLE else share
 

@@ -20,9 +20,9 @@ from hypar_opt.workload.operators.axes import (
     BY_BATCH,
     BY_CHANNEL,
     LAST_RESORT,
-    ON_ONE_SIDE,
     PARTIAL,
     WHOLE,
+    in_one_part,
     made,
     need,
 )
@@ -512,7 +512,7 @@ def _splits(
 ) -> Iterator[Split | None]:
     weight, written = described.axes.weight, described.axes.output
     offered = {
-        word: ON_ONE_SIDE.get(word) or _choice(described.splits, word, plan, sizes)
+        word: in_one_part(word) or _choice(described.splits, word, plan, sizes)
         for word in plan.choices
     }
     may_be_whole = any(choice and choice.word == "whole" for choice in offered.values())
@@ -603,7 +603,7 @@ def _tensor(writer: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
     sizes = _sizes(maps.pooled, plan)
     layouts = {"data": BY_BATCH, "model": BY_CHANNEL, "output": WHOLE, "tokens": "token"}
     layouts |= {"rows": "row", "columns": "column", "experts": "expert"}
-    layouts |= {side: side for side in SIDES}
+    layouts |= {word: word for word in plan.choices if word in SIDES}
     # A tensor that may be whole is that as one choice.
     layouts |= {"whole": "" if "output" in plan.choices else WHOLE}
     layouts |= {ADDENDS.word: "", "queries": ""}

@@ -626,7 +626,8 @@ class PlanStep:
         Sums are scattered into what is read, or by batch, where that is whole.
         """
         if had == PARTIAL:
-            had = BY_BATCH if wanted in (WHOLE, *SIDES) else wanted.replace(PARTIAL, "none")
+            unsplit = wanted == WHOLE or wanted in SIDES
+            had = BY_BATCH if unsplit else wanted.replace(PARTIAL, "none")
         if had == WHOLE:
             had = wanted
         elif wanted == PARTIAL or had == wanted or "none" in (had, wanted):

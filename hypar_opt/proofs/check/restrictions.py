@@ -55,7 +55,7 @@ class Restrictions:
         fewer = any(None in node.splits for node in self._nodes)
         limited = constraints.even or constraints.runnable or self._memory is not None
         last = any(split.last_resort for node in self._nodes for split in node.choices.values())
-        sided = not {*self._plan.choices}.isdisjoint(SIDES)
+        sided = any(word in SIDES for word in self._plan.choices)
         return bool(constraints.fix or self.of_images) or limited or fewer or last or sided
 
     @property

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import cache
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -114,15 +115,21 @@ ADDENDS = Choice("addends", "", "addend", "∑", "S")
 LAST_RESORT = replace(REPLICAS, last_resort=True)
 """The same of a layer whose work would be repeated, for which bytes charge nothing."""
 
-ON_ONE_SIDE = FrozenDict(
-    {
-        word: Choice(word, "", "group", glyph, str(number))
-        for number, (word, glyph) in enumerate(zip(SIDES, "◧◨③④⑤⑥⑦⑧", strict=True), 1)
-    }
-)
-"""All of the layer in one part of H1: nothing is split, replicated or reduced.
+_GLYPHS_OF_PARTS = "◧◨③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳"
 
-Every kind of layer has them, where a problem does: at the level between groups of accelerators."""
+
+@cache
+def in_one_part(word: str) -> Choice | None:
+    """Return the choice of all of a layer in the part of H1 of a word; None of other words.
+
+    Nothing is split, replicated or reduced. Every kind of layer has it, where a problem does: at
+    the level between groups of accelerators, or between stages.
+    """
+    if word not in SIDES:
+        return None
+    number = str(SIDES[word] + 1)
+    glyph = dict(enumerate(_GLYPHS_OF_PARTS)).get(SIDES[word], number)
+    return Choice(word, "", "group", glyph, number)
 
 
 def need(operand: Axes, choice: Choice) -> str:
@@ -136,7 +143,7 @@ def made(result: Axes, choice: Choice) -> str:
 
 
 def _laid_out(axes: Axes, choice: Choice, lacking: str) -> str:
-    if choice.word in ON_ONE_SIDE:
+    if choice.word in SIDES:
         return choice.word  # one part has all of every tensor
     if choice == ADDENDS:
         return PARTIAL

@@ -10,10 +10,10 @@ from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.axes import (
     EXPERTS,
     LAST_RESORT,
-    ON_ONE_SIDE,
     REPLICAS,
     REPLICATING,
     Choice,
+    in_one_part,
 )
 from hypar_opt.workload.parallelism import CHOICES, LEFT_WHOLE
 
@@ -26,7 +26,8 @@ WHOLE_AS = frozenset((CHOICES[-1], LEFT_WHOLE))
 
 def choice_of(word: str) -> Choice | None:
     """Return the choice that a word names in any kind of layer; None if it names none."""
-    return next((choice for choice in _choices() if choice.word == word), None)
+    part = in_one_part(word)
+    return part or next((choice for choice in _choices() if choice.word == word), None)
 
 
 def words_of(layer: LayerTensors, choices: Sequence[str]) -> tuple[str | None, ...]:
@@ -55,7 +56,7 @@ def choices_of_kind(
     Every kind may be whole as a last resort, if it has not said itself that it may be: as the
     choice `output` where it does not split by that, else as `whole`.
     """
-    own = [splits.get(word) or ON_ONE_SIDE.get(word) for word in choices]
+    own = [splits.get(word) or in_one_part(word) for word in choices]
     free = (n for n, word in enumerate(choices) if own[n] is None and word in WHOLE_AS)
     column = None if REPLICAS in own else next(free, None)
     if column is not None:
@@ -64,7 +65,7 @@ def choices_of_kind(
 
 
 def _choices() -> Iterator[Choice]:
-    yield from (REPLICAS, *ON_ONE_SIDE.values())
+    yield REPLICAS
     # Built-in kinds first: listing installed plug-ins takes a search of the environment.
     for operator in OPERATORS.built_in():
         yield from operator.choices.values()
