@@ -470,9 +470,9 @@ class _Pair:
         """
         per_second = self._per_second
         found = least_cuts(self._table(per_second), self.micro_batches)
-        if not self.is_bounded and self._limited:
-            self.is_bounded, self.excess = True, self.parts.excess(self._bounded_by)
         self.is_bounded = True
+        if self._limited and not self._stages and self._bounded_by == self.micro_batches:
+            self.excess = self.parts.excess(self._bounded_by)
         before, self.bound = self.bound, found.cost / per_second if found else NEVER
         if found is None or self.bound > before:
             return  # others may be less now
@@ -579,7 +579,9 @@ class _Pair:
         goal = limit - rest / self.micro_batches
         if goal < longest:
             goal = self.micro_batches * (limit - longest) - rest + longest
-        goal = min(goal, NEVER)
+        # A little more, since cuts are compared in whole parts of a second.
+        more = Fraction(self.parts.count * self.micro_batches, self._per_second)
+        goal = min(goal + more, NEVER)
         try:
             search, found = own.found = within_memory(own.search, joint, below=goal)
         except NothingFasterError:
