@@ -16,7 +16,7 @@ from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.stage import stage_instance
-from hypar_opt.instance.staged import charge_of
+from hypar_opt.instance.staged import StagedPlan, charge_of
 from hypar_opt.integers import divisors
 from hypar_opt.pipeline import solve_jointly
 from hypar_opt.plan.arguments import problem_of
@@ -30,6 +30,7 @@ from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
 from hypar_opt.studies.random_networks import random_chain, random_graph
 from hypar_opt.studies.simulation import per_second
+from hypar_opt.workload.parallelism import part_word
 from hypar_opt.workload.stages import cuts_between_blocks
 from tests.slow import slow_after
 
@@ -143,7 +144,7 @@ def test_stages_are_the_best_of_all(seed: int) -> None:
     network, array = drawn(rng, 7 if seed >= QUICK else 5), array_of(*shape)
     batch = rng.choice([2, 3, 8, 16])
     training: dict[str, Any] = {}
-    if batch > 3 or seed < QUICK:
+    if batch > 3:
         training["micro_batches"] = rng.choice(divisors(batch))
     constraints: dict[str, Any] = {"optimizer": rng.choice(["adam", "sgd"])}
     problem = problem_on(array, batch, training=training, constraints=constraints)
@@ -233,3 +234,17 @@ def test_blocks_with_a_head_are_cut_before_they_are_half() -> None:
     first, _ = found.stages.ends
     assert sum(own.stop <= first for own in repeat.repetitions) > 4
     assert found.status is Status.OPTIMAL
+
+
+def test_stages_that_are_alike_are_named_by_their_own_layers() -> None:
+    network = ho.gpt(layers=8, hidden=256, heads=4, tokens=128, vocabulary=1000)
+    constraints = {"optimizer": "adam", "memory": 30 * 10**6}
+    training = {"micro_batches": 16}
+    problem = problem_on(array_of(4, 2), 16, training=training, constraints=constraints)
+    found = searched(network, problem, [4])
+    staged = in_parts(problem, 4)
+    choices = *map(part_word, range(4)), *problem.choices
+    staged = staged.model_copy(update={"choices": choices})
+    plan = StagedPlan.of(network, staged, found.stages, found.plans)
+    assert plan.seconds == found.seconds
+    plan.check()
