@@ -34,7 +34,9 @@ from hypar_opt.workload.parallelism import part_word
 from hypar_opt.workload.stages import cuts_between_blocks
 from tests.slow import slow_after
 
-QUICK = 8
+SMALL = 8
+"""The seeds below which problems are small; first of all are three chains and a GPT."""
+SEEDS = sorted(range(200), key=lambda seed: (seed not in (2, 3, 6, 7), seed))
 SHAPES = [(1, 4), (2, 2), (4, 1), (1, 8), (2, 4), (4, 2)]
 
 
@@ -137,11 +139,11 @@ def way_of(instance: Instance) -> WayOfTraining:
     return WayOfTraining(SearchRequest(instance, SOLVERS["dp"]()))
 
 
-@pytest.mark.parametrize("seed", slow_after(QUICK, range(200)))
+@pytest.mark.parametrize("seed", slow_after(4, SEEDS))
 def test_stages_are_the_best_of_all(seed: int) -> None:
     rng = Random(seed)
-    shape = rng.choice(SHAPES if seed >= QUICK else SHAPES[:3])
-    network, array = drawn(rng, 7 if seed >= QUICK else 5), array_of(*shape)
+    shape = rng.choice(SHAPES if seed >= SMALL else SHAPES[:3])
+    network, array = drawn(rng, 7 if seed >= SMALL else 5), array_of(*shape)
     batch = rng.choice([2, 3, 8, 16])
     training: dict[str, Any] = {}
     if batch > 3:
