@@ -19,7 +19,7 @@ from functools import cached_property, lru_cache
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.errors import HyparError, nearest
+from hypar_opt.errors import HyparError, argument, nearest
 from hypar_opt.workload.parallelism import SIDES, part_word
 
 if TYPE_CHECKING:
@@ -303,14 +303,16 @@ def stages_before(network: Network, parts: int, begins: Sequence[str]) -> Stages
         if name not in positions:
             near = nearest(name, list(positions))
             hint = f"; did you mean {near}?" if near else ""
-            raise HyparError(f"cuts: no layer or block is called {name!r}{hint}")
+            raise HyparError(f"{argument('cuts')}: no layer or block is called {name!r}{hint}")
     ends = (*(positions[name] for name in begins), len(network.layers))
     for name, (before, end) in zip(begins, pairwise((0, *ends)), strict=False):
         if end <= before:
-            raise HyparError(f"cuts: {name!r} should follow what the chunk before it begins with")
+            raise HyparError(
+                f"{argument('cuts')}: {name!r} should follow what the chunk before it begins with"
+            )
     if len(ends) % parts:
         raise HyparError(
-            f"cuts: should be one fewer than a multiple of the {parts:,} stages, got"
+            f"{argument('cuts')}: should be one fewer than a multiple of the {parts:,} stages, got"
             f" {len(begins):,}"
         )
     return Stages(network, parts, ends)
