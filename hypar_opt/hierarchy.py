@@ -70,12 +70,18 @@ class Hierarchy:
     def merged(self, parts: int) -> Hierarchy | None:
         """Return the hierarchy whose topmost levels are one of some parts; None if none are.
 
+        What is left of these levels is divided by primes.
+
         >>> Hierarchy((2, 3, 2, 2)).merged(6)
         Hierarchy(sizes=(6, 2, 2))
+        >>> Hierarchy((2, 2, 3)).merged(6)
+        Hierarchy(sizes=(6, 2))
         """
-        ends = range(1, self.levels + 1)
-        end = next((end for end in ends if prod(self.sizes[:end]) == parts), None)
-        return None if end is None else Hierarchy((parts, *self.sizes[end:]))
+        whole = (end for end in range(1, self.levels + 1) if prod(self.sizes[:end]) % parts == 0)
+        if (end := next(whole, None)) is None:
+            return None
+        left = Hierarchy((prod(self.sizes[:end]) // parts,)).in_primes.sizes
+        return Hierarchy((parts, *left, *self.sizes[end:]))
 
     @property
     def levels(self) -> int:

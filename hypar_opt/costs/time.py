@@ -13,6 +13,7 @@ import numpy as np
 
 from hypar_opt.costs.buckets import LatencyShares, buckets_of, half_shared, latency_shares
 from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.hops import Hops
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, UncontendedRings, array_of
 from hypar_opt.costs.reductions import by_stage, joined, reductions_of
@@ -78,6 +79,8 @@ class TimeCost(ArrayCost):
         Whether a ring of gradients takes no more than if inner levels split more of weights.
     price
         Of a second, in the unit of a total.
+    hops
+        The messages to other pipeline stages; None without any.
 
     Source: docs/simulator.md.
     """
@@ -92,6 +95,7 @@ class TimeCost(ArrayCost):
     memory: PricedLoad | None = None
     cut: bool = False
     price: Fraction | int = 1
+    hops: Hops | None = None
 
     BASE = "seconds"
 
@@ -119,6 +123,7 @@ class TimeCost(ArrayCost):
             bucket_elements=array.bucket_elements(problem.element_bytes),
             longest=problem.step_model.by_largest_shard,
             rule=problem.split_rule,
+            hops=Hops.of_stage(problem, workload),
         )
         return cost.in_buckets(workload).in_parts(None, workload)
 
@@ -204,10 +209,16 @@ class TimeCost(ArrayCost):
         if self.work is not None and self._are_all(levels):
             work = self.compute(workload, nodes, states)
             rows[-1] = rows[-1] + work.astype(rows[-1].dtype)
-        if self.memory is not None and self._are_all(levels):
-            bytes_held = self.memory.charges(nodes, states)
-            dtype = np.result_type(rows[-1], bytes_held)
-            rows[-1] = rows[-1].astype(dtype) + bytes_held.astype(dtype)
+        if not self._are_all(levels):
+            return rows
+        further = []
+        if self.hops is not None:
+            further.append(self.hops.charges(nodes, states, self.per_unit * self.price))
+        if self.memory is not None:
+            further.append(self.memory.charges(nodes, states))
+        for charges in further:
+            dtype = np.result_type(rows[-1], charges)
+            rows[-1] = rows[-1].astype(dtype) + charges.astype(dtype)
         return rows
 
     def compute(self, workload: Workload, nodes: Indices, states: States) -> Integers:
@@ -240,7 +251,9 @@ class TimeCost(ArrayCost):
 
     @property
     def of_boundaries(self) -> TimeCost:
-        return replace(self, work=None, latencies=None, memory=None, largest=0, cut=False)
+        return replace(
+            self, work=None, latencies=None, memory=None, hops=None, largest=0, cut=False
+        )
 
     def _are_all(self, levels: int) -> bool:
         return levels == len(self.communication.sizes) > 0
@@ -362,7 +375,8 @@ class TimeCost(ArrayCost):
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return what is charged alike; nodes by the share of their bucket's latency, too."""
         symmetries = super().symmetries(workload, levels)
-        marks = [of.marks for of in (self.latencies, self.memory and self.memory.load) if of]
+        known = self.latencies, self.memory and self.memory.load, self.hops
+        marks = [of.marks for of in known if of]
         return symmetries._replace(marks=[*zip(*marks, strict=True)]) if marks else symmetries
 
     def with_memory(self, memory: PricedLoad) -> Self:
@@ -416,4 +430,6 @@ class TimeCost(ArrayCost):
             seconds += level_bytes * slowest
         if self.work is not None:
             seconds += len(self.communication.phases) * self.work.upper_bound(workload)
+        if self.hops is not None:
+            seconds += self.hops.upper_bound
         return seconds * self.price

@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
 from functools import cached_property
 from itertools import islice
 from math import gcd, prod
@@ -42,6 +44,8 @@ from hypar_opt.hardware.accelerator import Accelerator, AcceleratorGroup, Part, 
 from hypar_opt.hardware.energy import EnergyConstants
 from hypar_opt.hardware.folded import MAX_LISTED
 from hypar_opt.hardware.interconnect import Interconnect
+from hypar_opt.hardware.links import BisectionLink
+from hypar_opt.hardware.patterns import Lane, MessagePattern, MessageRound
 from hypar_opt.hardware.quantities import Bytes
 from hypar_opt.hardware.step_model import STEP_MODELS, StepModel
 from hypar_opt.hardware.topologies import TOPOLOGIES
@@ -300,6 +304,41 @@ class Array(Displayed, Document):
         if self.topology.levels() == self._levels:
             return self
         return Array.model_validate({**self.description(), "whole_levels": True})
+
+    def part(self, parts: int) -> Array:
+        """Return one of so many equal parts, of its topmost levels, without the links to others.
+
+        Raises
+        ------
+        InputError
+            If there are no such parts that are alike.
+        """
+        if self.groups or self.model:
+            what = "groups of accelerators" if self.groups else f"model {self.model!r}"
+            raise InputError(f"stages: should be 1 on an array with {what}, got {parts}")
+        topology = self.topology.part(parts).model_dump(mode="json", exclude_none=True)
+        return Array(**self.description() | {"topology": topology})
+
+    def hop(self, part: int, parts: int) -> BisectionLink:
+        """Return the link of messages from the accelerators of a part to the next one's.
+
+        Each sends to the one at its place. Seconds are those of a byte, counting the bytes of all
+        the part's accelerators together.
+
+        Parameters
+        ----------
+        part
+            Its number, from 0; the first one follows the last.
+        parts
+            Of how many equal ones.
+        """
+        each = self.interconnect.accelerators // parts
+        is_listed = self.interconnect.accelerators <= MAX_LISTED
+        among = range(part * each, (part + 1) * each) if is_listed else None
+        everyone = MessagePattern(tuple(range(self.levels)), each)
+        rounds = [MessageRound((Lane(everyone, Fraction(1)),))]
+        link = self.interconnect.link(rounds, among)
+        return replace(link, seconds_per_byte=link.seconds_per_byte * parts)
 
     def with_bucket(self, size: int) -> Array:
         """Return the array with gradients reduced in buckets of so many bytes; 0 for each alone."""

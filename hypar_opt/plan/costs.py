@@ -49,6 +49,17 @@ class Ratios(Document):
     model: Ratio | None
 
 
+class StageCost(Document):
+    """What a pipeline stage takes in a step, by itself."""
+
+    part: str
+    """The part of H1."""
+    seconds: Ratio
+    """Of all its micro-batches, its messages among them, its reductions and its update."""
+    bubble: Ratio
+    """The part of the plan's time in which it waits for others."""
+
+
 class Cost(Document):
     """The cost of a plan, which `hypar_opt.instance.pricing.price` derives from its choices."""
 
@@ -69,6 +80,8 @@ class Cost(Document):
     """Bytes that running Data Parallelism moves."""
     baselines: Baselines
     ratios: Ratios
+    stages: tuple[StageCost, ...] | None = None
+    """Those of a plan in stages, whose levels below H1 have what the longest of them takes."""
 
     def __repr__(self) -> str:
         ratio = format_ratio(self.ratios.data)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
 from typing import TYPE_CHECKING, Annotated, Any, Self, cast
@@ -10,14 +12,17 @@ from pydantic import (
     AfterValidator,
     Field,
     PlainValidator,
+    SkipValidation,
     Strict,
     field_serializer,
     model_validator,
 )
+from pydantic.json_schema import SkipJsonSchema
 
 from hypar_opt.documents.document import Document, ElementBytes, Name, Size, rule
 from hypar_opt.errors import unknown
 from hypar_opt.hardware import arrays
+from hypar_opt.hardware.links import BisectionLink
 from hypar_opt.hardware.step_model import HYPAR_2019, StepModel
 from hypar_opt.hierarchy import MAX_PARTS, Hierarchy, SplitRule
 from hypar_opt.plan.constraints import Constraints, Flag
@@ -144,6 +149,22 @@ class ArrayRecord(Record):
         return {**data, "description": newer, "digest": digest_of(newer)}
 
 
+@dataclass(frozen=True)
+class StageContext:
+    """What a problem on the network of a pipeline stage depends on in other stages.
+
+    Parameters
+    ----------
+    in_flight : (layers,)
+        For how many micro-batches at once each layer holds what it saves.
+    hops
+        The links over which its messages pass, by the names of their layers.
+    """
+
+    in_flight: tuple[int, ...]
+    hops: Mapping[str, BisectionLink]
+
+
 class ProblemFields(Document):
     """Every option that changes the answer, except the cost and the reading."""
 
@@ -171,6 +192,10 @@ class ProblemFields(Document):
     None for equal parts."""
     training: Training = Training()
     """Micro-batches, recomputation, and what data parallelism shards."""
+    stage: SkipJsonSchema[SkipValidation[Annotated[StageContext | None, Field(exclude=True)]]] = (
+        None
+    )
+    """Where the network is a stage of another; in no file, since a plan's words say it."""
 
     @property
     def hierarchy(self) -> Hierarchy:
@@ -215,6 +240,11 @@ class ProblemFields(Document):
     def step_model(self) -> StepModel:
         """How a step is counted: as the array's ``model`` says, or without one as in the paper."""
         return self.array.description.step_model if self.array else HYPAR_2019
+
+    @property
+    def in_flight(self) -> tuple[int, ...]:
+        """For how many micro-batches at once each layer holds what it saves; none for one."""
+        return self.stage.in_flight if self.stage else ()
 
     @property
     def place(self) -> str:

@@ -119,7 +119,7 @@ class WayOfTraining:
         """What nodes hold in a step."""
         instance, problem = self.instance, self.instance.problem
         step = instance.network, instance.workload, problem.hierarchy, problem.element_bytes
-        return step_holds(*step, self.weight_bytes, self.fused)
+        return step_holds(*step, self.weight_bytes, self.fused, problem.in_flight)
 
     @property
     def fused(self) -> Fused:

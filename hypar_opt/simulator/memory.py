@@ -141,7 +141,7 @@ def counted_memory(
     if problem.inference:
         weight_bytes = weight_bytes._replace(gradient=0, state=0)
     step_of = network, workload, problem.hierarchy, problem.element_bytes, weight_bytes
-    step = step_holds(*step_of, Fused.on(accelerator))
+    step = step_holds(*step_of, Fused.on(accelerator), problem.in_flight)
     program = Program(workload, rows, problem.hierarchy)
     bytes_of = bytes_by_node(step, program, share, exact_shares=exact_shares)
     layers, moments = [], []

@@ -12,6 +12,7 @@ bubble pipeline parallelism", ICLR 2024 (ZB-H1).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import mul
 from typing import NamedTuple
 
 from hypar_opt.plan.stages import check_schedule
@@ -108,10 +109,10 @@ def _zero_bubble(device: int, stages: int, micro_batches: int, chunks: int) -> I
     yield from (Pass(Phase.GRADIENT, 0, number) for number in range(late, micro_batches))
 
 
-def most_in_flight(order: Order, saved: Sequence[float]) -> float:
-    """Return the most that a device holds of saved tensors at once.
+def in_flight(order: Order, saved: Sequence[float]) -> tuple[int, ...]:
+    """Return of how many micro-batches a device holds what each chunk saves, where that is most.
 
-    Those of a chunk and micro-batch are held from its forward pass to its last one.
+    What a chunk saves of a micro-batch is held from its forward pass to its last one.
 
     Parameters
     ----------
@@ -119,13 +120,14 @@ def most_in_flight(order: Order, saved: Sequence[float]) -> float:
         Of each chunk, for one micro-batch.
     """
     frees = Phase.GRADIENT if any(one.phase is Phase.GRADIENT for one in order) else Phase.BACKWARD
-    most = held = 0.0
+    held, most = [0] * len(saved), (0,) * len(saved)
     for one in order:
         if one.phase is Phase.FORWARD:
-            held += saved[one.chunk]
-            most = max(most, held)
+            held[one.chunk] += 1
+            if sum(map(mul, held, saved)) > sum(map(mul, most, saved)):
+                most = tuple(held)
         elif one.phase is frees:
-            held -= saved[one.chunk]
+            held[one.chunk] -= 1
     return most
 
 

@@ -496,6 +496,7 @@ def step_holds(
     element_bytes: int,
     weight_bytes: WeightBytes,
     fused: Fused,
+    in_flight: Sequence[int] = (),
 ) -> HoldArrays:
     """Return what all nodes hold in a step; parameters as for `HoldRules`.
 
@@ -503,6 +504,8 @@ def step_holds(
     ----------
     weight_bytes
         In inference those of gradients and state are 0.
+    in_flight : (layers,)
+        For how many micro-batches at once each layer holds what it saves; none for one.
     """
     repeats, once = workload.repeats, workload.once or workload
     # Ways to train share what either does not change.
@@ -511,6 +514,13 @@ def step_holds(
     asked = element_bytes, fused, weight_bytes
     weights = _holds(network, sharded, *asked, of_weights=True)
     maps = _holds(network, again, *asked, of_weights=False)
+    if in_flight:
+        maps = tuple(
+            hold._replace(bytes=hold.bytes * in_flight[hold.layers[0] - workload.shared])
+            if hold.tensor == KEPT[-1]
+            else hold
+            for hold in maps
+        )
     return HoldArrays((*weights, *maps), len(workload.choices), hierarchy)
 
 

@@ -21,16 +21,10 @@ from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.plan import Plan, parse_plan
-from hypar_opt.plan.stages import (
-    Stages,
-    cuts,
-    cuts_between_blocks,
-    even_stages,
-    stages_before,
-    stages_of,
-)
+from hypar_opt.plan.stages import Stages, even_stages, stages_before, stages_of
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import SIDES, part_word
+from hypar_opt.workload.stages import cuts, cuts_between_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

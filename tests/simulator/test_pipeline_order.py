@@ -9,7 +9,7 @@ import pytest
 
 from hypar_opt.errors import HyparError
 from hypar_opt.sharding.passes import Phase
-from hypar_opt.simulator.pipeline_order import most_in_flight, orders, walked
+from hypar_opt.simulator.pipeline_order import in_flight, orders, walked
 from hypar_opt.workload.parallelism import SCHEDULES
 
 
@@ -25,8 +25,8 @@ def times(
     }
 
 
-def flights(schedule: str, p: int, m: int, v: int = 1) -> list[float]:
-    return [most_in_flight(order, [1.0] * v) for order in orders(schedule, p, m, v)]
+def flights(schedule: str, p: int, m: int, v: int = 1) -> list[int]:
+    return [sum(in_flight(order, [1.0] * v)) for order in orders(schedule, p, m, v)]
 
 
 CASES = [

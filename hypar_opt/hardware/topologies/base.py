@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator
 
@@ -95,6 +95,16 @@ class Topology(Document, ABC):
         """
         del levels
         return None
+
+    def part(self, parts: int) -> Self:
+        """Return the topology of each of so many equal parts, topmost levels first.
+
+        Raises
+        ------
+        ValueError
+            If it has no such parts that are alike.
+        """
+        raise rule(f"stages: should be 1 on a topology of kind {self.kind!r}, got {parts}")
 
     @abstractmethod
     def levels(self) -> tuple[tuple[int, ...], ...]:

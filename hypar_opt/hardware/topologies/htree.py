@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import networkx as nx
 from pydantic import AfterValidator, Field, Strict
@@ -64,6 +64,12 @@ class HTree(Topology):
             yield 2**level, self.link.edge(width)
             # Through text, so that 0.1 in the file is 1/10 and not the nearest double.
             width *= Fraction(str(self.growth))
+
+    def part(self, parts: int) -> Self:
+        each, rest = divmod(self.accelerators, parts)
+        if rest or parts & (parts - 1):
+            raise rule(f"stages: should be a power of two of {self.accelerators}, got {parts}")
+        return self.model_copy(update={"accelerators": each})
 
     def levels(self) -> tuple[tuple[int, ...], ...]:
         return ((2,) * (self.accelerators.bit_length() - 1),)

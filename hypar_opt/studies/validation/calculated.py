@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from hypar_opt.documents.document import is_standard_input
 from hypar_opt.errors import HyparError, InputError
+from hypar_opt.instance.stage import stage_context
 from hypar_opt.models import find_network
 from hypar_opt.models.gpt import gpt
 from hypar_opt.pipeline import solve
 from hypar_opt.plan.megatron import gathered_again
+from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.plan.strategies import every_degree, pins_within
+from hypar_opt.simulator.pipeline import pipeline_step
+from hypar_opt.simulator.pipeline_order import in_flight, orders
 from hypar_opt.studies.memory import memory
-from hypar_opt.studies.simulation import RunArguments, simulated_times
+from hypar_opt.studies.simulation import RunArguments, simulated_passes, simulated_times
 from hypar_opt.studies.validation.machines import array_of
 from hypar_opt.studies.validation.rows import (
     FURTHER_SHAPE,
@@ -31,20 +35,29 @@ from hypar_opt.studies.validation.rows import (
     WORDS,
     setting,
 )
+from hypar_opt.studies.validation.staged import (
+    kinds_of_layers,
+    schedule_of,
+    stages_of_row,
+    tied_seconds,
+)
 from hypar_opt.workload.operators.attention import HEADS
-from hypar_opt.workload.operators.axes import REPLICAS
-from hypar_opt.workload.parallelism import ALL_CHOICES, CHOICES, SHARDED
+from hypar_opt.workload.operators.axes import EXPERTS, REPLICAS
+from hypar_opt.workload.parallelism import CHOICES, SHARDED
 from hypar_opt.workload.sequence_length import with_tokens
+from hypar_opt.workload.stages import stage_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.simulator.pipeline import StagePasses
     from hypar_opt.simulator.simulation import StepTimes
     from hypar_opt.studies.validation.machines import Machines
     from hypar_opt.studies.validation.rows import Row
     from hypar_opt.workload.network import Network
+    from hypar_opt.workload.operators.axes import Choice
 
 HALF_PRECISION = ("fp16", "bf16", "amp_fp16", "amp_bf16")
 ELEMENT_BYTES = 2
@@ -55,7 +68,10 @@ MAX_LAYERS = 10_000
 _LAYERS_OF_A_BLOCK = 9
 """Layers that a block of a GPT has at least."""
 
-_WITH_TOKENS = (*CHOICES, ALL_CHOICES[len(CHOICES)])
+
+Thing = TypeVar("Thing")
+_Keyed = tuple["Hashable", Thing]
+"""What is calculated once for several rows, with its key."""
 
 
 class NotModelledError(HyparError):
@@ -98,6 +114,7 @@ class Calculator:
         self._arrays: dict[Hashable, Array] = {}
         self._plans: dict[Hashable, Plan] = {}
         self._times: dict[Hashable, StepTimes] = {}
+        self._passes: dict[Hashable, StagePasses] = {}
         self._bytes: dict[Hashable, int] = {}
 
     def step(self, row: Row, machines: Machines) -> CalculatedStep:
@@ -109,26 +126,41 @@ class Calculator:
             Saying what is not modelled.
         """
         asked = self._asked(row, machines)
-        seconds = self._seconds(asked)
-        key = (*asked.key, asked.has_several)
-        if key not in self._bytes:
-            run: dict[str, Any] = {k: v for k, v in asked.run.items() if k != "early_stop"}
-            with _not_modelled():
-                self._bytes[key] = memory(asked.plan, asked.array, **run).total
-        return CalculatedStep(seconds, self._bytes[key])
+        # Equal stages that are further behind hold less.
+        fullest = max(map(self._held, asked.stages))
+        return CalculatedStep(self._seconds(asked), fullest)
 
     def seconds(self, row: Row, machines: Machines) -> float:
         """Return the seconds of `step`, without what else it says."""
         return self._seconds(self._asked(row, machines))
 
     def _seconds(self, asked: _Asked) -> float:
-        if asked.key not in self._times:
+        count = asked.stages[0].run["micro_batches"]
+        with _not_modelled():
+            if len(asked.stages) == 1:
+                return self._kept(self._times, asked.stages[0], simulated_times).of(count)
+            passes = [self._kept(self._passes, own, simulated_passes) for own in asked.stages]
+            return pipeline_step(passes, asked.schedule, count, tied=asked.tied).seconds
+
+    def _kept(
+        self, found: dict[Hashable, Thing], own: _AskedStage, simulated: Callable[..., Thing]
+    ) -> Thing:
+        """Return what is simulated of a stage for any number of micro-batches, once."""
+        if own.key not in found:
+            found[own.key] = simulated(own.plan, own.array, **own.run)
+        return found[own.key]
+
+    def _held(self, own: _AskedStage) -> int:
+        """Return the bytes of an accelerator of a stage."""
+        key = (*own.key, own.has_several, own.plan.problem.in_flight)
+        if key not in self._bytes:
+            run: dict[str, Any] = {k: v for k, v in own.run.items() if k != "early_stop"}
             with _not_modelled():
-                self._times[asked.key] = simulated_times(asked.plan, asked.array, **asked.run)
-        return self._times[asked.key].of(asked.run["micro_batches"])
+                self._bytes[key] = memory(own.plan, own.array, **run).total
+        return self._bytes[key]
 
     def _asked(self, row: Row, machines: Machines) -> _Asked:
-        """Return the plan of a row's settings, its array, and how its step trains."""
+        """Return the plans of a row's settings, their arrays, and how its step trains."""
         check_modelled(row, machines)
         zero, early = row.get("zero", ""), row.get("early_stop", "")
         shard = row.get("shard", "") or SHARDED[zero]  # ZeRO's stages in their order
@@ -137,13 +169,6 @@ class Calculator:
         of_fsdp = any(word in shard for word in SHARDED[2:])
         keys: dict[str, Any] = {"overlap": "prefetch"} if of_fsdp else {"bucket": "1 TB"}
         flash = setting(row, "attention") != "megatron"
-        with _not_modelled():
-            name, count = row["machine"], row["gpus"]
-            of_array = count, flash, of_fsdp, repr(machines[name])
-            if of_array not in self._arrays:
-                self._arrays[of_array] = array_of(machines, name, count, fused=flash, **keys)
-            array = self._arrays[of_array]
-            of_plan, plan = self._plan(row, array.hierarchy().sizes)
         run = RunArguments(
             micro_batches=row["gbs"] // (row["mbs"] * row["dp"]),
             recompute=setting(row, "recompute"),
@@ -152,14 +177,61 @@ class Calculator:
             # Sequence parallelism splits tokens evenly; here images stand for them.
             exact_shares=True,
         )
-        if row["sp"] and row["tp"] > 1 and (again := gathered_again(plan.network.description)):
-            run["gather"] = again
         if (reduced := row.get("reduce", "")) != "":
             run["reduce_bytes"] = reduced
-        key = of_plan, of_array, row["mbs"], shard, run["recompute"], run["early_stop"], reduced
+        with _not_modelled():
+            name, count = row["machine"], row["gpus"]
+            of_array = count, flash, of_fsdp, repr(machines[name])
+            if of_array not in self._arrays:
+                self._arrays[of_array] = array_of(machines, name, count, fused=flash, **keys)
+            network, array = self._network(row), (of_array, self._arrays[of_array])
+            _check_split(row, network[1])
+            if row["pp"] == 1:
+                return _Asked((self._stage(row, network, array, run),))
+            return self._in_stages(row, network, array, run)
+
+    def _stage(
+        self, row: Row, network: _Keyed[Network], array: _Keyed[Array], run: RunArguments
+    ) -> _AskedStage:
+        """Return the plan of a stage, or of a network without any, on its accelerators."""
+        of_plan, plan = self._plan(row, network, array[1].hierarchy().sizes)
+        if row["sp"] and row["tp"] > 1 and (again := gathered_again(network[1])):
+            run = RunArguments(**run, gather=again)
+        trained = (run.get(name) for name in ("shard", "recompute", "early_stop", "reduce_bytes"))
         # The same choices for another batch; of the plan's cost nothing is read.
         plan = plan.model_copy(update={"batch": row["gbs"]})
-        return _Asked(key, plan, array, run)
+        return _AskedStage((of_plan, array[0], row["mbs"], *trained), plan, array[1], run)
+
+    def _in_stages(
+        self, row: Row, network: _Keyed[Network], array: _Keyed[Array], run: RunArguments
+    ) -> _Asked:
+        """Return the plans of a row's stages: those that are alike have one."""
+        (of_network, whole), (of_array, every) = network, array
+        count, parts, schedule = run["micro_batches"], row["pp"], schedule_of(row)
+        stages = stages_of_row(whole, row, count)
+        part = ArrayRecord.of(every.part(parts))
+        links = [every.hop(number, parts) for number in range(parts)]
+        kinds = kinds_of_layers(whole)
+        found: dict[Hashable, _AskedStage] = {}
+        asked = []
+        for number, order in enumerate(orders(schedule, parts, count, stages.chunks)):
+            chunks, sides = stages.chunks_of(number), (links[number - 1], links[number])
+            key = tuple(kinds[chunk.start : chunk.stop] for chunk in chunks), sides
+            if key not in found:
+                own = stage_of(whole, chunks)
+                on = (of_array, parts, sides), part.description
+                stage = self._stage(row, ((of_network, key[0]), own), on, run)
+                held = in_flight(order, [len(chunk) for chunk in chunks])
+                update = {
+                    "array": part,
+                    "placement": part.description.placement,
+                    "stage": stage_context(whole, own, chunks, held, *sides),
+                }
+                found[key] = stage._replace(plan=stage.plan.model_copy(update=update))
+            asked.append(found[key])
+        reduced = run.get("reduce_bytes", ELEMENT_BYTES)
+        groups = part.description.interconnect.accelerators // row["tp"]
+        return _Asked(tuple(asked), schedule, tied_seconds(stages, links[-1], groups, reduced))
 
     def _network(self, row: Row) -> tuple[Hashable, Network]:
         """Return a row's network, and its key."""
@@ -191,7 +263,7 @@ class Calculator:
             # Without the list of all networks, which is no part of a reason.
             raise NotModelledError(f"network: {str(error).partition(' known: ')[0]}") from None
 
-    def _plan(self, row: Row, sizes: tuple[int, ...]) -> tuple[Hashable, Plan]:
+    def _plan(self, row: Row, network: _Keyed[Network], sizes: tuple[int, ...]) -> _Keyed[Plan]:
         """Return the plan of tensor inside context inside data parallelism, and its key.
 
         Parameters
@@ -199,13 +271,12 @@ class Calculator:
         sizes
             The parts of each level.
         """
-        of_network, network = self._network(row)
-        degrees = row["tp"], row.get("cp", "") or 1
+        degrees = row["tp"], row.get("cp", "") or 1, row.get("ep", "") or 1
         how = row["sp"], setting(row, "optimizer") or "adam"
-        key = of_network, sizes, degrees, how
+        key = network[0], sizes, degrees, how
         if key not in self._plans:
             self._plans[key] = _plan(
-                *(network, sizes, *degrees), sequence_parallel=how[0], optimizer=how[1]
+                *(network[1], sizes, *degrees), sequence_parallel=how[0], optimizer=how[1]
             )
         return key, self._plans[key]
 
@@ -215,25 +286,30 @@ def _plan(
     sizes: tuple[int, ...],
     tp: int,
     cp: int = 1,
+    ep: int = 1,
     *,
     sequence_parallel: bool,
     optimizer: str = "adam",
 ) -> Plan:
-    """Return the plan of tensor inside context inside data parallelism, on levels of some parts."""
+    """Return the plan of tensor inside context inside data parallelism, on levels of some parts.
+
+    Experts are split between parts that split the batch.
+    """
     known = every_degree(sizes)
-    for name, degree in (("tp", tp), ("cp", tp * cp)):
-        if degree not in known:
-            got = f"got {tp}" if name == "tp" else f"got tp {tp} times cp {cp}"
+    inner = {"expert": ep, "context": cp, "megatron": tp}
+    within, shown = 1, ""
+    for name, degree in (("tp", tp), ("cp", cp), ("ep", ep)):
+        within, shown = within * degree, f"{shown} times {name} {degree}" if shown else f"tp {tp}"
+        if within not in known:
+            got = tp if name == "tp" else shown
             parts = f"should be the parts of inner levels of {sizes}"
-            raise NotModelledError(f"{name}: {parts}, {got}")
-    if tp * cp > 1 and not any(HEADS in own.splits.values() for own in network.layers):
-        column = "tp" if tp > 1 else "cp"
-        raise NotModelledError(f"{column}: should be 1 for a network without attention")
-    choices = CHOICES if cp == 1 else _WITH_TOKENS
+            raise NotModelledError(f"{name}: {parts}, got {got}")
+    choices = CHOICES + ("tokens",) * (cp > 1) + ("experts",) * (ep > 1)
     pins: list[str] = []
-    if tp * cp > 1:
-        inner = {"context": cp, "megatron": tp} if cp > 1 else {"megatron": tp}
-        pins += pins_within(network, sizes, inner)
+    if within > 1:
+        if not _has(network, EXPERTS):
+            inner["expert"] = 1
+        pins += pins_within(network, sizes, {name: own for name, own in inner.items() if own > 1})
     if not sequence_parallel:
         # Norms and residuals are whole on each accelerator of a tensor-parallel group.
         whole = {
@@ -257,8 +333,8 @@ def _plan(
     )
 
 
-class _Asked(NamedTuple):
-    """A row's plan, its array, and how its step trains.
+class _AskedStage(NamedTuple):
+    """The plan of a stage, or of a network without any, its array, and how its step trains.
 
     Parameters
     ----------
@@ -275,6 +351,24 @@ class _Asked(NamedTuple):
     def has_several(self) -> bool:
         """Whether gradients of several micro-batches are added up."""
         return self.run["micro_batches"] > 1
+
+
+class _Asked(NamedTuple):
+    """What a row's step is simulated of.
+
+    Parameters
+    ----------
+    stages
+        In order; one for a network without any.
+    schedule
+        Of their passes.
+    tied
+        The seconds in which the first and the last reduce gradients of weights that both have.
+    """
+
+    stages: tuple[_AskedStage, ...]
+    schedule: str = ""
+    tied: float = 0.0
 
 
 def _of_sizes(row: Row) -> Network:
@@ -322,20 +416,42 @@ def check_modelled(row: Row, machines: Machines) -> None:
             raise NotModelledError(f"{name}: should be {wanted}, got {row[name]!r}")
     if setting(row, "precision") not in HALF_PRECISION:
         raise NotModelledError(f"precision: {row['precision']!r} is not one of half precision")
+    if row["pp"] == 1:
+        for name in ("interleave", "cuts", "schedule", "balance"):
+            if row.get(name, "") not in ("", 1):
+                raise NotModelledError(f"{name}: should be empty without stages, got {row[name]!r}")
     for name, why in NOT_MODELLED.items():
         if row.get(name, "") not in ("", 1):
             raise NotModelledError(f"{name}: {why}, here {row[name]}")
     if not row.get("shard", ""):
         _check_stated(row, "zero")
-    cp = row.get("cp", "") or 1
-    if row["tp"] * cp * row["dp"] != row["gpus"]:
-        degrees = f"tp {row['tp']} times {f'cp {cp} times ' if cp > 1 else ''}dp {row['dp']}"
-        raise NotModelledError(f"gpus: should be {degrees}, got {row['gpus']}")
+    degrees = {name: row.get(name, "") or 1 for name in ("tp", "cp", "pp", "dp")}
+    if prod(degrees.values()) != row["gpus"]:
+        some = {name: own for name, own in degrees.items() if name in ("tp", "dp") or own > 1}
+        wanted = " times ".join(f"{name} {own}" for name, own in some.items())
+        raise NotModelledError(f"gpus: should be {wanted}, got {row['gpus']}")
+    if row["dp"] % (ep := row.get("ep", "") or 1):
+        raise NotModelledError(f"ep: should divide dp {row['dp']}, got {ep}")
     if row["gbs"] % (row["mbs"] * row["dp"]):
         raise NotModelledError(
             f"gbs: should be whole micro-batches of mbs {row['mbs']} times dp {row['dp']}, got"
             f" {row['gbs']}"
         )
+
+
+def _check_split(row: Row, network: Network) -> None:
+    """Check that a network has what its row's degrees split."""
+    for name, axis, what in (
+        ("tp", HEADS, "attention"),
+        ("cp", HEADS, "attention"),
+        ("ep", EXPERTS, "experts"),
+    ):
+        if row.get(name, "") not in ("", 1) and not _has(network, axis):
+            raise NotModelledError(f"{name}: should be 1 for a network without {what}")
+
+
+def _has(network: Network, choice: Choice) -> bool:
+    return any(choice in own.splits.values() for own in network.layers)
 
 
 def _check_stated(row: Row, name: str) -> None:

@@ -21,7 +21,7 @@ from hypar_opt.documents.document import (
 )
 from hypar_opt.documents.document import validate as validated
 from hypar_opt.documents.parsing import parse_toml, shown
-from hypar_opt.workload.parallelism import RECOMPUTED
+from hypar_opt.workload.parallelism import RECOMPUTED, SCHEDULES
 
 SCHEMA: Literal["hypar-opt/measured/1"] = "hypar-opt/measured/1"
 
@@ -33,16 +33,14 @@ RUN = ("gpus", "tp", "pp", "dp", "mbs", "gbs")
 
 FURTHER_SHAPE = ("kv_heads", "ffn")
 NOT_MODELLED: Mapping[str, str] = {
-    "pp": "pipeline stages are not modelled",
     "experts": "mixtures of experts are not modelled but by network",
     "top_k": "mixtures of experts are not modelled but by network",
     "expert_ffn": "mixtures of experts are not modelled but by network",
-    "ep": "expert parallelism is not modelled",
     "etp": "tensor parallelism inside experts is not modelled",
 }
 """Columns of whole numbers that leave a row out where they are above 1, with why."""
 
-NUMBERS = (*SHAPE, *RUN, *FURTHER_SHAPE, *NOT_MODELLED, "cp", "interleave", "reduce")
+NUMBERS = (*SHAPE, *RUN, *FURTHER_SHAPE, *NOT_MODELLED, "cp", "ep", "interleave", "reduce")
 """Columns of whole numbers."""
 
 OF_GATED = ("gated", "tied")
@@ -54,9 +52,14 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     "attention": ("megatron", "flash"),
     "positions": ("learned", "rotary"),
     "optimizer": ("sgd", "momentum", "adam"),
+    "schedule": SCHEDULES,
+    "balance": ("blocks", "cost"),
 }
 """Columns of words, with those that are modelled; a question mark behind one says that the source
 does not say."""
+
+TEXTS = ("network", "shard", "cuts")
+"""Columns of text."""
 
 SETTINGS = (*RUN, "recompute", "attention", "sp", "precision")
 """Columns without which a row is not modelled, beside those of its network and of its shards."""
@@ -68,9 +71,7 @@ COLUMNS = ("id", "machine", *SETTINGS, "seconds")
 """The columns that a set has to have, in any order; and ``zero`` or ``shard``, and ``network`` or
 `SHAPE`."""
 
-KNOWN = frozenset(
-    (*COLUMNS, *NUMBERS, *TRUTHS, *WORDS, "network", "zero", "shard", "dropout", "memory_gb")
-)
+KNOWN = frozenset((*COLUMNS, *NUMBERS, *TRUTHS, *WORDS, *TEXTS, "zero", "dropout", "memory_gb"))
 """All columns that are read."""
 
 LEAST_SECONDS, MOST_SECONDS = 1e-9, 1e9
@@ -172,7 +173,7 @@ def _check(row: Row, where: str) -> None:
             refuse(name, "2 or 4 bytes, or empty")
         if name in TRUTHS and type(value) is not bool:
             refuse(name, "true or false, or empty")
-        if name in (*WORDS, "precision", "network", "machine", "shard"):
+        if name in (*WORDS, *TEXTS, "precision", "machine"):
             refuse(name, "a word, or empty")
         if name == "zero" and (type(value) is not int or not 0 <= value <= 3):
             refuse(name, "0 to 3, or empty")

@@ -1,0 +1,156 @@
+"""The time of messages between pipeline stages: what stages receive, and send back.
+
+Each accelerator of a stage has one of the next stage beside it, to which it sends what it stores of
+the tensor between them. Accelerators that store the same send it whole, or a part each, which those
+that receive it gather level by level, the topmost first: what takes less.
+
+Source: D. Narayanan et al., SC 2021, section 4.1 (scatter and gather between stages).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from hypar_opt.costs.physical import array_of
+from hypar_opt.integers import exact_dtype, scale
+from hypar_opt.step.states import level_choices, of_rows, shape_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from hypar_opt.costs.shared_nodes import Rows
+    from hypar_opt.hardware.links import BisectionLink
+    from hypar_opt.hierarchy import Hierarchy
+    from hypar_opt.integers import Integers
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.step.states import Indices, States
+    from hypar_opt.workload.tensors import Workload
+
+
+_PER_SECOND = 10**15
+"""The integers of a second in which a plan's messages are timed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Hops:
+    """The messages of a stage, one in each pass of each micro-batch.
+
+    Parameters
+    ----------
+    links
+        To the stage's neighbours, by the name of the message's layer.
+    splits
+        The links of the stage's own levels, H1 first.
+    element_bytes
+        Of an element of what is sent.
+    passes
+        In which a message is sent: forward, and in training backward.
+    """
+
+    links: Mapping[str, BisectionLink]
+    splits: Sequence[BisectionLink]
+    hierarchy: Hierarchy
+    workload: Workload
+    element_bytes: int
+    passes: int = 2
+
+    @classmethod
+    def of_stage(cls, problem: Problem, workload: Workload) -> Self | None:
+        """Return the messages of a problem; None where it is of no pipeline stage."""
+        if problem.stage is None:
+            return None
+        array, placement = array_of(problem)
+        splits = tuple(map(array.interconnect.bisection, placement))
+        passes = 1 if problem.inference else 2
+        of_problem = problem.hierarchy, workload, problem.element_bytes
+        return cls(problem.stage.hops, splits, *of_problem, passes)
+
+    @cached_property
+    def _nodes(self) -> Mapping[int, BisectionLink]:
+        """The link of each node that is a message."""
+        layers = enumerate(self.workload.layers, self.workload.shared)
+        return {node: self.links[own.name] for node, own in layers if own.name in self.links}
+
+    @cached_property
+    def _often(self) -> int:
+        return self.passes * self.workload.repeats.micro_batches
+
+    @cached_property
+    def marks(self) -> list[Hashable]:
+        """What tells nodes apart."""
+        return [self._nodes.get(node) for node in range(len(self.workload.nodes))]
+
+    def charges(self, nodes: Indices, states: States, per_second: Fraction | int) -> Integers:
+        """Return what nodes' messages take in a step, in integers of ``1 / per_second``.
+
+        Parameters
+        ----------
+        states
+            Over all levels.
+        """
+        dtype = exact_dtype(int(self.upper_bound * per_second) + 1)
+        charged: Integers = np.zeros(shape_of(nodes, states), dtype)
+        for node, link in self._nodes.items():
+            here = nodes == node
+            if here.any():
+                sent = self._often * self._seconds(node, link, states, per_second)
+                charged = np.where(here, sent.astype(dtype), charged)
+        return charged
+
+    def seconds(self, rows: Rows) -> dict[str, float]:
+        """Return what one message of each layer takes, by the names of the layers.
+
+        Parameters
+        ----------
+        rows : (levels, nodes)
+            Choices of all nodes.
+        """
+        states = of_rows(rows, len(self.workload.nodes))
+        found = {}
+        for node, link in self._nodes.items():
+            own = [block[:, [node]] for block in states]
+            (seconds,) = self._seconds(node, link, own, _PER_SECOND).tolist()
+            found[self.workload.nodes[node].name] = seconds / _PER_SECOND
+        return found
+
+    def _seconds(
+        self, node: int, link: BisectionLink, states: States, per_second: Fraction | int
+    ) -> Integers:
+        """Return the time of a node's message in states: whole, or in parts that are gathered."""
+        size = self.workload.pooled[node] * self.element_bytes
+        whole = self._whole(node)
+        count, gathered = np.ones(1, object), np.zeros(1, object)
+        for split, parts, choice in zip(
+            self.splits, self.hierarchy.sizes, level_choices(states), strict=True
+        ):
+            copied = whole[choice]
+            each = scale(size * (parts - 1) * count, split.seconds_per_byte * per_second)
+            latency = (parts - 1) * split.latency * per_second
+            gathered = gathered + np.where(copied, each + int(latency + Fraction(1, 2)), 0)
+            count = count * np.where(copied, parts, 1)
+        pace, latency = link.seconds_per_byte * per_second, link.latency * per_second
+        parts_sent = scale(np.array([size], object), pace) + gathered
+        times: Integers = np.minimum(scale(size * count, pace), parts_sent)
+        return times + int(latency + Fraction(1, 2))
+
+    def _whole(self, node: int) -> NDArray[np.bool_]:
+        """Return under which choices all parts of a level store a node's output."""
+        flags: NDArray[np.bool_] = np.array(self.workload.layouts.whole)[:, node]
+        return flags
+
+    @cached_property
+    def upper_bound(self) -> Fraction:
+        """An upper bound on the seconds of all messages in a step."""
+        count, total = self.hierarchy.accelerators, Fraction()
+        for node, link in self._nodes.items():
+            size = self.workload.pooled[node] * self.element_bytes
+            total += self._often * (size * count * link.seconds_per_byte + link.latency + 1)
+        return total

@@ -1,0 +1,125 @@
+"""The problem of one pipeline stage: what a device has of a network, on its part of an array."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.frozen import FrozenDict
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pins import Pin
+from hypar_opt.plan.problem import ArrayRecord, StageContext
+from hypar_opt.workload.parallelism import on_all_sides
+from hypar_opt.workload.patterns import compact, matching, words_by_layer
+from hypar_opt.workload.stages import RECEIVED, Message, stage_of
+
+if TYPE_CHECKING:
+    from hypar_opt.hardware.links import BisectionLink
+    from hypar_opt.plan.constraints import Constraints
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.plan.training import Training
+    from hypar_opt.workload.network import Network
+    from hypar_opt.workload.patterns import Words
+
+BY_LAYER = FrozenDict(recompute="none", shard="none", gather="once")
+"""The keys of how a step trains that have words of layers, and the default of each."""
+
+
+def stage_instance(
+    network: Network,
+    problem: Problem,
+    stage: int,
+    chunks: Sequence[range],
+    in_flight: Sequence[int],
+) -> Instance:
+    """Return the problem of one stage, whose plans say what it does inside.
+
+    Parameters
+    ----------
+    network
+        All of it.
+    problem
+        In stages on an array, which are the parts of its H1.
+    stage
+        The number of the stage, from 0.
+    chunks
+        The positions of the layers of each of its chunks.
+    in_flight
+        For how many micro-batches at once each chunk holds what it saves.
+
+    Raises
+    ------
+    HyparError
+        If the network cannot be cut there, or the array has no such parts.
+    """
+    own = stage_of(network, chunks)
+    assert problem.array is not None
+    whole, parts = problem.array.description, problem.hierarchy.sizes[0]
+    part = whole.part(parts)
+    before, behind = (whole.hop(n % parts, parts) for n in (stage - 1, stage))
+    context = stage_context(network, own, chunks, in_flight, before, behind)
+    update: dict[str, Any] = {
+        "choices": on_all_sides(problem.choices),
+        "constraints": _constraints_of(problem.constraints, own),
+        "array": ArrayRecord.of(part),
+        "placement": part.placement,
+        "levels": part.levels,
+        "parts": part.hierarchy().unless_halves,
+        "training": _training_of(problem.training, network, own),
+        "stage": context,
+    }
+    return Instance.to_search(own, problem.model_copy(update=update))
+
+
+def stage_context(
+    network: Network,
+    own: Network,
+    chunks: Sequence[range],
+    in_flight: Sequence[int],
+    before: BisectionLink,
+    behind: BisectionLink,
+) -> StageContext:
+    """Return what a stage depends on in others; parameters as for `stage_instance`.
+
+    Parameters
+    ----------
+    own
+        The stage's network.
+    before, behind
+        The links to the stage before it, and to the next one.
+    """
+    names = [layer.name for layer in network.layers]
+    held = {names[n]: count for chunk, count in zip(chunks, in_flight, strict=True) for n in chunk}
+    messages = [layer.name for layer in own.layers if isinstance(layer, Message)]
+    hops = {name: before if name.startswith(RECEIVED) else behind for name in messages}
+    # What arrives is held where it is read.
+    return StageContext(tuple(held.get(own.name, 1) for own in own.layers), FrozenDict(hops))
+
+
+def _constraints_of(constraints: Constraints, own: Network) -> Constraints:
+    """Return the constraints of a stage: pins of its layers, at levels as it numbers them."""
+    names, pins = [layer.name for layer in own.layers], []
+    for pin in map(Pin.parse, constraints.fix):
+        if pin.level != 1 and matching(names, pin.layer):
+            level = None if pin.level is None else pin.level - 1
+            pins.append(str(Pin(pin.layer, level, pin.choice)))
+    return constraints.model_copy(update={"fix": tuple(pins)})
+
+
+def _training_of(training: Training, network: Network, own: Network) -> Training:
+    """Return how a stage's layers train: its words, and levels as it numbers them."""
+    names, there = [layer.name for layer in network.layers], {layer.name for layer in own.layers}
+    update: dict[str, Words | None] = {}
+    for key in BY_LAYER:
+        words = words_by_layer(getattr(training, key), names, key)
+        stated = {name: below_h1(word) for name, word in zip(names, words, strict=True) if word}
+        kept = {name: word for name, word in stated.items() if name in there}
+        complete = len(kept) == len(there & {*names})
+        update[key] = compact([*kept.values()], [*kept]) if complete else FrozenDict(kept) or None
+    return training.model_copy(update=update)
+
+
+def below_h1(word: str, by: int = -1) -> str:
+    """Return a word whose levels are numbered from the first below H1, or, ``by`` 1, from H1."""
+    return re.sub(r"H(\d+)", lambda level: f"H{int(level[1]) + by}", word)

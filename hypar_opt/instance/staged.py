@@ -1,0 +1,339 @@
+"""A plan in pipeline stages as the plans of its stages, and what it costs by theirs.
+
+A stage is a problem like any other, of a part of the array; each one has a charge S, of all its
+micro-batches, its reductions, its update and its messages. The longest one decides how often
+micro-batches follow one another, and each other one is waited for once for each chunk of a device:
+a plan is charged ``max S + (sum S - max S) / (m v)``.
+
+Source: D. Narayanan et al., SC 2021, section 2.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import floor, prod
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from hypar_opt.frozen import FrozenDict
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import layouts_of, nodes_of, price, total_cost
+from hypar_opt.instance.stage import BY_LAYER, below_h1, stage_instance
+from hypar_opt.plan.costs import Baselines, Cost, Ratios, StageCost, json_number
+from hypar_opt.plan.plan import words_of
+from hypar_opt.plan.problem import ArrayRecord
+from hypar_opt.plan.stages import stages_of
+from hypar_opt.plan.stored_layouts import tensor_columns
+from hypar_opt.plan.training import Training
+from hypar_opt.sharding.layouts import WHOLE
+from hypar_opt.simulator.pipeline_order import in_flight, orders
+from hypar_opt.step.states import of_rows
+from hypar_opt.workload.parallelism import PAPERS_CHOICES, on_all_sides, part_word
+from hypar_opt.workload.patterns import compact, words_by_layer
+from hypar_opt.workload.stages import SENT, message_writers
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.shared_nodes import Rows, Tensors
+    from hypar_opt.costs.time import TimeCost
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.plan.stages import Stages
+    from hypar_opt.simulator.pipeline_order import Order
+    from hypar_opt.workload.network import Network
+    from hypar_opt.workload.tensors import Workload
+
+Words = Sequence[Sequence[str]]
+Layouts = Mapping[str, Sequence[str]]
+
+
+def charge_of(stages: Sequence[Fraction], turns: int) -> Fraction:
+    """Return what a plan is charged whose stages are charged so much.
+
+    Parameters
+    ----------
+    turns
+        Micro-batches times chunks of a device.
+    """
+    longest = max(stages)
+    return longest + (sum(stages, Fraction()) - longest) / turns
+
+
+@dataclass(frozen=True, eq=False)
+class StagePlan:
+    """What one stage does inside.
+
+    Parameters
+    ----------
+    rows : (levels, layers)
+        The choices of its layers and messages, below H1.
+    tensors
+        The layouts of tensors that several of them read.
+    """
+
+    instance: Instance
+    rows: Rows
+    tensors: Tensors
+
+    @cached_property
+    def cost(self) -> Cost:
+        """Its cost, as of any plan."""
+        return price(self.instance, self.rows, self.tensors)
+
+    @property
+    def nodes(self) -> Rows:
+        """The choices of all nodes."""
+        instance = self.instance
+        known = instance.workload, instance.cost, self.rows, self.tensors
+        return nodes_of(*known, rule=instance.rule)
+
+    @property
+    def per_unit(self) -> int:
+        """The charges of a second."""
+        own: TimeCost = self.instance.cost.time
+        return own.per_unit
+
+    @property
+    def seconds(self) -> Fraction:
+        """Its charge S."""
+        return Fraction(self.cost.total) / self.per_unit
+
+    @cached_property
+    def messages(self) -> Fraction:
+        """The seconds of `seconds` in which its messages are sent."""
+        own: TimeCost = self.instance.cost.time
+        if own.hops is None:
+            return Fraction()
+        count = len(self.instance.workload.nodes)
+        charges = own.hops.charges(np.arange(count), of_rows(self.nodes, count), self.per_unit)
+        return Fraction(int(charges.sum()), self.per_unit)
+
+
+@dataclass(frozen=True, eq=False)
+class StagedPlan:
+    """A plan of several stages, by its words.
+
+    Parameters
+    ----------
+    problem
+        On an array of stages, with the time as objective.
+    parallelism : (levels, layers)
+        Each layer's part at H1, and its choices below.
+    layouts
+        How each layer's output is stored, H1's part first: between stages it is sent like that.
+
+    Raises
+    ------
+    HyparError
+        If the stages are none of the network, or their schedule none of the micro-batches.
+    """
+
+    network: Network
+    problem: Problem
+    parallelism: Words
+    layouts: Layouts
+
+    @classmethod
+    def of(
+        cls, network: Network, problem: Problem, stages: Stages, plans: Sequence[StagePlan]
+    ) -> Self:
+        """Return the plan of the plans of all stages, whose tensors are sent as their writers say.
+
+        Parameters
+        ----------
+        problem
+            How stages train replaces what it leaves open.
+        """
+        names = [layer.name for layer in network.layers]
+        parallelism: dict[str, Sequence[str]] = {}
+        words: dict[str, dict[str, str | None]] = {key: {} for key in BY_LAYER}
+        for part, own in enumerate(plans):
+            side, instance = part_word(part), own.instance
+            inside = [layer.name for layer in instance.network.layers]
+            known = instance.network.words(instance.problem.choices)
+            columns = zip(*words_of(own.rows, known), strict=True)
+            parallelism |= {n: (side, *of) for n, of in zip(inside, columns, strict=True)}
+            for key, of_layers in words.items():
+                trained = words_by_layer(getattr(instance.problem.training, key), inside, key)
+                of_layers |= zip(inside, trained, strict=True)
+        training = {
+            key: compact([below_h1(of_layers[name] or BY_LAYER[key], 1) for name in names], names)
+            for key, of_layers in words.items()
+            if any(of_layers[name] for name in names)
+        }
+        problem = problem.model_copy(
+            update={"training": problem.training.model_copy(update=training)}
+        )
+        rows = tuple(zip(*(parallelism[name] for name in names), strict=True))
+        return cls(network, problem, rows, _stored(network, stages, plans))
+
+    @classmethod
+    def of_plan(cls, plan: Plan) -> Self:
+        """Return a plan by its words."""
+        assert plan.layouts is not None, "a plan of version 1 has no stages"
+        return cls(plan.network.description, plan.problem, plan.parallelism, plan.layouts)
+
+    @property
+    def stored(self) -> Layouts:
+        """How each layer's output is stored, as the choices of all layers say."""
+        return _stored(self.network, self.stages, self.plans)
+
+    @cached_property
+    def stages(self) -> Stages:
+        """The layers of each stage."""
+        stages = stages_of(self.network, self.parallelism[0], self.problem.hierarchy.sizes[0])
+        assert stages is not None
+        return stages
+
+    @property
+    def turns(self) -> int:
+        """Micro-batches times chunks of a device."""
+        return (self.problem.training.micro_batches or 1) * self.stages.chunks
+
+    @cached_property
+    def plans(self) -> tuple[StagePlan, ...]:
+        """What each stage does, H1's first part first."""
+        stages, training = self.stages, self.problem.training
+        count = training.micro_batches or 1
+        passes = orders(training.schedule, stages.parts, count, stages.chunks)
+        return tuple(self._of_part(part, order) for part, order in enumerate(passes))
+
+    def _of_part(self, part: int, order: Order) -> StagePlan:
+        chunks = self.stages.chunks_of(part)
+        held = in_flight(order, [len(chunk) for chunk in chunks])
+        instance = stage_instance(self.network, self.problem, part, chunks, held)
+        names = [layer.name for layer in self.network.layers]
+        writers = message_writers(self.network, chunks)
+        stored = {own: self.layouts[names[writer]][1:] for own, writer in writers.items()}
+        stored |= {name: own[1:] for name, own in self.layouts.items()}
+        workload, levels = instance.executed_workload, instance.problem.levels
+        place, known = {name: n for n, name in enumerate(names)}, workload.words[workload.shared :]
+        columns = []
+        for node, (own, words) in enumerate(zip(instance.network.layers, known, strict=True)):
+            if own.name in writers:
+                sent = _columns_by_layout(workload, workload.shared + node)
+                whole = sent.get(WHOLE, 0)
+                columns.append([sent.get(layout, whole) for layout in stored[own.name]])
+            else:
+                columns.append([words.index(row[place[own.name]]) for row in self.parallelism[1:]])
+        rows = tuple(zip(*columns, strict=True))
+        return StagePlan(instance, rows, tensor_columns(workload, stored, levels))
+
+    def check(self) -> None:
+        """Check that all stages keep to the problem's constraints.
+
+        Raises
+        ------
+        HyparError
+            Naming the constraint.
+        """
+        for own in self.plans:
+            own.instance.constraints.check(own.rows, own.nodes)
+
+    @cached_property
+    def seconds(self) -> Fraction:
+        """What the plan is charged."""
+        return charge_of([own.seconds for own in self.plans], self.turns)
+
+    @cached_property
+    def cost(self) -> Cost:
+        """The plan's cost: in the coarsest unit of its stages', to the nearest.
+
+        Below H1 levels have what the longest stage takes; H1 has its messages, and the time in
+        which a device waits for others.
+        """
+        longest = max(self.plans, key=lambda own: own.seconds)
+        least = min(self.plans, key=lambda own: own.per_unit)
+
+        def units(seconds: Fraction) -> int:
+            return floor(seconds * least.per_unit + Fraction(1, 2))
+
+        def below(levels: Sequence[int | float]) -> list[int]:
+            *others, last = (Fraction(own) / longest.per_unit for own in levels)
+            return [*map(units, (*others, last - longest.messages))]
+
+        total, known = units(self.seconds), longest.cost
+        inside = below(known.per_level) if known.per_level else []
+        exchanged = below(known.communication) if known.communication else []
+        data, model, data_bytes = self._baselines
+        baselines = [Fraction(units(own)) for own in (data, model)]
+        return Cost(
+            kind=self.problem.cost,
+            reading=self.problem.reading,
+            unit=least.cost.unit,
+            total=total,
+            per_level=(total - sum(inside), *inside),
+            communication=(units(longest.messages), *exchanged),
+            executed_bytes=json_number(self._executed),
+            data_parallel_bytes=data_bytes,
+            baselines=Baselines(data=json_number(baselines[0]), model=json_number(baselines[1])),
+            ratios=Ratios(data=float(baselines[0] / total), model=float(baselines[1] / total)),
+            stages=tuple(
+                StageCost(
+                    part=part_word(part),
+                    seconds=float(own.seconds),
+                    bubble=float(1 - own.seconds / self.seconds),
+                )
+                for part, own in enumerate(self.plans)
+            ),
+        )
+
+    @property
+    def _executed(self) -> Fraction:
+        """The bytes that running the plan moves: inside stages, and between them."""
+        problem, stages = self.problem, self.stages
+        inside = sum((Fraction(own.cost.executed_bytes or 0) for own in self.plans), Fraction())
+        between = 0
+        for border in stages.borders:
+            size = problem.batch * border.map.elements * problem.element_bytes
+            stored = self.layouts[self.network.layers[border.writer].name][1:]
+            below = zip(stored, problem.hierarchy.sizes[1:], strict=True)
+            between += 2 * size * prod(parts for word, parts in below if word == WHOLE)
+        return inside + between
+
+    @property
+    def _baselines(self) -> tuple[Fraction, Fraction, int | float]:
+        """The seconds of Data and Model Parallelism without stages, and the bytes of the former."""
+        problem = self.problem
+        assert problem.array is not None
+        array = problem.array.description
+        update = {
+            "array": ArrayRecord.of(array),
+            "placement": array.placement,
+            "levels": array.levels,
+            "parts": array.hierarchy().unless_halves,
+            "choices": on_all_sides(problem.choices),
+            "training": Training(micro_batches=problem.training.micro_batches),
+        }
+        instance = Instance(self.network, problem.model_copy(update=update))
+        workload = instance.workload
+        rows = [
+            [workload.baselines[name][workload.shared :]] * array.levels for name in PAPERS_CHOICES
+        ]
+        own: TimeCost = instance.cost.time
+        data, model = (Fraction(total_cost(instance, row)) / own.per_unit for row in rows)
+        return data, model, price(instance, rows[0]).data_parallel_bytes
+
+
+def _stored(network: Network, stages: Stages, plans: Sequence[StagePlan]) -> Layouts:
+    """Return how each layer's output is stored; what a stage sends, as it is sent."""
+    names = [layer.name for layer in network.layers]
+    layouts: dict[str, Sequence[str]] = {}
+    for part, own in enumerate(plans):
+        side, stored = part_word(part), layouts_of(own.instance, own.rows, own.tensors)
+        layouts |= {name: (side, *below) for name, below in stored.items()}
+        for name, writer in message_writers(network, stages.chunks_of(part)).items():
+            if name.startswith(SENT):
+                layouts[names[writer]] = layouts[name]
+    return FrozenDict({name: layouts[name] for name in names})
+
+
+def _columns_by_layout(workload: Workload, node: int) -> dict[str, int]:
+    """Return the column of the choice of a message that is stored in a layout."""
+    layouts = workload.layouts
+    names = [layouts.names[number] for number in layouts.output[:, node]]
+    known = zip(names, workload.choices_of_nodes[node], strict=True)
+    return {layout: column for column, (layout, choice) in enumerate(known) if choice}

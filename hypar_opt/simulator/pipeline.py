@@ -1,0 +1,207 @@
+"""A step in pipeline stages: each stage's passes are simulated, then walked through a schedule.
+
+A stage is simulated by itself, on its accelerators, as any step is: a micro-batch, and the last
+one, which alone has the reductions and updates of a step. Stages wait for one another and for
+messages, as their schedule says; exchanges inside a stage, and messages between stages, have the
+links to themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from hypar_opt.costs.hops import Hops
+from hypar_opt.sharding.passes import Phase
+from hypar_opt.simulator.pipeline_order import Order, PipelineRun, orders, walked
+from hypar_opt.simulator.run import seconds_of
+from hypar_opt.simulator.step import in_parts, launching, repeats_on, schedule_of
+from hypar_opt.simulator.tasks import ComputeTask, of_one_micro_batch
+from hypar_opt.workload.stages import SENT, Message
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.shared_nodes import Rows
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.simulator.options import RunOptions
+    from hypar_opt.simulator.tasks import Task
+    from hypar_opt.workload.layer_tensors import LayerTensors
+    from hypar_opt.workload.tensors import Workload
+
+
+class StagePasses(NamedTuple):
+    """What a stage takes by itself.
+
+    Parameters
+    ----------
+    forward, backward
+        The seconds of a micro-batch's passes, by chunk.
+    gradients
+        The part of the backward passes that computes the weights' gradients.
+    once
+        The seconds in which a step's last micro-batch takes longer: reductions and updates.
+    hop
+        The seconds of a message to the next stage; 0 where none is sent.
+    """
+
+    forward: tuple[float, ...]
+    backward: tuple[float, ...]
+    gradients: tuple[float, ...]
+    once: float = 0.0
+    hop: float = 0.0
+
+    @property
+    def micro_batch(self) -> float:
+        """The seconds of a micro-batch in all chunks."""
+        return sum(self.forward) + sum(self.backward)
+
+
+class PipelineStep(NamedTuple):
+    """A step in stages.
+
+    Parameters
+    ----------
+    passes
+        Of each stage, in order.
+    run
+        When they begin, and what the step takes.
+    intervals
+        When each begins and ends, in seconds, messages left out.
+    bubbles
+        The part of the step in which each stage computes and reduces nothing: it waits for others,
+        or for messages.
+    """
+
+    passes: tuple[Order, ...]
+    run: PipelineRun
+    intervals: tuple[tuple[tuple[float, float], ...], ...]
+    bubbles: tuple[float, ...]
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of the step."""
+        return self.run.seconds
+
+
+def stage_passes(
+    plan: Plan,
+    workload: Workload,
+    array: Array,
+    options: RunOptions,
+    *,
+    rows: Rows | None = None,
+) -> StagePasses:
+    """Simulate a micro-batch of a stage, and return what its passes take.
+
+    A pass of a chunk ends as the last task of its layers does. Where the host launches kernels
+    later than the device ends them, passes are longer by as much in proportion.
+
+    Parameters
+    ----------
+    plan
+        On the stage's network and accelerators. With a `StageContext` its messages are timed.
+    workload
+        Of a micro-batch.
+    rows : (levels, nodes)
+        As for `hypar_opt.simulator.simulate_step`.
+    """
+    rows = plan.assignments() if rows is None else rows
+    step = plan.problem, workload, array, options, rows
+    network, efficiency = plan.network.description, array.efficiency_of_overlap
+    visits = [own for _, own in schedule_of(network, *step).visits()]
+    tasks = [task for own in visits for task in own]
+    single = of_one_micro_batch(tasks)
+
+    def seconds(some: Sequence[Task]) -> float:
+        return seconds_of(in_parts(some, *step), array.interconnect, efficiency=efficiency)
+
+    # A visit is a layer's forward pass, or in reverse order its backward pass.
+    layers = len(workload.layers)
+    stops = [n for n, layer in enumerate(workload.layers, 1) if _is_sent(layer)]
+    starts = [0, *(n for n in stops if n < layers)]
+    forward_ends = [*starts[1:], layers]
+    backward_ends = [2 * layers - start for start in starts[:0:-1]]
+    done = [*accumulate(map(len, visits), initial=0)]
+    ends = [0, *(done[n] for n in (*forward_ends, *backward_ends)), len(tasks)]
+    passes = [after - before for before, after in pairwise(seconds(single[:n]) for n in ends)]
+    gradients = [sum(map(_of_gradients, single[a:b])) for a, b in pairwise(ends)]
+    before, chunks = sum(passes), len(starts)
+    launched = launching(plan.problem, workload, array, repeats_on(network, *step[:-1]))
+    slower = max(1.0, launched / before) if before else 1.0
+    hops = Hops.of_stage(plan.problem, workload)
+    sent = (
+        [own for name, own in hops.seconds(rows).items() if name.startswith(SENT)] if hops else ()
+    )
+    return StagePasses(
+        tuple(slower * own for own in passes[:chunks]),
+        tuple(slower * own for own in passes[: -chunks - 1 : -1]),
+        tuple(slower * own for own in gradients[: -chunks - 1 : -1]),
+        max(0.0, seconds(tasks) - slower * before),
+        max(sent, default=0.0),
+    )
+
+
+def _is_sent(layer: LayerTensors) -> bool:
+    return isinstance(layer.operator, Message) and layer.name.startswith(SENT)
+
+
+def _of_gradients(task: Task) -> float:
+    """Return the seconds of a task that computes weights' gradients; of others 0."""
+    if isinstance(task, ComputeTask) and task.phase is Phase.GRADIENT:
+        return task.seconds
+    return 0.0
+
+
+def pipeline_step(
+    stages: Sequence[StagePasses],
+    schedule: str,
+    micro_batches: int,
+    *,
+    overlapped: bool = False,
+    tied: float = 0.0,
+) -> PipelineStep:
+    """Walk a step through a schedule.
+
+    Parameters
+    ----------
+    stages
+        What each takes, in order.
+    schedule
+        One of `hypar_opt.simulator.pipeline_order.SCHEDULES`.
+    overlapped
+        Whether stages compute while messages are sent. Else both ends wait, and messages of either
+        direction pass a border together, as Megatron-LM's do: of each, an end waits for half.
+    tied
+        The seconds in which the first and the last stage together reduce the gradients of weights
+        that they share, after all else.
+
+    Raises
+    ------
+    HyparError
+        If the schedule has no such chunks, or micro-batches.
+    """
+    passes = orders(schedule, len(stages), micro_batches, len(stages[0].forward))
+    backward = [own.backward for own in stages]
+    seconds = {Phase.FORWARD: [own.forward for own in stages], Phase.BACKWARD: backward}
+    if any(one.phase is Phase.GRADIENT for one in passes[0]):
+        gradients = seconds[Phase.GRADIENT] = [own.gradients for own in stages]
+        pairs = [zip(*own, strict=True) for own in zip(backward, gradients, strict=True)]
+        seconds[Phase.BACKWARD] = [tuple(a - b for a, b in own) for own in pairs]
+    hops = [own.hop / (1 if overlapped else 2) for own in stages]
+    once = [own.once for own in stages]
+    run = walked(passes, seconds, hops=hops, overlapped=overlapped, once=once)
+    if tied:
+        first, *_, last = run.ended
+        ended = max(first, last) + tied
+        run = run._replace(seconds=max(run.seconds, ended), ended=(ended, *run.ended[1:-1], ended))
+    computing = [micro_batches * own.micro_batch + own.once for own in stages]
+    bubbles = tuple(1 - own / run.seconds if run.seconds else 0.0 for own in computing)
+    intervals = tuple(
+        tuple(
+            (start, start + seconds[one.phase][device][one.chunk])
+            for one, start in zip(order, run.begun[device], strict=True)
+        )
+        for device, order in enumerate(passes)
+    )
+    return PipelineStep(passes, run, intervals, bubbles)

@@ -1,0 +1,295 @@
+"""Stages of a network: where it may be cut, and the network of what one device has of it.
+
+A network is cut behind a layer whose output alone crosses: those behind the cut read nothing else
+of those before it. Ids of tokens are there in all stages, and weights that stages share in each of
+them.
+
+Source: Y. Huang et al., "GPipe", NeurIPS 2019; D. Narayanan et al., SC 2021, whose devices have
+several chunks of a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from hypar_opt.documents.document import validate
+from hypar_opt.errors import HyparError
+from hypar_opt.workload.blocks import Block
+from hypar_opt.workload.expansion import INPUT
+from hypar_opt.workload.network import (
+    SCHEMA,
+    ImageInput,
+    Input,
+    Network,
+    TokenInput,
+    VectorInput,
+)
+from hypar_opt.workload.operators.kernels import NOTHING_RUNS, Fused, PassesKernels
+from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap, LogitMap, TokenMap
+from hypar_opt.workload.operators.weightless import Weightless
+
+if TYPE_CHECKING:
+    from hypar_opt.workload.expansion import Repeat
+    from hypar_opt.workload.operators.base import Operator
+
+RECEIVED, SENT = "received", "sent"
+"""The names of a stage's messages; of further chunks with their number behind it."""
+
+
+_NAMED = 2
+"""Tensors that cross a cut which a message names."""
+
+
+class Message(Weightless):
+    """A tensor that a stage receives, and whose error it sends back; or the other way round."""
+
+    kind: Literal["message"]
+
+    ends: ClassVar[bool] = True
+
+    def kernels(self, sizes: Mapping[str, int], *, fused: Fused) -> PassesKernels:  # noqa: ARG002
+        return NOTHING_RUNS
+
+
+def cuts(network: Network) -> tuple[int, ...]:
+    """Return where a network may be cut, as the positions of the layers behind the cuts.
+
+    There the output of the layer before crosses, and nothing else but ids. In a network of residual
+    blocks they are behind each addition.
+    """
+    every = enumerate(_crossing(network), 1)
+    return tuple(end for end, crossing in every if crossing == (end - 1,))
+
+
+def cuts_between_blocks(network: Network) -> tuple[int, ...]:
+    """Return those of `cuts` that are inside no repetition of a block."""
+    blocks = blocks_of_layers(network)
+    return tuple(
+        end for end in cuts(network) if blocks[end] is None or blocks[end] != blocks[end - 1]
+    )
+
+
+def blocks_of_layers(network: Network) -> list[tuple[int, int] | None]:
+    """Return the block and the repetition, by number, of each layer; None outside blocks."""
+    blocks: list[tuple[int, int] | None] = [None] * len(network.layers)
+    for block, repeat in enumerate(network.repeats):
+        for number, layers in enumerate(repeat.repetitions):
+            blocks[layers.start : layers.stop] = [(block, number)] * len(layers)
+    return blocks
+
+
+@lru_cache(maxsize=16)
+def _crossing(network: Network) -> tuple[tuple[int, ...], ...]:
+    """Return the sources that layers read across the border behind each layer but the last.
+
+    Inputs of the network are below zero, as among `Network.sources`; ids are left out.
+    """
+    last_reader: dict[int, int] = {}
+    for position, (layer, reads) in enumerate(zip(network.layers, network.sources, strict=True)):
+        if not layer.reads_ids:
+            last_reader.update(dict.fromkeys(reads, position))
+    crossing = {source for source in last_reader if source < 0}
+    borders = []
+    for position, reads in enumerate(network.sources[:-1]):
+        crossing -= {source for source in reads if last_reader.get(source) == position}
+        crossing |= {position} & last_reader.keys()
+        borders.append(tuple(sorted(crossing)))
+    return tuple(borders)
+
+
+def _fault(network: Network, end: int, crossing: Sequence[int]) -> str | None:
+    """Return why a network may not be cut before a layer, where some sources cross, if so."""
+    names = network.source_names
+    if len(crossing) > 1:
+        shown = [
+            f"{'input' if source < 0 else 'the output of'} {names[source]!r}"
+            for source in crossing[:_NAMED]
+        ]
+        more = len(crossing) - len(shown)
+        return f"{' and '.join(shown)}{f' and {more} more' if more else ''} would cross"
+    if not crossing:
+        return "nothing would cross"
+    (source,) = crossing
+    if source < 0:
+        return f"input {names[source]!r} would cross"
+    if source != end - 1:
+        return f"the output of {names[source]!r}, not of {names[end - 1]!r}, would cross"
+    return None
+
+
+def check_cut(network: Network, end: int) -> None:
+    """Check that a network may be cut before a layer.
+
+    Raises
+    ------
+    HyparError
+        If another tensor crosses there than the output of the layer before it, naming what does.
+    """
+    fault = _fault(network, end, _crossing(network)[end - 1])
+    if fault is not None:
+        raise HyparError(
+            f"layer {network.layers[end].name!r}, H1: no stage can begin here, as {fault}; the"
+            f" output of {network.layers[end - 1].name!r} should, and nothing else"
+        )
+
+
+def stage_of(network: Network, chunks: Sequence[range]) -> Network:
+    """Return the network of one device: its chunks, with what they receive and send as layers.
+
+    Blocks stay blocks, and layers keep their names. Of weights that other stages share a device has
+    its own.
+
+    Parameters
+    ----------
+    chunks
+        The positions of the layers of each, which begin and end at `cuts`.
+
+    Raises
+    ------
+    HyparError
+        If what is between two layers is no cut.
+    """
+    return _Stage(network, chunks).network
+
+
+def message_writers(network: Network, chunks: Sequence[range]) -> dict[str, int]:
+    """Return the position of the layer whose output each message of a stage is, by its name.
+
+    Parameters
+    ----------
+    chunks
+        As for `stage_of`.
+    """
+    return _Stage(network, chunks).writers
+
+
+class _Stage:
+    """The parts of a device's network, as a description has them."""
+
+    def __init__(self, whole: Network, chunks: Sequence[range]) -> None:
+        self._whole = whole
+        self._positions = {position for chunk in chunks for position in chunk}
+        self._taken = {*whole.source_names}
+        self._names = dict(enumerate(whole.source_names))
+        self._names |= {~n: name for n, name in enumerate(whole.input_names)}
+        """What each source is called: a layer of another stage by its message."""
+        names = [*whole.input_names]
+        read = {source for position in self._positions for source in whole.sources[position]}
+        self._inputs = {name: whole.input_of(~n) for n, name in enumerate(names) if ~n in read}
+        self._messages: list[dict[str, Any]] = []
+        self.writers: dict[str, int] = {}
+        """The layer whose output each message is."""
+        for chunk in chunks:
+            if chunk.start:
+                check_cut(whole, chunk.start)
+                self._receive(chunk.start - 1)
+        for chunk in chunks:
+            if chunk.stop < len(whole.layers):
+                check_cut(whole, chunk.stop)
+                self._add_message(SENT, whole.layers[chunk.stop - 1].name, chunk.stop - 1)
+
+    def _receive(self, writer: int) -> None:
+        over, layers = self._whole.map_of(writer), self._whole.layers
+        if isinstance(over, ExpertMap | LogitMap):
+            name = layers[writer + 1].name
+            raise HyparError(f"a stage cannot begin with layer {name!r}: it reads routed tokens")
+        tensor = INPUT
+        if tensor in self._inputs:
+            tensor = self._unused(f"tensor of {layers[writer].name}")
+        self._inputs[tensor] = _input(over)
+        self._names[writer] = self._add_message(RECEIVED, tensor, writer)
+
+    def _add_message(self, name: str, reads: str, writer: int) -> str:
+        name = self._unused(name)
+        self._messages.append({"name": name, "kind": "message", "inputs": (reads,)})
+        self.writers[name] = writer
+        return name
+
+    def _unused(self, name: str) -> str:
+        while name in self._taken:
+            name += "'"
+        self._taken.add(name)
+        return name
+
+    @property
+    def network(self) -> Network:
+        """The device's network."""
+        whole, blocks = self._whole, [*self._blocks()]
+        inside = {position for _, positions in blocks for position in positions}
+        layers: list[Operator] = [Message.model_validate(own) for own in self._messages]
+        layers += [
+            self._alone(self._with_reads(whole.layers[n], n))
+            for n in sorted(self._positions - inside)
+        ]
+        further = {name: own for name, own in self._inputs.items() if name != INPUT}
+        described: dict[str, Any] = {
+            "schema": SCHEMA,
+            "name": whole.name,
+            "source": whole.source,
+            "input": self._inputs[INPUT],
+            "layer": layers,
+            "element_type": whole.element_type,
+        }
+        described |= {"inputs": further} if further else {}
+        described |= {"block": [block for block, _ in blocks]} if blocks else {}
+        return validate(Network, described)
+
+    def _blocks(self) -> Iterator[tuple[Block, list[int]]]:
+        """Yield repetitions of blocks that are there, and the positions of their layers."""
+        stated = {
+            (own.name, own.repeat and (own.first or 0)): own for own in self._whole.blocks or ()
+        }
+        for repeat in self._whole.repeats:
+            block = stated[repeat.name, repeat.number]
+            there = [self._positions.issuperset(own) for own in repeat.repetitions]
+            for is_there, run in groupby(range(repeat.count), there.__getitem__):
+                if is_there:
+                    numbers = [*run]
+                    yield (
+                        self._repetitions(block, repeat, numbers),
+                        [n for own in numbers for n in repeat.repetitions[own]],
+                    )
+
+    def _repetitions(self, block: Block, repeat: Repeat, numbers: Sequence[int]) -> Block:
+        """Return some repetitions of a block, which keep their numbers."""
+        positions = repeat.repetitions[numbers[0]]
+        local = {INPUT, *(layer.name for layer in block.layers)}
+        layers, entries = [], []
+        for position, layer in zip(positions, block.layers, strict=True):
+            reads = layer.inputs or ((INPUT,) if position == positions[0] else ())
+            sources = self._whole.sources[position]
+            entries += [n for read, n in zip(reads, sources, strict=False) if read == INPUT]
+            if layer.inputs:
+                named = zip(layer.inputs, sources, strict=True)
+                reads = tuple(read if read in local else self._names[n] for read, n in named)
+                layer = layer.model_copy(update={"inputs": reads})
+            layers.append(self._alone(layer))
+        update: dict[str, Any] = {"layers": tuple(layers)}
+        update |= {"inputs": (self._names[entries[0]],)} if entries else {}
+        if block.repeat is not None:
+            first = (block.first or 0) + numbers[0]
+            update |= {"repeat": len(numbers), "first": first or None}
+        return block.model_copy(update=update)
+
+    def _with_reads(self, layer: Operator, position: int) -> Operator:
+        reads = tuple(self._names[source] for source in self._whole.sources[position])
+        return layer.model_copy(update={"inputs": reads})
+
+    def _alone(self, layer: Operator) -> Operator:
+        """Return a layer with weights of its own, if those that it shares are another stage's."""
+        owner = layer.shares_weights_with
+        if owner is None or owner in {self._whole.layers[n].name for n in self._positions}:
+            return layer
+        return layer.model_copy(update={"tied": None})
+
+
+def _input(over: FeatureMap | TokenMap) -> Input:
+    """Return a map as an input of a network."""
+    if isinstance(over, TokenMap):
+        return TokenInput(tokens=over.tokens, features=over.channels)
+    if over.positions == 1:
+        return VectorInput(features=over.channels)
+    return ImageInput(channels=over.channels, height=over.height, width=over.width)
