@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-HIDDEN = {"kind": "fc", "units": 4}
+HIDDEN: dict[str, Any] = {"kind": "fc", "units": 4}
 
 
 def network(layers: list[dict[str, Any]], *blocks: dict[str, Any], **rest: Any) -> Network:
