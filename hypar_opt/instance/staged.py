@@ -22,7 +22,7 @@ import numpy as np
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, nodes_of, price, total_cost
-from hypar_opt.instance.stage import BY_LAYER, below_h1, stage_instance
+from hypar_opt.instance.stage import BY_LAYER, renumbered, stage_instance
 from hypar_opt.plan.costs import Baselines, Cost, Ratios, StageCost, json_number
 from hypar_opt.plan.plan import words_of
 from hypar_opt.plan.problem import ArrayRecord
@@ -160,7 +160,7 @@ class StagedPlan:
                 trained = words_by_layer(getattr(instance.problem.training, key), inside, key)
                 of_layers |= zip(inside, trained, strict=True)
         training = {
-            key: compact([below_h1(of_layers[name] or BY_LAYER[key], 1) for name in names], names)
+            key: compact([renumbered(of_layers[name] or BY_LAYER[key], 1) for name in names], names)
             for key, of_layers in words.items()
             if any(of_layers[name] for name in names)
         }
@@ -204,7 +204,7 @@ class StagedPlan:
     def _of_part(self, part: int, order: Order) -> StagePlan:
         chunks = self.stages.chunks_of(part)
         held = in_flight(order, [len(chunk) for chunk in chunks])
-        instance = stage_instance(self.network, self.problem, part, chunks, held)
+        instance = stage_instance(self.network, self.problem, part, self.stages.parts, chunks, held)
         names = [layer.name for layer in self.network.layers]
         writers = message_writers(self.network, chunks)
         stored = {own: self.layouts[names[writer]][1:] for own, writer in writers.items()}

@@ -57,7 +57,7 @@ def solved(network: Network, stated: Problem, stages: Stages) -> StagedPlan:
     for part, order in enumerate(orders("1f1b", stages.parts, count, stages.chunks)):
         chunks = stages.chunks_of(part)
         held = in_flight(order, [len(chunk) for chunk in chunks])
-        own = stage_instance(network, stated, part, chunks, held)
+        own = stage_instance(network, stated, part, stages.parts, chunks, held)
         plan = solve_jointly(own, None)
         own = own.trained(plan.training)
         tensors = plan_tensors(plan, own.executed_workload)
@@ -112,7 +112,7 @@ def test_stages_compute_what_the_network_computes(name: str) -> None:
     stages = Stages(network, 3, (places[len(places) // 3], places[-2], len(network.layers)))
     stated = problem(nodes(3, 2), 3, micro_batches=2, batch=4)
     parts = [
-        stage_instance(network, stated, part, stages.chunks_of(part), [1]) for part in range(3)
+        stage_instance(network, stated, part, 3, stages.chunks_of(part), [1]) for part in range(3)
     ]
     alone = problem_of(array=nodes(1, 2), cost="time", batch=4, training={"micro_batches": 2})
     whole, *inside = (computed(own) for own in (Instance(network, alone), *parts))
@@ -183,7 +183,7 @@ def test_more_micro_batches_in_flight_are_held_longer() -> None:
     stated = problem(array, 2)
     held = []
     for count in (1, 2, 4):
-        own = stage_instance(GPT, stated, 0, [range(end)], [count])
+        own = stage_instance(GPT, stated, 0, 2, [range(end)], [count])
         held.append(ho.memory(solve_jointly(own, "data")))
     saved = [own.categories["saved"] for own in held]
     assert saved == [saved[0], 2 * saved[0], 4 * saved[0]]
@@ -195,14 +195,14 @@ def test_a_message_takes_as_long_as_its_layout_says() -> None:
     """Whole on four accelerators it is sent by each, or a quarter by each and gathered."""
     array = nodes(2, 4)
     stated = problem(array, 2, micro_batches=2)
-    own = stage_instance(GPT, stated, 1, [range(cuts(GPT)[-3], len(GPT.layers))], [1])
+    own = stage_instance(GPT, stated, 1, 2, [range(cuts(GPT)[-3], len(GPT.layers))], [1])
     plan = solve_jointly(own, None)
     workload = own.executed_workload
     (node,) = (n for n, layer in enumerate(workload.nodes) if layer.name == "received")
     hops = own.cost.time.hops
     size = 8 * 64 * 256 * stated.element_bytes
     link = array.hop(0, 2)
-    split = own.problem.array.description.interconnect.bisection(0)
+    split = array.part(2).interconnect.bisection(0)
     for word, whole in (("data", 0), ("whole", 1), ("whole", 2)):
         rows = [[0] * len(workload.nodes) for _ in range(2)]
         for row in rows[:whole]:
