@@ -199,7 +199,8 @@ class _Stage:
         tensor = INPUT
         if tensor in self._inputs:
             tensor = self._unused(f"tensor of {layers[writer].name}")
-        self._inputs[tensor] = _input(over)
+        image = any(own.reads_images for own in layers[writer + 1 :])
+        self._inputs[tensor] = _input(over, image=image)
         self._names[writer] = self._add_message(RECEIVED, tensor, writer)
 
     def _add_message(self, name: str, reads: str, writer: int) -> str:
@@ -286,10 +287,16 @@ class _Stage:
         return layer.model_copy(update={"tied": None})
 
 
-def _input(over: FeatureMap | TokenMap) -> Input:
-    """Return a map as an input of a network."""
+def _input(over: FeatureMap | TokenMap, *, image: bool) -> Input:
+    """Return a map as an input of a network.
+
+    Parameters
+    ----------
+    image
+        Whether a map of one pixel is an image: else it is a vector.
+    """
     if isinstance(over, TokenMap):
         return TokenInput(tokens=over.tokens, features=over.channels)
-    if over.positions == 1:
+    if over.positions == 1 and not image:
         return VectorInput(features=over.channels)
     return ImageInput(channels=over.channels, height=over.height, width=over.width)
