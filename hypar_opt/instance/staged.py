@@ -140,7 +140,7 @@ class StagedPlan:
 
     def __post_init__(self) -> None:
         if self.problem.cost != "time":
-            raise HyparError(f"a plan in stages is priced in time, got {self.problem.cost}")
+            raise HyparError("a plan in stages is priced by the time on its array alone")
 
     @classmethod
     def of(

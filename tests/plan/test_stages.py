@@ -588,7 +588,6 @@ def test_a_plan_in_stages_is_shown_in_words(capsys: pytest.CaptureFixture[str]) 
         ho.run,
         ho.certify,
         ho.regrets,
-        lambda plan: ho.repriced(plan, cost="bytes"),
         lambda plan: ho.best_plans(plan, 3),
         lambda plan: ho.export(plan, "jax"),
         lambda plan: ho.export(plan, "torch"),
@@ -605,7 +604,7 @@ def test_what_plans_in_stages_do_not_have_is_refused_in_one_line(
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        (CHAIN, "a plan in stages is priced in time, got bytes"),
+        (CHAIN, "a plan in stages is priced by the time on its array"),
         (ON_ARRAY, "cost, total: should be"),
     ],
 )
