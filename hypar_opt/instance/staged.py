@@ -130,7 +130,7 @@ class StagedPlan:
     ------
     HyparError
         If the stages are none of the network, their schedule none of the micro-batches, or their
-        cost is not time.
+        cost is not time on an array.
     """
 
     network: Network
@@ -139,7 +139,7 @@ class StagedPlan:
     layouts: Layouts
 
     def __post_init__(self) -> None:
-        if self.problem.cost != "time":
+        if self.problem.cost != "time" or self.problem.array is None:
             raise HyparError("a plan in stages is priced by the time on its array alone")
 
     @classmethod

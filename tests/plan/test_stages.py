@@ -602,16 +602,20 @@ def test_what_plans_in_stages_do_not_have_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize(
-    ("document", "says"),
+    ("document", "kind", "says"),
     [
-        (CHAIN, "a plan in stages is priced by the time on its array"),
-        (ON_ARRAY, "cost, total: should be"),
+        (CHAIN, "bytes", "a plan in stages is priced by the time on its array alone"),
+        (CHAIN, "time", "a plan in stages is priced by the time on its array alone"),
+        (ON_ARRAY, "energy", "a plan in stages is priced by the time on its array alone"),
+        (ON_ARRAY, "time", "cost, total: should be"),
     ],
 )
 def test_a_file_of_stages_has_the_time_of_its_stages(
-    document: dict[str, Any], says: str, tmp_path: Path
+    document: dict[str, Any], kind: str, says: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "plan.json"
-    file.write_text(parsed(document).to_json())
+    document = copy.deepcopy(document)
+    document["cost"]["kind"] = kind
+    file.write_text(json.dumps(document))
     with pytest.raises(InputError, match=rf"plan\.json: {says}"):
         ho.read_plan(file)
