@@ -579,7 +579,8 @@ def test_a_plan_in_stages_is_shown_in_words(capsys: pytest.CaptureFixture[str]) 
     Console(width=200).print(plan_view(every))
     out = capsys.readouterr().out
     assert "16 stages of 1: fc0 | fc1 | fc2 | fc3 | fc4 | fc5 | ... | fc15; 8 micro-batches" in out
-    assert "⑯ all in H1's part 16" in out
+    assert "⑯" in out
+    assert "all in H1's" not in out
 
 
 @pytest.mark.parametrize(
