@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from hypar_opt.errors import HyparError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, nodes_of, price, total_cost
@@ -128,13 +129,18 @@ class StagedPlan:
     Raises
     ------
     HyparError
-        If the stages are none of the network, or their schedule none of the micro-batches.
+        If the stages are none of the network, their schedule none of the micro-batches, or their
+        cost is not time on an array.
     """
 
     network: Network
     problem: Problem
     parallelism: Words
     layouts: Layouts
+
+    def __post_init__(self) -> None:
+        if self.problem.cost != "time" or self.problem.array is None:
+            raise HyparError("a plan in stages is priced by the time on its array alone")
 
     @classmethod
     def of(
