@@ -51,6 +51,30 @@ Words = Sequence[Sequence[str]]
 Layouts = Mapping[str, Sequence[str]]
 
 
+def in_stages_of(problem: Problem, parts: int, micro_batches: int, schedule: str) -> Problem:
+    """Return a problem on an array with so many parts of it as stages.
+
+    Raises
+    ------
+    HyparError
+        If the array has no such parts.
+    """
+    assert problem.array is not None
+    array = problem.array.description
+    array.part(parts)
+    merged = array.hierarchy().merged(parts)
+    assert merged is not None
+    trained = {"micro_batches": micro_batches, "schedule": schedule}
+    update = {
+        "levels": merged.levels,
+        "parts": merged.unless_halves,
+        "placement": array.placement,
+        "choices": (*on_all_sides(problem.choices), *map(part_word, range(parts))),
+        "training": problem.training.model_copy(update=trained),
+    }
+    return problem.model_copy(update=update)
+
+
 def charge_of(stages: Sequence[Fraction], turns: int) -> Fraction:
     """Return what a plan is charged whose stages are charged so much.
 
@@ -244,6 +268,11 @@ class StagedPlan:
         """What the plan is charged."""
         return charge_of([own.seconds for own in self.plans], self.turns)
 
+    @property
+    def per_unit(self) -> int:
+        """The charges of a second of its cost: the coarsest of its stages'."""
+        return min(own.per_unit for own in self.plans)
+
     @cached_property
     def cost(self) -> Cost:
         """The plan's cost: in the coarsest unit of its stages', to the nearest.
@@ -255,7 +284,7 @@ class StagedPlan:
         least = min(self.plans, key=lambda own: own.per_unit)
 
         def units(seconds: Fraction) -> int:
-            return floor(seconds * least.per_unit + Fraction(1, 2))
+            return floor(seconds * self.per_unit + Fraction(1, 2))
 
         def below(levels: Sequence[int | float]) -> list[int]:
             *others, last = (Fraction(own) / longest.per_unit for own in levels)

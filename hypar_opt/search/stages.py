@@ -74,7 +74,7 @@ _NEAR = Fraction(65, 64)
 
 
 @dataclass(frozen=True)
-class StagePlan:
+class FoundStage:
     """What one stage does.
 
     Parameters
@@ -96,7 +96,7 @@ class StagePlan:
 
 
 @dataclass(frozen=True)
-class StagedPlan:
+class FoundStages:
     """The fastest plan in stages; of one stage, that of the whole network.
 
     Parameters
@@ -107,7 +107,7 @@ class StagedPlan:
         On the plans of all stages, cuts and micro-batches that were asked for.
     """
 
-    stages: tuple[StagePlan, ...]
+    stages: tuple[FoundStage, ...]
     micro_batches: int
     seconds: Fraction
     bound: Fraction
@@ -123,7 +123,7 @@ def charge_of(stages: Sequence[Fraction], micro_batches: int) -> Fraction:
 
 def in_stages(
     asked: SearchRequest, counts: Sequence[int] | None = None, *, schedule: str = "1f1b"
-) -> StagedPlan:
+) -> FoundStages:
     """Find the fastest plan in stages.
 
     Parameters
@@ -496,7 +496,7 @@ class _Pair:
         else:
             self._settle(own)
 
-    def stages(self) -> tuple[StagePlan, ...]:
+    def stages(self) -> tuple[FoundStage, ...]:
         """Return what each stage of the plan does."""
         assert self.plan is not None
         return tuple(
@@ -504,7 +504,7 @@ class _Pair:
             for number, (own, units) in enumerate(zip(*self.plan[1:], strict=True))
         )
 
-    def _planned(self, number: int, own: _Stage, units: tuple[int, int]) -> StagePlan:
+    def _planned(self, number: int, own: _Stage, units: tuple[int, int]) -> FoundStage:
         """Return what a stage does as one that is alike, and was solved."""
         assert own.found is not None
         search, found = own.found
@@ -514,7 +514,7 @@ class _Pair:
             there = self.parts.instance(number, units, self.micro_batches, count)
             training = _of_others(search.instance, there)
             instance = there.trained(training)
-        return StagePlan((self.parts.units.chunk(*units),), instance, found, own.value)
+        return FoundStage((self.parts.units.chunk(*units),), instance, found, own.value)
 
     def _stage(self, number: int, first: int, end: int) -> _Stage:
         links, count = self._links[number], self._in_flight[number]
@@ -639,7 +639,7 @@ class _StageSearch:
                 if counts is not None:
                     raise
 
-    def result(self) -> StagedPlan:
+    def result(self) -> FoundStages:
         """Return the best plan of all, and the bound on all."""
         asked, every, stopped_by = self._asked, self._pairs, None
         best: _Pair | None = None
@@ -660,7 +660,7 @@ class _StageSearch:
         status = Status.OPTIMAL if bound == seconds else Status.FEASIBLE
         assert best.plan is not None
         asked.progress(len(every), len(every))
-        return StagedPlan(best.stages(), best.micro_batches, seconds, bound, status, stopped_by)
+        return FoundStages(best.stages(), best.micro_batches, seconds, bound, status, stopped_by)
 
     def _next(self, limit: Fraction) -> _Pair | None:
         """Return what to ask next: first what may fit as it is."""

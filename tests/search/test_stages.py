@@ -22,7 +22,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.problem import Problem
 from hypar_opt.search.best_fit import NothingFitsError
 from hypar_opt.search.result import SearchRequest
-from hypar_opt.search.stages import StagedPlan, in_stages
+from hypar_opt.search.stages import FoundStages, in_stages
 from hypar_opt.search.way_of_training import WayOfTraining
 from hypar_opt.simulator.pipeline_order import in_flight, orders
 from hypar_opt.solvers import SOLVERS
@@ -44,7 +44,7 @@ def array_of(nodes: int, per_node: int) -> ho.Array:
 
 def searched(
     network: ho.Network, problem: Problem, counts: Sequence[int] | None = None
-) -> StagedPlan:
+) -> FoundStages:
     instance = Instance.to_search(network, problem)
     return in_stages(SearchRequest(instance, SOLVERS["dp"]()), counts)
 
@@ -119,7 +119,7 @@ def problem_on(array: ho.Array, batch: int, **more: Any) -> Problem:
     return problem_of(array=array, batch=batch, cost="time", **more)
 
 
-def held_by(plan: StagedPlan) -> int:
+def held_by(plan: FoundStages) -> int:
     """The bytes of the fullest device."""
     ways = [
         (WayOfTraining(SearchRequest(own.instance, SOLVERS["dp"]())), own) for own in plan.stages
