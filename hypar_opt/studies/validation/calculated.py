@@ -15,7 +15,7 @@ from hypar_opt.instance.stage import stage_context
 from hypar_opt.models import find_network
 from hypar_opt.models.gpt import gpt
 from hypar_opt.pipeline import solve
-from hypar_opt.plan.megatron import gathered_again
+from hypar_opt.plan.megatron import gathered_again, roles
 from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.plan.strategies import every_degree, pins_within
 from hypar_opt.simulator.pipeline import pipeline_step
@@ -42,10 +42,11 @@ from hypar_opt.studies.validation.staged import (
     tied_seconds,
 )
 from hypar_opt.workload.operators.attention import HEADS
-from hypar_opt.workload.operators.axes import EXPERTS, REPLICAS
+from hypar_opt.workload.operators.axes import DATA_CHOICE, EXPERTS, REPLICAS
 from hypar_opt.workload.parallelism import CHOICES, SHARDED
 from hypar_opt.workload.sequence_length import with_tokens
 from hypar_opt.workload.stages import stage_of
+from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -310,15 +311,20 @@ def _plan(
         if not _has(network, EXPERTS):
             inner["expert"] = 1
         pins += pins_within(network, sizes, {name: own for name, own in inner.items() if own > 1})
-    if not sequence_parallel:
-        # Norms and residuals are whole on each accelerator of a tensor-parallel group.
-        whole = {
-            re.sub(r"[.]\d+[.]", ".*.", layer.name)
-            for layer in network.layers
-            if REPLICAS in layer.choices.values()
+    if tp > 1:
+        # Norms, residuals and messages are whole, or split by token, for which images stand.
+        workload = workload_of(network, 1, choices, shared_tensors=True)
+        words = roles(network, workload)[workload.shared :]
+        left = zip(network.layers, words, strict=True)
+        names = {
+            own.name
+            for own, role in left
+            if REPLICAS in own.choices.values() and role.tp == REPLICAS.word
         }
+        patterns = {re.sub(r"[.]\d+[.]", ".*.", name) for name in names}
+        word = DATA_CHOICE.word if sequence_parallel else REPLICAS.word
         levels = range(len(sizes) - known.index(tp) + 1, len(sizes) + 1)
-        pins += [f"{name}@H{n}={REPLICAS.word}" for name in sorted(whole) for n in levels]
+        pins += [f"{name}@H{n}={word}" for name in sorted(patterns) for n in levels]
     return solve(
         network,
         # Where nothing but the batch is split there is nothing to search.
