@@ -80,7 +80,9 @@ from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Tensors
+    from hypar_opt.instance.staged import StagedPlan
     from hypar_opt.plan.configuration import Configuration
+    from hypar_opt.plan.costs import Cost
     from hypar_opt.plan.problem import Problem
     from hypar_opt.search.overlap import Rows
     from hypar_opt.solvers.solution.solver import SolutionFile
@@ -418,12 +420,25 @@ def _priced(
     The record is of our own search: only here a plan's claims become ours. Shared tensors are
     stored as is stated, or as they were found, or as it then costs least.
     """
-    problem = instance.problem
     if tensors is None and found is not None:
         tensors = found.priced
     if tensors is None:
         tensors = tensors_of(instance, rows)
     cost = price(instance, rows, tensors, found.charged if found else None)
+    words = words_of(rows, instance.network.words(instance.problem.choices))
+    layouts = layouts_of(instance, rows, tensors)
+    return _plan(instance.network, instance.problem, words, layouts, cost, solver)
+
+
+def _plan(
+    network: Network,
+    problem: Problem,
+    parallelism: Sequence[Sequence[str]],
+    layouts: Mapping[str, Sequence[str]],
+    cost: Cost,
+    solver: SolverRecord,
+) -> Plan:
+    """Return a priced plan with the gap to the bound that the solver claims."""
     total, bound = cost.total, solver.bound
     # A lower bound above a feasible plan's cost disproves itself.
     if bound is not None and bound > total:
@@ -433,14 +448,34 @@ def _priced(
     fields = {name: getattr(problem, name) for name in ProblemFields.model_fields}
     return Plan(
         schema=schema_of(problem),
-        network=NetworkRecord.of(instance.network),
-        layers=tuple(layer.name for layer in instance.workload.layers),
-        parallelism=words_of(rows, instance.network.words(problem.choices)),
-        layouts=layouts_of(instance, rows, tensors),
+        network=NetworkRecord.of(network),
+        layers=tuple(layer.name for layer in network.layers),
+        parallelism=parallelism,
+        layouts=layouts,
         cost=cost,
         solver=solver.vouched(gap=gap),
         **fields,
     )
+
+
+def plan_of_stages(staged: StagedPlan, solver: SolverRecord | None = None) -> Plan:
+    """Return the plan of stages, priced by theirs.
+
+    Parameters
+    ----------
+    solver
+        The record of the search; None for one that proves nothing.
+    """
+    described = staged.network, staged.problem, staged.parallelism, staged.layouts
+    return _plan(*described, staged.cost, solver or _unproved())
+
+
+def plans_of_stages(plan: Plan) -> tuple[Plan, ...]:
+    """Return what each stage of a plan does, as a plan of its part of the array."""
+    from hypar_opt.instance.staged import StagedPlan
+
+    plans = StagedPlan.of_plan(plan).plans
+    return tuple(_priced(own.instance, own.rows, _unproved(), tensors=own.tensors) for own in plans)
 
 
 def plan_of_configuration(network: Network, problem: Problem, configuration: Configuration) -> Plan:

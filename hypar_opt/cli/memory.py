@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from hypar_opt.cli import inputs, options, output, request
 from hypar_opt.cli.groups import ProblemOptions, SolvingOptions, TrainingOptions
+from hypar_opt.cli.options import running_option
 from hypar_opt.cli.signatures import takes_groups
 
 EPILOG = (
     "Examples: [bold]hypar-opt memory llama-7b --array h100-8 --batch 8 --optimizer adam --shard"
     " weights[/bold]; [bold]hypar-opt memory plan.json --recompute full --picture"
     " memory.svg[/bold]"
+)
+
+
+STAGE = running_option(
+    metavar="N", help="Show this stage of a plan in stages. Default: the fullest one."
 )
 
 
@@ -22,6 +30,7 @@ def memory(
     problem: ProblemOptions,
     solving: SolvingOptions,
     training: TrainingOptions,
+    stage: Annotated[int | None, STAGE] = None,
     picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
@@ -38,6 +47,6 @@ def memory(
     stated = request.stated(training)
     if inputs.was_typed(context, "optimizer"):
         stated["optimizer"] = problem.optimizer
-    held = counted.memory(plan, array, **stated)
+    held = counted.memory(plan, array, stage=stage, **stated)
     output.draw(picture, lambda pictures: pictures.device_memory(held))
     output.print_result(held, held.document, as_json=as_json)

@@ -17,6 +17,7 @@ from hypar_opt.errors import HyparError
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.simulator.pipeline_result import PipelineResult
     from hypar_opt.simulator.result import StepResult
     from hypar_opt.studies.simulation import RunArguments
 
@@ -93,7 +94,8 @@ def simulate(
             array = targets.array_with(plan, array, settings)
             other_array = True
     step = simulation.simulate(plan, array, other_array=other_array, **run)
-    array = targets.fitting(plan, array or targets.own_array(plan))
+    array = array or targets.own_array(plan)
+    array = array if plan.is_staged else targets.fitting(plan, array)
     if trace is not None and step.trace is not None:
         write_whole(trace, json.dumps(chrome_trace(step.trace), allow_nan=False) + "\n")
     title = f"{plan.network.name} on {array.name}, a step in time"
@@ -106,9 +108,15 @@ def simulate(
 
 
 def _warn(
-    plan: Plan, array: Array, step: StepResult, run: RunArguments, *, other_array: bool
+    plan: Plan,
+    array: Array,
+    step: StepResult | PipelineResult,
+    run: RunArguments,
+    *,
+    other_array: bool,
 ) -> None:
     """Warn if memory is exceeded, or if Data Parallelism moves or takes less when run."""
+    from hypar_opt.simulator.pipeline_result import PipelineResult
     from hypar_opt.studies import advice, simulation
 
     # A warning, not an error: memory is a constraint only if the problem says so.
@@ -124,14 +132,14 @@ def _warn(
     # These steps are compared by their totals alone.
     run = {**run, "trace": False}
     executed = simulation.steps_when_run(plan, array, other_array=other_array, **run)
-    if executed is None:
+    if executed is None or isinstance(step, PipelineResult):
         return
-    data = simulation.simulate(simulation.baseline(plan, array, "data"), array, **run)
+    data = simulation.simulated_step(simulation.baseline(plan, array, "data"), array, **run)
     for sentence in simulation.warnings_of_run(plan.cost.reading, (step, data), executed):
         output.warn(sentence)
 
 
-def _document(plan: Plan, array: Array, step: StepResult) -> dict[str, Any]:
+def _document(plan: Plan, array: Array, step: StepResult | PipelineResult) -> dict[str, Any]:
     # A placement numbers the bisections of one array and means nothing on another.
     same_array = plan.array is not None and plan.array.digest == array.digest()
     return {

@@ -13,6 +13,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -120,6 +121,16 @@ class Hops:
             (seconds,) = self._seconds(node, link, own, _PER_SECOND).tolist()
             found[self.workload.nodes[node].name] = seconds / _PER_SECOND
         return found
+
+    def extremes(self, per_second: Fraction | int) -> tuple[Fraction, Fraction]:
+        """Return the least and the most seconds of a message in a step, in any layout."""
+        times = []
+        for node, link in self._nodes.items():
+            whole = self._whole(node)
+            ends = {int(whole.argmax()), int(whole.argmin())}
+            states = np.array([*product(sorted(ends), repeat=len(self.splits))]).T
+            times += (self._often * self._seconds(node, link, [states], per_second)).tolist()
+        return Fraction(min(times)) / per_second, Fraction(max(times)) / per_second
 
     def _seconds(
         self, node: int, link: BisectionLink, states: States, per_second: Fraction | int

@@ -6,7 +6,7 @@ No code here is shared with a solver: a cost is the sum of the table entries of 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -367,10 +367,8 @@ def check_plan(plan: Plan, *, file: str) -> None:
     InputError
         Naming the first key that disagrees, what it says and what it should say.
     """
-    instance, rows = Instance.of_plan(plan), plan.assignments()
     try:
-        tensors = plan_tensors(plan, instance.executed_workload)
-        cost = price(instance, rows, tensors)
+        cost, stored = _derived(plan)
     except HyparError as error:
         raise InputError(error.message, file=file) from None
     stated = plan.cost.model_dump(mode="json")
@@ -378,7 +376,6 @@ def check_plan(plan: Plan, *, file: str) -> None:
         if stated[key] != derived:
             problem = f"should be {derived}, as the parallelism is priced, got {stated[key]}"
             raise InputError(problem, where=f"cost, {key}", file=file)
-    stored = layouts_of(instance, rows, tensors)
     for name, layouts in (plan.layouts or {}).items():
         if tuple(layouts) != stored[name]:
             words = [json.dumps(list(map(str, own))) for own in (stored[name], layouts)]
@@ -391,3 +388,16 @@ def check_plan(plan: Plan, *, file: str) -> None:
     if solver.bound is not None and solver.bound > total:
         problem = f"should be at most the cost's total {total}, got {solver.bound}"
         raise InputError(problem, where="solver, bound", file=file)
+
+
+def _derived(plan: Plan) -> tuple[Cost, Mapping[str, Sequence[str]]]:
+    """Return a plan's cost, and how outputs are stored, as its choices say."""
+    if plan.is_staged:
+        # Imported late: stages are priced by what is here.
+        from hypar_opt.instance.staged import StagedPlan
+
+        staged = StagedPlan.of_plan(plan)
+        return staged.cost, staged.stored
+    instance, rows = Instance.of_plan(plan), plan.assignments()
+    tensors = plan_tensors(plan, instance.executed_workload)
+    return price(instance, rows, tensors), layouts_of(instance, rows, tensors)

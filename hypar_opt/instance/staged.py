@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from hypar_opt.errors import HyparError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, nodes_of, price, total_cost
-from hypar_opt.instance.stage import BY_LAYER, below_h1, stage_instance
+from hypar_opt.instance.stage import BY_LAYER, renumbered, stage_instance
 from hypar_opt.plan.costs import Baselines, Cost, Ratios, StageCost, json_number
 from hypar_opt.plan.plan import words_of
 from hypar_opt.plan.problem import ArrayRecord
@@ -39,6 +40,7 @@ from hypar_opt.workload.stages import SENT, message_writers
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows, Tensors
     from hypar_opt.costs.time import TimeCost
+    from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem
     from hypar_opt.plan.stages import Stages
     from hypar_opt.simulator.pipeline_order import Order
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 Words = Sequence[Sequence[str]]
+Layouts = Mapping[str, Sequence[str]]
 
 
 def charge_of(stages: Sequence[Fraction], turns: int) -> Fraction:
@@ -82,6 +85,13 @@ class StagePlan:
         return price(self.instance, self.rows, self.tensors)
 
     @property
+    def nodes(self) -> Rows:
+        """The choices of all nodes."""
+        instance = self.instance
+        known = instance.workload, instance.cost, self.rows, self.tensors
+        return nodes_of(*known, rule=instance.rule)
+
+    @property
     def per_unit(self) -> int:
         """The charges of a second."""
         own: TimeCost = self.instance.cost.time
@@ -98,10 +108,8 @@ class StagePlan:
         own: TimeCost = self.instance.cost.time
         if own.hops is None:
             return Fraction()
-        workload = self.instance.workload
-        full = nodes_of(workload, own, self.rows, self.tensors, rule=self.instance.rule)
-        count = len(workload.nodes)
-        charges = own.hops.charges(np.arange(count), of_rows(full, count), self.per_unit)
+        count = len(self.instance.workload.nodes)
+        charges = own.hops.charges(np.arange(count), of_rows(self.nodes, count), self.per_unit)
         return Fraction(int(charges.sum()), self.per_unit)
 
 
@@ -121,13 +129,18 @@ class StagedPlan:
     Raises
     ------
     HyparError
-        If the stages are none of the network, or their schedule none of the micro-batches.
+        If the stages are none of the network, their schedule none of the micro-batches, or their
+        cost is not time on an array.
     """
 
     network: Network
     problem: Problem
     parallelism: Words
-    layouts: Mapping[str, Sequence[str]]
+    layouts: Layouts
+
+    def __post_init__(self) -> None:
+        if self.problem.cost != "time" or self.problem.array is None:
+            raise HyparError("a plan in stages is priced by the time on its array alone")
 
     @classmethod
     def of(
@@ -142,7 +155,6 @@ class StagedPlan:
         """
         names = [layer.name for layer in network.layers]
         parallelism: dict[str, Sequence[str]] = {}
-        layouts: dict[str, Sequence[str]] = {}
         words: dict[str, dict[str, str | None]] = {key: {} for key in BY_LAYER}
         for part, own in enumerate(plans):
             side, instance = part_word(part), own.instance
@@ -150,16 +162,11 @@ class StagedPlan:
             known = instance.network.words(instance.problem.choices)
             columns = zip(*words_of(own.rows, known), strict=True)
             parallelism |= {n: (side, *of) for n, of in zip(inside, columns, strict=True)}
-            stored = layouts_of(instance, own.rows, own.tensors)
-            layouts |= {name: (side, *below) for name, below in stored.items()}
-            for name, writer in message_writers(network, stages.chunks_of(part)).items():
-                if name.startswith(SENT):
-                    layouts[names[writer]] = layouts[name]
             for key, of_layers in words.items():
                 trained = words_by_layer(getattr(instance.problem.training, key), inside, key)
                 of_layers |= zip(inside, trained, strict=True)
         training = {
-            key: compact([below_h1(of_layers[name] or BY_LAYER[key], 1) for name in names], names)
+            key: compact([renumbered(of_layers[name] or BY_LAYER[key], 1) for name in names], names)
             for key, of_layers in words.items()
             if any(of_layers[name] for name in names)
         }
@@ -167,7 +174,18 @@ class StagedPlan:
             update={"training": problem.training.model_copy(update=training)}
         )
         rows = tuple(zip(*(parallelism[name] for name in names), strict=True))
-        return cls(network, problem, rows, FrozenDict({name: layouts[name] for name in names}))
+        return cls(network, problem, rows, _stored(network, stages, plans))
+
+    @classmethod
+    def of_plan(cls, plan: Plan) -> Self:
+        """Return a plan by its words."""
+        assert plan.layouts is not None, "a plan of version 1 has no stages"
+        return cls(plan.network.description, plan.problem, plan.parallelism, plan.layouts)
+
+    @property
+    def stored(self) -> Layouts:
+        """How each layer's output is stored, as the choices of all layers say."""
+        return _stored(self.network, self.stages, self.plans)
 
     @cached_property
     def stages(self) -> Stages:
@@ -186,15 +204,13 @@ class StagedPlan:
         """What each stage does, H1's first part first."""
         stages, training = self.stages, self.problem.training
         count = training.micro_batches or 1
-        passes = orders(
-            training.schedule, stages.parts, count, stages.chunks
-        )
+        passes = orders(training.schedule, stages.parts, count, stages.chunks)
         return tuple(self._of_part(part, order) for part, order in enumerate(passes))
 
     def _of_part(self, part: int, order: Order) -> StagePlan:
         chunks = self.stages.chunks_of(part)
         held = in_flight(order, [len(chunk) for chunk in chunks])
-        instance = stage_instance(self.network, self.problem, part, chunks, held)
+        instance = stage_instance(self.network, self.problem, part, self.stages.parts, chunks, held)
         names = [layer.name for layer in self.network.layers]
         writers = message_writers(self.network, chunks)
         stored = {own: self.layouts[names[writer]][1:] for own, writer in writers.items()}
@@ -211,6 +227,17 @@ class StagedPlan:
                 columns.append([words.index(row[place[own.name]]) for row in self.parallelism[1:]])
         rows = tuple(zip(*columns, strict=True))
         return StagePlan(instance, rows, tensor_columns(workload, stored, levels))
+
+    def check(self) -> None:
+        """Check that all stages keep to the problem's constraints.
+
+        Raises
+        ------
+        HyparError
+            Naming the constraint.
+        """
+        for own in self.plans:
+            own.instance.constraints.check(own.rows, own.nodes)
 
     @cached_property
     def seconds(self) -> Fraction:
@@ -295,6 +322,19 @@ class StagedPlan:
         own: TimeCost = instance.cost.time
         data, model = (Fraction(total_cost(instance, row)) / own.per_unit for row in rows)
         return data, model, price(instance, rows[0]).data_parallel_bytes
+
+
+def _stored(network: Network, stages: Stages, plans: Sequence[StagePlan]) -> Layouts:
+    """Return how each layer's output is stored; what a stage sends, as it is sent."""
+    names = [layer.name for layer in network.layers]
+    layouts: dict[str, Sequence[str]] = {}
+    for part, own in enumerate(plans):
+        side, stored = part_word(part), layouts_of(own.instance, own.rows, own.tensors)
+        layouts |= {name: (side, *below) for name, below in stored.items()}
+        for name, writer in message_writers(network, stages.chunks_of(part)).items():
+            if name.startswith(SENT):
+                layouts[names[writer]] = layouts[name]
+    return FrozenDict({name: layouts[name] for name in names})
 
 
 def _columns_by_layout(workload: Workload, node: int) -> dict[str, int]:

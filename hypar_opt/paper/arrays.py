@@ -16,7 +16,7 @@ from hypar_opt.paper.rows import Measure, column, published
 from hypar_opt.pipeline import solve
 from hypar_opt.sharding.passes import TRAINING
 from hypar_opt.simulator.result import StepResult
-from hypar_opt.studies.simulation import simulate
+from hypar_opt.studies.simulation import simulated_step
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.tensors import workload_of
 
@@ -52,7 +52,7 @@ def step(
     plan = solve(network, solver=SOLVERS[column], reading=reading, array=array)
     # The authors counted AlexNet with sizes that are not those of its layers.
     sizes = ALEXNET if network == "AlexNet" and not own_sizes else {}
-    return simulate(plan, input_sizes=sizes)
+    return simulated_step(plan, input_sizes=sizes)
 
 
 def performance(readings: Sequence[str]) -> list[Measure]:
@@ -266,7 +266,7 @@ def _part_step(name: str, column: str, levels: int, reading: str) -> StepResult:
     # Cached: performance, energy and their means share the steps.
     batch, array = PARTS[name][1], papers(levels)
     plan = solve(_part(name), solver=SOLVERS[column], reading=reading, array=array, batch=batch)
-    return simulate(plan)
+    return simulated_step(plan)
 
 
 def _over_the_trick(quantity: str, reading: str, part: str, levels: int) -> float:

@@ -314,8 +314,8 @@ def one_sided(array: Array) -> tuple[str, ...]:
 def _in_stages(fields: Mapping[str, Any]) -> bool:
     """Return whether the choices have parts of H1, which are stages where there are no groups."""
     choices = fields.get("choices")
-    is_list = isinstance(choices, list | tuple)
-    return is_list and any(isinstance(word, str) and word in SIDES for word in choices)
+    stated = choices if isinstance(choices, list | tuple) else ()
+    return any(isinstance(word, str) and word in SIDES for word in stated)
 
 
 def _in_primes(hierarchy: Hierarchy, *, staged: bool) -> Hierarchy:

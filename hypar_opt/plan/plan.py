@@ -312,10 +312,11 @@ class Plan(Displayed, ProblemFields):
 
     @property
     def unequal_shares(self) -> tuple[int, ...] | None:
-        """The shares of H1's parts, if they are unequal or one has all of a layer; else None."""
+        """The shares of groups, if H1's parts are unequal or one has all of a layer; else None."""
         of_h1 = {word for row in self.parallelism[:1] for word in row}
         shares = self.part_shares
-        return shares if len({*shares}) > 1 or any(w in SIDES for w in of_h1) else None
+        sided = bool(self.groups) and any(word in SIDES for word in of_h1)
+        return shares if len({*shares}) > 1 or sided else None
 
     @property
     def joins_levels(self) -> bool:

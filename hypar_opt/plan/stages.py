@@ -15,22 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, nearest
 from hypar_opt.workload.parallelism import SIDES, part_word
+from hypar_opt.workload.stages import blocks_of_layers, check_cut
 
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.maps import Map
 
-_NAMED = 2
-"""Tensors that cross a border which a message names."""
 
-
-class Border(NamedTuple):
+class StageBorder(NamedTuple):
     """What crosses from one chunk to the next.
 
     Parameters
@@ -98,7 +96,7 @@ class Stages:
                 f"{self.ends} should end chunks of {self.parts} parts, {layers} layers"
             )
         for end in self.ends[:-1]:
-            _check_border(self.network, end)
+            check_cut(self.network, end)
 
     @property
     def chunks(self) -> int:
@@ -125,13 +123,13 @@ class Stages:
         return tuple(map(part_word, self.part_of_layers))
 
     @cached_property
-    def borders(self) -> tuple[Border, ...]:
+    def borders(self) -> tuple[StageBorder, ...]:
         """What crosses between neighbouring chunks, one fewer than there are chunks."""
         borders, sources = [], self.network.sources
         for own in self.layers[1:]:
             writer = own.start - 1
             readers = tuple(n for n in own if writer in sources[n])
-            borders.append(Border(writer, readers, self.network.map_of(writer)))
+            borders.append(StageBorder(writer, readers, self.network.map_of(writer)))
         return tuple(borders)
 
     @cached_property
@@ -242,79 +240,60 @@ def _check_visits(visited: Sequence[int], names: Sequence[str], parts: int) -> N
         )
 
 
-def cuts(network: Network) -> tuple[int, ...]:
-    """Return where a network may be cut, as the positions of the layers behind the cuts.
+def even_stages(network: Network, parts: int, chunks: int = 1) -> Stages:
+    """Return stages of equally many repetitions of blocks each, as Megatron-LM has them.
 
-    There the output of the layer before crosses, and nothing else but ids. In a network of residual
-    blocks they are behind each addition.
+    The layers before the first block are in the first chunk, those behind the last in the last.
+
+    Raises
+    ------
+    HyparError
+        If parts times chunks do not divide the repetitions, or tensors skip a border.
     """
-    every = enumerate(_crossing(network), 1)
-    return tuple(end for end, crossing in every if crossing == (end - 1,))
-
-
-def cuts_between_blocks(network: Network) -> tuple[int, ...]:
-    """Return those of `cuts` that are inside no repetition of a block."""
-    blocks = blocks_of_layers(network)
-    return tuple(
-        end for end in cuts(network) if blocks[end] is None or blocks[end] != blocks[end - 1]
-    )
-
-
-def blocks_of_layers(network: Network) -> list[tuple[int, int] | None]:
-    """Return the block and the repetition, by number, of each layer; None outside blocks."""
-    blocks: list[tuple[int, int] | None] = [None] * len(network.layers)
-    for block, repeat in enumerate(network.repeats):
-        for number, layers in enumerate(repeat.repetitions):
-            blocks[layers.start : layers.stop] = [(block, number)] * len(layers)
-    return blocks
-
-
-@lru_cache(maxsize=16)
-def _crossing(network: Network) -> tuple[tuple[int, ...], ...]:
-    """Return the sources that layers read across the border behind each layer but the last.
-
-    Inputs of the network are below zero, as among `Network.sources`; ids are left out.
-    """
-    last_reader: dict[int, int] = {}
-    for position, (layer, reads) in enumerate(zip(network.layers, network.sources, strict=True)):
-        if not layer.reads_ids:
-            last_reader.update(dict.fromkeys(reads, position))
-    crossing = {source for source in last_reader if source < 0}
-    borders = []
-    for position, reads in enumerate(network.sources[:-1]):
-        crossing -= {source for source in reads if last_reader.get(source) == position}
-        crossing |= {position} & last_reader.keys()
-        borders.append(tuple(sorted(crossing)))
-    return tuple(borders)
-
-
-def _fault(network: Network, end: int, crossing: Sequence[int]) -> str | None:
-    """Return why a network may not be cut before a layer, where some sources cross, if so."""
-    names = network.source_names
-    if len(crossing) > 1:
-        shown = [
-            f"{'input' if source < 0 else 'the output of'} {names[source]!r}"
-            for source in crossing[:_NAMED]
-        ]
-        more = len(crossing) - len(shown)
-        return f"{' and '.join(shown)}{f' and {more} more' if more else ''} would cross"
-    if not crossing:
-        return "nothing would cross"
-    (source,) = crossing
-    if source < 0:
-        return f"input {names[source]!r} would cross"
-    if source != end - 1:
-        return f"the output of {names[source]!r}, not of {names[end - 1]!r}, would cross"
-    return None
-
-
-def _check_border(network: Network, end: int) -> None:
-    fault = _fault(network, end, _crossing(network)[end - 1])
-    if fault is not None:
+    firsts = [own.start for repeat in network.repeats for own in repeat.repetitions]
+    count = parts * chunks
+    if not firsts or len(firsts) % count:
         raise HyparError(
-            f"layer {network.layers[end].name!r}, H1: no stage can begin here, as {fault}; the"
-            f" output of {network.layers[end - 1].name!r} should, and nothing else"
+            f"{count:,} stages of equal blocks should divide the {len(firsts):,} blocks of"
+            f" {network.name}"
         )
+    each = len(firsts) // count
+    return Stages(network, parts, (*sorted(firsts)[each::each], len(network.layers)))
+
+
+def stages_before(network: Network, parts: int, begins: Sequence[str]) -> Stages:
+    """Return stages that are cut before some layers or repetitions of blocks, ``decoder.12``.
+
+    Parameters
+    ----------
+    begins
+        What each chunk but the first begins with, by name, in order.
+
+    Raises
+    ------
+    HyparError
+        If there is none of a name, names are out of order or too few, or tensors skip a border.
+    """
+    positions = {layer.name: n for n, layer in enumerate(network.layers)}
+    for repeat in network.repeats:
+        positions |= dict(
+            zip(repeat.labels, (own.start for own in repeat.repetitions), strict=True)
+        )
+    for name in begins:
+        if name not in positions:
+            near = nearest(name, list(positions))
+            hint = f"; did you mean {near}?" if near else ""
+            raise HyparError(f"cuts: no layer or block is called {name!r}{hint}")
+    ends = (*(positions[name] for name in begins), len(network.layers))
+    for name, (before, end) in zip(begins, pairwise((0, *ends)), strict=False):
+        if end <= before:
+            raise HyparError(f"cuts: {name!r} should follow what the chunk before it begins with")
+    if len(ends) % parts:
+        raise HyparError(
+            f"cuts: should be one fewer than a multiple of the {parts:,} stages, got"
+            f" {len(begins):,}"
+        )
+    return Stages(network, parts, ends)
 
 
 def check_schedule(schedule: str, parts: int, micro_batches: int, chunks: int = 1) -> None:

@@ -483,9 +483,11 @@ def check_price(plan: Plan) -> None:
     CheckFailedError
         If they do not, or the plan violates its own constraints.
     RefusedError
-        If it has unequal parts in groups of accelerators, and is for energy, or within a memory
-        that is no device's: neither is derived a second time.
+        If it is in stages, or has unequal parts in groups of accelerators, and is for energy, or
+        within a memory that is no device's: none of these is derived a second time.
     """
+    if plan.is_staged:
+        raise RefusedError("a plan in stages is not proved as a whole")
     limited = plan.constraints.memory is not None and plan.problem.device_memory is None
     if plan.is_shared_out and (plan.cost.kind == "energy" or limited):
         what = "a memory" if limited else "energy"

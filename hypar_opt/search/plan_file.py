@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.checked import checked
 from hypar_opt.documents.document import file_name, read_document
-from hypar_opt.errors import HyparError, InputError
+from hypar_opt.errors import HyparError, InputError, RefusedError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import check_plan, price, with_layouts
+from hypar_opt.instance.staged import StagedPlan
 from hypar_opt.plan.plan import Plan, parse_plan
 from hypar_opt.plan.stored_layouts import plan_tensors, rows_of_plan
 from hypar_opt.search.check_result import check_record
@@ -37,6 +38,8 @@ def repriced(plan: Plan, reading: str | None = None, *, cost: str | None = None)
 
 def priced_as(plan: Plan, instance: Instance) -> Plan:
     """Return the same choices priced as another problem prices them."""
+    if plan.is_staged:
+        raise RefusedError("a plan in stages is priced by the time on its array alone")
     tensors = plan_tensors(plan, instance.executed_workload)
     priced = price(instance, plan.assignments(), tensors)
     claims = {"status": "feasible", "bound": None, "gap": None}
@@ -60,8 +63,11 @@ def read_plan(path: str | Path) -> Plan:
     # Checked on reading, since a file can be edited: studies rely on a plan being feasible.
     if plan.constraints.any:
         try:
-            instance = Instance.of_plan(plan)
-            instance.constraints.check(plan.assignments(), rows_of_plan(plan, instance.workload))
+            if plan.is_staged:
+                StagedPlan.of_plan(plan).check()
+            else:
+                own = Instance.of_plan(plan)
+                own.constraints.check(plan.assignments(), rows_of_plan(plan, own.workload))
         except HyparError as error:
             raise InputError(error.message, file=file) from None
     check_record(plan, file=file)

@@ -84,7 +84,9 @@ class DeviceMemory(Displayed):
     options
         Micro-batches, recomputation and sharding, where they are not the defaults.
     group
-        The name of the accelerator's group, if there are several.
+        The name of the accelerator's group, or its stage, if there are several.
+    stages
+        Of a plan in pipeline stages: what an accelerator of each holds.
     """
 
     plan: Plan = field(compare=False)
@@ -94,6 +96,7 @@ class DeviceMemory(Displayed):
     capacity: int | None = None
     options: Mapping[str, int | Words] = FrozenDict()
     group: str = ""
+    stages: tuple[DeviceMemory, ...] = ()
 
     @property
     def categories(self) -> Mapping[str, int]:
@@ -147,6 +150,11 @@ class DeviceMemory(Displayed):
         """Return a flat dictionary for each layer, in bytes: the rows of a data frame."""
         return [{**vars(layer)} for layer in self.layers]
 
+    def row_of_stage(self) -> dict[str, Any]:
+        """Return a flat dictionary of what an accelerator holds in all, in bytes."""
+        amounts = {"bytes": self.total, "capacity": self.capacity, "margin": self.margin}
+        return {"stage": self.group, **self.categories, **amounts}
+
     def document(self) -> dict[str, Any]:
         """Return the result as plain data."""
         return {
@@ -158,5 +166,6 @@ class DeviceMemory(Displayed):
             "categories": dict(self.categories),
             "moment": {**vars(self.moment)},
             "layers": self.rows(),
+            **({"stages": [own.row_of_stage() for own in self.stages]} if self.stages else {}),
             **self.options,
         }

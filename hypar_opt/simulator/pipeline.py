@@ -66,6 +66,8 @@ class PipelineStep(NamedTuple):
         Of each stage, in order.
     run
         When they begin, and what the step takes.
+    intervals
+        When each begins and ends, in seconds, messages left out.
     bubbles
         The part of the step in which each stage computes and reduces nothing: it waits for others,
         or for messages.
@@ -73,6 +75,7 @@ class PipelineStep(NamedTuple):
 
     passes: tuple[Order, ...]
     run: PipelineRun
+    intervals: tuple[tuple[tuple[float, float], ...], ...]
     bubbles: tuple[float, ...]
 
     @property
@@ -194,4 +197,11 @@ def pipeline_step(
         run = run._replace(seconds=max(run.seconds, ended), ended=(ended, *run.ended[1:-1], ended))
     computing = [micro_batches * own.micro_batch + own.once for own in stages]
     bubbles = tuple(1 - own / run.seconds if run.seconds else 0.0 for own in computing)
-    return PipelineStep(passes, run, bubbles)
+    intervals = tuple(
+        tuple(
+            (start, start + seconds[one.phase][device][one.chunk])
+            for one, start in zip(order, run.begun[device], strict=True)
+        )
+        for device, order in enumerate(passes)
+    )
+    return PipelineStep(passes, run, intervals, bubbles)

@@ -35,7 +35,7 @@ from hypar_opt.studies.compared_plans import (
     strategy_of,
 )
 from hypar_opt.studies.configurations import best_configuration
-from hypar_opt.studies.simulation import RunArguments, energy_ratio, simulate
+from hypar_opt.studies.simulation import RunArguments, energy_ratio, simulated_step
 from hypar_opt.units import format_bytes, format_percent, format_si
 from hypar_opt.workload.network import Network
 
@@ -239,7 +239,7 @@ def _measured(
             )
         if plan.array is None:
             return _Measured(plan, None, None)
-        step = simulate(plan, **run)
+        step = simulated_step(plan, **run)
     except HyparError as error:
         return error
     try:
@@ -247,7 +247,7 @@ def _measured(
     except HyparError:  # output parallelism, which has no run in this case
         return _Measured(plan, step, None)
     # `repriced` returns the same plan if its reading is that of a run already.
-    return _Measured(plan, step, step if executed is plan else simulate(executed, **run))
+    return _Measured(plan, step, step if executed is plan else simulated_step(executed, **run))
 
 
 def _row(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from hypar_opt.checked import checked
 from hypar_opt.documents.document import validate
+from hypar_opt.errors import HyparError, argument
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
+from hypar_opt.pipeline import plans_of_stages
 from hypar_opt.plan.constraints import Constraints
 from hypar_opt.plan.node_levels import shards_of_plan
 from hypar_opt.plan.plan import Plan
@@ -16,7 +21,7 @@ from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.plan.training import Training
 from hypar_opt.search.solver_settings import SourceArguments
 from hypar_opt.studies.sources import is_network, planned
-from hypar_opt.studies.targets import fitting, micro_batch
+from hypar_opt.studies.targets import fitting, micro_batch, trained_on
 
 if TYPE_CHECKING:
     from hypar_opt.simulator.device_memory import DeviceMemory
@@ -29,6 +34,7 @@ def memory(
     array: str | Path | Array | None = None,
     *,
     exact_shares: bool = False,
+    stage: int | None = None,
     **arguments: Unpack[SourceArguments],
 ) -> DeviceMemory:
     """Count what an accelerator holds in a plan's training step: each tensor once.
@@ -42,6 +48,9 @@ def memory(
         network the paper's.
     exact_shares
         As for `hypar_opt.simulate`.
+    stage
+        Of a plan in stages the number of one, from 1; None for the one whose accelerators have
+        least left. The result's ``stages`` has all of them.
     **arguments
         The arguments of `hypar_opt.solve`, for a network. For a plan ``micro_batches``,
         ``recompute``, ``shard``, ``gather`` and ``reduce_bytes`` as for `hypar_opt.simulate`, and
@@ -74,6 +83,11 @@ def memory(
     rest = arguments if is_network(plan) else {k: v for k, v in arguments.items() if k not in own}
     plan, array = planned(plan, rest, array, needs_array=True)
     optimizer = stated.pop("optimizer", None)
+    if plan.is_staged:
+        stated |= {} if optimizer is None else {"optimizer": optimizer}
+        return _of_stages(plan, array, stage, stated, exact_shares=exact_shares)
+    if stage is not None:
+        raise HyparError(f"{argument('stage')} is of a plan in stages")
     train: dict[str, Any] = {**plan.training.stated, **stated}
     target = None if plan.array is None else plan.array.description
     if array is not None:
@@ -96,3 +110,24 @@ def memory(
         target,
         WeightBytes.of(plan.element_bytes, kept, options.reduce_bytes),
     )
+
+
+def _of_stages(
+    plan: Plan,
+    array: str | Path | Array | None,
+    stage: int | None,
+    stated: Mapping[str, Any],
+    *,
+    exact_shares: bool,
+) -> DeviceMemory:
+    """Return the memory of one stage of a plan, with that of all."""
+    parts = plan.hierarchy.sizes[0]
+    if stage is not None and not 1 <= stage <= parts:
+        raise HyparError(f"{argument('stage')} should be from 1 to {parts}, got {stage}")
+    target = None if array is None else find_array(array)
+    optimizer = {name: own for name, own in stated.items() if name == "optimizer"}
+    plans = plans_of_stages(trained_on(plan, target, stated))
+    counted = (memory(own, exact_shares=exact_shares, **optimizer) for own in plans)
+    every = [replace(own, group=f"stage {n} of {parts}") for n, own in enumerate(counted, 1)]
+    fullest = max(every, key=lambda held: Fraction(held.total, held.capacity or 1))
+    return replace(fullest if stage is None else every[stage - 1], stages=tuple(every))

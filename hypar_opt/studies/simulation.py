@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.simulator.options import RunOptions
     from hypar_opt.simulator.pipeline import StagePasses
+    from hypar_opt.simulator.pipeline_result import PipelineResult
     from hypar_opt.simulator.result import StepResult
     from hypar_opt.simulator.simulation import StepTimes
     from hypar_opt.workload.network import Network
@@ -80,8 +81,8 @@ def simulate(
     *,
     other_array: bool = False,
     **arguments: Unpack[SimulateArguments],
-) -> StepResult:
-    """Simulate one training step of a plan.
+) -> StepResult | PipelineResult:
+    """Simulate one training step of a plan; of one in stages, each stage and then its schedule.
 
     Parameters
     ----------
@@ -114,7 +115,6 @@ def simulate(
     """
     # Imported late: planning alone needs no simulator.
     from hypar_opt.simulator.options import RunOptions
-    from hypar_opt.simulator.simulation import simulate_step
 
     solved = is_network(plan)
     run, rest = _split(arguments, set(RunOptions.__dataclass_fields__), of_plan=not solved)
@@ -122,6 +122,37 @@ def simulate(
     plan, array = planned(plan, rest, array, needs_array=True)
     if settings:
         array, other_array = array_with(plan, array, settings), True
+    if plan.is_staged:
+        from hypar_opt.studies.staged import simulated_stages
+
+        return simulated_stages(plan, _target(plan, array, other_array=other_array), run)
+    return simulated_step(plan, array, other_array=other_array, **run)
+
+
+def simulated_step(
+    plan: Plan,
+    array: str | Path | Array | None = None,
+    *,
+    other_array: bool = False,
+    **run: Unpack[RunArguments],
+) -> StepResult:
+    """Simulate one training step of a plan without stages; parameters as for `simulate`.
+
+    Raises
+    ------
+    RefusedError
+        If it is in stages, or the array is not the plan's, or not as large.
+    """
+    from hypar_opt.simulator.simulation import simulate_step
+
+    if plan.is_staged:
+        raise RefusedError("a plan in stages is simulated by simulate alone")
+    step, rows = _step(plan, _target(plan, array, other_array=other_array), run)
+    return simulate_step(*step, rows=rows)
+
+
+def _target(plan: Plan, array: str | Path | Array | None, *, other_array: bool) -> Array:
+    """Return the array that a plan is simulated on."""
     own = plan.array.description if plan.array else None
     target = own_array(plan) if array is None else find_array(array)
     if own is not None and target.digest() != own.digest() and not other_array:
@@ -129,8 +160,7 @@ def simulate(
             f"the plan was solved for the array {own.name}, and {target.name} is another;"
             f" {argument('other_array', True)} simulates it anyway"
         )
-    step, rows = _step(plan, target, run)
-    return simulate_step(*step, rows=rows)
+    return target
 
 
 def simulated_times(plan: Plan, array: Array, **run: Unpack[RunArguments]) -> StepTimes:
@@ -216,8 +246,8 @@ def steps_when_run(
     if executed is plan:
         return None
     data = baseline(executed, array, "data")
-    step = simulate(executed, array, other_array=other_array, **run)
-    return step, simulate(data, array, **run)
+    step = simulated_step(executed, array, other_array=other_array, **run)
+    return step, simulated_step(data, array, **run)
 
 
 def warnings_of_run(reading: str, steps: Steps, executed: Steps | None) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hypar_opt.errors import ARRAY, HyparError, RefusedError, argument
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
+from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.plan.settings import changed
 from hypar_opt.plan.training import Training
 
@@ -57,6 +58,33 @@ def fitting(plan: Plan, array: Array) -> Array:
         f"the plan has levels of {plan.hierarchy.shown}, and the array {array.name} of"
         f" {array.hierarchy().shown}"
     )
+
+
+def trained_on(plan: Plan, array: Array | None, stated: Mapping[str, Any]) -> Plan:
+    """Return the choices of a plan in stages on another array, or trained otherwise.
+
+    Parameters
+    ----------
+    array
+        None for the plan's own.
+    stated
+        Fields of `Training` among others.
+
+    Raises
+    ------
+    RefusedError
+        If the array has no such levels.
+    """
+    trained = {name: own for name, own in stated.items() if name in Training.model_fields}
+    update: dict[str, Any] = {"training": plan.training.model_copy(update=trained)}
+    if array is not None and (plan.array is None or plan.array.digest != array.digest()):
+        if array.hierarchy().merged(plan.hierarchy.sizes[0]) != plan.hierarchy:
+            raise RefusedError(
+                f"the plan has levels of {plan.hierarchy.shown}, and the array {array.name} of"
+                f" {array.hierarchy().shown}"
+            )
+        update |= {"array": ArrayRecord.of(array), "placement": array.placement}
+    return plan.model_copy(update=update)
 
 
 def array_with(

@@ -1,8 +1,8 @@
 """Stages of a network: where it may be cut, and the network of what one device has of it.
 
-A network is cut behind a tensor that alone crosses: all layers before the cut read nothing behind
-it, and those behind it read of those before only that tensor. A network's inputs are there in all
-stages, and weights that stages share in each of them.
+A network is cut behind a layer whose output alone crosses: those behind the cut read nothing else
+of those before it. Ids of tokens are there in all stages, and weights that stages share in each of
+them.
 
 Source: Y. Huang et al., "GPipe", NeurIPS 2019; D. Narayanan et al., SC 2021, whose devices have
 several chunks of a network.
@@ -11,8 +11,9 @@ several chunks of a network.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hypar_opt.documents.document import validate
 from hypar_opt.errors import HyparError
@@ -38,6 +39,10 @@ RECEIVED, SENT = "received", "sent"
 """The names of a stage's messages; of further chunks with their number behind it."""
 
 
+_NAMED = 2
+"""Tensors that cross a cut which a message names."""
+
+
 class Message(Weightless):
     """A tensor that a stage receives, and whose error it sends back; or the other way round."""
 
@@ -49,68 +54,86 @@ class Message(Weightless):
         return NOTHING_RUNS
 
 
-class Cut(NamedTuple):
-    """A place between two layers of a network where a stage may end.
+def cuts(network: Network) -> tuple[int, ...]:
+    """Return where a network may be cut, as the positions of the layers behind the cuts.
 
-    Parameters
-    ----------
-    layer
-        The position of the first layer behind it.
-    writer
-        The position of the layer whose output crosses.
+    There the output of the layer before crosses, and nothing else but ids. In a network of residual
+    blocks they are behind each addition.
     """
+    every = enumerate(_crossing(network), 1)
+    return tuple(end for end, crossing in every if crossing == (end - 1,))
 
-    layer: int
-    writer: int
 
-
-def cuts(network: Network) -> tuple[Cut, ...]:
-    """Return the places where a network may be cut, in order; inside of no repeated block."""
-    inside = {
-        position
-        for block in network.repeats
-        for repetition in block.repetitions
-        for position in repetition[1:]
-    }
-    places = range(1, len(network.layers))
-    crossing = _crossing(network)
+def cuts_between_blocks(network: Network) -> tuple[int, ...]:
+    """Return those of `cuts` that are inside no repetition of a block."""
+    blocks = blocks_of_layers(network)
     return tuple(
-        Cut(place, *crossing[place])
-        for place in places
-        if place not in inside and len(crossing[place]) == 1
+        end for end in cuts(network) if blocks[end] is None or blocks[end] != blocks[end - 1]
     )
 
 
-def cut_before(network: Network, layer: int) -> Cut:
-    """Return the cut before a layer.
+def blocks_of_layers(network: Network) -> list[tuple[int, int] | None]:
+    """Return the block and the repetition, by number, of each layer; None outside blocks."""
+    blocks: list[tuple[int, int] | None] = [None] * len(network.layers)
+    for block, repeat in enumerate(network.repeats):
+        for number, layers in enumerate(repeat.repetitions):
+            blocks[layers.start : layers.stop] = [(block, number)] * len(layers)
+    return blocks
+
+
+@lru_cache(maxsize=16)
+def _crossing(network: Network) -> tuple[tuple[int, ...], ...]:
+    """Return the sources that layers read across the border behind each layer but the last.
+
+    Inputs of the network are below zero, as among `Network.sources`; ids are left out.
+    """
+    last_reader: dict[int, int] = {}
+    for position, (layer, reads) in enumerate(zip(network.layers, network.sources, strict=True)):
+        if not layer.reads_ids:
+            last_reader.update(dict.fromkeys(reads, position))
+    crossing = {source for source in last_reader if source < 0}
+    borders = []
+    for position, reads in enumerate(network.sources[:-1]):
+        crossing -= {source for source in reads if last_reader.get(source) == position}
+        crossing |= {position} & last_reader.keys()
+        borders.append(tuple(sorted(crossing)))
+    return tuple(borders)
+
+
+def _fault(network: Network, end: int, crossing: Sequence[int]) -> str | None:
+    """Return why a network may not be cut before a layer, where some sources cross, if so."""
+    names = network.source_names
+    if len(crossing) > 1:
+        shown = [
+            f"{'input' if source < 0 else 'the output of'} {names[source]!r}"
+            for source in crossing[:_NAMED]
+        ]
+        more = len(crossing) - len(shown)
+        return f"{' and '.join(shown)}{f' and {more} more' if more else ''} would cross"
+    if not crossing:
+        return "nothing would cross"
+    (source,) = crossing
+    if source < 0:
+        return f"input {names[source]!r} would cross"
+    if source != end - 1:
+        return f"the output of {names[source]!r}, not of {names[end - 1]!r}, would cross"
+    return None
+
+
+def check_cut(network: Network, end: int) -> None:
+    """Check that a network may be cut before a layer.
 
     Raises
     ------
     HyparError
-        If more than one tensor crosses there, naming two, or none does.
+        If another tensor crosses there than the output of the layer before it, naming what does.
     """
-    writers = _crossing(network)[layer]
-    if len(writers) == 1:
-        return Cut(layer, *writers)
-    name = network.layers[layer].name
-    if not writers:
-        raise HyparError(f"a stage cannot begin with layer {name!r}: no layer before it is read")
-    several = " and ".join(repr(network.layers[writer].name) for writer in writers[-2:])
-    raise HyparError(
-        f"a stage cannot begin with layer {name!r}: the outputs of {several} are read behind it"
-    )
-
-
-def _crossing(network: Network) -> list[list[int]]:
-    """Return the layers before each layer that it, or one behind it, reads, in order."""
-    last: dict[int, int] = {}
-    for reader, reads in enumerate(network.sources):
-        last.update((source, reader) for source in reads if source >= 0)
-    crossing: list[list[int]] = [[] for _ in network.layers]
-    for writer, reader in last.items():
-        for place in range(writer + 1, reader + 1):
-            crossing[place].append(writer)
-    return [sorted(writers) for writers in crossing]
+    fault = _fault(network, end, _crossing(network)[end - 1])
+    if fault is not None:
+        raise HyparError(
+            f"layer {network.layers[end].name!r}, H1: no stage can begin here, as {fault}; the"
+            f" output of {network.layers[end - 1].name!r} should, and nothing else"
+        )
 
 
 def stage_of(network: Network, chunks: Sequence[range]) -> Network:
@@ -161,22 +184,24 @@ class _Stage:
         """The layer whose output each message is."""
         for chunk in chunks:
             if chunk.start:
-                self._receive(cut_before(whole, chunk.start))
+                check_cut(whole, chunk.start)
+                self._receive(chunk.start - 1)
         for chunk in chunks:
             if chunk.stop < len(whole.layers):
-                writer = cut_before(whole, chunk.stop).writer
-                self._add_message(SENT, whole.layers[writer].name, writer)
+                check_cut(whole, chunk.stop)
+                self._add_message(SENT, whole.layers[chunk.stop - 1].name, chunk.stop - 1)
 
-    def _receive(self, cut: Cut) -> None:
-        over, layers = self._whole.map_of(cut.writer), self._whole.layers
+    def _receive(self, writer: int) -> None:
+        over, layers = self._whole.map_of(writer), self._whole.layers
         if isinstance(over, ExpertMap | LogitMap):
-            name = layers[cut.layer].name
+            name = layers[writer + 1].name
             raise HyparError(f"a stage cannot begin with layer {name!r}: it reads routed tokens")
         tensor = INPUT
         if tensor in self._inputs:
-            tensor = self._unused(f"tensor of {layers[cut.writer].name}")
-        self._inputs[tensor] = _input(over)
-        self._names[cut.writer] = self._add_message(RECEIVED, tensor, cut.writer)
+            tensor = self._unused(f"tensor of {layers[writer].name}")
+        image = any(own.reads_images for own in layers[writer + 1 :])
+        self._inputs[tensor] = _input(over, image=image)
+        self._names[writer] = self._add_message(RECEIVED, tensor, writer)
 
     def _add_message(self, name: str, reads: str, writer: int) -> str:
         name = self._unused(name)
@@ -262,10 +287,16 @@ class _Stage:
         return layer.model_copy(update={"tied": None})
 
 
-def _input(over: FeatureMap | TokenMap) -> Input:
-    """Return a map as an input of a network."""
+def _input(over: FeatureMap | TokenMap, *, image: bool) -> Input:
+    """Return a map as an input of a network.
+
+    Parameters
+    ----------
+    image
+        Whether a map of one pixel is an image: else it is a vector.
+    """
     if isinstance(over, TokenMap):
         return TokenInput(tokens=over.tokens, features=over.channels)
-    if over.positions == 1:
+    if over.positions == 1 and not image:
         return VectorInput(features=over.channels)
     return ImageInput(channels=over.channels, height=over.height, width=over.width)

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import re
 from itertools import combinations, pairwise, product
-from math import comb
-from typing import Any
+from math import comb, prod
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from rich.console import Console
 
-from hypar_opt.errors import HyparError
+import hypar_opt as ho
+from hypar_opt.display.plan_grid import plan_grid
+from hypar_opt.display.terminal.plan import plan_view
+from hypar_opt.errors import HyparError, InputError
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.models import find_network
-from hypar_opt.plan.stages import Stages, cuts, cuts_between_blocks, stages_of
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.plan.degrees import degrees
+from hypar_opt.plan.plan import Plan, parse_plan
+from hypar_opt.plan.stages import Stages, even_stages, stages_before, stages_of
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import SIDES, part_word
+from hypar_opt.workload.stages import cuts, cuts_between_blocks
 
-HIDDEN = {"kind": "fc", "units": 4}
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+HIDDEN: dict[str, Any] = {"kind": "fc", "units": 4}
 
 
 def network(layers: list[dict[str, Any]], *blocks: dict[str, Any], **rest: Any) -> Network:
@@ -42,7 +57,7 @@ def residual(blocks: int) -> Network:
 
 def tied() -> Network:
     """Return a language model of one block; its head has the weights of its embedding."""
-    layers = [
+    layers: list[dict[str, Any]] = [
         {"name": "token", "kind": "embedding", "features": 4},
         {"name": "position", "kind": "embedding", "inputs": [], "features": 4, "vocabulary": 8},
         {"name": "embedded", "kind": "add", "inputs": ["token", "position"]},
@@ -305,7 +320,303 @@ def test_chunks_inside_blocks_are_named_by_their_layers() -> None:
     assert stages.labels == ("token to decoder.1.add1", "decoder.1.norm2 to loss")
 
 
+@pytest.mark.parametrize(("parts", "chunks"), [(2, 1), (4, 1), (2, 3), (12, 1)])
+def test_even_stages_have_as_many_blocks_each(parts: int, chunks: int) -> None:
+    described = find_network("gpt2")
+    stages = even_stages(described, parts, chunks)
+    assert (stages.parts, stages.chunks) == (parts, chunks)
+    names = [[described.layers[n].name for n in own] for own in stages.layers]
+    assert {sum(name.endswith(".up") for name in own) for own in names} == {12 // parts // chunks}
+    begins = [own[0].removesuffix(".norm1") for own in names[1:]]
+    assert stages_before(described, parts, begins) == stages
+
+
+@pytest.mark.parametrize(
+    ("parts", "begins", "says"),
+    [
+        (5, None, "5 stages of equal blocks should divide the 12 blocks of GPT-2"),
+        (
+            2,
+            ["decoder.12"],
+            "cuts: no layer or block is called 'decoder.12'; did you mean decoder.",
+        ),
+        (3, ["decoder.6", "decoder.3"], "cuts: 'decoder.3' should follow what the chunk before"),
+        (2, ["token"], "cuts: 'token' should follow"),
+        (
+            2,
+            ["decoder.3", "decoder.6"],
+            "cuts: should be one fewer than a multiple of the 2 stages",
+        ),
+        (2, ["decoder.3.proj"], "layer 'decoder.3.proj', H1: no stage can begin here, as"),
+    ],
+)
+def test_stages_that_a_network_does_not_have_are_refused(
+    parts: int, begins: list[str] | None, says: str
+) -> None:
+    described = find_network("gpt2")
+    with pytest.raises(HyparError) as caught:
+        _ = (
+            even_stages(described, parts)
+            if begins is None
+            else stages_before(described, parts, begins)
+        )
+    assert caught.value.message.startswith(says)
+
+
 def test_parts_have_words_for_any_number() -> None:
     assert [*SIDES][7:10] == ["eighth", "part-9", "part-10"]
     assert len(SIDES) == len({*SIDES}) == 1024
     assert all(SIDES[part_word(part)] == part for part in range(1024))
+
+
+def staged(plan: Plan, parts: int, ends: tuple[int, ...], **training: Any) -> dict[str, Any]:
+    """Return the document of a plan in stages; what it costs is that of the plan without."""
+    document, sizes = copy.deepcopy(plan.document()), plan.hierarchy.sizes
+    merged = next(n for n in range(1, len(sizes) + 1) if prod(sizes[:n]) == parts)
+    row = Stages(plan.network.description, parts, ends).row
+    layouts = zip(document["layouts"].items(), row, strict=True)
+    hierarchy = Hierarchy((parts, *sizes[merged:]))
+    cost = document["cost"]
+    for key in ("per_level", "communication"):
+        cost[key] = cost[key] and cost[key][merged - 1 :]
+    document |= {
+        "schema": "hypar-opt/plan/15",
+        "choices": [*document["choices"], *map(part_word, range(parts))],
+        "levels": hierarchy.levels,
+        "parallelism": [[*row], *document["parallelism"][merged:]],
+        "layouts": {name: [word, *own[merged:]] for (name, own), word in layouts},
+        "training": {**document.get("training", {}), "schedule": "1f1b", **training},
+    }
+    if hierarchy.unless_halves:
+        document["parts"] = [*hierarchy.sizes]
+    return document
+
+
+ASKED: dict[str, Any] = {"batch": 64, "solver": "data", "micro_batches": 8}
+OF_CHAIN = ho.solve(chain(16), levels=4, choices=("data", "model", "output"), **ASKED)
+CHAIN = staged(OF_CHAIN, 4, (4, 8, 12, 16))
+ON_ARRAY = staged(ho.solve(chain(16), array="v100-16", runnable=False, **ASKED), 4, (4, 8, 12, 16))
+
+
+def parsed(document: dict[str, Any]) -> Plan:
+    return parse_plan(json.dumps(document), file="plan.json")
+
+
+@pytest.mark.parametrize(
+    ("parts", "ends", "schedule"),
+    [
+        (2, (7, 16), "1f1b"),
+        (4, (4, 8, 12, 16), "zb-h1"),
+        (4, (2, 4, 6, 8, 10, 12, 14, 16), "1f1b"),
+        (16, tuple(range(1, 17)), "gpipe"),
+    ],
+)
+def test_a_plan_in_stages_reads_back_to_the_same_bytes(
+    parts: int, ends: tuple[int, ...], schedule: str
+) -> None:
+    document = staged(OF_CHAIN, parts, ends, schedule=schedule)
+    plan = parsed(document)
+    assert plan.document() == document
+    assert parsed(plan.document()).to_json() == plan.to_json()
+    assert plan.stages == Stages(plan.network.description, parts, ends)
+    assert plan.training.schedule == schedule
+    assert plan.assignments()[0] == tuple(3 + part for part in plan.stages.part_of_layers)
+
+
+def test_without_stages_no_file_states_a_schedule() -> None:
+    assert OF_CHAIN.stages is None
+    stated = ho.solve(chain(4), levels=1, batch=2, schedule="1f1b")
+    plain = ho.solve(chain(4), levels=1, batch=2)
+    assert "training" not in stated.document()
+    for key in ("schema", "choices", "parallelism", "cost"):
+        assert stated.document()[key] == plain.document()[key]
+
+
+def put(path: str, value: object) -> Callable[[dict[str, Any]], None]:
+    *before, last = path.split(".")
+
+    def change(document: dict[str, Any]) -> None:
+        table: Any = document
+        for key in before:
+            table = table[int(key) if key.isdigit() else key]
+        table[int(last) if last.isdigit() else last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            put("schema", "hypar-opt/plan/14"),
+            "choices: parts of H1 as stages should be in files of",
+        ),
+        (
+            put("parallelism.0.3", "data"),
+            "parallelism: layer 'fc3', H1: should be in a part, first",
+        ),
+        (put("parallelism.0.3", "part-9"), "parallelism[0][3]: should be "),
+        (
+            put("parallelism.0.3", "third"),
+            "parallelism: layer 'fc3', H1: should be in second after",
+        ),
+        (
+            put("parallelism.1.3", "first"),
+            "parallelism[1][3]: should be in no part, which H1 alone",
+        ),
+        (
+            put("training.schedule", "dualpipe"),
+            "training, schedule: should be 1f1b, gpipe or zb-h1",
+        ),
+        (
+            put("training.schedule", "zb-v"),
+            "training, schedule: should be 1f1b, gpipe or zb-h1, got",
+        ),
+        (
+            put("choices", ["data", "model", "output", "first"]),
+            "choices: should have all parts of H1",
+        ),
+        (put("share", 0.5), "share: should be with an array of groups of accelerators"),
+        (put("inference", True), "inference: is not supported with stages"),
+        (put("layouts.fc1.0", "part-1"), "layouts, fc1[0]: should be 'batch', 'channel',"),
+    ],
+)
+def test_a_wrong_file_of_stages_is_refused_in_one_line(
+    change: Callable[[dict[str, Any]], None], says: str
+) -> None:
+    document = copy.deepcopy(CHAIN)
+    change(document)
+    with pytest.raises(InputError) as caught:
+        parsed(document)
+    assert caught.value.message.startswith(f"plan.json: {says}")
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("schedule", "micro_batches", "says"),
+    [
+        ("gpipe", 8, "schedule 'gpipe' has one chunk"),
+        ("1f1b", 2, "micro-batches in multiples of 4"),
+    ],
+)
+def test_interleaved_stages_have_one_schedule_and_enough_micro_batches(
+    schedule: str, micro_batches: int, says: str
+) -> None:
+    ends = tuple(range(2, 17, 2))
+    document = staged(OF_CHAIN, 4, ends, schedule=schedule, micro_batches=micro_batches)
+    with pytest.raises(InputError, match=says):
+        parsed(document)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"hierarchy": (4, 4), "choices": "1234"}, (4, 2, 2)),
+        ({"hierarchy": (4, 16), "array": "h100-8x8", "choices": "1234"}, (4, 2, 2, 2, 2)),
+        ({"hierarchy": (4, 4), "choices": "123"}, "should have all parts of H1, first to fourth"),
+        (
+            {"hierarchy": (4, 2), "choices": "", "schedule": "gpipe"},
+            "schedule: should be with stages",
+        ),
+        (
+            {"hierarchy": (3, 4), "array": "h100-8x8", "choices": "123"},
+            "should be 2,2,2,2,2,2, as the",
+        ),
+        ({"levels": 0, "choices": "1"}, "choices: should have no part of H1"),
+    ],
+)
+def test_h1_has_the_stages_and_the_first_levels_of_an_array(
+    asked: dict[str, Any], says: str | tuple[int, ...]
+) -> None:
+    words = [part_word(int(digit) - 1) for digit in asked["choices"]]
+    asked = {**asked, "choices": ("data", "model", *words)}
+    if isinstance(says, tuple):
+        problem = problem_of(**asked)
+        assert problem.hierarchy.sizes == says
+        assert problem.is_staged
+        assert not problem.is_shared_out
+        return
+    with pytest.raises(HyparError) as caught:
+        problem_of(**asked)
+    assert says in caught.value.message
+
+
+def test_stages_of_an_array_split_its_slowest_digits_together() -> None:
+    words = tuple(map(part_word, range(16)))
+    asked: dict[str, Any] = {"array": "h100-8x8", "choices": ("data", "model", *words)}
+    problem = problem_of(hierarchy=(16, 4), **asked)
+    assert problem.digits == ((5, 4, 3, 2), (1,), (0,))
+    with pytest.raises(HyparError, match="placement: should be the array's"):
+        problem_of(hierarchy=(16, 4), placement=(5, 2, 4, 3, 1, 0), **asked)
+
+
+def test_a_plan_in_stages_is_shown_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    described = find_network("gpt2")
+    names = [layer.name for layer in described.layers]
+    plan = ho.solve(
+        "gpt2",
+        batch=64,
+        array="h100-8x8",
+        cost="bytes",
+        solver="data",
+        micro_batches=8,
+        runnable=False,
+    )
+    ends = tuple(names.index(f"decoder.{n}.norm1") for n in range(3, 12, 3))
+    own = parsed(staged(plan, 4, (*ends, len(names))))
+    assert degrees(own) == "pipeline parallelism 4 between the nodes, data parallelism 16"
+    assert degrees(own, first=1) == "data parallelism 16"
+    Console(width=200).print(plan_view(own))
+    says = (
+        "4 stages of 16: decoder.0-2 | 3-5 | 6-8 | 9-11; data parallelism 16; 8 micro-batches, 1f1b"
+    )
+    assert says in capsys.readouterr().out
+    rows = {
+        row.name: row.choices[0] for row in plan_grid(own).rows if row.name.startswith("decoder")
+    }
+    assert [*rows.values()] == ["first", "second", "third", "fourth"]
+    every = parsed(staged(OF_CHAIN, 16, tuple(range(1, 17))))
+    Console(width=200).print(plan_view(every))
+    out = capsys.readouterr().out
+    assert "16 stages of 1: fc0 | fc1 | fc2 | fc3 | fc4 | fc5 | ... | fc15; 8 micro-batches" in out
+    assert "⑯" in out
+    assert "all in H1's" not in out
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        ho.run,
+        ho.certify,
+        ho.regrets,
+        lambda plan: ho.best_plans(plan, 3),
+        lambda plan: ho.export(plan, "jax"),
+        lambda plan: ho.export(plan, "torch"),
+        lambda plan: ho.export(plan, "json"),
+    ],
+)
+def test_what_plans_in_stages_do_not_have_is_refused_in_one_line(
+    use: Callable[[Plan], object],
+) -> None:
+    with pytest.raises(HyparError, match=r"^a plan in stages is not [^\n]*$"):
+        use(parsed(ON_ARRAY))
+
+
+@pytest.mark.parametrize(
+    ("document", "kind", "says"),
+    [
+        (CHAIN, "bytes", "a plan in stages is priced by the time on its array alone"),
+        (CHAIN, "time", "a plan in stages is priced by the time on its array alone"),
+        (ON_ARRAY, "energy", "a plan in stages is priced by the time on its array alone"),
+        (ON_ARRAY, "time", "cost, total: should be"),
+    ],
+)
+def test_a_file_of_stages_has_the_time_of_its_stages(
+    document: dict[str, Any], kind: str, says: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "plan.json"
+    document = copy.deepcopy(document)
+    document["cost"]["kind"] = kind
+    file.write_text(json.dumps(document))
+    with pytest.raises(InputError, match=rf"plan\.json: {says}"):
+        ho.read_plan(file)

@@ -13,7 +13,7 @@ from hypar_opt.models.gpt import gpt
 from hypar_opt.simulator.pipeline import StagePasses, pipeline_step
 from hypar_opt.studies.simulation import simulated_passes, simulated_times
 from hypar_opt.workload.network import Network
-from hypar_opt.workload.stages import cut_before, stage_of
+from hypar_opt.workload.stages import stage_of
 
 GPT = gpt(layers=4, hidden=256, heads=4, tokens=64, vocabulary=512)
 
@@ -74,11 +74,6 @@ def test_a_chunk_takes_what_it_takes_by_itself() -> None:
         alone = simulated_passes(solved(chunks_of(GPT, block), array, 4), array)
         assert passes.forward[number] == pytest.approx(alone.forward[0])
         assert passes.backward[number] == pytest.approx(alone.backward[0])
-
-
-def test_a_cut_behind_which_two_tensors_are_read_is_refused() -> None:
-    with pytest.raises(ho.HyparError, match=r"cannot begin with layer 'decoder.1.proj'"):
-        cut_before(GPT, [layer.name for layer in GPT.layers].index("decoder.1.proj"))
 
 
 EQUAL = StagePasses((1.0,), (2.0,), (1.0,), 0.5, 0.1)

@@ -187,11 +187,13 @@ def _simulated(
     spans = 3 * len(plan.layers) * (plan.levels + 1) * plan.accelerators
     progress(0, 1)
     recorded: RunArguments = {**run, "trace": spans <= MAX_SPANS}
-    steps = {"plan": simulation.simulate(plan, array, other_array=other_array, **recorded)}
+    steps = {"plan": simulation.simulated_step(plan, array, other_array=other_array, **recorded)}
     # Only the plan's timeline is drawn, so the baselines' spans are not recorded.
     for name in BASELINES:
         progress(len(steps), len(BASELINES) + 1)
-        steps[name] = simulation.simulate(simulation.baseline(plan, array, name), array, **run)
+        steps[name] = simulation.simulated_step(
+            simulation.baseline(plan, array, name), array, **run
+        )
     return steps
 
 

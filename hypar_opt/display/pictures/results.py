@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
+    from hypar_opt.simulator.pipeline_result import PipelineResult
     from hypar_opt.simulator.result import StepResult
     from hypar_opt.studies.comparison import ComparisonRow
     from hypar_opt.studies.pareto import ParetoFronts
@@ -57,7 +58,7 @@ def picture(result: Any) -> Figure:
     raise HyparError(f"there is no picture of a {type(result).__name__}, only of {drawn}")
 
 
-def step(result: StepResult) -> Figure:
+def step(result: StepResult | PipelineResult) -> Figure:
     """Draw a step in time.
 
     Raises
@@ -130,6 +131,7 @@ _PICTURES: dict[str, Callable[[Any], Figure]] = {
     "Exploration": exploration_map,
     "Network": network_graph,
     "ParetoFronts": pareto_fronts,
+    "PipelineResult": step,
     "Plan": plan_dots,
     "StepResult": step,
     "SweepResult": swept,

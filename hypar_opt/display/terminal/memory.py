@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from hypar_opt.display.plan_grid import layer_memory
@@ -39,9 +40,23 @@ def memory_view(held: DeviceMemory) -> RenderableType:
         Text(),
         new_table(columns, lines, totals=totals),
         Text(),
+        *(part for table in _stages(held) for part in (table, Text())),
         Text(_moment(held)),
         Text(f"Memory: {held.fit}."),
     )
+
+
+def _stages(held: DeviceMemory) -> list[Table]:
+    """Return a table of all stages, if there are several."""
+    if not held.stages:
+        return []
+    columns: list[Column] = [("", str), *((name, _amount) for name in CATEGORIES.values())]
+    columns += [("in all", format_bytes), ("to spare", format_bytes)]
+    lines = [
+        (own.group, *(own.categories[key] for key in CATEGORIES), own.total, own.margin or 0)
+        for own in held.stages
+    ]
+    return [new_table(columns, lines)]
 
 
 def trains(held: DeviceMemory) -> str:

@@ -11,6 +11,7 @@ from hypar_opt.display.plan_grid import GridRow, layer_times
 from hypar_opt.display.terminal.console import JOULES, SECONDS, Column, new_table
 from hypar_opt.display.terminal.plan import reductions
 from hypar_opt.plan.trained import trained
+from hypar_opt.simulator.pipeline_result import PipelineResult
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.units import format_bytes, format_percent, format_si
@@ -51,6 +52,45 @@ def step_view(step: StepResult) -> RenderableType:
         *(part for table in tables for part in (table, Text())),
         *(Text(note) for note in notes if note is not None),
     )
+
+
+def pipeline_view(step: PipelineResult) -> RenderableType:
+    """Show what each stage of a simulated step takes, waits and holds."""
+    plan, seconds = step.plan, format_si(step.seconds, "s")
+    columns: list[Column] = [
+        *(("stage", str), ("layers", str)),
+        *((name, SECONDS) for name in ("forward", "backward", "once", "message", "in all")),
+        *(("bubble", _percent), ("in flight", str), ("memory", format_bytes)),
+    ]
+    keys = "forward", "backward", "once", "message", "seconds", "bubble"
+    rows = [
+        (
+            str(number),
+            row["layers"],
+            *(row[key] for key in keys),
+            str(row["in_flight"]),
+            row["memory"],
+        )
+        for number, row in enumerate(step.rows(), 1)
+    ]
+    count = plan.training.micro_batches or 1
+    options = [f"{count:,} micro-batches", plan.training.schedule, _OVERLAPPED[step.overlap]]
+    charged = format_si(step.charged, "s")
+    return Group(
+        Text(f"{plan.network.name} on {step.array}: {seconds} a step, batch {plan.batch}"),
+        Text(", ".join(options), style="dim"),
+        Text(),
+        new_table(columns, rows),
+        Text(),
+        Text("Forward and backward of a micro-batch; once a step: reductions and update."),
+        Text(f"Charged {charged} without overlap. Stages wait {_percent(step.bubble)} on average."),
+        Text(f"Memory: {step.device_memory.fit}."),
+        Text(as_executed(plan.cost) or ""),
+    )
+
+
+def _percent(part: float) -> str:
+    return format_percent(part, 1)
 
 
 def _phases(step: StepResult) -> Table:

@@ -28,6 +28,7 @@ _VIEWS = {
     "Network": "network.network_view",
     "ParetoFront": "tables.front_view",
     "ParetoFronts": "tables.pareto_view",
+    "PipelineResult": "step.pipeline_view",
     "Plan": "plan.plan_view",
     "Regrets": "alternatives.regrets_view",
     "RunResult": "tables.run_view",

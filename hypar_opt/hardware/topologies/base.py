@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator
 
 from hypar_opt.documents.document import Document, Size, rule
+from hypar_opt.errors import HyparError
 from hypar_opt.hardware.quantities import Bandwidth, Time
 
 if TYPE_CHECKING:
@@ -101,10 +102,10 @@ class Topology(Document, ABC):
 
         Raises
         ------
-        ValueError
+        HyparError
             If it has no such parts that are alike.
         """
-        raise rule(f"stages: should be 1 on a topology of kind {self.kind!r}, got {parts}")
+        raise HyparError(f"stages: should be 1 on a topology of kind {self.kind!r}, got {parts}")
 
     @abstractmethod
     def levels(self) -> tuple[tuple[int, ...], ...]:

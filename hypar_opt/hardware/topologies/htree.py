@@ -10,6 +10,7 @@ import networkx as nx
 from pydantic import AfterValidator, Field, Strict
 
 from hypar_opt.documents.document import rule
+from hypar_opt.errors import HyparError
 from hypar_opt.hardware.folded import FoldedTree
 from hypar_opt.hardware.links import Link
 from hypar_opt.hardware.topologies.base import Accelerators, LinkSpec, Topology
@@ -68,7 +69,9 @@ class HTree(Topology):
     def part(self, parts: int) -> Self:
         each, rest = divmod(self.accelerators, parts)
         if rest or parts & (parts - 1):
-            raise rule(f"stages: should be a power of two of {self.accelerators}, got {parts}")
+            raise HyparError(
+                f"stages: should be a power of two of {self.accelerators}, got {parts}"
+            )
         return self.model_copy(update={"accelerators": each})
 
     def levels(self) -> tuple[tuple[int, ...], ...]:

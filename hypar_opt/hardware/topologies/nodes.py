@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import networkx as nx
 from pydantic import model_validator
 
-from hypar_opt.documents.document import Size, rule
+from hypar_opt.documents.document import Size
+from hypar_opt.errors import HyparError
 from hypar_opt.hardware.folded import FoldedTree
 from hypar_opt.hardware.links import Link
 from hypar_opt.hardware.rail_paths import RailPaths, rail
@@ -81,7 +82,7 @@ class NodesTopology(Topology):
         of_a_node = each < self.per_node
         if rest or (self.per_node % each if of_a_node else each % self.per_node):
             nodes = f"{self.nodes} nodes of {self.per_node}"
-            raise rule(
+            raise HyparError(
                 f"stages: should be whole nodes of {nodes}, or equal parts of them, got {parts}"
             )
         size = {"nodes": 1, "per_node": each} if of_a_node else {"nodes": self.nodes // parts}

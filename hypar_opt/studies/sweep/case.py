@@ -20,7 +20,7 @@ from hypar_opt.pipeline import solve
 from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.plan import Plan
 from hypar_opt.search.plan_file import repriced
-from hypar_opt.studies.simulation import simulate
+from hypar_opt.studies.simulation import simulated_step
 from hypar_opt.units import format_bytes
 from hypar_opt.version import __version__
 from hypar_opt.workload import parallelism
@@ -168,7 +168,7 @@ def row_of(case: Case, results: dict[str, Any]) -> SweepRow:
 
 
 def _simulated(plan: Plan, overlap: str) -> dict[str, Any]:
-    step = simulate(plan, overlap=overlap)
+    step = simulated_step(plan, overlap=overlap)
     parts = {"compute_seconds": step.compute, "communication_seconds": step.communication}
     whole = {"seconds": step.seconds, "joules": step.joules, "memory_bytes": step.memory}
     return {**whole, **parts}

@@ -1,0 +1,692 @@
+"""The fastest plan in pipeline stages: how many, of which layers, in how many micro-batches.
+
+A step takes the longest stage's time, and a share of all others' by micro-batches, in which they
+wait for one another. What a stage takes is the fastest plan of its own problem within memory, with
+its messages, and with what it saves of the micro-batches in flight. Of stages that are alike one is
+solved. Before it is, a stage takes at least the sum of what its units take by themselves, with no
+messages and no latencies of gradients that others may share; or what a stage of some of its units
+takes, and the others by themselves. The cuts that cost least by these bounds are asked what they
+take, until all of them are known.
+
+The all-reduce of gradients of weights that the first and the last stage share is not charged.
+
+Source: D. Narayanan et al., "Efficient large-scale language model training on GPU clusters using
+Megatron-LM", SC 2021; docs/decisions/0036-ways-by-layer.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.costs.buckets import LatencyShares
+from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError, RefusedError
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import total_cost
+from hypar_opt.instance.stage import stage_instance
+from hypar_opt.integers import divisors
+from hypar_opt.search.best_fit import NEVER, NothingFitsError
+from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts
+from hypar_opt.search.joint import joint
+from hypar_opt.search.pairs_of_levels import least_compute
+from hypar_opt.search.prices_of_memory import Around, BoundAtPrice, bound_at, raised
+from hypar_opt.search.way_of_training import WayOfTraining
+from hypar_opt.search.ways_by_layer import WaysByLayer
+from hypar_opt.search.within_memory import within_memory
+from hypar_opt.simulator.pipeline_order import in_flight, orders
+from hypar_opt.solvers.base import Status
+from hypar_opt.step.uneven import divides_evenly
+from hypar_opt.workload.patterns import compact, words_by_layer
+from hypar_opt.workload.stages import RECEIVED, cuts_between_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from hypar_opt.costs.base import CostModel
+    from hypar_opt.hardware.links import BisectionLink
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.plan.training import Training
+    from hypar_opt.search.result import SearchRequest, SearchResult
+    from hypar_opt.workload.network import Network
+    from hypar_opt.workload.patterns import Words
+    from hypar_opt.workload.tensors import Workload
+
+_A_SECOND = 10**15
+"""The parts of a second in which cuts are compared, where these are not too many."""
+
+_ROUNDED = 1 - Fraction(1, 2**20)
+"""What is left of sums of charges that may be rounded otherwise than those of a whole stage."""
+
+_LONGEST_RUN = 24
+"""The most units that are alike of which it is asked what they take together at least."""
+
+_NEAR = Fraction(65, 64)
+"""How much more may be asked of plans that fit as they are before one that does not is sought."""
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """What one stage does.
+
+    Parameters
+    ----------
+    chunks
+        The positions of its layers in the network.
+    instance
+        Its problem, with its training settled.
+    found
+        Its choices, and what is proved of them.
+    seconds
+        What it takes in a step.
+    """
+
+    chunks: tuple[range, ...]
+    instance: Instance
+    found: SearchResult
+    seconds: Fraction
+
+
+@dataclass(frozen=True)
+class StagedPlan:
+    """The fastest plan in stages; of one stage, that of the whole network.
+
+    Parameters
+    ----------
+    seconds
+        Of a step: the longest stage, and a share of the others'.
+    bound
+        On the plans of all stages, cuts and micro-batches that were asked for.
+    """
+
+    stages: tuple[StagePlan, ...]
+    micro_batches: int
+    seconds: Fraction
+    bound: Fraction
+    status: Status
+    stopped_by: str | None = None
+
+
+def charge_of(stages: Sequence[Fraction], micro_batches: int) -> Fraction:
+    """Return what a step takes, from what stages take of all its micro-batches."""
+    longest = max(stages)
+    return longest + (sum(stages) - longest) / micro_batches
+
+
+def in_stages(
+    asked: SearchRequest, counts: Sequence[int] | None = None, *, schedule: str = "1f1b"
+) -> StagedPlan:
+    """Find the fastest plan in stages.
+
+    Parameters
+    ----------
+    asked
+        The problem of time on the whole array, which has no stages.
+    counts
+        The stages that there may be; None for as many as the array has equal parts of, 1 among
+        them. Micro-batches are those that the problem states, or any number of them.
+    schedule
+        Which says how many micro-batches are in flight.
+
+    Raises
+    ------
+    HyparError
+        If the objective is not time, or the array or the network has no so many parts.
+    NothingFitsError
+        If no plan is found that fits.
+    InfeasibleError, NoAnswerError
+        If no plan keeps to other constraints, or none is found before a limit.
+    """
+    return _StageSearch(asked, counts, schedule).result()
+
+
+class _Units:
+    """What a network may be cut into, and which of that is alike."""
+
+    def __init__(self, network: Network, problem: Problem) -> None:
+        borders = [0, *cuts_between_blocks(network), len(network.layers)]
+        self.network, self.borders = network, borders
+        self.count = len(borders) - 1
+        unit_of = {
+            network.layers[n].name: unit
+            for unit, own in enumerate(pairwise(borders))
+            for n in range(*own)
+        }
+        shared = (
+            (unit_of[layer.shares_weights_with], unit_of[layer.name])
+            for layer in network.layers
+            if layer.shares_weights_with is not None
+        )
+        self.tied = [(min(own), max(own)) for own in {*shared} if own[0] != own[1]]
+        """Units that share weights."""
+        self.kinds = self._kinds(problem)
+
+    def _kinds(self, problem: Problem) -> list[int]:
+        """Return the first unit that is like each one; the first of all is like no other."""
+        words = problem.training.recompute, problem.training.shard, problem.training.gather
+        kinds = [*range(self.count)]
+        if problem.constraints.fix or any(isinstance(own, Mapping) for own in words):
+            return kinds
+        unlike = {0, *(unit for pair in self.tied for unit in pair)}
+        place = {own: unit for unit, own in enumerate(pairwise(self.borders)) if unit not in unlike}
+        for repeat in self.network.repeats:
+            every = [(own.start, own.stop) for own in repeat.repetitions]
+            units = [place[own] for own in every if own in place]
+            for unit in units:
+                kinds[unit] = units[0]
+        return kinds
+
+    @property
+    def runs(self) -> list[range]:
+        """Units that follow one another and are alike."""
+        starts = [n for n, kind in enumerate(self.kinds) if n == 0 or self.kinds[n - 1] != kind]
+        return [range(*own) for own in pairwise([*starts, self.count])]
+
+    def chunk(self, first: int, end: int) -> range:
+        return range(self.borders[first], self.borders[end])
+
+    def alike(self, first: int, end: int) -> tuple[list[int], list[int]]:
+        """Return where units that are like some begin and end."""
+        own = self.kinds[first:end]
+        starts = [
+            start
+            for start in range(self.count - len(own) + 1)
+            if self.kinds[start : start + len(own)] == own
+        ]
+        return starts, [start + len(own) for start in starts]
+
+
+class _Parts:
+    """The array in so many parts: the problems of its stages, and what units take at least."""
+
+    def __init__(self, asked: SearchRequest, units: _Units, count: int) -> None:
+        problem = asked.instance.problem
+        assert problem.array is not None
+        array = problem.array.description
+        self.links = [array.hop(stage, count) for stage in range(count - 1)]
+        self.asked, self.units, self.count, self._problem = asked, units, count, problem
+        self._least: dict[tuple[int, int, int], Fraction] = {}
+        self._instances: dict[tuple[int, int], Instance] = {}
+        self._hops: dict[tuple[int, BisectionLink, int], tuple[Fraction, Fraction]] = {}
+
+    def instance(self, stage: int, units: tuple[int, int], count: int, in_flight: int) -> Instance:
+        """Return the problem of some units in so many micro-batches."""
+        problem, network = self._problem, self.units.network
+        training = problem.training.model_copy(update={"micro_batches": count})
+        problem = problem.model_copy(update={"training": training})
+        if units == (0, self.units.count):
+            return Instance.to_search(network, problem)
+        chunks = [self.units.chunk(*units)]
+        return stage_instance(network, problem, stage, self.count, chunks, [in_flight])
+
+    def request(self, instance: Instance) -> SearchRequest:
+        return replace(self.asked.quiet, instance=instance)
+
+    def least(self, unit: int, count: int, length: int = 1) -> Fraction:
+        """Return what units add at least to what any stage takes, without its messages.
+
+        One by itself adds what it computes; more of a run, what they exchange, too.
+        """
+        key = self.units.kinds[unit], count, length
+        if key not in self._least:
+            instance = self._by_itself(*key)
+            if length == 1:
+                found = Fraction(least_compute(instance), _per_second(instance))
+            else:
+                request = self.request(replace(instance, bounded=_alone))
+                found = bound_at(WaysByLayer(request, count, ample=True), Fraction()).bound
+            self._least[key] = found * _ROUNDED
+        return self._least[key]
+
+    def _by_itself(self, unit: int, count: int, length: int = 1) -> Instance:
+        key = unit, length
+        if key not in self._instances:
+            units = unit, unit + length
+            self._instances[key] = self.instance(min(unit, 1), units, count, 1)
+        instance = self._instances[key]
+        training = instance.problem.training
+        if training.micro_batches == count:
+            return instance
+        return instance.trained(training.model_copy(update={"micro_batches": count}))
+
+    def hop(self, unit: int, link: BisectionLink, count: int) -> tuple[Fraction, Fraction]:
+        """Return the least and the most that messages before a unit take over a link."""
+        unit = self.units.kinds[unit]
+        key = unit, link, count
+        if key not in self._hops:
+            cost = self._by_itself(unit, count).cost
+            assert cost.time is not None
+            assert cost.time.hops is not None
+            hops = replace(cost.time.hops, links={RECEIVED: link})
+            self._hops[key] = hops.extremes(cost.time.per_unit)
+        return self._hops[key]
+
+    def even(self, count: int) -> bool:
+        """Return whether all parts of so many micro-batches are equal."""
+        instance = self._by_itself(0, count)
+        images = instance.problem.batch // count
+        return divides_evenly(images, instance.problem.hierarchy, instance.rule)
+
+
+def _per_second(instance: Instance) -> int:
+    assert instance.cost.physical is not None
+    return instance.cost.physical.per_unit
+
+
+def _of_others(own: Instance, other: Instance) -> Training:
+    """Return how a problem trains, with the names of the layers of one that is alike."""
+    names, others = ([layer.name for layer in each.network.layers] for each in (own, other))
+
+    def renamed(stated: Words | None, key: str) -> Words | None:
+        if not isinstance(stated, Mapping):
+            return stated
+        words = words_by_layer(stated, names, key)
+        return compact([word or "none" for word in words], others)
+
+    training, keys = own.problem.training, ("recompute", "shard", "gather")
+    return training.model_copy(update={key: renamed(getattr(training, key), key) for key in keys})
+
+
+def _alone(cost: CostModel, workload: Workload) -> CostModel:
+    """Return a cost without messages, or latencies of gradients that others may share."""
+    assert cost.time is not None
+    none = LatencyShares(np.zeros((1, 2, len(workload.nodes)), np.int64), {})
+    return replace(cost.time, hops=None, latencies=cost.time.latencies and none)
+
+
+@dataclass
+class _Stage:
+    """What is known of a stage, and of those that are alike.
+
+    Parameters
+    ----------
+    units
+        Where it begins and ends, as it was asked first.
+    links
+        Those of its messages before and behind it.
+    value
+        A bound on what it takes; once it is settled what its plan takes, `NEVER` if nothing fits.
+    proved
+        A bound on what it takes once it is settled.
+    low
+        Its bound in any memory; None unless that was asked.
+    """
+
+    number: int
+    units: tuple[int, int]
+    links: tuple[BisectionLink | None, BisectionLink | None]
+    in_flight: int
+    search: SearchRequest
+    value: Fraction = Fraction()
+    proved: Fraction = Fraction()
+    low: BoundAtPrice | None = None
+    is_priced: bool = False
+    is_settled: bool = False
+    found: tuple[SearchRequest, SearchResult] | None = None
+    error: NothingFitsError | None = None
+
+    @property
+    def excess(self) -> Fraction:
+        """What its fastest plan exceeds the memory by; 0 where it fits, or that is not known."""
+        return max(self.low.excess, Fraction()) if self.low else Fraction()
+
+
+class _Pair:
+    """So many stages in so many micro-batches: their cuts, and a bound on all of these.
+
+    Parameters
+    ----------
+    fewer
+        Micro-batches of which units take no more, by which they are bounded first.
+    """
+
+    def __init__(
+        self, parts: _Parts, count: int, fewer: int, schedule: str, bound: Fraction
+    ) -> None:
+        self.parts, self._schedule, self._bounded_by = parts, schedule, fewer
+        self.micro_batches = count
+        self._limited = parts.asked.instance.problem.device_memory is not None
+        self._stages: dict[Hashable, _Stage] = {}
+        self.unproved, self.bound = NEVER, bound
+        """Bounds on plans with a stage of which no better plan is known, and on all others."""
+        self.is_done = self.is_bounded = self.awaits_memory = False
+        self.plan: tuple[Fraction, list[_Stage], list[tuple[int, int]]] | None = None
+        """What a step takes, the stages that it is like, and the units of each."""
+
+    @property
+    def errors(self) -> list[NothingFitsError]:
+        """Of stages of which no plan is known that fits."""
+        return [own.error for own in self._stages.values() if own.error]
+
+    @cached_property
+    def _in_flight(self) -> list[int]:
+        """Of each stage; 1 where nothing limits what it holds."""
+        count = self.parts.count
+        if not self._limited or count == 1:
+            return [1] * count
+        passes = orders(self._schedule, count, self.micro_batches)
+        return [in_flight(order, (1.0,))[0] for order in passes]
+
+    @cached_property
+    def _links(self) -> list[tuple[BisectionLink | None, BisectionLink | None]]:
+        return [*pairwise([None, *self.parts.links, None])]
+
+    @property
+    def _per_second(self) -> int:
+        """The parts of a second in which cuts are compared: few enough for sums of any stages."""
+        units, parts = range(self.parts.units.count), _A_SECOND
+        every = sum(self.parts.least(unit, self._bounded_by) for unit in units)
+        while every * parts * 64 * self.parts.count >= IMPOSSIBLE:
+            parts //= 10
+        return parts
+
+    def _table(self, per_second: int) -> NDArray[np.int64]:
+        """Return a bound on each stage from one unit to before another."""
+
+        def scaled(seconds: Fraction) -> int:
+            return min(int(seconds * per_second), IMPOSSIBLE)
+
+        units, parts, fewer = self.parts.units, self.parts, self._bounded_by
+        each = [scaled(parts.least(n, fewer)) for n in range(units.count)]
+        sums = np.array([0, *accumulate(each)])
+        least = sums - sums[:, None]
+        more_of_runs = self._more_of_runs(scaled, each)
+        for own, other in units.tied:  # weights that both have are charged once
+            least[: own + 1, other + 1 :] -= each[other]
+        hops = {None: np.zeros((2, units.count + 1), np.int64)}
+        for link in parts.links:
+            of_borders = [parts.hop(n, link, fewer) for n in range(1, units.count)]
+            rows = [(0, 0), *(tuple(map(scaled, own)) for own in of_borders), (0, 0)]
+            hops[link] = np.array(rows).T
+        asked = [(own, *units.alike(*own.units)) for own in self._stages.values()]
+        table = np.full((parts.count, *least.shape), IMPOSSIBLE)
+        for number, (before, behind) in enumerate(self._links):
+            # What a stage of some of its units takes, and the others.
+            more = np.zeros_like(least)
+            there = [own for own in asked if own[0].in_flight <= self._in_flight[number]]
+            for own, starts, ends in there:
+                messages = hops[own.links[0]][1, starts] + hops[own.links[1]][1, ends]
+                further = scaled(own.value) - messages - least[starts, ends]
+                more[starts, ends] = np.maximum(more[starts, ends], further)
+            more = np.maximum.accumulate(more, axis=1)
+            more = np.maximum.accumulate(more[::-1], axis=0)[::-1]
+            bound = (
+                least + np.maximum(more, more_of_runs) + hops[before][0][:, None] + hops[behind][0]
+            )
+            for own, starts, ends in there:
+                if own.links == (before, behind):
+                    same = own.is_settled and own.in_flight == self._in_flight[number]
+                    value = scaled(own.value)
+                    bound[starts, ends] = value if same else np.maximum(bound[starts, ends], value)
+            table[number] = np.minimum(bound, IMPOSSIBLE)
+        rows, columns = np.tril_indices(len(least))
+        table[:, rows, columns] = IMPOSSIBLE
+        return table
+
+    def _more_of_runs(
+        self, scaled: Callable[[Fraction], int], each: Sequence[int]
+    ) -> NDArray[np.int64]:
+        """Return what runs of units that are alike take more at least than one by one."""
+        units, more = self.parts.units, np.zeros((len(each) + 1,) * 2, np.int64)
+        for run in units.runs:
+            of_each = -(-len(run) // self.parts.count)
+            length = of_each // -(-of_each // _LONGEST_RUN)
+            if length > 1:
+                own = scaled(self.parts.least(run.start, self._bounded_by, length))
+                there = np.clip(np.arange(len(each) + 1), run.start, run.stop)
+                times = np.maximum(there - there[:, None], 0) // length
+                more += times * max(own - length * each[run.start], 0)
+        return more
+
+    def advance(self, limit: Fraction) -> None:
+        """Find the best cuts by what is known, and ask more of one of their stages.
+
+        Parameters
+        ----------
+        limit
+            What is of no interest any more.
+
+        Raises
+        ------
+        NoAnswerError
+            If the deadline passes.
+        """
+        per_second = self._per_second
+        found = least_cuts(self._table(per_second), self.micro_batches)
+        self.is_bounded = True
+        before, self.bound = self.bound, found.cost / per_second if found else NEVER
+        if found is None or self.bound > before:
+            return  # others may be less now
+        if self._bounded_by != self.micro_batches:
+            self._bounded_by = self.micro_batches
+            return
+        places = [*pairwise((0, *found.ends))]
+        stages = [self._stage(number, *own) for number, own in enumerate(places)]
+        left = [own for own in stages if not own.is_settled]
+        self.awaits_memory = any(own.excess for own in left)
+        if not left:
+            values = [own.value for own in stages]
+            self.plan = charge_of(values, self.micro_batches), stages, places
+            self.is_done = True
+            return
+        unasked = [own for own in left if own.low is None]
+        if unasked and self._limited:
+            for own in unasked:
+                self._ask_in_any_memory(own)
+            self.awaits_memory = any(own.excess for own in left)
+            return
+        for own in left:
+            self._learn(own)
+        if any(own.is_settled for own in left):
+            return
+        # Of those that fit the one that holds least tells what others take at least.
+        fewest = min((own for own in left), key=lambda own: (own.excess, own.in_flight))
+        own = max(left, key=lambda own: (not own.excess, not own.is_priced, own.excess))
+        own = own if own.excess else fewest
+        if own.excess and not own.is_priced and limit < NEVER:
+            self._price(own, [other.value for other in stages if other is not own], limit)
+        else:
+            self._settle(own)
+
+    def stages(self) -> tuple[StagePlan, ...]:
+        """Return what each stage of the plan does."""
+        assert self.plan is not None
+        return tuple(
+            self._planned(number, own, units)
+            for number, (own, units) in enumerate(zip(*self.plan[1:], strict=True))
+        )
+
+    def _planned(self, number: int, own: _Stage, units: tuple[int, int]) -> StagePlan:
+        """Return what a stage does as one that is alike, and was solved."""
+        assert own.found is not None
+        search, found = own.found
+        instance = search.instance
+        if units != own.units:
+            count = self._in_flight[number]
+            there = self.parts.instance(number, units, self.micro_batches, count)
+            training = _of_others(search.instance, there)
+            instance = there.trained(training)
+        return StagePlan((self.parts.units.chunk(*units),), instance, found, own.value)
+
+    def _stage(self, number: int, first: int, end: int) -> _Stage:
+        links, count = self._links[number], self._in_flight[number]
+        key = links, count, tuple(self.parts.units.kinds[first:end])
+        if key not in self._stages:
+            units = first, end
+            instance = self.parts.instance(number, units, self.micro_batches, count)
+            request = self.parts.request(instance)
+            self._stages[key] = _Stage(number, units, links, count, request)
+        return self._stages[key]
+
+    def _learn(self, own: _Stage) -> None:
+        """Bound a stage by those that hold less, and settle it by one that holds more."""
+        kinds = self._kinds(own)
+        alike = [
+            other
+            for other in self._stages.values()
+            if other.is_settled and other.links == own.links and self._kinds(other) == kinds
+        ]
+        less = [other.proved for other in alike if other.in_flight <= own.in_flight]
+        own.value = max([own.value, *less])
+        for other in alike:
+            if other.in_flight >= own.in_flight and other.value <= own.value and other.found:
+                own.value = own.proved = other.value
+                own.is_settled, own.found, own.units = True, other.found, other.units
+
+    def _kinds(self, own: _Stage) -> list[int]:
+        return self.parts.units.kinds[slice(*own.units)]
+
+    def _ways(self, own: _Stage) -> WaysByLayer:
+        return WaysByLayer(own.search, self.micro_batches)
+
+    def _ask_in_any_memory(self, own: _Stage) -> None:
+        try:
+            own.low = bound_at(self._ways(own).ample, Fraction())
+        except InfeasibleError:
+            own.value, own.is_settled = NEVER, True
+        except RefusedError:  # more than memory allows
+            own.low = BoundAtPrice(Fraction(), own.value, Fraction())
+        else:
+            own.value = max(own.value, own.low.bound)
+
+    def _price(self, own: _Stage, others: Sequence[Fraction], limit: Fraction) -> None:
+        """Raise a stage's bound by prices of memory to where a step takes a limit, if they can."""
+        own.is_priced, rest, longest = True, sum(others), max(others, default=Fraction())
+        goal = limit - rest / self.micro_batches
+        if goal < longest:
+            goal = self.micro_batches * (limit - longest) - rest + longest
+        assert own.low is not None
+        around = Around()
+        around.add(own.low)
+        with suppress(InfeasibleError, RefusedError):
+            for found in raised(self._ways(own), around, goal):
+                own.value = max(own.value, found.bound)
+
+    def _settle(self, own: _Stage) -> None:
+        """Find what a stage takes."""
+        own.is_settled = True
+        try:
+            search, found = own.found = within_memory(own.search, joint)
+        except NothingFitsError as error:
+            own.proved = NEVER if error.proved else own.value
+            own.value, own.error = NEVER, error
+        except InfeasibleError:
+            own.proved = own.value = NEVER
+        else:
+            way = WayOfTraining(search)
+            own.proved = own.value if found.bound is None else way.amount_of(found.bound)
+            charged = total_cost(way.instance, found.assignments, found.priced)
+            own.value = way.amount_of(charged)
+        if own.proved < own.value:
+            self.unproved = min(self.unproved, self.bound)
+
+
+class _StageSearch:
+    """The search of all stages and micro-batches, the least bound first."""
+
+    def __init__(self, asked: SearchRequest, counts: Sequence[int] | None, schedule: str) -> None:
+        problem = asked.instance.problem
+        if problem.cost != "time" or problem.array is None:
+            raise HyparError("stages are planned for the least time on an array")
+        self._asked, self._problem = asked, problem
+        self._units = _Units(asked.instance.network, problem)
+        stated = problem.training.micro_batches
+        self._batches = [stated] if stated else divisors(problem.batch)
+        self._schedule = schedule
+        self._pairs: list[_Pair] = []
+        for parts in self._each_parts(counts):
+            uneven = [count for count in self._batches if not parts.even(count)]
+            for count in {*uneven, self._batches[-1]}:
+                self._open(parts, count, Fraction())
+
+    def _open(self, parts: _Parts, count: int, bound: Fraction) -> None:
+        """Add so many micro-batches, whose plans take a bound at least."""
+        fewer = self._batches[0] if parts.even(count) else count
+        self._pairs.append(_Pair(parts, count, fewer, self._schedule, bound))
+
+    def _advance(self, pair: _Pair, limit: Fraction) -> None:
+        """Ask more of a pair; with fewer micro-batches it takes no less by its first bound."""
+        is_first, parts = not pair.is_bounded, pair.parts
+        pair.advance(limit)
+        if is_first and parts.even(pair.micro_batches):
+            fewer = [n for n in self._batches if n < pair.micro_batches and parts.even(n)]
+            for count in fewer[-1:]:
+                self._open(parts, count, pair.bound)
+
+    def _each_parts(self, counts: Sequence[int] | None) -> Iterator[_Parts]:
+        """Yield the parts that the array may have; a stage has two accelerators or more."""
+        accelerators = self._problem.accelerators
+        offered = divisors(accelerators) if counts is None else counts
+        for count in offered:
+            if counts is None and (count > self._units.count or 2 * count > accelerators > 1):
+                continue
+            if count > self._units.count:
+                raise HyparError(
+                    f"{self._asked.instance.network.name} has {self._units.count} parts between"
+                    f" which it may be cut, fewer than {count} stages"
+                )
+            try:
+                yield _Parts(self._asked, self._units, count)
+            except HyparError:
+                if counts is not None:
+                    raise
+
+    def result(self) -> StagedPlan:
+        """Return the best plan of all, and the bound on all."""
+        asked, every, stopped_by = self._asked, self._pairs, None
+        best: _Pair | None = None
+        asked.progress(0, len(every))
+        try:
+            while pair := self._next(NEVER if best is None else _seconds(best)):
+                asked.deadline.check()
+                self._advance(pair, NEVER if best is None else _seconds(best))
+                if pair.plan and (best is None or pair.plan[0] < _seconds(best)):
+                    best = pair
+                asked.progress(sum(own.is_done for own in every), len(every))
+        except NoAnswerError as error:
+            stopped_by = error.stopped_by
+        if best is None:
+            raise self._refusal(stopped_by)
+        seconds = _seconds(best)
+        bound = min(seconds, *(min(own.bound, own.unproved) for own in every))
+        status = Status.OPTIMAL if bound == seconds else Status.FEASIBLE
+        assert best.plan is not None
+        asked.progress(len(every), len(every))
+        return StagedPlan(best.stages(), best.micro_batches, seconds, bound, status, stopped_by)
+
+    def _next(self, limit: Fraction) -> _Pair | None:
+        """Return what to ask next: first what may fit as it is."""
+        left = [own for own in self._pairs if not own.is_done and own.bound < limit]
+        if not left:
+            return None
+        by_bound = sorted(left, key=lambda own: own.bound)
+        if limit < NEVER:
+            return by_bound[0]
+        most = by_bound[0].bound * _NEAR
+        easy = (own for own in by_bound if own.bound <= most and not own.awaits_memory)
+        return next(easy, by_bound[0])
+
+    def _refusal(self, stopped_by: str | None) -> HyparError:
+        """Return the error that says that there is no plan, or which stage lacks least."""
+        errors = [error for pair in self._pairs for error in pair.errors]
+        if errors:
+            least = min(errors, key=lambda error: error.counted.excess)
+            proved = not stopped_by and all(pair.unproved == NEVER for pair in self._pairs)
+            stopped = {"stopped_by": stopped_by} if stopped_by else {}
+            return NothingFitsError(least.counted, proved=proved, **stopped)
+        if stopped_by:
+            return NoAnswerError(f"no answer within the {stopped_by}", stopped_by)
+        return InfeasibleError("no stages keep to the constraints")
+
+
+def _seconds(pair: _Pair) -> Fraction:
+    assert pair.plan is not None
+    return pair.plan[0]

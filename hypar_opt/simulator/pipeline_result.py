@@ -1,0 +1,170 @@
+"""The result of a simulated step in pipeline stages: what each takes, waits and holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.results import Displayed
+from hypar_opt.sharding.passes import Phase
+from hypar_opt.simulator.spans import Span, StepTrace, Track
+from hypar_opt.simulator.tasks import ComputeTask
+from hypar_opt.units import format_percent, format_si
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.simulator.device_memory import DeviceMemory
+    from hypar_opt.simulator.pipeline import PipelineStep, StagePasses
+
+
+@dataclass(frozen=True)
+class StageTime:
+    """What a stage takes and holds in a step.
+
+    Parameters
+    ----------
+    part
+        The part of H1.
+    layers
+        In short.
+    passes
+        By itself.
+    seconds
+        In which it computes and exchanges inside itself, in all micro-batches.
+    bubble
+        The rest, as a part of the step.
+    in_flight
+        Of how many micro-batches each of its chunks holds what it saves, at most.
+    memory
+        Of its fullest accelerator.
+    """
+
+    part: str
+    layers: str
+    passes: StagePasses
+    seconds: float
+    bubble: float
+    in_flight: tuple[int, ...]
+    memory: DeviceMemory
+
+
+@dataclass(frozen=True, repr=False)
+class PipelineResult(Displayed):
+    """One training step of a plan in pipeline stages.
+
+    Messages that contend with a stage's own exchanges for the fabric are not modelled.
+
+    Parameters
+    ----------
+    plan
+        Ignored when results are compared.
+    array
+        Its name.
+    collective, overlap
+        As of `hypar_opt.simulator.result.StepResult`, inside stages.
+    seconds
+        From the first pass to the last update.
+    charged
+        The seconds that the plan is charged, in which nothing overlaps.
+    stages
+        H1's first part first.
+    trace
+        A track for each stage, if recorded; where it waits nothing is there.
+    """
+
+    plan: Plan = field(compare=False)
+    array: str = field(compare=False)
+    collective: str = field(compare=False)
+    overlap: str = field(compare=False)
+    seconds: float
+    charged: float
+    stages: tuple[StageTime, ...]
+    trace: StepTrace | None = None
+
+    @property
+    def device_memory(self) -> DeviceMemory:
+        """What the accelerator holds that has least left."""
+        return max((own.memory for own in self.stages), key=lambda held: -(held.margin or 0))
+
+    @property
+    def memory(self) -> int:
+        """The bytes that this accelerator needs."""
+        return self.device_memory.total
+
+    @property
+    def capacity(self) -> int:
+        """The bytes that it has."""
+        return self.device_memory.capacity or 0
+
+    @property
+    def bubble(self) -> float:
+        """The part of the step in which a stage waits, as a mean of all."""
+        return fmean(own.bubble for own in self.stages)
+
+    def __repr__(self) -> str:
+        step, bubble = format_si(self.seconds, "s"), format_percent(self.bubble)
+        return (
+            f"<PipelineResult of {self.plan.network.name} on {self.array}: step {step},"
+            f" {len(self.stages)} stages, bubble {bubble}>"
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a flat dictionary for each stage, in seconds and bytes: rows of a data frame."""
+        return [
+            {
+                "part": own.part,
+                "layers": own.layers,
+                "forward": sum(own.passes.forward),
+                "backward": sum(own.passes.backward),
+                "once": own.passes.once,
+                "message": own.passes.hop,
+                "seconds": own.seconds,
+                "bubble": own.bubble,
+                "in_flight": sum(own.in_flight),
+                "memory": own.memory.total,
+                "capacity": own.memory.capacity,
+            }
+            for own in self.stages
+        ]
+
+    def document(self) -> dict[str, Any]:
+        """Return the result as plain data, without the plan and the trace."""
+        training = self.plan.training
+        return {
+            "seconds": self.seconds,
+            "charged_seconds": self.charged,
+            "bubble": self.bubble,
+            "schedule": training.schedule,
+            "stages": self.rows(),
+            "memory": {"bytes": self.memory, "capacity": self.capacity},
+            **training.unlike_defaults,
+        }
+
+
+def trace_of_stages(step: PipelineStep, names: Sequence[str]) -> StepTrace:
+    """Return the passes of each stage over time, and its reductions and updates, as tracks.
+
+    Parameters
+    ----------
+    names
+        Of the tracks.
+    """
+    tracks = []
+    each = zip(names, step.passes, step.intervals, step.run.ended, strict=True)
+    for name, order, intervals, ended in each:
+        several = any(one.chunk for one in order)
+        spans = [
+            _span(*interval, f"micro-batch {one.micro_batch + 1}", one.phase)
+            if not several
+            else _span(*interval, f"{one.micro_batch + 1}, chunk {one.chunk + 1}", one.phase)
+            for one, interval in zip(order, intervals, strict=True)
+        ]
+        spans.append(_span(intervals[-1][1], ended, "reductions and update", Phase.GRADIENT))
+        tracks.append(Track(name, tuple(span for span in spans if span.duration_us)))
+    return StepTrace(tuple(tracks), ())
+
+
+def _span(start: float, end: float, name: str, phase: Phase) -> Span:
+    return Span.between(start, end, (ComputeTask(name, phase, end - start),))

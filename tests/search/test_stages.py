@@ -1,0 +1,171 @@
+"""The fastest plans in pipeline stages, against all cuts, stages and micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from functools import cache
+from itertools import combinations, pairwise
+from random import Random
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError
+from hypar_opt.hardware.arrays import find_array
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.stage import stage_instance
+from hypar_opt.integers import divisors
+from hypar_opt.pipeline import solve_jointly
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.plan.problem import Problem
+from hypar_opt.search.best_fit import NothingFitsError
+from hypar_opt.search.result import SearchRequest
+from hypar_opt.search.stages import StagedPlan, in_stages
+from hypar_opt.search.way_of_training import WayOfTraining
+from hypar_opt.simulator.pipeline_order import in_flight, orders
+from hypar_opt.solvers import SOLVERS
+from hypar_opt.solvers.base import Status
+from hypar_opt.studies.random_networks import random_chain, random_graph
+from hypar_opt.studies.simulation import per_second
+from hypar_opt.workload.stages import cuts_between_blocks
+from tests.slow import slow_after
+
+SHAPES = [(1, 4), (2, 2), (4, 1), (1, 8), (2, 4), (4, 2)]
+
+
+def array_of(nodes: int, per_node: int) -> ho.Array:
+    """Nodes of A100s."""
+    described = find_array("a100-4x8").description()
+    described["topology"] |= {"nodes": nodes, "per_node": per_node}
+    return ho.Array.model_validate(described)
+
+
+def searched(
+    network: ho.Network, problem: Problem, counts: Sequence[int] | None = None
+) -> StagedPlan:
+    instance = Instance.to_search(network, problem)
+    return in_stages(SearchRequest(instance, SOLVERS["dp"]()), counts)
+
+
+def taken(instance: Instance) -> Fraction | None:
+    """What the best plan of a stage takes; None if none fits."""
+    try:
+        plan = solve_jointly(instance, "dp")
+    except (InfeasibleError, NoAnswerError):
+        return None
+    return Fraction(plan.cost.total) / per_second(plan)
+
+
+def every_charge(
+    network: ho.Network, problem: Problem, counts: Sequence[int], batches: Sequence[int]
+) -> Iterator[tuple[Fraction, int, int, tuple[int, ...]]]:
+    """Yield what a step takes in all stages that fit: by a search of each one's own problem."""
+    assert problem.array is not None
+    borders = [0, *cuts_between_blocks(network), len(network.layers)]
+    for count in counts:
+        for batch in batches:
+            training = problem.training.model_copy(update={"micro_batches": batch})
+            own = problem.model_copy(update={"training": training})
+            held = [in_flight(order, (1.0,))[0] for order in orders("1f1b", count, batch)]
+
+            @cache
+            def stage(
+                number: int,
+                first: int,
+                end: int,
+                own: Problem = own,
+                held: Sequence[int] = held,
+                count: int = count,
+            ) -> Fraction | None:
+                if count == 1:
+                    return taken(Instance.to_search(network, own))
+                chunk = range(first, end)
+                return taken(stage_instance(network, own, number, count, [chunk], [held[number]]))
+
+            for ends in combinations(borders[1:-1], count - 1):
+                places = [*pairwise((0, *ends, borders[-1]))]
+                each = [stage(number, *place) for number, place in enumerate(places)]
+                if (seconds := [own for own in each if own is not None]) == each:
+                    rest = sum(seconds) - max(seconds)
+                    yield max(seconds) + rest / batch, count, batch, ends
+
+
+def drawn(rng: Random) -> ho.Network:
+    """A network of few places to cut it."""
+    while True:
+        kind = rng.choice(["gpt", "gpt", "chain", "graph"])
+        if kind == "gpt":
+            heads = rng.choice([2, 4])
+            network = ho.gpt(
+                layers=rng.randint(1, 3),
+                hidden=heads * rng.choice([16, 64, 256]),
+                heads=heads,
+                tokens=rng.choice([16, 128, 512]),
+                vocabulary=rng.choice([64, 1000]),
+                tied=rng.random() < 0.5,
+            )
+        elif kind == "chain":
+            network = random_chain(rng, "chain")
+        else:
+            network = random_graph(rng, most=5, largest=64)
+        if 1 <= len(cuts_between_blocks(network)) <= 7 and len(network.layers) <= 35:
+            return network
+
+
+def problem_on(array: ho.Array, batch: int, **more: Any) -> Problem:
+    more = {"choices": ("data", "model", "output"), **more}
+    return problem_of(array=array, batch=batch, cost="time", **more)
+
+
+def held_by(plan: StagedPlan) -> int:
+    """The bytes of the fullest device."""
+    ways = [
+        (WayOfTraining(SearchRequest(own.instance, SOLVERS["dp"]())), own) for own in plan.stages
+    ]
+    return max(way.counted(own.found).bytes for way, own in ways)
+
+
+@pytest.mark.parametrize("seed", slow_after(15, range(200)))
+def test_stages_are_the_best_of_all(seed: int) -> None:
+    rng = Random(seed)
+    shape = rng.choice(SHAPES if seed >= 15 else SHAPES[:3])
+    network, array, batch = drawn(rng), array_of(*shape), rng.choice([2, 3, 8, 16])
+    training: dict[str, Any] = {}
+    if batch > 3 or seed < 15:
+        training["micro_batches"] = rng.choice(divisors(batch))
+    constraints: dict[str, Any] = {"optimizer": rng.choice(["adam", "sgd"])}
+    problem = problem_on(array, batch, training=training, constraints=constraints)
+    try:
+        ample = searched(network, problem)
+    except HyparError:
+        assert not [*every_charge(network, problem, [1, 2, 4][: seed % 3 + 1], [1])]
+        return
+    if rng.random() < 0.75:
+        constraints["memory"] = int(held_by(ample) * rng.uniform(0.3, 1.0))
+        problem = problem_on(array, batch, training=training, constraints=constraints)
+    _check(network, problem)
+
+
+def _check(network: ho.Network, problem: Problem) -> None:
+    accelerators = problem.accelerators
+    counts = [n for n in divisors(accelerators)[:-1] if n <= len(cuts_between_blocks(network)) + 1]
+    stated = problem.training.micro_batches
+    batches = [stated] if stated else divisors(problem.batch)
+    every = [*every_charge(network, problem, counts, batches)]
+    if not every:
+        with pytest.raises((InfeasibleError, NoAnswerError, NothingFitsError)):
+            searched(network, problem)
+        return
+    found = searched(network, problem)
+    assert found.seconds == min(every)[0]
+    assert found.bound <= found.seconds
+    assert (found.bound == found.seconds) == (found.status is Status.OPTIMAL)
+    ends = tuple(own.chunks[0].stop for own in found.stages[:-1])
+    assert (found.seconds, len(found.stages), found.micro_batches, ends) in every
+    for own in found.stages:
+        way = WayOfTraining(SearchRequest(own.instance, SOLVERS["dp"]()))
+        counted = way.counted(own.found)
+        assert counted.fits
+        assert counted.amount == own.seconds
