@@ -375,26 +375,34 @@ def test_images_are_a_row_by_their_networks_name(tmp_path: Path) -> None:
         ({"schedule": "gpipe"}, "schedule: should be empty without stages, got 'gpipe'"),
         ({**STAGED, "cuts": "?"}, "cuts: is not stated"),
         ({**STAGED, "cuts": "2+1"}, "cuts: should be 2 numbers of blocks, 2 in all, got '2+1'"),
-        ({**STAGED, "cuts": "decoder.9"}, "cuts: should name layers or blocks of the network, got"),
-        ({**STAGED, "cuts": "decoder.1 norm"}, "cuts: should be 2 parts of the network, in order"),
-        ({**STAGED, "cuts": "decoder.1.proj"}, "cuts: layer 'decoder.1.proj'"),
+        ({**STAGED, "cuts": "decoder.9"}, "cuts: no layer or block is called 'decoder.9'"),
+        ({**STAGED, "cuts": "decoder.1 norm"}, "cuts: should name what 2 parts begin with, but"),
+        ({**STAGED, "cuts": "decoder.1.proj"}, "layer 'decoder.1.proj', H1: no stage can begin"),
         ({**STAGED, "schedule": "dualpipe"}, "schedule: should be 1f1b, gpipe or zb-h1, got 'du"),
         ({**STAGED, "balance": "time"}, "balance: should be blocks or cost, got 'time'"),
-        ({**STAGED, "interleave": 2}, "pp: should divide the 2 blocks, or cuts say how many each"),
+        ({**STAGED, "interleave": 2}, "pp: 4 stages of equal blocks should divide the 2 blocks of"),
         (
-            {**STAGED, "interleave": 2, "layers": 4, "gbs": 2},
+            {**STAGED, "interleave": 2, "layers": 4, "gbs": 4},
             "interleave: interleaved stages need micro-batches in multiples of 2, got 1",
         ),
         (
             {**STAGED, "interleave": 2, "layers": 4, "schedule": "gpipe"},
             "interleave: schedule 'gpipe' has one chunk a device, got 2",
         ),
-        ({**STAGED, "layers": 3}, "pp: should divide the 3 blocks, or cuts say how many each"),
+        ({**STAGED, "layers": 3}, "pp: 2 stages of equal blocks should divide the 3 blocks of"),
+        ({**STAGED, "balance": "cost", "layers": 1}, "pp: should be parts of the 1 blocks, got 2"),
         (
             {"gpus": 24, "tp": 1, "pp": 2, "dp": 12, "gbs": 24},
             "stages: should be whole nodes of 3 nodes of 8, or equal parts of them, got 2",
         ),
-        ({**STAGED, **NO_SIZES, "network": "vgg-a"}, "pp: should divide the 0 blocks"),
+        (
+            {**STAGED, **NO_SIZES, "tp": 1, "dp": 4, "network": "vgg-a"},
+            "pp: 2 stages of equal blocks should divide the 0 blocks of VGG-A, or cuts say how",
+        ),
+        (
+            {**STAGED, **NO_SIZES, "tp": 1, "dp": 4, "network": "t5-base"},
+            "pp: layer 'decoder.0.norm1', H1: no stage can begin here",
+        ),
         ({"etp": 2}, "etp: tensor parallelism inside experts is not modelled, here 2"),
         ({"kv_heads": "?"}, "kv_heads: is not stated"),
         ({"kv_heads": 3}, "kv_heads should divide the 8 heads, got 3"),
@@ -581,3 +589,47 @@ def test_what_steps_have_in_common_is_calculated_once(
     assert len({step.seconds for step in result[:4]}) == 4
     assert solved == [None, "data"]  # where the batch alone is split nothing is searched
     assert len(simulated) == 2
+
+
+def test_stages_are_what_their_columns_say(tmp_path: Path) -> None:
+    """Two of eight accelerators, or of any number of them; with weights that both ends have."""
+    whole = {**STAGED, "layers": 4, "gbs": 16}
+    even = row_of(tmp_path, **whole)
+    for cuts in ("2+2", "decoder.2", "decoder.2.norm1"):
+        assert row_of(tmp_path, **whole, cuts=cuts) == even
+    uneven, first, last = (row_of(tmp_path, **whole, cuts=own) for own in ("3+1", "4+0", "0+4"))
+    assert even.seconds < uneven.seconds < min(first.seconds, last.seconds)
+    # The head multiplies as a third of a block does.
+    assert row_of(tmp_path, **whole, balance="cost") == even
+    head = {**whole, "vocab": 30_000}
+    assert row_of(tmp_path, **head, balance="cost") == row_of(tmp_path, **head, cuts="3+1")
+    tied, untied = (row_of(tmp_path, **head, gated=False, tied=own) for own in (True, False))
+    gradients = 30_000 * 256 * 2 // 2  # of two bytes, between two accelerators
+    # In two exchanges, each over the links of two accelerators.
+    assert tied.seconds - untied.seconds == pytest.approx(gradients / 230e9 + 2 * 2 * 7e-6)
+    assert tied.bytes == untied.bytes
+
+
+def test_schedules_of_stages_differ_as_they_do(tmp_path: Path) -> None:
+    row = {**STAGED, "layers": 8, "gbs": 32}
+    plain = row_of(tmp_path, **row)
+    assert row_of(tmp_path, **row, schedule="1f1b") == plain
+    gpipe, late = (row_of(tmp_path, **row, schedule=own) for own in ("gpipe", "zb-h1"))
+    assert gpipe.seconds == pytest.approx(plain.seconds, rel=1e-3)
+    assert gpipe.bytes > late.bytes > plain.bytes
+    assert late.seconds < plain.seconds
+    interleaved = row_of(tmp_path, **row, interleave=2)
+    assert plain.bytes < interleaved.bytes < gpipe.bytes
+    # Of as many micro-batches a stage takes its passes, and a bubble of one chunk's.
+    assert row_of(tmp_path, **row | {"gbs": 64}).seconds < 2 * plain.seconds
+    single = row_of(tmp_path, **{**row, "tp": 1, "pp": 8, "dp": 1, "gbs": 16})
+    assert single.seconds is not None
+
+
+def test_experts_are_split_between_parts_of_the_batch(tmp_path: Path) -> None:
+    network = {**NO_SIZES, "network": "mixtral-8x7b", "seq": 64, "attention": "flash"}
+    row = {**network, "tp": 1, "gpus": 16, "mbs": 1, "gbs": 16}
+    own = row_of(tmp_path, **row, pp=8, dp=2, ep=2)
+    copies = row_of(tmp_path, **row, pp=8, dp=2)
+    assert own.bytes < 0.6 * copies.bytes
+    assert str(row_of(tmp_path, **row, pp=1, dp=16, ep=3).why).startswith("ep: should di")
