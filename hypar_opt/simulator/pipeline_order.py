@@ -12,6 +12,7 @@ bubble pipeline parallelism", ICLR 2024 (ZB-H1).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from operator import mul
 from typing import NamedTuple
 
@@ -48,6 +49,7 @@ class PipelineRun(NamedTuple):
     begun: tuple[tuple[float, ...], ...]
 
 
+@lru_cache(maxsize=2)
 def orders(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> tuple[Order, ...]:
     """Return the passes of each device in order.
 
