@@ -496,8 +496,7 @@ def _in_stages(
 ) -> Plan:
     """Return the fastest plan of some pipeline stages, or of any number of them."""
     # Imported late: most problems have no stages.
-    from hypar_opt.instance.staged import StagedPlan, StagePlan, in_stages_of
-    from hypar_opt.plan.stages import Stages
+    from hypar_opt.instance.staged import StagedPlan, in_stages_of
     from hypar_opt.search.stages import in_stages
 
     started = time.perf_counter()
@@ -514,7 +513,7 @@ def _in_stages(
         found = in_stages(asked, counts, schedule=schedule)
     except NothingFitsError as error:
         raise _nothing_fits(error, f"stages of {network.name}") from None
-    parts, count = len(found.stages), found.micro_batches
+    parts = found.stages.parts
 
     def record(bound: float, *, proved: bool) -> SolverRecord:
         own = _unproved(bound, how.settings)
@@ -527,24 +526,11 @@ def _in_stages(
 
     proved = found.status is Status.OPTIMAL
     if parts == 1:
-        (own,) = found.stages
-        assert own.instance.cost.physical is not None
-        bound = floor(found.bound * own.instance.cost.physical.per_unit)
-        known = own.instance, own.found.assignments, record(bound, proved=proved), own.found
-        return _priced(*known)
-    staged = StagedPlan.of(
-        network,
-        in_stages_of(problem, parts, count, schedule),
-        Stages(network, parts, tuple(own.chunks[-1].stop for own in found.stages)),
-        [
-            StagePlan(
-                own.instance,
-                rows := own.found.assignments,
-                own.found.priced or tensors_of(own.instance, rows),
-            )
-            for own in found.stages
-        ],
-    )
+        (own,) = found.plans
+        bound = floor(found.bound * own.per_unit)
+        return _priced(own.instance, own.rows, record(bound, proved=proved), found.results[0])
+    staged_problem = in_stages_of(problem, parts, found.micro_batches, schedule)
+    staged = StagedPlan.of(network, staged_problem, found.stages, found.plans)
     # What is sent is received as it is stored: where stages wanted it otherwise they take longer.
     proved = proved and staged.seconds == found.seconds
     total = staged.cost.total
