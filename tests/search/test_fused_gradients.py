@@ -112,7 +112,7 @@ def test_solvers_agree_on_what_they_are_given(seed: int) -> None:
 @pytest.mark.parametrize(
     ("network", "array", "batch"),
     slow_after(
-        2,
+        1,
         [
             ("lenet-c", "a100-4x8", 256),
             ("alexnet", "h100-8x8", 256),
@@ -159,7 +159,7 @@ def test_bytes_and_apart_are_as_without_buckets() -> None:
 
 
 def test_what_compares_plans_by_sums_of_charges_is_refused_by_name() -> None:
-    plan = ho.solve("lenet-c", array="h100-8x8", cost="time", overlap="none")
+    plan = ho.solve("lenet-c", array="h100-8", cost="time", overlap="none")
     for asked in (
         lambda: regrets(plan),
         lambda: best_plans(plan, 3),
