@@ -66,8 +66,8 @@ def test_no_plan_takes_less_than_the_bound_nor_a_baseline_less_than_the_plan(see
 def test_a_limit_that_does_not_come_leaves_the_plan_and_its_bound() -> None:
     """With a limit each round looks for a plan level by level, too, by shares of all levels."""
     asked: Any = {"array": "h100-8", "cost": "time", "overlap": "none"}
-    plan = ho.solve("alexnet", **asked)
-    limited = ho.solve("alexnet", options=SolverOptions(time_limit=1e6), **asked)
+    plan = ho.solve("lenet-c", **asked)
+    limited = ho.solve("lenet-c", options=SolverOptions(time_limit=1e6), **asked)
     assert (limited.cost, limited.parallelism) == (plan.cost, plan.parallelism)
     assert (limited.solver.status, limited.solver.bound) == (plan.solver.status, plan.solver.bound)
 

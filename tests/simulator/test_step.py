@@ -118,7 +118,7 @@ def test_a_million_plans_of_vgg_e_are_scored_as_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("preset", "name", "reading"),
     slow_after(
-        5,
+        4,
         [
             *itertools.product(["a100-8"], ["lenet-c"], ["text", "executed"]),
             *itertools.product(["h100-8x8"], ["cifar-c"], ["executed"]),
