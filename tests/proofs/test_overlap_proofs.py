@@ -43,7 +43,7 @@ def charged_by_the_search(own: Drawn, cost: OverlapTime, node: int, state: State
     return int(added_up(cost.node(own.workload, np.array([node]), [block])).item())
 
 
-@pytest.mark.parametrize("first", slow_after(1, range(12)))
+@pytest.mark.parametrize("first", slow_after(2, range(12)))
 def test_priced_tables_are_derived_twice_to_the_unit(first: int) -> None:
     """Of all nodes and boundaries, in random states of each and in all pairs of these."""
     arrays = TORI if first % 2 else IN_LOCKSTEP
