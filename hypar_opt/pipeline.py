@@ -534,8 +534,8 @@ def _in_stages(
     # What is sent is received as it is stored: where stages wanted it otherwise they take longer.
     proved = proved and staged.seconds == found.seconds
     total = staged.cost.total
-    bound = total if proved else min(total, floor(found.bound * staged.per_unit))
-    return plan_of_stages(staged, record(bound, proved=proved))
+    known = total if proved else min(total, floor(found.bound * staged.per_unit))
+    return plan_of_stages(staged, record(known, proved=proved))
 
 
 def _check_goes_with_stages(**given: object) -> None:
