@@ -128,7 +128,7 @@ def simulate(
             f"the plan was solved for the array {own.name}, and {target.name} is another;"
             f" {argument('other_array', True)} simulates it anyway"
         )
-    step, rows = _step(plan, target, run)
+    step, rows = step_of(plan, target, run)
     return simulate_step(*step, rows=rows)
 
 
@@ -136,11 +136,11 @@ def simulated_times(plan: Plan, array: Array, **run: Unpack[RunArguments]) -> St
     """Return the seconds from which those of `simulate` follow, for any number of micro-batches."""
     from hypar_opt.simulator.simulation import step_times
 
-    step, rows = _step(plan, array, run)
+    step, rows = step_of(plan, array, run)
     return step_times(*step, rows=rows)
 
 
-def _step(
+def step_of(
     plan: Plan, array: Array, run: Mapping[str, Any]
 ) -> tuple[tuple[Plan, Workload, Array, RunOptions], Rows | None]:
     """Return what a step is of, and the choices of its nodes where there are shared ones."""
