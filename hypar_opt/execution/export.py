@@ -85,11 +85,14 @@ def _title(plan: Plan, framework: str) -> str:
     """
     what = f"{plan.network.name}, batch {plan.batch}, on {plan.accelerators} devices"
     said = [f"{what}: a plan of hypar-opt for {framework}.", f"{degrees(plan)}."]
-    if not_kept := left_out(plan.network.description):
-        said.append(
-            f"Not kept of the model, so that the plan does not count it: {'; '.join(not_kept)}."
-        )
-    return "\n\n".join(said)
+    return "\n\n".join([*said, *not_counted(plan)])
+
+
+def not_counted(plan: Plan) -> list[str]:
+    """Return a sentence on what the network leaves out of its model, if it does."""
+    not_kept = "; ".join(left_out(plan.network.description))
+    said = f"Not kept of the model, so that the plan does not count it: {not_kept}."
+    return [said] if not_kept else []
 
 
 def check_kept(plan: Plan, approximate: bool) -> None:

@@ -15,11 +15,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from hypar_opt.errors import printable
-from hypar_opt.execution.export import check_kept, check_splits
+from hypar_opt.execution.export import check_kept, check_splits, not_counted
 from hypar_opt.execution.formats import ExportFormat
 from hypar_opt.studies.targets import own_array
 from hypar_opt.version import __version__
-from hypar_opt.workload.kept import left_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,7 +62,7 @@ class Chakra(ExportFormat):
             f" hypar-opt {__version__}.",
             "Beside this script: NAME.RANK.et, each device's trace, and ASTRA-sim's configuration,"
             " NAME.groups.json, .system.json, .network.json and .memory.json.",
-            *(f"Not kept of the model: {part}." for part in left_out(plan.network.description)),
+            *not_counted(plan),
             *(f"Not expressed: {lack}." for lack in _unexpressed(traces, array)),
         ]
         return "#!/bin/sh\n" + commented(remarks) + _SCRIPT.lstrip()
