@@ -111,7 +111,7 @@ class _Message(NamedTuple):
     tag: int
 
 
-class Program:
+class DeviceNodes:
     """The nodes of accelerators that do the same, as they are added.
 
     Each method returns the numbers of the nodes that it adds, for those that wait for them.
@@ -278,12 +278,12 @@ class Traces:
         return accelerator * self._parts // self.interconnect.accelerators
 
     @cached_property
-    def _programs(self) -> list[Program]:
+    def _programs(self) -> list[DeviceNodes]:
         return list(map(self._program, range(self._parts)))
 
-    def _program(self, part: int) -> Program:
+    def _program(self, part: int) -> DeviceNodes:
         """Return the nodes of a part's accelerators."""
-        program, time, sizes = Program(), _Whole(), defaultdict[Hashable, _Whole](_Whole)
+        program, time, sizes = DeviceNodes(), _Whole(), defaultdict[Hashable, _Whole](_Whole)
         for micro_batch in range(self.micro_batches):
             is_last = micro_batch == self.micro_batches - 1
             tasks = self.tasks if is_last else of_one_micro_batch(self.tasks)

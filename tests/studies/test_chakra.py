@@ -224,7 +224,7 @@ def ends_in_order(traces: list[list[Node]], groups: dict[str, list[int]]) -> Non
     """
     at: list[list[tuple[Any, ...]]] = []
     for device, nodes in enumerate(traces):
-        own = []
+        own: list[tuple[Any, ...]] = []
         for node in nodes:
             if node.type == COLLECTIVE:
                 name = node.attributes["pg_name"]
@@ -277,7 +277,7 @@ def test_parts_of_their_own_send_and_receive_what_a_run_does(choices: tuple[str,
         tasks = [task for task in tasks_of(plan) if isinstance(task, ComputeTask)]
         own = [(task.of_parts or (task.seconds,) * 2)[device // 2] for task in tasks]
         micros = sum(node.micros for node in nodes)
-        assert abs(micros - 10**6 * sum(map(Fraction, own))) <= Fraction(1, 2)
+        assert abs(micros - 10**6 * sum(map(Fraction, own), Fraction())) <= Fraction(1, 2)
         assert sum(node.type == COMPUTE for node in nodes) == sum(map(bool, own))
 
 
