@@ -207,9 +207,9 @@ class Traces:
             is_unsaid = len(task.levels) > 1 or len(task.sent) > 2
             if task.is_together and is_unsaid and _collective_of(task) is None:
                 raise RefusedError(
-                    f"{task.name}: {len(task.sent)} parts of H1 send different amounts, and only"
-                    " between two of them, across H1 alone, are these messages; plans of"
-                    f" {argument('cost', 'bytes')} have equal parts"
+                    f"{task.name}: {len(task.sent)} parts of H1 send different amounts over"
+                    f" {task.level_names}; traces have this between two parts, over H1 alone, and"
+                    f" plans of {argument('cost', 'bytes')} have equal parts"
                 )
 
     def of(self, accelerator: int) -> bytes:
