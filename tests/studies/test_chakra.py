@@ -142,14 +142,19 @@ def test_any_plan_has_the_bytes_of_its_operations_and_the_simulators_times(plan:
         assert len({*own}) == 1
         assert abs(own[0] - size / count) <= plan.hierarchy.sizes[level] - Fraction(1, 2)
     assert not any(moved_bytes.values())
-    computed = [task for task in tasks_of(plan) if isinstance(task, ComputeTask) and task.seconds]
     for nodes in traced(plan):
-        nodes_of_time = [node for node in nodes if node.type == COMPUTE]
-        assert [node.name for node in nodes_of_time] == [task.name for task in computed]
-        exact, whole = Fraction(), 0
-        for node, task in zip(nodes_of_time, computed, strict=True):
-            exact, whole = exact + Fraction(task.seconds) * 10**6, whole + node.micros
-            assert abs(exact - whole) <= Fraction(1, 2)
+        check_times(nodes, tasks_of(plan))
+
+
+def check_times(nodes: list[Node], tasks: Iterable[Any]) -> None:
+    """Compare each computation with the simulator's, and the time of all so far."""
+    computed = [task for task in tasks if isinstance(task, ComputeTask) and task.seconds]
+    own = [node for node in nodes if node.type == COMPUTE]
+    assert [node.name for node in own] == [task.name for task in computed]
+    exact, whole = Fraction(), 0
+    for node, task in zip(own, computed, strict=True):
+        exact, whole = exact + Fraction(task.seconds) * 10**6, whole + node.micros
+        assert abs(exact - whole) <= Fraction(1, 2)
 
 
 def before(waits_for: Iterable[Sequence[int]]) -> list[set[int]]:
@@ -175,6 +180,7 @@ def test_what_waits_for_what_is_as_simulated_whatever_overlaps() -> None:
         for nodes in traced(plan, overlap=overlap, shard="weights"):
             assert [node.id for node in nodes] == [*range(1, len(kept) + 1)]
             assert before([n - 1 for n in node.after] for node in nodes) == expected
+            check_times(nodes, tasks)
         orders.add(tuple(map(frozenset, expected)))
     assert len(orders) == len(OVERLAPS)
 
