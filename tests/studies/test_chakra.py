@@ -129,7 +129,7 @@ def traced(plan: ho.Plan, micro_batches: int = 1, **options: Any) -> list[list[N
     return [read(traces.of(device)) for device in range(plan.accelerators)]
 
 
-@examples(20)
+@examples(12)
 @given(plans(IN_LOCKSTEP, readings=RUN_READINGS))
 def test_any_plan_has_the_bytes_of_its_operations_and_the_simulators_times(plan: ho.Plan) -> None:
     """To half a byte of what a device passes in, where shards are uneven, and half a microsecond.
@@ -167,7 +167,7 @@ def before(waits_for: Iterable[Sequence[int]]) -> list[set[int]]:
 
 def test_what_waits_for_what_is_as_simulated_whatever_overlaps() -> None:
     """Streams and prefetching: a node waits for all that its task waits for, and no other."""
-    network = "gpt:layers=2,hidden=16,heads=4,tokens=8,vocabulary=32"
+    network = "gpt:layers=2,hidden=256,heads=4,tokens=64,vocabulary=512"
     asked: dict[str, Any] = {"array": "rtx4090x4", "batch": 8, "degrees": "dp=2,tp=2"}
     plan = ho.solve(network, **asked)
     orders = set()
