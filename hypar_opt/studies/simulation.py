@@ -149,7 +149,7 @@ def simulated_step(
         raise RefusedError("a plan in stages is simulated by simulate alone")
     if "schedule" in run:
         raise HyparError(f"{argument('schedule')} is of a plan in stages, which this is not")
-    step, rows = _step(plan, _target(plan, array, other_array=other_array), run)
+    step, rows = step_of(plan, _target(plan, array, other_array=other_array), run)
     return simulate_step(*step, rows=rows)
 
 
@@ -169,7 +169,7 @@ def simulated_times(plan: Plan, array: Array, **run: Unpack[RunArguments]) -> St
     """Return the seconds from which those of `simulate` follow, for any number of micro-batches."""
     from hypar_opt.simulator.simulation import step_times
 
-    step, rows = _step(plan, array, run)
+    step, rows = step_of(plan, array, run)
     return step_times(*step, rows=rows)
 
 
@@ -177,11 +177,11 @@ def simulated_passes(plan: Plan, array: Array, **run: Unpack[RunArguments]) -> S
     """Return the seconds of the passes of a plan of a pipeline stage, on its accelerators."""
     from hypar_opt.simulator.pipeline import stage_passes
 
-    step, rows = _step(plan, array, run)
+    step, rows = step_of(plan, array, run)
     return stage_passes(*step, rows=rows)
 
 
-def _step(
+def step_of(
     plan: Plan, array: Array, run: Mapping[str, Any]
 ) -> tuple[tuple[Plan, Workload, Array, RunOptions], Rows | None]:
     """Return what a step is of, and the choices of its nodes where there are shared ones."""
