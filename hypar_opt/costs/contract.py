@@ -31,7 +31,7 @@ def cost_of(problem: Problem, workload: Workload) -> CostModel:
         If there is no such cost or reading, or it cannot charge the problem.
     """
     # Imported late: most problems have no groups.
-    if problem.cost == "bytes" and problem.is_shared_out:
+    if problem.cost == "bytes" and (problem.is_shared_out or problem.is_staged):
         from hypar_opt.costs.groups import GroupBytes
 
         return GroupBytes.of_groups(problem)

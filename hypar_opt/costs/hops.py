@@ -68,10 +68,8 @@ class Hops:
         """Return the messages of a problem; None where it is of no pipeline stage."""
         if problem.stage is None:
             return None
-        splits: tuple[BisectionLink, ...] = ()
-        if problem.levels:
-            array, placement = array_of(problem)
-            splits = tuple(map(array.interconnect.bisection, placement))
+        array, placement = array_of(problem)
+        splits = tuple(map(array.interconnect.bisection, placement))
         passes = 1 if problem.inference else 2
         of_problem = problem.hierarchy, workload, problem.element_bytes
         return cls(problem.stage.hops, splits, *of_problem, passes)
@@ -108,6 +106,16 @@ class Hops:
                 charged = np.where(here, sent.astype(dtype), charged)
         return charged
 
+    def extremes(self, per_second: Fraction | int) -> tuple[Fraction, Fraction]:
+        """Return the least and the most seconds of a message's passes, in any layout."""
+        times = []
+        for node, link in self._nodes.items():
+            whole = self._whole(node)
+            ends = sorted({int(whole.argmax()), int(whole.argmin())})
+            states = np.array([*product(ends, repeat=len(self.splits))]).T
+            times += self._seconds(node, link, [states], per_second).tolist()
+        return tuple(Fraction(self._often * of(times)) / per_second for of in (min, max))
+
     def seconds(self, rows: Rows) -> dict[str, float]:
         """Return what one message of each layer takes, by the names of the layers.
 
@@ -123,16 +131,6 @@ class Hops:
             (seconds,) = self._seconds(node, link, own, _PER_SECOND).tolist()
             found[self.workload.nodes[node].name] = seconds / _PER_SECOND
         return found
-
-    def extremes(self, per_second: Fraction | int) -> tuple[Fraction, Fraction]:
-        """Return the least and the most seconds of a message in a step, in any layout."""
-        times = []
-        for node, link in self._nodes.items():
-            whole = self._whole(node)
-            ends = {int(whole.argmax()), int(whole.argmin())}
-            states = np.array([*product(sorted(ends), repeat=len(self.splits))]).T
-            times += (self._often * self._seconds(node, link, [states], per_second)).tolist()
-        return Fraction(min(times)) / per_second, Fraction(max(times)) / per_second
 
     def _seconds(
         self, node: int, link: BisectionLink, states: States, per_second: Fraction | int

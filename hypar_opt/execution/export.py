@@ -108,6 +108,11 @@ def _check_splits(plan: Plan) -> None:
 
 
 def _check_exports(plan: Plan) -> None:
+    if plan.is_staged:
+        raise RefusedError(
+            "the plan is in pipeline stages, each of which has a program of its own, and what is"
+            " exported is one program of all devices"
+        )
     if plan.unequal_shares:
         shuffles = any(layer.shuffles for layer in plan.network.description.layers)
         in_json = f" {argument('to', 'json')} says which part of each tensor a device has;"

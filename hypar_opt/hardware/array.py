@@ -337,6 +337,8 @@ class Array(Displayed, Document):
         parts
             Of how many equal ones.
         """
+        if parts == 1:  # an accelerator has what it sends
+            return BisectionLink(Fraction(), Fraction(), Fraction())
         each = self.interconnect.accelerators // parts
         is_listed = self.interconnect.accelerators <= MAX_LISTED
         among = range(part * each, (part + 1) * each) if is_listed else None

@@ -36,6 +36,7 @@ from hypar_opt.step.states import of_rows
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, on_all_sides, part_word
 from hypar_opt.workload.patterns import compact, words_by_layer
 from hypar_opt.workload.stages import SENT, message_writers
+from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows, Tensors
@@ -49,6 +50,30 @@ if TYPE_CHECKING:
 
 Words = Sequence[Sequence[str]]
 Layouts = Mapping[str, Sequence[str]]
+
+
+def in_stages_of(problem: Problem, parts: int, micro_batches: int, schedule: str) -> Problem:
+    """Return a problem on an array with so many parts of it as stages.
+
+    Raises
+    ------
+    HyparError
+        If the array has no such parts.
+    """
+    assert problem.array is not None
+    array = problem.array.description
+    array.part(parts)
+    merged = array.hierarchy().merged(parts)
+    assert merged is not None
+    trained = {"micro_batches": micro_batches, "schedule": schedule}
+    update = {
+        "levels": merged.levels,
+        "parts": merged.unless_halves,
+        "placement": array.placement,
+        "choices": (*on_all_sides(problem.choices), *map(part_word, range(parts))),
+        "training": problem.training.model_copy(update=trained),
+    }
+    return problem.model_copy(update=update)
 
 
 def charge_of(stages: Sequence[Fraction], turns: int) -> Fraction:
@@ -244,6 +269,11 @@ class StagedPlan:
         """What the plan is charged."""
         return charge_of([own.seconds for own in self.plans], self.turns)
 
+    @property
+    def per_unit(self) -> int:
+        """The charges of a second of its cost: the coarsest of its stages'."""
+        return min(own.per_unit for own in self.plans)
+
     @cached_property
     def cost(self) -> Cost:
         """The plan's cost: in the coarsest unit of its stages', to the nearest.
@@ -255,7 +285,7 @@ class StagedPlan:
         least = min(self.plans, key=lambda own: own.per_unit)
 
         def units(seconds: Fraction) -> int:
-            return floor(seconds * least.per_unit + Fraction(1, 2))
+            return floor(seconds * self.per_unit + Fraction(1, 2))
 
         def below(levels: Sequence[int | float]) -> list[int]:
             *others, last = (Fraction(own) / longest.per_unit for own in levels)
@@ -289,7 +319,10 @@ class StagedPlan:
 
     @property
     def _executed(self) -> Fraction:
-        """The bytes that running the plan moves: inside stages, and between them."""
+        """The bytes that running the plan moves: inside stages, and between them.
+
+        Between them are messages, and sums of gradients of weights that several hold.
+        """
         problem, stages = self.problem, self.stages
         inside = sum((Fraction(own.cost.executed_bytes or 0) for own in self.plans), Fraction())
         between = 0
@@ -298,6 +331,11 @@ class StagedPlan:
             stored = self.layouts[self.network.layers[border.writer].name][1:]
             below = zip(stored, problem.hierarchy.sizes[1:], strict=True)
             between += 2 * size * prod(parts for word, parts in below if word == WHOLE)
+        reduced = problem.element_bytes * problem.training.reduced(problem.element_bytes)
+        tensors = workload_of(self.network, 1).layers if stages.tied else ()
+        for tied in stages.tied:
+            weights = prod(tensors[tied.owner].weight)
+            between += 2 * (len(tied.parts) - 1) * weights * reduced
         return inside + between
 
     @property
@@ -325,7 +363,7 @@ class StagedPlan:
 
 
 def _stored(network: Network, stages: Stages, plans: Sequence[StagePlan]) -> Layouts:
-    """Return how each layer's output is stored; what a stage sends, as it is sent."""
+    """Return how each layer's output is stored; what a stage sends in the part that reads it."""
     names = [layer.name for layer in network.layers]
     layouts: dict[str, Sequence[str]] = {}
     for part, own in enumerate(plans):
@@ -333,7 +371,8 @@ def _stored(network: Network, stages: Stages, plans: Sequence[StagePlan]) -> Lay
         layouts |= {name: (side, *below) for name, below in stored.items()}
         for name, writer in message_writers(network, stages.chunks_of(part)).items():
             if name.startswith(SENT):
-                layouts[names[writer]] = layouts[name]
+                reader = part_word((part + 1) % stages.parts)
+                layouts[names[writer]] = (reader, *stored[name])
     return FrozenDict({name: layouts[name] for name in names})
 
 

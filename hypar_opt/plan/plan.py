@@ -315,7 +315,7 @@ class Plan(Displayed, ProblemFields):
         """The shares of groups, if H1's parts are unequal or one has all of a layer; else None."""
         of_h1 = {word for row in self.parallelism[:1] for word in row}
         shares = self.part_shares
-        sided = bool(self.groups) and any(word in SIDES for word in of_h1)
+        sided = any(word in SIDES for word in of_h1)
         return shares if len({*shares}) > 1 or sided else None
 
     @property

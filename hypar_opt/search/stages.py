@@ -29,9 +29,11 @@ import numpy as np
 from hypar_opt.costs.buckets import LatencyShares
 from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError, RefusedError
 from hypar_opt.instance.instance import Instance
-from hypar_opt.instance.pricing import total_cost
-from hypar_opt.instance.stage import stage_instance
+from hypar_opt.instance.pricing import tensors_of, total_cost
+from hypar_opt.instance.stage import BY_LAYER, stage_instance
+from hypar_opt.instance.staged import StagePlan, charge_of
 from hypar_opt.integers import divisors
+from hypar_opt.plan.stages import Stages
 from hypar_opt.search.best_fit import NEVER, NothingFitsError
 from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts
 from hypar_opt.search.joint import joint
@@ -74,56 +76,36 @@ _NEAR = Fraction(65, 64)
 
 
 @dataclass(frozen=True)
-class StagePlan:
-    """What one stage does.
-
-    Parameters
-    ----------
-    chunks
-        The positions of its layers in the network.
-    instance
-        Its problem, with its training settled.
-    found
-        Its choices, and what is proved of them.
-    seconds
-        What it takes in a step.
-    """
-
-    chunks: tuple[range, ...]
-    instance: Instance
-    found: SearchResult
-    seconds: Fraction
-
-
-@dataclass(frozen=True)
-class StagedPlan:
+class StagesFound:
     """The fastest plan in stages; of one stage, that of the whole network.
 
     Parameters
     ----------
+    stages
+        Of which layers.
+    plans
+        What each stage does inside, with its training settled.
+    results
+        What the search of each stage's own problem said.
     seconds
         Of a step: the longest stage, and a share of the others'.
     bound
         On the plans of all stages, cuts and micro-batches that were asked for.
     """
 
-    stages: tuple[StagePlan, ...]
+    stages: Stages
     micro_batches: int
+    plans: tuple[StagePlan, ...]
+    results: tuple[SearchResult, ...]
     seconds: Fraction
     bound: Fraction
     status: Status
     stopped_by: str | None = None
 
 
-def charge_of(stages: Sequence[Fraction], micro_batches: int) -> Fraction:
-    """Return what a step takes, from what stages take of all its micro-batches."""
-    longest = max(stages)
-    return longest + (sum(stages) - longest) / micro_batches
-
-
 def in_stages(
     asked: SearchRequest, counts: Sequence[int] | None = None, *, schedule: str = "1f1b"
-) -> StagedPlan:
+) -> StagesFound:
     """Find the fastest plan in stages.
 
     Parameters
@@ -207,19 +189,22 @@ class _Units:
 class _Parts:
     """The array in so many parts: the problems of its stages, and what units take at least."""
 
-    def __init__(self, asked: SearchRequest, units: _Units, count: int) -> None:
+    def __init__(self, asked: SearchRequest, units: _Units, count: int, schedule: str) -> None:
         problem = asked.instance.problem
         assert problem.array is not None
         array = problem.array.description
+        if count > 1:
+            array.part(count)  # which may be none
+        self._whole, self.asked, self.units, self.count = problem, asked, units, count
+        self.schedule = schedule
         self.links = [array.hop(stage, count) for stage in range(count - 1)]
-        self.asked, self.units, self.count, self._problem = asked, units, count, problem
         self._least: dict[tuple[int, int, int], Fraction] = {}
         self._instances: dict[tuple[int, int], Instance] = {}
         self._hops: dict[tuple[int, BisectionLink, int], tuple[Fraction, Fraction]] = {}
 
     def instance(self, stage: int, units: tuple[int, int], count: int, in_flight: int) -> Instance:
         """Return the problem of some units in so many micro-batches."""
-        problem, network = self._problem, self.units.network
+        network, problem = self.units.network, self._whole
         training = problem.training.model_copy(update={"micro_batches": count})
         problem = problem.model_copy(update={"training": training})
         if units == (0, self.units.count):
@@ -289,10 +274,11 @@ def _of_others(own: Instance, other: Instance) -> Training:
         if not isinstance(stated, Mapping):
             return stated
         words = words_by_layer(stated, names, key)
-        return compact([word or "none" for word in words], others)
+        return compact([word or BY_LAYER[key] for word in words], others)
 
-    training, keys = own.problem.training, ("recompute", "shard", "gather")
-    return training.model_copy(update={key: renamed(getattr(training, key), key) for key in keys})
+    training = own.problem.training
+    update = {key: renamed(getattr(training, key), key) for key in BY_LAYER}
+    return training.model_copy(update=update)
 
 
 def _alone(cost: CostModel, workload: Workload) -> CostModel:
@@ -348,10 +334,8 @@ class _Pair:
         Micro-batches of which units take no more, by which they are bounded first.
     """
 
-    def __init__(
-        self, parts: _Parts, count: int, fewer: int, schedule: str, bound: Fraction
-    ) -> None:
-        self.parts, self._schedule, self._bounded_by = parts, schedule, fewer
+    def __init__(self, parts: _Parts, count: int, fewer: int, bound: Fraction) -> None:
+        self.parts, self._bounded_by = parts, fewer
         self.micro_batches = count
         self._limited = parts.asked.instance.problem.device_memory is not None
         self._stages: dict[Hashable, _Stage] = {}
@@ -372,7 +356,7 @@ class _Pair:
         count = self.parts.count
         if not self._limited or count == 1:
             return [1] * count
-        passes = orders(self._schedule, count, self.micro_batches)
+        passes = orders(self.parts.schedule, count, self.micro_batches)
         return [in_flight(order, (1.0,))[0] for order in passes]
 
     @cached_property
@@ -496,25 +480,37 @@ class _Pair:
         else:
             self._settle(own)
 
-    def stages(self) -> tuple[StagePlan, ...]:
-        """Return what each stage of the plan does."""
+    def found(self, bound: Fraction, status: Status, stopped_by: str | None) -> StagesFound:
+        """Return the plan, and what is proved of it."""
         assert self.plan is not None
-        return tuple(
-            self._planned(number, own, units)
-            for number, (own, units) in enumerate(zip(*self.plan[1:], strict=True))
+        seconds, stages, units = self.plan
+        results = tuple(own.found[1] for own in stages if own.found)
+        network, ends = (
+            self.parts.units.network,
+            [self.parts.units.borders[end] for _, end in units],
+        )
+        return StagesFound(
+            Stages(network, self.parts.count, tuple(ends)),
+            self.micro_batches,
+            tuple(self._plan_of(n, *own) for n, own in enumerate(zip(stages, units, strict=True))),
+            results,
+            seconds,
+            bound,
+            status,
+            stopped_by,
         )
 
-    def _planned(self, number: int, own: _Stage, units: tuple[int, int]) -> StagePlan:
+    def _plan_of(self, number: int, own: _Stage, units: tuple[int, int]) -> StagePlan:
         """Return what a stage does as one that is alike, and was solved."""
         assert own.found is not None
         search, found = own.found
         instance = search.instance
         if units != own.units:
-            count = self._in_flight[number]
-            there = self.parts.instance(number, units, self.micro_batches, count)
-            training = _of_others(search.instance, there)
-            instance = there.trained(training)
-        return StagePlan((self.parts.units.chunk(*units),), instance, found, own.value)
+            in_flight = self._in_flight[number]
+            there = self.parts.instance(number, units, self.micro_batches, in_flight)
+            instance = there.trained(_of_others(instance, there))
+        tensors = found.priced or tensors_of(instance, found.assignments)
+        return StagePlan(instance, found.assignments, tensors)
 
     def _stage(self, number: int, first: int, end: int) -> _Stage:
         links, count = self._links[number], self._in_flight[number]
@@ -600,9 +596,8 @@ class _StageSearch:
         self._units = _Units(asked.instance.network, problem)
         stated = problem.training.micro_batches
         self._batches = [stated] if stated else divisors(problem.batch)
-        self._schedule = schedule
         self._pairs: list[_Pair] = []
-        for parts in self._each_parts(counts):
+        for parts in self._each_parts(counts, schedule):
             uneven = [count for count in self._batches if not parts.even(count)]
             for count in {*uneven, self._batches[-1]}:
                 self._open(parts, count, Fraction())
@@ -610,7 +605,7 @@ class _StageSearch:
     def _open(self, parts: _Parts, count: int, bound: Fraction) -> None:
         """Add so many micro-batches, whose plans take a bound at least."""
         fewer = self._batches[0] if parts.even(count) else count
-        self._pairs.append(_Pair(parts, count, fewer, self._schedule, bound))
+        self._pairs.append(_Pair(parts, count, fewer, bound))
 
     def _advance(self, pair: _Pair, limit: Fraction) -> None:
         """Ask more of a pair; with fewer micro-batches it takes no less by its first bound."""
@@ -621,7 +616,7 @@ class _StageSearch:
             for count in fewer[-1:]:
                 self._open(parts, count, pair.bound)
 
-    def _each_parts(self, counts: Sequence[int] | None) -> Iterator[_Parts]:
+    def _each_parts(self, counts: Sequence[int] | None, schedule: str) -> Iterator[_Parts]:
         """Yield the parts that the array may have; a stage has two accelerators or more."""
         accelerators = self._problem.accelerators
         offered = divisors(accelerators) if counts is None else counts
@@ -634,12 +629,12 @@ class _StageSearch:
                     f" which it may be cut, fewer than {count} stages"
                 )
             try:
-                yield _Parts(self._asked, self._units, count)
+                yield _Parts(self._asked, self._units, count, schedule)
             except HyparError:
                 if counts is not None:
                     raise
 
-    def result(self) -> StagedPlan:
+    def result(self) -> StagesFound:
         """Return the best plan of all, and the bound on all."""
         asked, every, stopped_by = self._asked, self._pairs, None
         best: _Pair | None = None
@@ -660,7 +655,7 @@ class _StageSearch:
         status = Status.OPTIMAL if bound == seconds else Status.FEASIBLE
         assert best.plan is not None
         asked.progress(len(every), len(every))
-        return StagedPlan(best.stages(), best.micro_batches, seconds, bound, status, stopped_by)
+        return best.found(bound, status, stopped_by)
 
     def _next(self, limit: Fraction) -> _Pair | None:
         """Return what to ask next: first what may fit as it is."""

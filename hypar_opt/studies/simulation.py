@@ -147,6 +147,8 @@ def simulated_step(
 
     if plan.is_staged:
         raise RefusedError("a plan in stages is simulated by simulate alone")
+    if "schedule" in run:
+        raise HyparError(f"{argument('schedule')} is of a plan in stages, which this is not")
     step, rows = _step(plan, _target(plan, array, other_array=other_array), run)
     return simulate_step(*step, rows=rows)
 

@@ -213,6 +213,11 @@ def _priced(instance: Instance, workload: Workload, plan: Plan) -> tuple[int | f
 
 
 def _check_arguments(plan: Plan, backend: str, seed: int) -> None:
+    if plan.is_staged and backend != "numpy":
+        raise RefusedError(
+            "a plan in pipeline stages runs on virtual devices alone, since JAX has one program of"
+            f" all devices: {argument('backend', 'numpy')}"
+        )
     if plan.unequal_shares and backend != "numpy":
         raise RefusedError(
             "a plan with unequal parts in groups of accelerators runs on virtual devices alone:"

@@ -199,8 +199,8 @@ class _Stage:
         tensor = INPUT
         if tensor in self._inputs:
             tensor = self._unused(f"tensor of {layers[writer].name}")
-        image = any(own.reads_images for own in layers[writer + 1 :])
-        self._inputs[tensor] = _input(over, image=image)
+        images = any(layers[n].reads_images for n in self._positions)
+        self._inputs[tensor] = _input(over, images=images)
         self._names[writer] = self._add_message(RECEIVED, tensor, writer)
 
     def _add_message(self, name: str, reads: str, writer: int) -> str:
@@ -287,16 +287,10 @@ class _Stage:
         return layer.model_copy(update={"tied": None})
 
 
-def _input(over: FeatureMap | TokenMap, *, image: bool) -> Input:
-    """Return a map as an input of a network.
-
-    Parameters
-    ----------
-    image
-        Whether a map of one pixel is an image: else it is a vector.
-    """
+def _input(over: FeatureMap | TokenMap, *, images: bool) -> Input:
+    """Return a map as an input of a network, one pixel as an image where layers read images."""
     if isinstance(over, TokenMap):
         return TokenInput(tokens=over.tokens, features=over.channels)
-    if over.positions == 1 and not image:
+    if over.positions == 1 and not images:
         return VectorInput(features=over.channels)
     return ImageInput(channels=over.channels, height=over.height, width=over.width)

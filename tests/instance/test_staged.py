@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from fractions import Fraction
 from itertools import combinations, pairwise
-from math import floor
+from math import floor, prod
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,9 @@ from hypar_opt.workload.parallelism import part_word
 from hypar_opt.workload.stages import Message, cuts, cuts_between_blocks, stage_of
 from hypar_opt.workload.tensors import workload_of
 
+SMALL, UNTIED = (
+    gpt(layers=4, hidden=32, heads=4, tokens=8, vocabulary=64, tied=tied) for tied in (True, False)
+)
 GPT = gpt(layers=4, hidden=256, heads=4, tokens=64, vocabulary=512)
 
 
@@ -229,3 +232,38 @@ def test_parts_of_an_array() -> None:
     with pytest.raises(ho.HyparError, match="stages: should be 1 on a topology of kind 'mesh'"):
         arrays.load("tpu-v4-8").part(2)
     assert arrays.load("hmc-htree-16").topology.part(4).model_dump()["accelerators"] == 4
+
+
+@pytest.mark.parametrize(("parts", "chunks"), [(2, 1), (4, 1), (2, 2)])
+@pytest.mark.parametrize("kind", ["tied", "untied", "vgg-a"])
+def test_a_run_of_stages_moves_what_the_plan_says(kind: str, parts: int, chunks: int) -> None:
+    """Its gradients are one device's; and messages are what crosses H1, there and back."""
+    network = SMALL if kind == "tied" else UNTIED if kind == "untied" else find_network(kind)
+    places = cuts_between_blocks(network)[2:]
+    stages = Stages(network, parts, (*places[: parts * chunks - 1], len(network.layers)))
+    plan = plan_of_stages(solved(network, problem(nodes(2, 4), parts), stages))
+    if kind == "tied" and parts > 2:
+        with pytest.raises(ho.HyparError, match="weights that 2 of 4 stages share"):
+            ho.run(plan)
+        return
+    scaled = kind == "vgg-a"
+    result = ho.run(plan, scale_down=scaled)
+    assert result.agrees
+    assert result.counted == result.modelled == result.priced
+    if not scaled:
+        assert sum(result.counted) == plan.cost.executed_bytes
+        sent = 2 * 16 * 8 * 32 * plan.element_bytes
+        copies = [
+            prod(
+                [
+                    2
+                    for word in (plan.layouts or {})[network.layers[end - 1].name][1:]
+                    if word == "whole"
+                ]
+            )
+            for end in stages.ends[:-1]
+        ]
+        tied = 2 * 64 * 32 * plan.element_bytes * (kind == "tied")
+        assert result.counted[0] == sent * sum(copies) + tied
+    with pytest.raises(ho.HyparError, match="runs on virtual devices alone"):
+        ho.run(plan, backend="jax")

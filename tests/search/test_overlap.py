@@ -347,7 +347,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("network", "batch", "least", "without"), slow_after(2, CASES))
+@pytest.mark.parametrize(("network", "batch", "least", "without"), slow_after(1, CASES))
 def test_the_least_of_all_plans_is_found_and_proved(
     network: str, batch: int, least: float, without: float
 ) -> None:

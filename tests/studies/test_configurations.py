@@ -165,7 +165,7 @@ def strategies(stated: Problem) -> Iterator[Configuration]:
 @pytest.mark.parametrize(
     ("network", "array", "batch"),
     slow_after(
-        2,
+        1,
         [
             ("vit-b16", "h100-8", 64),
             (TINY, "tpu-v4-8", 64),
