@@ -97,13 +97,14 @@ def _balanced(network: Network, blocks: Sequence[int], count: int, turns: int) -
 def kinds_of_layers(network: Network) -> tuple[Hashable, ...]:
     """Return what layers of stages have in common that have equal networks.
 
-    Of a repeated block its number and the place in it; others are like no other layer.
+    Of a repeated block its number and the place in it; others, and the first and the last layer of
+    all, are like no other layer.
     """
     kinds: list[Hashable] = [*range(len(network.layers))]
     for number, block in enumerate(network.repeats):
         for own in block.repetitions:
             kinds[own.start : own.stop] = [(number, place) for place in range(len(own))]
-    return tuple(kinds)
+    return (0, *kinds[1:-1], len(kinds) - 1)
 
 
 def tied_seconds(stages: Stages, link: BisectionLink, groups: int, element_bytes: int) -> float:
