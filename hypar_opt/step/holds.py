@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from hypar_opt.workload.layer_tensors import Shape
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.axes import Axes, Choice
-    from hypar_opt.workload.operators.maps import Load
     from hypar_opt.workload.operators.kernels import Fused
+    from hypar_opt.workload.operators.maps import Load
     from hypar_opt.workload.operators.saved import Saved
     from hypar_opt.workload.tensors import Workload
 

@@ -97,7 +97,9 @@ def _by_load(
         load = loads.loads[number - 1]
         for count in np.unique(parts[numbers == number]).tolist():
             has = (numbers == number) & (parts == count)
-            for own, amount in zip(made, (sum(load), most_loaded(load, count) * count), strict=True):
+            for own, amount in zip(
+                made, (sum(load), most_loaded(load, count) * count), strict=True
+            ):
                 own[has] = amount
     return made
 

@@ -42,8 +42,8 @@ from hypar_opt.workload.operators.axes import (
 from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
-    from hypar_opt.workload.operators.maps import Load
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.workload.operators.maps import Load
 
 Share = tuple[Fraction, Fraction]
 """Where a gradient's share of a latency begins and ends; rounded there, shares add up to it."""
@@ -189,6 +189,7 @@ READINGS: Mapping[str, ReadingFactors] = MappingProxyType(
 PaddedAxes = tuple[tuple[int, int], ...]
 """Of each axis that is divided unevenly: its size, and that of as many parts like the longest."""
 
+
 class SplitAxis(NamedTuple):
     """An axis of a tensor: the choice that splits it, its size, and counts of tokens along it."""
 
@@ -254,9 +255,7 @@ def padded_axes(
         if load:
             fewest, more = divmod(size, parts)  # the first parts have one expert more
             experts = iter(load)
-            tokens = [
-                sum(itertools.islice(experts, fewest + (n < more))) for n in range(parts)
-            ]
+            tokens = [sum(itertools.islice(experts, fewest + (n < more))) for n in range(parts)]
             whole, longest = sum(tokens), max(tokens) * parts
         if longest != whole:
             uneven.append((whole, longest))

@@ -213,7 +213,6 @@ class Router(Operator):
             keys["group"] = constant(tokens // gcd(tokens, maps.input.tokens // self.group))
         return SmallMap(experts, read.tokens), keys
 
-
     def check_runs(self) -> None:
         """Refuse to execute a mixture without a capacity.
 

@@ -6,7 +6,6 @@ import math
 from fractions import Fraction
 from typing import NamedTuple, Self
 
-
 Load = tuple[int, ...]
 """Counts of the tokens of each expert, as their ratios: of an even load ones."""
 
