@@ -80,28 +80,25 @@ def stretches_of(
         if at_h1 and top.any():
             divided = np.where(top, at_h1(extents), extents)
             below = np.where(top, parts // hierarchy.sizes[0], parts)
-        longest = -(-divided // below) * parts
+        stretch = (extents, -(-divided // below) * parts)
         if loads is not None and loaded:
-            extents, longest = _by_load(loads, choice, parts, extents, longest)
-        stretches.append((extents, longest))
+            stretch = _by_load(loads, choice, parts, *stretch)
+        stretches.append(stretch)
     return stretches
 
 
 def _by_load(
     loads: SplitLoads, choice: int, parts: Integers, *even: NDArray[np.int64]
-) -> list[NDArray[np.int64]]:
-    """Return an axis, and that of as many parts like the longest, in tokens where it has a load."""
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return a stretch in tokens where it is of an axis with a load."""
     numbers, parts, *axis = np.broadcast_arrays(loads.numbers[choice], parts, *even)
-    made = [own.copy() for own in axis]
+    whole, longest = (own.copy() for own in axis)
     for number in np.unique(numbers[numbers > 0]).tolist():
         load = loads.loads[number - 1]
         for count in np.unique(parts[numbers == number]).tolist():
             has = (numbers == number) & (parts == count)
-            for own, amount in zip(
-                made, (sum(load), most_loaded(load, count) * count), strict=True
-            ):
-                own[has] = amount
-    return made
+            whole[has], longest[has] = sum(load), most_loaded(load, count) * count
+    return whole, longest
 
 
 @lru_cache(maxsize=1024)
