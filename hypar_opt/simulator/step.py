@@ -22,10 +22,13 @@ from hypar_opt.simulator.decomposed import Divided, divided
 from hypar_opt.simulator.exchanges import StepExchanges, of_groups, of_plan
 from hypar_opt.simulator.memory import parts_between_groups
 from hypar_opt.simulator.options import RunOptions
+from hypar_opt.simulator.result import FullestExperts
 from hypar_opt.simulator.schedule import Schedule
+from hypar_opt.step.order import PlanExchanges
 from hypar_opt.step.rules import rules_of
 from hypar_opt.step.shares import WorkOfPart
-from hypar_opt.step.states import copies, of_rows
+from hypar_opt.step.states import copies, of_rows, parts_of
+from hypar_opt.step.uneven import most_loaded
 from hypar_opt.workload.early_stop import needed_again
 from hypar_opt.workload.operators.attention import Attention
 from hypar_opt.workload.operators.axes import TOKENS
@@ -230,6 +233,44 @@ def _exchanges(
         return of_groups(rules_of(*step), workload, rows, cost, shares, in_halves=in_halves)
     longest = rules_of(*step, longest=True) if _longest(workload, array, options) else None
     return of_plan(rules_of(*step), rows, problem.element_bytes, longest, in_halves=in_halves)
+
+
+def fullest_experts(
+    problem: Problem,
+    workload: Workload,
+    rows: Rows,
+    repeats: Repeats,
+) -> FullestExperts | None:
+    """Return the part of experts with most tokens; None where all have as many.
+
+    Parameters
+    ----------
+    workload
+        Of a micro-batch.
+    rows : (levels, nodes)
+    repeats
+        Of a whole step.
+    """
+    if not workload.loads:
+        return None
+    fullest = []
+    parts = parts_of(rows, len(workload.nodes), len(workload.choices), problem.hierarchy)
+    for choice, node in zip(*workload.split_loads.nonzero(), strict=True):
+        if workload.nodes[node].operator.axes.weight:
+            load, count = workload.nodes[node].load, int(parts[choice, node])
+            more = Fraction(most_loaded(load, count) * count, sum(load))
+            fullest.append((more, -int(node), count))
+    more, node, count = max(fullest, default=(Fraction(1), 0, 1))
+    if more == 1:
+        return None
+    step = repeated(workload, repeats), problem.hierarchy, problem.reading, phases_of(problem)
+    received = (
+        sum(one.quarters for one in PlanExchanges.of(rules_of(*step, longest=longest), rows))
+        for longest in (False, True)
+    )
+    quarter = problem.element_bytes / 4 / problem.accelerators
+    mean, most = (quarter * quarters for quarters in received)
+    return FullestExperts(workload.nodes[-node].name, count, float(more), mean, most)
 
 
 def phases_of(problem: ProblemFields) -> tuple[Phase, ...]:

@@ -140,6 +140,15 @@ def test_a_step_waits_for_the_fullest_device(counts: list[int], share: Fraction)
     waited = (exchanged + computed) * (share - Fraction(1, 2)) / share
     assert steps[1].seconds - steps[0].seconds == pytest.approx(float(waited), rel=1e-9, abs=1e-18)
     assert steps[1].seconds * per_second(loaded) == pytest.approx(float(loaded.cost.total))
+    most = steps[1].experts
+    if share > Fraction(1, 2):
+        assert most is not None
+        assert (most.parts, most.tokens) == (2, float(2 * share))
+        assert most.mean_bytes == sum(level.bytes for level in steps[1].levels) / 2
+        more = 2 * 2 * 4 * choices * 8 * (share - Fraction(1, 2)) / 2
+        assert most.bytes - most.mean_bytes == more
+    assert (most is None) == (share == Fraction(1, 2))
+    assert steps[0].experts is None
     # In all devices together the same moves, and the same is computed.
     assert loaded.cost.executed_bytes == even.cost.executed_bytes
 
