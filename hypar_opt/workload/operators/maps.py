@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
 
 Load = tuple[int, ...]
 """Counts of the tokens of each expert, as their ratios: of an even load ones."""
@@ -97,7 +97,7 @@ class LogitMap(TokenMap):
         return made
 
     @property
-    def slots(self) -> tuple[int, int, int | Fraction]:
+    def slots(self) -> tuple[int, int, int]:
         """The experts, the groups of tokens, and the tokens of a group that an expert takes.
 
         Without a capacity these are the mean of all experts, which may be a fraction of a token.
@@ -105,9 +105,10 @@ class LogitMap(TokenMap):
         routing = self.routing
         group = routing.group or self.tokens
         share = routing.capacity_factor * routing.top_k * group / self.channels
-        count: int | Fraction = min(group, max(1, math.ceil(share)))
+        count = min(group, max(1, math.ceil(share)))
         if routing.load:
-            count = share.numerator if share.denominator == 1 else share
+            # All that is made of it has whole elements in all experts together.
+            count = share.numerator if share.denominator == 1 else cast("int", share)
         return self.channels, self.tokens // group, count
 
     def __getnewargs__(self) -> tuple[int, int, Routing]:
@@ -117,7 +118,7 @@ class LogitMap(TokenMap):
 class _Dispatched(NamedTuple):
     experts: int
     groups: int
-    slots: int | Fraction
+    slots: int
     features: int
 
 
@@ -132,9 +133,7 @@ class ExpertMap(_Dispatched):
 
     load: Load
 
-    def __new__(
-        cls, experts: int, groups: int, slots: int | Fraction, features: int, load: Load = ()
-    ) -> Self:
+    def __new__(cls, experts: int, groups: int, slots: int, features: int, load: Load = ()) -> Self:
         """Return the map; a tuple is as long as its tensor has axes, without the load."""
         made = super().__new__(cls, experts, groups, slots, features)
         made.load = load
@@ -154,7 +153,7 @@ class ExpertMap(_Dispatched):
     def __hash__(self) -> int:
         return hash((*self, self.load))
 
-    def __getnewargs__(self) -> tuple[int, int, int | Fraction, int, Load]:  # type: ignore[override]
+    def __getnewargs__(self) -> tuple[int, int, int, int, Load]:
         return (*self, self.load)
 
     @property
