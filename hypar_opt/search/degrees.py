@@ -250,9 +250,10 @@ class Evaluator(StepBounds):
         micro_batch = self.problem.batch // configuration.micro_batches
         recompute = configuration.recompute if short.again or not self.blocks else "none"
         of_maps, batch = (short.lengths, short.again, recompute), self._base
-        # Partial sums whose reader has all of them are stored by batch, whatever is split; a load's
-        # share of tokens is rounded.
-        if self._has_loads or micro_batch % self._parts_of_batch(mesh, short.lengths):
+        # Partial sums whose reader has all of them are stored by batch, whatever is split.
+        if micro_batch % self._parts_of_batch(mesh, short.lengths):
+            batch = micro_batch
+        if self._has_loads:  # shares of tokens are rounded
             batch = micro_batch
         maps = self._maps(mesh, *of_maps, batch)
         weights, reserve = self._weights(mesh, short.lengths, configuration.zero)
