@@ -143,13 +143,13 @@ def test_links_of_an_h_tree_widen_upwards() -> None:
 )
 def test_a_grid_has_one_link_between_neighbours(kind: str, shape: list[int], links: int) -> None:
     graph = topology({"kind": kind, "shape": shape, "link": LINK}).graph()
-    assert graph.number_of_edges() == links
+    assert len(Interconnect(graph).links) == links
 
 
 def test_a_ring_is_a_torus_of_one_dimension() -> None:
     ring = topology({"kind": "ring", "accelerators": 8, "link": LINK})
     torus = topology({"kind": "torus", "shape": [8], "link": LINK})
-    assert nx.utils.graphs_equal(ring.graph(), torus.graph())
+    assert ring.graph() == torus.graph()
     assert ring.levels() == torus.levels() == ((8,),)
 
 
@@ -232,5 +232,5 @@ def test_no_exchange_beats_its_most_loaded_channel(interconnect: Interconnect) -
 
 def test_a_switch_that_leads_nowhere_does_no_harm() -> None:
     graph = topology({"kind": "ring", "accelerators": 4, "link": LINK}).graph()
-    graph.add_node("spare")
+    graph["spare"] = {}
     assert Interconnect(graph).bisection(1).hops == 2
