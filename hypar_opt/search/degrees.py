@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from heapq import heappop, heappush
 from itertools import groupby
 from math import inf, lcm
@@ -29,9 +29,7 @@ from hypar_opt.sharding.layouts import BATCH
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.memory import reserved_by
 from hypar_opt.simulator.repeated_parts import Messages, RepeatedPart, seconds_of_parts
-from hypar_opt.simulator.run import seconds_of
-from hypar_opt.simulator.simulation import StepTimes
-from hypar_opt.simulator.step import in_parts, launching, schedule_of
+from hypar_opt.simulator.step import StepTimes, in_parts, launching, schedule_of
 from hypar_opt.simulator.tasks import ComputeTask, of_one_micro_batch
 from hypar_opt.step.holds import KEPT, HoldArrays, HoldRules, WeightBytes
 from hypar_opt.units import format_bytes, format_si
@@ -225,20 +223,18 @@ class Evaluator(StepBounds):
             parts.append(RepeatedPart(first, len(tasks), times[block]))
         efficiency = self.array.efficiency_of_overlap
         if in_lockstep:
-            before = of_one_micro_batch(tasks)
-            measured = [
-                seconds_of_parts(own, parts, self._messages, efficiency) for own in (tasks, before)
-            ]
+            run = partial(seconds_of_parts, parts=parts, messages=self._messages)
         else:
-            tasks, on = [*in_parts(tasks, *step)], self.array.interconnect
-            parts, before = [RepeatedPart(0, len(tasks))], of_one_micro_batch(tasks)
-            measured = [
-                seconds_of(own, on, efficiency=efficiency, deadline=self.deadline)
-                for own in (tasks, before)
-            ]
+            from hypar_opt.simulator.run import seconds_of  # whose packages take long to import
+
+            tasks = [*in_parts(tasks, *step)]
+            parts = [RepeatedPart(0, len(tasks))]
+            run = partial(seconds_of, interconnect=self.array.interconnect, deadline=self.deadline)
+        before = of_one_micro_batch(tasks) if count > 1 else []
+        last, others = (run(own, efficiency=efficiency) for own in (tasks, before))
         often = [times[block] for block in blocks]
         launched = launching(self.problem, workload, self.array, schedule.repeats, often)
-        seconds = StepTimes(measured[0], measured[1], launched).of(count)
+        seconds = StepTimes(last, others, launched).of(count)
         return seconds, _computed(tasks, parts) + (count - 1) * _computed(before, parts)
 
     # Memory
@@ -269,7 +265,8 @@ class Evaluator(StepBounds):
         known = self._maps_of.setdefault((lengths, again, recompute, batch), {})
         if mesh not in known:
             holds = self._map_holds(lengths, again, recompute, batch)
-            known.update(self._held(self._meshes_with(mesh), lengths, holds))
+            meshes = [own for own in self._meshes_with(mesh) if not batch % (own[0] * own[1])]
+            known.update(self._held(meshes, lengths, holds))
         return known[mesh]
 
     def _new_map_holds(

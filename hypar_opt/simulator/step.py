@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from operator import mul
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -181,6 +181,26 @@ def launching(
         if word == EPILOGUE
     )
     return float(kernels * host)
+
+
+class StepTimes(NamedTuple):
+    """The seconds of a step's micro-batches, of which any number has the same.
+
+    Parameters
+    ----------
+    last, before
+        Of the last micro-batch, and of each before it.
+    launching
+        In which the host launches the kernels of one.
+    """
+
+    last: float
+    before: float
+    launching: float
+
+    def of(self, micro_batches: int) -> float:
+        """Return the seconds of a step of so many micro-batches, as `simulate_step` says them."""
+        return max(self.last + (micro_batches - 1) * self.before, micro_batches * self.launching)
 
 
 def check_groups(plan: Plan, array: Array, options: RunOptions) -> None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.simulator.options import RunOptions
     from hypar_opt.simulator.result import StepResult
-    from hypar_opt.simulator.simulation import StepTimes
+    from hypar_opt.simulator.step import StepTimes
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
 
