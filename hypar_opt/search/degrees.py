@@ -241,19 +241,28 @@ class Evaluator(StepBounds):
 
     def memory(self, configuration: Configuration) -> int:
         """Return the bytes of the fullest accelerator in a configuration's step."""
-        short, mesh = self._shortened(self._again(configuration)), configuration[:6]
-        micro_batch = self.problem.batch // configuration.micro_batches
-        recompute = configuration.recompute if short.again or not self.blocks else "none"
-        of_maps, batch = (short.lengths, short.again, recompute), self._base
-        # Partial sums whose reader has all of them are stored by batch, whatever is split.
-        if micro_batch % self._parts_of_batch(mesh, short.lengths):
-            batch = micro_batch
-        maps = self._maps(mesh, *of_maps, batch)
-        weights, reserve = self._weights(mesh, short.lengths, configuration.zero)
-        times = np.array((1, *short.times))
-        moments = weights.moments + maps.moments * micro_batch // batch
-        kept = weights.kept @ times + maps.kept @ times * micro_batch // batch
-        return int(kept + moments.max() + reserve)
+        ((_, memory),) = self.candidates([configuration])
+        return memory
+
+    def candidates(self, configurations: Sequence[Configuration]) -> list[Candidate]:
+        """Return the memory of configurations whose steps repeat as many blocks, or all or none."""
+        rows = []
+        for one in configurations:
+            short, mesh = self._shortened(self._again(one)), one[:6]
+            micro_batch = self.problem.batch // one.micro_batches
+            recompute = one.recompute if short.again or not self.blocks else "none"
+            policy, batch = (short.lengths, short.again, recompute), self._base
+            # Partial sums whose reader has all of them are stored by batch, whatever is split.
+            if micro_batch % self._parts_of_batch(mesh, short.lengths):
+                batch = micro_batch
+            weights, reserve = self._weights(mesh, short.lengths, one.zero)
+            maps = self._maps(mesh, *policy, batch)
+            rows.append((*weights, *maps, (1, *short.times), micro_batch, batch, reserve))
+        columns = map(np.array, zip(*rows, strict=True))
+        kept, moments, kept_maps, of_maps, times, parts, wholes, reserves = columns
+        kept = (kept * times).sum(1) + (kept_maps * times).sum(1) * parts // wholes
+        moments = moments.T + of_maps.T * parts // wholes
+        return [*map(Candidate, configurations, (kept + moments.max(0) + reserves).tolist())]
 
     def _new_parts_of_batch(self, mesh: Mesh, lengths: Lengths) -> int:
         """Return what the batch has to be divided by for maps to be in proportion to it."""
@@ -527,15 +536,20 @@ def _considered(
     if evaluator.deadline.left() is not None:
         # The best ones are mostly among those that divide the batch most.
         configurations.sort(key=lambda one: one.dp_replicate * one.cp * one.tp)
-    for one in configurations:
+    considered = (
+        candidate
+        for _, alike in groupby(configurations, key=lambda one: one[:6])
+        for candidate in evaluator.candidates([*alike])
+    )
+    for one, memory in considered:
         if until.passed() and (fitting or evaluator.deadline.passed()):
             yield _Considered(count, fits, fitting, least, complete=False)
             if evaluator.deadline.passed():
                 return
             until, fitting = evaluator.deadline.part(_CONSIDERING), []
         count += 1
-        memory = evaluator.memory(one)
-        least = sorted([*least, Candidate(one, memory)], key=lambda own: own.memory)[:3]
+        if len(least) < 3 or memory < least[-1].memory:
+            least = sorted([*least, Candidate(one, memory)], key=lambda own: own.memory)[:3]
         if not evaluator.fits(one, memory):
             continue
         fits += 1

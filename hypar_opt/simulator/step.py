@@ -25,6 +25,7 @@ from hypar_opt.simulator.schedule import Schedule
 from hypar_opt.step.rules import rules_of
 from hypar_opt.step.shares import WorkOfPart
 from hypar_opt.step.states import copies, of_rows
+from hypar_opt.step.uneven import split_sizes, stretches_of
 from hypar_opt.workload.early_stop import needed_again
 from hypar_opt.workload.operators.attention import Attention
 from hypar_opt.workload.operators.axes import TOKENS
@@ -241,7 +242,9 @@ def _exchanges(
         cost = CommunicationCost.of_problem(unweighted, unequal=True)
         shares = problem.part_shares
         return of_groups(rules_of(*step), workload, rows, cost, shares, in_halves=in_halves)
-    longest = rules_of(*step, longest=True) if _longest(array, options) else None
+    states = of_rows(rows, len(workload.nodes))
+    uneven = _longest(array, options) and stretches_of(split_sizes(workload), states, step[1])
+    longest = rules_of(*step, longest=True) if uneven else None
     return of_plan(rules_of(*step), rows, problem.element_bytes, longest, in_halves=in_halves)
 
 

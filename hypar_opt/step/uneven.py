@@ -58,7 +58,9 @@ def stretches_of(
         if at_h1 and top.any():
             divided = np.where(top, at_h1(extents), extents)
             below = np.where(top, parts // hierarchy.sizes[0], parts)
-        stretches.append((extents, -(-divided // below) * parts))
+        longest = -(-divided // below) * parts
+        if (longest != extents).any():
+            stretches.append((extents, longest))
     return stretches
 
 
