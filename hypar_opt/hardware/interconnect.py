@@ -383,7 +383,8 @@ def _count_accelerators(graph: Graph | nx.Graph[Any]) -> int:
         raise HyparError("there should be an accelerator, got none")
     if not all(number in graph for number in range(count)):
         raise HyparError("accelerators should be numbered 0, 1, 2, ...")
-    connected, reached = set[Hashable](), {0}
+    connected: set[Hashable] = set()
+    reached: set[Hashable] = {0}
     while reached:
         connected |= reached
         reached = {other for node in reached for other in graph[node]} - connected
