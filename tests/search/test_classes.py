@@ -249,11 +249,11 @@ def test_classes_are_charged_the_least_of_their_pairs_of_states(seed: int) -> No
         expected = np.full((count, count), charges.max())
         np.minimum.at(expected, (partition.classes[:, None], partition.classes), charges)
         assert least.max() <= table.highest[kind] <= charges.max()
-        for ends in table.ends[table.boundary_kinds == kind]:
-            states = [np.flatnonzero(table.allowed[own]) for own in table.node_kinds[ends]]
-            may = np.ix_(*(partition.classes[own] for own in states))
-            assert (expected[may] == least[may]).all()
-            assert charges[np.ix_(*states)].max(initial=0) <= table.highest[kind]
+        for ends in table.node_kinds[table.ends[table.boundary_kinds == kind]]:
+            may = [np.flatnonzero(table.allowed[end]) for end in ends]
+            of_classes = np.ix_(*(partition.classes[own] for own in may))
+            assert (expected[of_classes] == least[of_classes]).all()
+            assert charges[np.ix_(*may)].max() <= table.highest[kind]
 
 
 def test_groups_of_a_machine_of_nodes_and_of_prime_factors() -> None:
