@@ -219,16 +219,20 @@ def rows_of(
     HyparError
         As `levels_of`.
     """
-    rows = []
-    for words in words_of(configuration, roles(network, workload), hierarchy.sizes):
-        row = [0] * len(words)
-        for node, word in enumerate(words):
-            if node not in workload.weight_users:
-                row[node] = workload.words[node].index(word)
-        for node, column in shared_weights(workload, row).items():
-            row[node] = column
-        rows.append(tuple(row))
-    return rows
+    levels = words_of(configuration, roles(network, workload), hierarchy.sizes)
+    return [_columns(words, workload) for words in levels]
+
+
+@lru_cache(maxsize=256)
+def _columns(words: tuple[str, ...], workload: Workload) -> tuple[int, ...]:
+    """Return the choices of all nodes at a level, as columns."""
+    row = [0] * len(words)
+    for node, word in enumerate(words):
+        if node not in workload.weight_users:
+            row[node] = workload.words[node].index(word)
+    for node, column in shared_weights(workload, row).items():
+        row[node] = column
+    return tuple(row)
 
 
 def training_of(

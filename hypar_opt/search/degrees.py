@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from heapq import heappop, heappush
 from itertools import groupby
 from math import inf, lcm
@@ -29,9 +29,7 @@ from hypar_opt.sharding.layouts import BATCH
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.memory import reserved_by
 from hypar_opt.simulator.repeated_parts import Messages, RepeatedPart, seconds_of_parts
-from hypar_opt.simulator.run import seconds_of
-from hypar_opt.simulator.simulation import StepTimes
-from hypar_opt.simulator.step import in_parts, launching, schedule_of
+from hypar_opt.simulator.step import StepTimes, in_parts, launching, schedule_of
 from hypar_opt.simulator.tasks import ComputeTask, of_one_micro_batch
 from hypar_opt.step.holds import KEPT, HoldArrays, HoldRules, WeightBytes
 from hypar_opt.units import format_bytes, format_si
@@ -226,41 +224,48 @@ class Evaluator(StepBounds):
             parts.append(RepeatedPart(first, len(tasks), times[block]))
         efficiency = self.array.efficiency_of_overlap
         if in_lockstep:
-            before = of_one_micro_batch(tasks)
-            measured = [
-                seconds_of_parts(own, parts, self._messages, efficiency) for own in (tasks, before)
-            ]
+            run = partial(seconds_of_parts, parts=parts, messages=self._messages)
         else:
-            tasks, on = [*in_parts(tasks, *step)], self.array.interconnect
-            parts, before = [RepeatedPart(0, len(tasks))], of_one_micro_batch(tasks)
-            measured = [
-                seconds_of(own, on, efficiency=efficiency, deadline=self.deadline)
-                for own in (tasks, before)
-            ]
+            from hypar_opt.simulator.run import seconds_of  # whose packages take long to import
+
+            tasks = [*in_parts(tasks, *step)]
+            parts = [RepeatedPart(0, len(tasks))]
+            run = partial(seconds_of, interconnect=self.array.interconnect, deadline=self.deadline)
+        before = of_one_micro_batch(tasks) if count > 1 else []
+        last, others = (run(own, efficiency=efficiency) for own in (tasks, before))
         often = [times[block] for block in blocks]
         launched = launching(self.problem, workload, self.array, schedule.repeats, often)
-        seconds = StepTimes(measured[0], measured[1], launched).of(count)
+        seconds = StepTimes(last, others, launched).of(count)
         return seconds, _computed(tasks, parts) + (count - 1) * _computed(before, parts)
 
     # Memory
 
     def memory(self, configuration: Configuration) -> int:
         """Return the bytes of the fullest accelerator in a configuration's step."""
-        short, mesh = self._shortened(self._again(configuration)), configuration[:6]
-        micro_batch = self.problem.batch // configuration.micro_batches
-        recompute = configuration.recompute if short.again or not self.blocks else "none"
-        of_maps, batch = (short.lengths, short.again, recompute), self._base
-        # Partial sums whose reader has all of them are stored by batch, whatever is split.
-        if micro_batch % self._parts_of_batch(mesh, short.lengths):
-            batch = micro_batch
-        if self._has_loads:  # shares of tokens are rounded
-            batch = micro_batch
-        maps = self._maps(mesh, *of_maps, batch)
-        weights, reserve = self._weights(mesh, short.lengths, configuration.zero)
-        times = np.array((1, *short.times))
-        moments = weights.moments + maps.moments * micro_batch // batch
-        kept = weights.kept @ times + maps.kept @ times * micro_batch // batch
-        return int(kept + moments.max() + reserve)
+        ((_, memory),) = self.candidates([configuration])
+        return memory
+
+    def candidates(self, configurations: Sequence[Configuration]) -> list[Candidate]:
+        """Return the memory of configurations whose steps repeat as many blocks, or all or none."""
+        rows = []
+        for one in configurations:
+            short, mesh = self._shortened(self._again(one)), one[:6]
+            micro_batch = self.problem.batch // one.micro_batches
+            recompute = one.recompute if short.again or not self.blocks else "none"
+            policy, batch = (short.lengths, short.again, recompute), self._base
+            # Partial sums whose reader has all of them are stored by batch, whatever is split.
+            if micro_batch % self._parts_of_batch(mesh, short.lengths):
+                batch = micro_batch
+            if self._has_loads:  # shares of tokens are rounded
+                batch = micro_batch
+            weights, reserve = self._weights(mesh, short.lengths, one.zero)
+            maps = self._maps(mesh, *policy, batch)
+            rows.append((*weights, *maps, (1, *short.times), micro_batch, batch, reserve))
+        columns = map(np.array, zip(*rows, strict=True))
+        kept, moments, kept_maps, of_maps, times, parts, wholes, reserves = columns
+        kept = (kept * times).sum(1) + (kept_maps * times).sum(1) * parts // wholes
+        moments = moments.T + of_maps.T * parts // wholes
+        return [*map(Candidate, configurations, (kept + moments.max(0) + reserves).tolist())]
 
     def _new_parts_of_batch(self, mesh: Mesh, lengths: Lengths) -> int:
         """Return what the batch has to be divided by for maps to be in proportion to it."""
@@ -272,7 +277,8 @@ class Evaluator(StepBounds):
         known = self._maps_of.setdefault((lengths, again, recompute, batch), {})
         if mesh not in known:
             holds = self._map_holds(lengths, again, recompute, batch)
-            known.update(self._held(self._meshes_with(mesh), lengths, holds))
+            meshes = [own for own in self._meshes_with(mesh) if not batch % (own[0] * own[1])]
+            known.update(self._held(meshes, lengths, holds))
         return known[mesh]
 
     def _new_map_holds(
@@ -533,15 +539,20 @@ def _considered(
     if evaluator.deadline.left() is not None:
         # The best ones are mostly among those that divide the batch most.
         configurations.sort(key=lambda one: one.dp_replicate * one.cp * one.tp)
-    for one in configurations:
+    considered = (
+        candidate
+        for _, alike in groupby(configurations, key=lambda one: one[:6])
+        for candidate in evaluator.candidates([*alike])
+    )
+    for one, memory in considered:
         if until.passed() and (fitting or evaluator.deadline.passed()):
             yield _Considered(count, fits, fitting, least, complete=False)
             if evaluator.deadline.passed():
                 return
             until, fitting = evaluator.deadline.part(_CONSIDERING), []
         count += 1
-        memory = evaluator.memory(one)
-        least = sorted([*least, Candidate(one, memory)], key=lambda own: own.memory)[:3]
+        if len(least) < 3 or memory < least[-1].memory:
+            least = sorted([*least, Candidate(one, memory)], key=lambda own: own.memory)[:3]
         if not evaluator.fits(one, memory):
             continue
         fits += 1

@@ -104,6 +104,7 @@ class ShortSteps:
         self._network, self._workload = cache(self._new_network), cache(self._new_workload)
         self._rows, self._blocks = cache(self._new_rows), cache(self._new_blocks)
         self._shortened, self._program = cache(self._new_shortened), cache(self._new_program)
+        self._options = cache(self._new_options)
 
     @property
     def blocks(self) -> int:
@@ -275,7 +276,7 @@ class ShortSteps:
             blocks[node] = blocks[writer]
         return blocks
 
-    def _options(self, configuration: Configuration, short: Short) -> RunOptions:
+    def _new_options(self, configuration: Configuration, short: Short) -> RunOptions:
         """Return the options of a shortened step."""
         blocks = None if configuration.recompute == "none" else short.again
         of = self._network(short.lengths), self._hierarchy, self.problem.training

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from operator import mul
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from hypar_opt.step.order import PlanExchanges
 from hypar_opt.step.rules import rules_of
 from hypar_opt.step.shares import WorkOfPart
 from hypar_opt.step.states import copies, of_rows, parts_of
-from hypar_opt.step.uneven import most_loaded
+from hypar_opt.step.uneven import most_loaded, split_sizes, stretches_of
 from hypar_opt.workload.early_stop import needed_again
 from hypar_opt.workload.operators.attention import Attention
 from hypar_opt.workload.operators.axes import TOKENS
@@ -187,6 +187,26 @@ def launching(
     return float(kernels * host)
 
 
+class StepTimes(NamedTuple):
+    """The seconds of a step's micro-batches, of which any number has the same.
+
+    Parameters
+    ----------
+    last, before
+        Of the last micro-batch, and of each before it.
+    launching
+        In which the host launches the kernels of one.
+    """
+
+    last: float
+    before: float
+    launching: float
+
+    def of(self, micro_batches: int) -> float:
+        """Return the seconds of a step of so many micro-batches, as `simulate_step` says them."""
+        return max(self.last + (micro_batches - 1) * self.before, micro_batches * self.launching)
+
+
 def check_groups(plan: Plan, array: Array, options: RunOptions) -> None:
     """Refuse what groups of accelerators do not have, and a plan of groups on an array without.
 
@@ -231,7 +251,11 @@ def _exchanges(
         cost = CommunicationCost.of_problem(unweighted, unequal=True)
         shares = problem.part_shares
         return of_groups(rules_of(*step), workload, rows, cost, shares, in_halves=in_halves)
-    longest = rules_of(*step, longest=True) if _longest(workload, array, options) else None
+    uneven = _longest(workload, array, options)
+    if uneven and not workload.loads:
+        states = of_rows(rows, len(workload.nodes))
+        uneven = bool(stretches_of(split_sizes(workload), states, step[1]))
+    longest = rules_of(*step, longest=True) if uneven else None
     return of_plan(rules_of(*step), rows, problem.element_bytes, longest, in_halves=in_halves)
 
 

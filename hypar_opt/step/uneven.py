@@ -83,7 +83,9 @@ def stretches_of(
         stretch = (extents, -(-divided // below) * parts)
         if loads is not None and loaded:
             stretch = _by_load(loads, choice, parts, *stretch)
-        stretches.append(stretch)
+        whole, longest = stretch
+        if (longest != whole).any():
+            stretches.append(stretch)
     return stretches
 
 

@@ -22,7 +22,6 @@ from hypar_opt.errors import (
     argument,
 )
 from hypar_opt.hardware.array import Array
-from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.configuration import (
     HYBRID,
     Configuration,
@@ -39,7 +38,6 @@ from hypar_opt.search.open_ways import problem_left_open
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.options import RunOptions
-from hypar_opt.studies.simulation import simulate
 from hypar_opt.units import format_bytes, format_si
 from hypar_opt.workload.network import Network, TokenInput
 from hypar_opt.workload.operators.attention import Attention
@@ -163,6 +161,8 @@ class Configurations(Results[Evaluated]):
         number
             Its place in the order, from 0.
         """
+        from hypar_opt.pipeline import plan_of_configuration
+
         return plan_of_configuration(self.network, self.problem, self[number].configuration)
 
     @checked
@@ -475,6 +475,8 @@ def beside(plan: Plan, deadline: Deadline = NEVER) -> str | None:
     str or None
         None if the plan's problem has no configurations, or the best is not known in time.
     """
+    from hypar_opt.studies.simulation import simulate
+
     network, problem = plan.network.description, problem_left_open(plan)
     if problem.array is None or not has_configurations(network, problem):
         return None
@@ -569,6 +571,7 @@ def _allowed(network: Network, problem: Problem, frameworks: Sequence[str]) -> A
     if not frameworks:
         return lambda configuration: True
     from hypar_opt.execution.settings import TrainingRun, framework
+    from hypar_opt.pipeline import plan_of_configuration
 
     named = [framework(name) for name in frameworks]
     configuration = next(iter(family(network, problem)), None)

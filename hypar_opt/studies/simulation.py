@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from hypar_opt.simulator.pipeline import StagePasses
     from hypar_opt.simulator.pipeline_result import PipelineResult
     from hypar_opt.simulator.result import StepResult
-    from hypar_opt.simulator.simulation import StepTimes
+    from hypar_opt.simulator.step import StepTimes
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
 

@@ -112,15 +112,15 @@ COSTS = (
     Mutant(
         "the mean part of an uneven axis is the longest",
         "step/uneven",
-        "(extents, -(-divided // below) * parts)",
-        "(extents, extents)",
+        "longest = -(-divided // below) * parts",
+        "longest = extents",
         ("costs/test_time",),
     ),
     Mutant(
         "parts of unequal groups are the longest of equal ones",
         "step/uneven",
-        "(extents, -(-divided // below) * parts)",
-        "(extents, -(-extents // parts) * parts)",
+        "longest = -(-divided // below) * parts",
+        "longest = -(-extents // parts) * parts",
         ("costs/test_whole_indices",),
     ),
     Mutant(

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.pipeline import StagePasses
-    from hypar_opt.simulator.simulation import StepTimes
+    from hypar_opt.simulator.step import StepTimes
     from hypar_opt.studies.validation.machines import Machines
     from hypar_opt.studies.validation.rows import Row
     from hypar_opt.workload.network import Network
