@@ -442,7 +442,7 @@ def columns_of(parallelism: Words, words: Words) -> tuple[tuple[int, ...], ...]:
 def parse_plan(text: str, *, file: str) -> Plan:
     """Parse a plan file's text, and check its form, its shape and its network's digest.
 
-    `hypar_opt.instance.pricing.check_plan` checks the cost, and the layouts against the choices.
+    `hypar_opt.search.plan_file.check_plan` checks the cost, and the layouts against the choices.
 
     Raises
     ------

@@ -146,6 +146,7 @@ class Evaluator(StepBounds):
         self._map_holds = cache(self._new_map_holds)
         self._weight_holds, self._weights = cache(self._new_weight_holds), cache(self._new_weights)
         self._parts_of_batch = cache(self._new_parts_of_batch)
+        self._has_loads = any(getattr(layer, "load", None) for layer in network.layers)
         self._maps_of: dict[tuple[Lengths, int, str, int], dict[Mesh, _Held]] = {}
         self._weights_of: dict[tuple[Lengths, int, str], dict[Mesh, _Held]] = {}
 
@@ -251,6 +252,8 @@ class Evaluator(StepBounds):
         of_maps, batch = (short.lengths, short.again, recompute), self._base
         # Partial sums whose reader has all of them are stored by batch, whatever is split.
         if micro_batch % self._parts_of_batch(mesh, short.lengths):
+            batch = micro_batch
+        if self._has_loads:  # shares of tokens are rounded
             batch = micro_batch
         maps = self._maps(mesh, *of_maps, batch)
         weights, reserve = self._weights(mesh, short.lengths, configuration.zero)

@@ -244,6 +244,11 @@ class ShortSteps:
                 }
                 _rename(described, renamed)
             block["repeat"] = count
+            for layer in block["layer"]:
+                load = layer.get("load") if layer["kind"] == "router" else None
+                # Where repetitions are left out they are alike, and so are their loads.
+                if isinstance(load, list | tuple) and isinstance(load[0], list | tuple):
+                    layer["load"] = load[:count]
         return type(self.network).model_validate(described)
 
     def _new_workload(self, lengths: Lengths, batch: int) -> Workload:

@@ -25,7 +25,7 @@ from hypar_opt.simulator.result import (
 from hypar_opt.simulator.rounds import by_level
 from hypar_opt.simulator.run import Measurements, run, seconds_of
 from hypar_opt.simulator.spans import trace_of
-from hypar_opt.simulator.step import launching, phases_of, program, repeats_on
+from hypar_opt.simulator.step import fullest_experts, launching, phases_of, program, repeats_on
 from hypar_opt.simulator.tasks import ExchangeTask, Task, of_one_micro_batch
 from hypar_opt.step.states import of_rows
 from hypar_opt.step.work import layer_macs, local_words
@@ -113,6 +113,9 @@ def simulate_step(
         events=measured.events,
         trace=trace_of(measured, tasks, array.interconnect) if options.trace else None,
         of_training=FrozenDict(options.of_training),
+        experts=fullest_experts(
+            plan.problem, workload, rows, _repeats(plan, workload, array, options)
+        ),
     )
 
 

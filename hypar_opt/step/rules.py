@@ -28,6 +28,9 @@ from hypar_opt.step.operations import Collective
 from hypar_opt.step.readings import reading_of
 from hypar_opt.step.states import level_choices, replicas
 from hypar_opt.step.uneven import (
+    SplitLoads,
+    loads_at_ends,
+    loads_of,
     most_stretched,
     sizes_at_ends,
     split_sizes,
@@ -192,28 +195,42 @@ class StepRules:
                 [tensor.whole[choice, nodes] for choice in choices], self.hierarchy.sizes
             )
         # The level at which a tensor is reduced divides its elements, whatever their axes.
-        uneven = self._uneven(tensor.lacks, nodes, choices)
+        of_weights = tensor.phase is Phase.GRADIENT
+        uneven = self._uneven(tensor.lacks, nodes, choices, of_weights=of_weights)
         for level, partial in enumerate(lacks):
             if partial.any():
                 parts = self.hierarchy.sizes[level]
                 yield level, stretched(quarters * (partial * (parts - 1)), uneven)
                 quarters = quarters * np.where(partial, parts, 1)
 
-    def _uneven(self, lacks: Flags, nodes: Indices, choices: Sequence[Indices]) -> Stretches:
+    def _uneven(
+        self,
+        lacks: Flags,
+        nodes: Indices,
+        choices: Sequence[Indices],
+        *,
+        of_weights: bool = False,
+    ) -> Stretches:
         """Return the axes of nodes' tensors whose longest part counts for all, if any does.
 
         Parameters
         ----------
         lacks : (choices, nodes)
             Whether a choice splits no axis of the tensor.
+        of_weights
+            Whether it has weights, which experts have equally many of.
         """
         if not self.longest:
             return ()
         sizes = np.where(lacks, 0, split_sizes(self.workload))[:, nodes]
-        return self._stretches(sizes, choices)
+        loads = None if of_weights else loads_of(self.workload, lacks, nodes)
+        return self._stretches(sizes, choices, loads)
 
-    def _stretches(self, sizes: NDArray[np.int64], choices: Sequence[Indices]) -> Stretches:
-        return stretches_of(sizes, [choice[None] for choice in choices], self.hierarchy)
+    def _stretches(
+        self, sizes: NDArray[np.int64], choices: Sequence[Indices], loads: SplitLoads | None
+    ) -> Stretches:
+        states = [choice[None] for choice in choices]
+        return stretches_of(sizes, states, self.hierarchy, loads=loads)
 
     def _at_h1(
         self, tensor: PartialSums, nodes: Indices, choices: Sequence[Indices]
@@ -397,8 +414,18 @@ class StepRules:
         """Return the axes of tensors whose longest part counts: as written, and as read."""
         if not self.longest:
             return []
-        sizes = zip(sizes_at_ends(self.workload), ends, strict=False)
-        return [self._stretches(axes[:, boundaries], choices) for axes, choices in sizes]
+        loads = self.workload.loads
+        at_ends = zip(
+            sizes_at_ends(self.workload), loads_at_ends(self.workload), ends, strict=False
+        )
+        return [
+            self._stretches(
+                sizes[:, boundaries],
+                choices,
+                SplitLoads(loads, numbers[:, boundaries]) if loads else None,
+            )
+            for sizes, numbers, choices in at_ends
+        ]
 
     @cached_property
     def _ways(self) -> tuple[Phase, ...]:

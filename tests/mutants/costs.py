@@ -124,6 +124,27 @@ COSTS = (
         ("costs/test_whole_indices",),
     ),
     Mutant(
+        "the fullest part of experts has the mean load",
+        "step/uneven",
+        "most_loaded(load, count) * count",
+        "sum(load)",
+        ("costs/test_loads",),
+    ),
+    Mutant(
+        "weights of experts are by load, too",
+        "step/work",
+        "loads = None if of_weights else loads_of(workload, lacks, nodes)",
+        "loads = loads_of(workload, lacks, nodes)",
+        ("costs/test_loads",),
+    ),
+    Mutant(
+        "a device saves the mean of experts' tokens",
+        "step/holds",
+        "most = most_loaded(hold.load, count), sum(hold.load)",
+        "most = 1, count",
+        ("costs/test_loads",),
+    ),
+    Mutant(
         "a part gathers as much as it has",
         _SHARES,
         "gathered = peers * has if backward or longest else whole - has",

@@ -10,11 +10,11 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.errors import HyparError, InfeasibleError
-from hypar_opt.instance.pricing import check_plan
 from hypar_opt.models import find_network
 from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.configuration import Configuration, check, configuration_of, family
+from hypar_opt.search.plan_file import check_plan
 
 GPT_3 = "gpt:layers=96,hidden=12288,heads=96,tokens=2048,vocabulary=51200"
 SMALL = "gpt:layers=2,hidden=32,heads=4,tokens=32,vocabulary=64"
