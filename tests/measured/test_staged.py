@@ -132,6 +132,14 @@ def test_steps_of_vtrain_on_many_nodes() -> None:
 
 
 @pytest.mark.slow
+def test_steps_of_vtrain_on_one_node() -> None:
+    """Of 12 or 20 small layers, in 2, 4 and 8 stages of one accelerator and more."""
+    found = errors("vtrain-single")
+    assert len(found) == 360
+    assert mean(found) <= 0.065
+
+
+@pytest.mark.slow
 def test_cuts_by_cost_are_those_of_nanotron() -> None:
     """Its stages have as many multiplications each; with as many blocks the last takes longer."""
     by_cost = errors("nanotron")
