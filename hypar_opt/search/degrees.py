@@ -369,7 +369,6 @@ def search_degrees(
     early_stop: bool = False,
     below: float = inf,
     by_events: bool = True,
-    tp_across_nodes: bool = False,
     deadline: Deadline = NEVER,
     progress: Progress = silent,
 ) -> Searched:
@@ -398,8 +397,6 @@ def search_degrees(
         The seconds of which a configuration has to take less.
     by_events
         Whether steps of accelerators out of lockstep are simulated, one by one.
-    tp_across_nodes
-        Let tensor parallelism cross nodes.
 
     Raises
     ------
@@ -422,8 +419,7 @@ def search_degrees(
     order: list[tuple[float, int, int]] = []
     alike: dict[int, list[int]] = {}
     simulated, complete = 0, False
-    family_of = {"fixed": fixed, "tp_across_nodes": tp_across_nodes}
-    for considered in _considered(evaluator, allowed, **family_of):
+    for considered in _considered(evaluator, allowed, fixed):
         by_count: dict[int, list[int]] = {}
         for number, candidate in enumerate(considered.fitting, len(candidates)):
             by_count.setdefault(candidate.configuration.micro_batches, []).append(number)
@@ -485,7 +481,7 @@ def all_that_fit(
     )
     evaluated: list[Evaluated] = []
     with suppress(NoAnswerError):  # a limit
-        for considered in _considered(evaluator, allowed, fixed=fixed):
+        for considered in _considered(evaluator, allowed, fixed):
             for own in considered.fitting:
                 progress(len(evaluated), considered.fits)
                 evaluated.append(evaluator.evaluate(own.configuration))
@@ -516,7 +512,7 @@ class _Considered(NamedTuple):
 
 
 def _considered(
-    evaluator: Evaluator, allowed: Allowed | None, **family_of: Any
+    evaluator: Evaluator, allowed: Allowed | None, fixed: Mapping[str, Any] | None
 ) -> Iterator[_Considered]:
     """Yield the configurations that are considered, and which of them fit.
 
@@ -524,8 +520,8 @@ def _considered(
 
     Parameters
     ----------
-    **family_of
-        Which there are, as `hypar_opt.plan.configuration.family` takes it.
+    fixed
+        As `hypar_opt.plan.configuration.family` takes it.
     """
     count = fits = 0
     fitting: list[Candidate] = []
@@ -533,7 +529,8 @@ def _considered(
     until = evaluator.deadline.part(_CONSIDERING)
     saves_all: set[Configuration] = set()  # that fit
     in_fewer: set[tuple[Mesh, str]] = set()  # micro-batches that fit
-    every = family(evaluator.network, evaluator.problem, recompute=evaluator.policies, **family_of)
+    network, problem = evaluator.network, evaluator.problem
+    every = family(network, problem, fixed=fixed, recompute=evaluator.policies)
     configurations = [one for one in every if allowed is None or allowed(one)]
     evaluator.meshes.update(one[:6] for one in configurations)
     if evaluator.deadline.left() is not None:

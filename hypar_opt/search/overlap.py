@@ -717,8 +717,7 @@ def faster_configuration(
     has_some = plan.levels and problem.device_memory is not None and not problem.constraints.fix
     if not (network.repeats or len(plan.layers) <= _LAYERS) or not has_some or deadline.passed():
         return None
-    limits = limits_of(network, problem)
-    if wider and not limits.tensor:
+    if wider and not limits_of(network, problem).tensor:
         return None
     array = ArrayRecord.of(plan.array.description.model_copy(update={"overlap": overlap}))
     opened = problem.model_copy(update={"array": array})
@@ -756,8 +755,7 @@ def faster_configuration(
 
     def allowed(configuration: Configuration) -> bool:
         # Without blocks that repeat each takes as long to simulate as a plan.
-        in_node = limits.inside is None or configuration.tp <= limits.inside
-        considered = (network.repeats and in_node and not wider) or is_named(configuration)
+        considered = (network.repeats and not wider) or is_named(configuration)
         if not considered or rows(configuration[:6]) is None:
             return False
         return trains_as(configuration, network, problem.hierarchy, problem.training)
@@ -781,7 +779,6 @@ def faster_configuration(
         allowed=allowed,
         accepted=lambda configuration: trained(configuration) is not None,
         below=below,
-        tp_across_nodes=True,
         deadline=deadline,
     )
     if not searched.best:

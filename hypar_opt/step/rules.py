@@ -246,10 +246,7 @@ class StepRules:
         """Yield the all-reduces of nodes' gradients, or ZeRO's halves of them."""
         top = self._at_h1(self._gradient, nodes, choices)
         for level, all_reduce in self._sums(self._gradient, nodes, choices):
-            for word in SHARDED:
-                splits = self._repeats.splits(len(self.workload.nodes), level, word)
-                if not splits.any():
-                    continue
+            for word, splits in self._splits[max(n for n in self._splits if n <= level)]:
                 often = splits[nodes].astype(np.int64)
                 moved = all_reduce if splits.all() else all_reduce * often
                 for half in self._of_gradient(word, level, moved, nodes, often):
@@ -269,6 +266,19 @@ class StepRules:
             yield Collective(
                 *(phase, kind, tensor, level, quarters * times, often * times, stage.halves, group)
             )
+
+    @cached_property
+    def _splits(self) -> dict[int, list[tuple[str, Flags]]]:
+        """What is split from each of `Repeats.begins` on, of `SHARDED`, and of which nodes."""
+        repeats, nodes = self._repeats, len(self.workload.nodes)
+        return {
+            level: [
+                (word, splits)
+                for word in SHARDED
+                if (splits := repeats.splits(nodes, level, word)).any()
+            ]
+            for level in repeats.begins
+        }
 
     @cached_property
     def _gradient(self) -> PartialSums:
@@ -703,7 +713,5 @@ def _conversions(
     whole = (reads == 0)[:, None, :]
     ways = moved[:1] if (moved[0] == moved[1]).all() else moved
     pairs = [way[index] for way in ways]
-    return {
-        StepKind.ALL_TO_ALL: [table * ~whole for table in pairs],
-        StepKind.ALL_GATHER: [table * whole for table in pairs],
-    }
+    kinds = (StepKind.ALL_TO_ALL, ~whole), (StepKind.ALL_GATHER, whole)
+    return {kind: [table * read for table in pairs if read.any()] for kind, read in kinds}

@@ -196,8 +196,6 @@ def simulated_step(
     """
     from hypar_opt.simulator.simulation import simulate_step
 
-    if plan.is_staged:
-        raise RefusedError("a plan in stages is simulated by simulate alone")
     if "schedule" in run:
         raise HyparError(f"{argument('schedule')} is of a plan in stages, which this is not")
     step, rows = step_of(plan, _target(plan, array, other_array=other_array), run)
@@ -238,6 +236,8 @@ def step_of(
     """Return what a step is of, and the choices of its nodes where there are shared ones."""
     from hypar_opt.simulator.options import RunOptions
 
+    if plan.is_staged:
+        raise RefusedError("a plan in pipeline stages is simulated stage by stage, not as one")
     stated = {**plan.training.stated, **run}
     if "shard" in stated:
         stated["shard"] = shards_of_plan(stated["shard"], plan, fitting(plan, array))

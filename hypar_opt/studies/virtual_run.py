@@ -163,7 +163,7 @@ class _ToRun(NamedTuple):
 def _to_run(plan: Plan, *, scale_down: bool) -> _ToRun:
     from hypar_opt.execution.scale_down import scaled_down
 
-    instance = Instance.of_plan(plan)
+    instance = Instance(plan.network.description, plan.problem)
     workload = instance.executed_workload
     rows = rows_of_plan(plan, workload)
     if not scale_down:
