@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from math import inf
+from math import floor, inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
@@ -103,6 +103,7 @@ def solve(
     start: Plan | None = None,
     solution: str | Path | SolutionFile | None = None,
     place: bool = False,
+    stages: int | Literal["auto"] | None = None,
     overlap: Overlap | None = None,
     progress: Progress = silent,
     **arguments: Unpack[SolveArguments],
@@ -129,6 +130,10 @@ def solve(
         wrote of this problem: its plan is checked and priced like a solver's.
     place
         Also choose the best placement of the levels among those that the topology allows.
+    stages
+        How many pipeline stages, each a part of the array; ``auto`` for the fastest of all numbers,
+        1 among them; None for a plan without. Where they are cut, and what each does inside, are
+        searched, to least time without overlap.
     overlap
         Which exchanges of gradients and weights overlap in the time that is minimised, as in the
         simulator: ``gradient``, ``prefetch`` or ``none``. None for what the array says, in a joint
@@ -158,6 +163,7 @@ def solve(
     recorded = settings_of(options, warm_start=start is not None)
     # Started before anything is read or built: the limit is that of the whole call.
     deadline = Deadline.after(options.time_limit)
+    schedule = problem.pop("schedule", None) if stages is not None else None
     with recorded_reads() as read:
         described, stated = stated_problem(network, problem, search)
         answer = None if solution is None else read_solution(solution)
@@ -169,6 +175,16 @@ def solve(
     how = SolveRequest(
         solver, _search_for(stated, search), options, recorded, start, deadline, answer
     )
+    if stages is not None:
+        _check_goes_with_stages(
+            solver=solver,
+            search=search,
+            start=start,
+            place=place,
+            overlap=overlap,
+            solution=solution,
+        )
+        return _in_stages(described, stated, how, stages, schedule or "1f1b", progress)
     instance = Instance.to_search(described, stated)
     is_stated = overlap is not None
     if overlap is None:
@@ -468,6 +484,69 @@ def plan_of_stages(staged: StagedPlan, solver: SolverRecord | None = None) -> Pl
     """
     described = staged.network, staged.problem, staged.parallelism, staged.layouts
     return _plan(*described, staged.cost, solver or _unproved())
+
+
+def _in_stages(
+    network: Network,
+    problem: Problem,
+    how: SolveRequest,
+    stages: int | Literal["auto"],
+    schedule: str,
+    progress: Progress,
+) -> Plan:
+    """Return the fastest plan of some pipeline stages, or of any number of them."""
+    # Imported late: most problems have no stages.
+    from hypar_opt.instance.staged import StagedPlan, in_stages_of
+    from hypar_opt.search.stages import in_stages
+
+    started = time.perf_counter()
+    asked = SearchRequest(
+        Instance.to_search(network, problem),
+        SOLVERS["dp"](),
+        how.options,
+        None,
+        progress,
+        how.deadline,
+    )
+    counts = None if stages == "auto" else [stages]
+    try:
+        found = in_stages(asked, counts, schedule=schedule)
+    except NothingFitsError as error:
+        raise _nothing_fits(error, f"stages of {network.name}") from None
+    parts = found.stages.parts
+
+    def record(bound: float, *, proved: bool) -> SolverRecord:
+        own = _unproved(bound, how.settings)
+        update = {
+            "status": "optimal" if proved else "feasible",
+            "stopped_by": found.stopped_by,
+            "seconds": time.perf_counter() - started,
+        }
+        return own.model_copy(update=update)
+
+    proved = found.status is Status.OPTIMAL
+    if parts == 1:
+        (own,) = found.plans
+        bound = floor(found.bound * own.per_unit)
+        return _priced(own.instance, own.rows, record(bound, proved=proved), found.results[0])
+    staged_problem = in_stages_of(problem, parts, found.micro_batches, schedule)
+    staged = StagedPlan.of(network, staged_problem, found.stages, found.plans)
+    # What is sent is received as it is stored: where stages wanted it otherwise they take longer.
+    proved = proved and staged.seconds == found.seconds
+    total = staged.cost.total
+    known = total if proved else min(total, floor(found.bound * staged.per_unit))
+    return plan_of_stages(staged, record(known, proved=proved))
+
+
+def _check_goes_with_stages(**given: object) -> None:
+    """Refuse options that a search of stages does not have."""
+    for name, value in given.items():
+        if value not in (None, False) and (name, value) not in (
+            ("solver", "dp"),
+            ("search", "joint"),
+            ("overlap", "none"),
+        ):
+            raise HyparError(f"{argument(name)} is not supported with {argument('stages')}")
 
 
 def plans_of_stages(plan: Plan) -> tuple[Plan, ...]:

@@ -22,6 +22,11 @@ def slow_after(kept: int, cases: Iterable[Any]) -> list[Any]:
     return [*every[:kept], *(slow if ALL else [])]
 
 
+def fewer(count: int) -> int:
+    """Return a number of random cases; a third of it in ``make test``."""
+    return count if ALL else -(-count // 3)
+
+
 def examples(count: int) -> settings:
     """Return the settings of a test that draws so many examples; a third in ``make test``."""
-    return settings(max_examples=count if ALL else -(-count // 3))
+    return settings(max_examples=fewer(count))

@@ -12,6 +12,7 @@ from typing import Annotated
 
 from hypar_opt.cli import completion, options
 from hypar_opt.cli.options import problem_option, running_option, solving_option
+from hypar_opt.workload.parallelism import SCHEDULES
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -143,6 +144,16 @@ class SolvingOptions:
             help="Also optimise the placement: the assignment of levels to the array's bisections.",
         ),
     ] = False
+    stages: Annotated[
+        str | None,
+        problem_option(
+            metavar="N",
+            help="Pipeline stages, each a part of the array: how many; or auto, for the fastest of"
+            " all numbers. Where they are cut, and what each does inside, are searched. Default: no"
+            " stages.",
+            autocompletion=completion.one_of("auto"),
+        ),
+    ] = None
     solver: Annotated[
         str | None,
         solving_option(
@@ -247,6 +258,13 @@ class TrainingOptions:
             " of those above: weights@H4-H6, state+weights@H4-H6, or weights@node inside the nodes."
             " By layer or block: state,head=weights.",
             autocompletion=completion.one_of("none", "state", "gradients", "weights"),
+        ),
+    ] = None
+    schedule: Annotated[
+        str | None,
+        running_option(
+            help="The order of passes in pipeline stages: 1f1b, gpipe or zb-h1. Default: 1f1b.",
+            autocompletion=completion.one_of(*SCHEDULES),
         ),
     ] = None
     gather: Annotated[

@@ -176,10 +176,20 @@ def solved(
             start=start,
             solution=solution,
             place=solving.place,
+            stages=_stages(solving.stages),
             overlap=overlap,
             progress=progress,
             **arguments,
         )
+
+
+def _stages(typed: str | None) -> Any:
+    """Return a number of stages, ``auto`` or None."""
+    if typed is None or typed == "auto":
+        return typed
+    if not typed.isdecimal() or len(typed) > 9 or not int(typed):
+        raise HyparError(f"--stages should be a number of stages or auto, got {typed!r}")
+    return int(typed)
 
 
 def key_values(typed: list[str] | None) -> dict[str, Any]:

@@ -98,8 +98,7 @@ def simulate(
     array = array if plan.is_staged else targets.fitting(plan, array)
     if trace is not None and step.trace is not None:
         write_whole(trace, json.dumps(chrome_trace(step.trace), allow_nan=False) + "\n")
-    title = f"{plan.network.name} on {array.name}, a step in time"
-    output.draw(picture, lambda pictures: pictures.timeline(step.trace, title=title))
+    output.draw(picture, lambda pictures: pictures.picture(step))
     document = _document(plan, array, step)
     if result_file is not None:
         output.write_json(document, result_file)

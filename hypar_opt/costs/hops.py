@@ -68,8 +68,10 @@ class Hops:
         """Return the messages of a problem; None where it is of no pipeline stage."""
         if problem.stage is None:
             return None
-        array, placement = array_of(problem)
-        splits = tuple(map(array.interconnect.bisection, placement))
+        splits: tuple[BisectionLink, ...] = ()
+        if problem.levels:  # else of one accelerator
+            array, placement = array_of(problem)
+            splits = tuple(map(array.interconnect.bisection, placement))
         passes = 1 if problem.inference else 2
         of_problem = problem.hierarchy, workload, problem.element_bytes
         return cls(problem.stage.hops, splits, *of_problem, passes)

@@ -87,6 +87,9 @@ EXPERTS_SYMBOL, ADDENDS_SYMBOL, WHOLE_SYMBOL = SYMBOLS[-3:]
 QUERIES_SYMBOL = MODEL_SYMBOL._replace(glyph=QUERIES.glyph, ascii_glyph=QUERIES.ascii_glyph)
 """Of attention that splits queries beside its heads: cells of a page as those of heads."""
 
+_MOST_PARTS = 8
+"""Parts of H1 that a legend names."""
+
 _UNSPLIT = {WHOLE: WHOLE_SYMBOL, ADDENDS.word: ADDENDS_SYMBOL}
 
 _STORED = {
@@ -168,17 +171,21 @@ def stored_legend(layouts: Iterable[Layout]) -> list[tuple[Symbol, str]]:
         (own, _named(layout) if layout in _UNSPLIT else f"by {layout}")
         for layout, own in _STORED.items()
         if layout in present
-    ] + [(symbol_of_part(word), _named(word)) for word in parts]
+    ] + [(symbol_of_part(word), _named(word)) for word in parts if len(parts) <= _MOST_PARTS]
 
 
 def explained(plan: Plan) -> list[str]:
-    """Return the words in a plan's legend: its choices, and `whole` if it occurs."""
+    """Return the words in a plan's legend: its choices, and `whole` if it occurs.
+
+    Parts of H1 are named unless they are many stages.
+    """
     chosen = {choice for row in plan.parallelism for choice in row}
-    rare = _UNSPLIT.values()
+    rare, parts = _UNSPLIT.values(), [word for word in chosen if word in SIDES]
+    left_out = {*parts} if len(parts) > _MOST_PARTS else set()
     return [
         word
         for word in plan.vocabulary
-        if word in chosen or not (word in SIDES or symbol(word) in rare)
+        if (word in chosen or not (word in SIDES or symbol(word) in rare)) and word not in left_out
     ]
 
 

@@ -74,7 +74,7 @@ def shardings(plan: Plan) -> dict[str, Any]:
     HyparError
         As `sharded_plan`; of unequal parts as `divided_plan`.
     """
-    if plan.unequal_shares:
+    if plan.unequal_shares and not plan.is_staged:
         return _shards(plan, divided_plan(plan))
     sharded = sharded_plan(plan, axes_of=level_axes)
     layers = sharded.network.layers

@@ -310,12 +310,17 @@ class Array(Displayed, Document):
 
         Raises
         ------
-        InputError
-            If there are no such parts that are alike.
+        HyparError
+            If there are no such parts that are alike, of two accelerators or more.
         """
         if self.groups or self.model:
             what = "groups of accelerators" if self.groups else f"model {self.model!r}"
-            raise InputError(f"stages: should be 1 on an array with {what}, got {parts}")
+            raise HyparError(f"stages: should be 1 on an array with {what}, got {parts}")
+        if parts >= self.interconnect.accelerators:
+            count = f"{self.interconnect.accelerators:,} accelerators"
+            raise HyparError(
+                f"stages: should have two accelerators or more each of {count}, got {parts}"
+            )
         topology = self.topology.part(parts).model_dump(mode="json", exclude_none=True)
         return Array(**self.description() | {"topology": topology})
 

@@ -13,6 +13,7 @@ from hypar_opt.costs.contract import cost_of
 from hypar_opt.costs.row_names import RowNames
 from hypar_opt.costs.state_classes import KnownCharges, classed
 from hypar_opt.costs.state_tables import states_of
+from hypar_opt.errors import HyparError, RefusedError, argument
 from hypar_opt.instance.conflicts import feasible_constraints
 from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.instance.last_resort import with_last_resort
@@ -52,12 +53,29 @@ class Instance:
 
     @classmethod
     def to_search(cls, network: Network, problem: Problem) -> Instance:
-        """Return a problem to find plans of: layers may be whole where nothing else fits."""
+        """Return a problem to find plans of: layers may be whole where nothing else fits.
+
+        Raises
+        ------
+        HyparError
+            If it is in stages, each of which is a problem of its own.
+        """
+        if problem.is_staged:
+            stages = argument("stages")
+            raise HyparError(f"choices: parts of H1 are pipeline stages, which {stages} asks for")
         return cls(network, with_last_resort(network, problem))
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Instance:
-        """Return the problem that a plan answers."""
+        """Return the problem that a plan answers.
+
+        Raises
+        ------
+        RefusedError
+            If it is in stages, each of which is a problem of its own.
+        """
+        if plan.is_staged:
+            raise RefusedError("a plan in pipeline stages is looked at stage by stage, not as one")
         return cls(plan.network.description, plan.problem)
 
     def with_constraints(self, constraints: Constraints) -> Instance:

@@ -30,6 +30,7 @@ def stage_instance(
     network: Network,
     problem: Problem,
     stage: int,
+    parts: int,
     chunks: Sequence[range],
     in_flight: Sequence[int],
 ) -> Instance:
@@ -40,9 +41,11 @@ def stage_instance(
     network
         All of it.
     problem
-        In stages on an array, which are the parts of its H1.
+        Of all of it on an array, in stages at H1 or without any.
     stage
         The number of the stage, from 0.
+    parts
+        The stages; of one, what it has no other stage has.
     chunks
         The positions of the layers of each of its chunks.
     in_flight
@@ -55,18 +58,21 @@ def stage_instance(
     """
     own = stage_of(network, chunks)
     assert problem.array is not None
-    whole, parts = problem.array.description, problem.hierarchy.sizes[0]
-    part = whole.part(parts)
-    before, behind = (whole.hop(n % parts, parts) for n in (stage - 1, stage))
-    context = stage_context(network, own, chunks, in_flight, before, behind)
+    array = problem.array.description
+    part = array.part(parts) if parts > 1 else array
+    context = None
+    if parts > 1:
+        links = (array.hop(n % parts, parts) for n in (stage - 1, stage))
+        context = stage_context(network, own, chunks, in_flight, *links)
+    above = problem.levels - part.levels
     update: dict[str, Any] = {
         "choices": on_all_sides(problem.choices),
-        "constraints": _constraints_of(problem.constraints, own),
+        "constraints": _constraints_of(problem.constraints, own, above),
         "array": ArrayRecord.of(part),
         "placement": part.placement,
         "levels": part.levels,
         "parts": part.hierarchy().unless_halves,
-        "training": _training_of(problem.training, network, own),
+        "training": _training_of(problem.training, network, own, above),
         "stage": context,
     }
     return Instance.to_search(own, problem.model_copy(update=update))
@@ -97,29 +103,36 @@ def stage_context(
     return StageContext(tuple(held.get(own.name, 1) for own in own.layers), FrozenDict(hops))
 
 
-def _constraints_of(constraints: Constraints, own: Network) -> Constraints:
-    """Return the constraints of a stage: pins of its layers, at levels as it numbers them."""
+def _constraints_of(constraints: Constraints, own: Network, above: int) -> Constraints:
+    """Return the constraints of a stage: pins of its layers, at levels as it numbers them.
+
+    Parameters
+    ----------
+    above
+        The levels between the stages.
+    """
     names, pins = [layer.name for layer in own.layers], []
     for pin in map(Pin.parse, constraints.fix):
-        if pin.level != 1 and matching(names, pin.layer):
-            level = None if pin.level is None else pin.level - 1
+        level = None if pin.level is None else pin.level - above
+        if (level is None or level > 0) and matching(names, pin.layer):
             pins.append(str(Pin(pin.layer, level, pin.choice)))
     return constraints.model_copy(update={"fix": tuple(pins)})
 
 
-def _training_of(training: Training, network: Network, own: Network) -> Training:
+def _training_of(training: Training, network: Network, own: Network, above: int) -> Training:
     """Return how a stage's layers train: its words, and levels as it numbers them."""
     names, there = [layer.name for layer in network.layers], {layer.name for layer in own.layers}
     update: dict[str, Words | None] = {}
     for key in BY_LAYER:
         words = words_by_layer(getattr(training, key), names, key)
-        stated = {name: below_h1(word) for name, word in zip(names, words, strict=True) if word}
+        each = zip(names, words, strict=True)
+        stated = {name: renumbered(word, -above) for name, word in each if word}
         kept = {name: word for name, word in stated.items() if name in there}
         complete = len(kept) == len(there & {*names})
         update[key] = compact([*kept.values()], [*kept]) if complete else FrozenDict(kept) or None
     return training.model_copy(update=update)
 
 
-def below_h1(word: str, by: int = -1) -> str:
-    """Return a word whose levels are numbered from the first below H1, or, ``by`` 1, from H1."""
+def renumbered(word: str, by: int) -> str:
+    """Return a word of what is sharded with levels that are numbered otherwise."""
     return re.sub(r"H(\d+)", lambda level: f"H{int(level[1]) + by}", word)

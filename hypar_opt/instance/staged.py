@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from hypar_opt.errors import HyparError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, nodes_of, price, total_cost
-from hypar_opt.instance.stage import BY_LAYER, below_h1, stage_instance
+from hypar_opt.instance.stage import BY_LAYER, renumbered, stage_instance
 from hypar_opt.plan.costs import Baselines, Cost, Ratios, StageCost, json_number
 from hypar_opt.plan.plan import words_of
-from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.plan.stages import stages_of
 from hypar_opt.plan.stored_layouts import tensor_columns
 from hypar_opt.plan.training import Training
@@ -35,6 +35,7 @@ from hypar_opt.step.states import of_rows
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, on_all_sides, part_word
 from hypar_opt.workload.patterns import compact, words_by_layer
 from hypar_opt.workload.stages import SENT, message_writers
+from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows, Tensors
@@ -48,6 +49,44 @@ if TYPE_CHECKING:
 
 Words = Sequence[Sequence[str]]
 Layouts = Mapping[str, Sequence[str]]
+
+
+def in_stages_of(problem: Problem, parts: int, micro_batches: int, schedule: str) -> Problem:
+    """Return a problem on an array with so many parts of it as stages.
+
+    Raises
+    ------
+    HyparError
+        If the array has no such parts.
+    """
+    assert problem.array is not None
+    array = problem.array.description
+    array.part(parts)
+    merged = array.hierarchy().merged(parts)
+    assert merged is not None
+    trained = {"micro_batches": micro_batches, "schedule": schedule}
+    update = {
+        "levels": merged.levels,
+        "parts": merged.unless_halves,
+        "placement": array.placement,
+        "choices": (*on_all_sides(problem.choices), *map(part_word, range(parts))),
+        "training": problem.training.model_copy(update=trained),
+    }
+    return problem.model_copy(update=update)
+
+
+def without_stages(problem: Problem, micro_batches: int | None = None) -> Problem:
+    """Return the problem of plans of the same array without stages, however else they train."""
+    assert problem.array is not None
+    array = problem.array.description
+    update = {
+        "placement": array.placement,
+        "levels": array.levels,
+        "parts": array.hierarchy().unless_halves,
+        "choices": on_all_sides(problem.choices),
+        "training": Training(micro_batches=micro_batches),
+    }
+    return problem.model_copy(update=update)
 
 
 def charge_of(stages: Sequence[Fraction], turns: int) -> Fraction:
@@ -128,13 +167,18 @@ class StagedPlan:
     Raises
     ------
     HyparError
-        If the stages are none of the network, or their schedule none of the micro-batches.
+        If the stages are none of the network, their schedule none of the micro-batches, or their
+        cost is not time on an array.
     """
 
     network: Network
     problem: Problem
     parallelism: Words
     layouts: Layouts
+
+    def __post_init__(self) -> None:
+        if self.problem.cost != "time" or self.problem.array is None:
+            raise HyparError("a plan in stages is priced by the time on its array alone")
 
     @classmethod
     def of(
@@ -160,7 +204,7 @@ class StagedPlan:
                 trained = words_by_layer(getattr(instance.problem.training, key), inside, key)
                 of_layers |= zip(inside, trained, strict=True)
         training = {
-            key: compact([below_h1(of_layers[name] or BY_LAYER[key], 1) for name in names], names)
+            key: compact([renumbered(of_layers[name] or BY_LAYER[key], 1) for name in names], names)
             for key, of_layers in words.items()
             if any(of_layers[name] for name in names)
         }
@@ -204,7 +248,7 @@ class StagedPlan:
     def _of_part(self, part: int, order: Order) -> StagePlan:
         chunks = self.stages.chunks_of(part)
         held = in_flight(order, [len(chunk) for chunk in chunks])
-        instance = stage_instance(self.network, self.problem, part, chunks, held)
+        instance = stage_instance(self.network, self.problem, part, self.stages.parts, chunks, held)
         names = [layer.name for layer in self.network.layers]
         writers = message_writers(self.network, chunks)
         stored = {own: self.layouts[names[writer]][1:] for own, writer in writers.items()}
@@ -238,6 +282,11 @@ class StagedPlan:
         """What the plan is charged."""
         return charge_of([own.seconds for own in self.plans], self.turns)
 
+    @property
+    def per_unit(self) -> int:
+        """The charges of a second of its cost: the coarsest of its stages'."""
+        return min(own.per_unit for own in self.plans)
+
     @cached_property
     def cost(self) -> Cost:
         """The plan's cost: in the coarsest unit of its stages', to the nearest.
@@ -249,7 +298,7 @@ class StagedPlan:
         least = min(self.plans, key=lambda own: own.per_unit)
 
         def units(seconds: Fraction) -> int:
-            return floor(seconds * least.per_unit + Fraction(1, 2))
+            return floor(seconds * self.per_unit + Fraction(1, 2))
 
         def below(levels: Sequence[int | float]) -> list[int]:
             *others, last = (Fraction(own) / longest.per_unit for own in levels)
@@ -283,7 +332,10 @@ class StagedPlan:
 
     @property
     def _executed(self) -> Fraction:
-        """The bytes that running the plan moves: inside stages, and between them."""
+        """The bytes that running the plan moves: inside stages, and between them.
+
+        Between them are messages, and sums of gradients of weights that several hold.
+        """
         problem, stages = self.problem, self.stages
         inside = sum((Fraction(own.cost.executed_bytes or 0) for own in self.plans), Fraction())
         between = 0
@@ -292,26 +344,22 @@ class StagedPlan:
             stored = self.layouts[self.network.layers[border.writer].name][1:]
             below = zip(stored, problem.hierarchy.sizes[1:], strict=True)
             between += 2 * size * prod(parts for word, parts in below if word == WHOLE)
+        reduced = problem.element_bytes * problem.training.reduced(problem.element_bytes)
+        tensors = workload_of(self.network, 1).layers if stages.tied else ()
+        for tied in stages.tied:
+            weights = prod(tensors[tied.owner].weight)
+            between += 2 * (len(tied.parts) - 1) * weights * reduced
         return inside + between
 
     @property
     def _baselines(self) -> tuple[Fraction, Fraction, int | float]:
         """The seconds of Data and Model Parallelism without stages, and the bytes of the former."""
-        problem = self.problem
-        assert problem.array is not None
-        array = problem.array.description
-        update = {
-            "array": ArrayRecord.of(array),
-            "placement": array.placement,
-            "levels": array.levels,
-            "parts": array.hierarchy().unless_halves,
-            "choices": on_all_sides(problem.choices),
-            "training": Training(micro_batches=problem.training.micro_batches),
-        }
-        instance = Instance(self.network, problem.model_copy(update=update))
+        count = self.problem.training.micro_batches
+        instance = Instance(self.network, without_stages(self.problem, count))
         workload = instance.workload
         rows = [
-            [workload.baselines[name][workload.shared :]] * array.levels for name in PAPERS_CHOICES
+            [workload.baselines[name][workload.shared :]] * instance.problem.levels
+            for name in PAPERS_CHOICES
         ]
         own: TimeCost = instance.cost.time
         data, model = (Fraction(total_cost(instance, row)) / own.per_unit for row in rows)
@@ -319,7 +367,7 @@ class StagedPlan:
 
 
 def _stored(network: Network, stages: Stages, plans: Sequence[StagePlan]) -> Layouts:
-    """Return how each layer's output is stored; what a stage sends, as it is sent."""
+    """Return how each layer's output is stored; what a stage sends in the part that reads it."""
     names = [layer.name for layer in network.layers]
     layouts: dict[str, Sequence[str]] = {}
     for part, own in enumerate(plans):
@@ -327,7 +375,8 @@ def _stored(network: Network, stages: Stages, plans: Sequence[StagePlan]) -> Lay
         layouts |= {name: (side, *below) for name, below in stored.items()}
         for name, writer in message_writers(network, stages.chunks_of(part)).items():
             if name.startswith(SENT):
-                layouts[names[writer]] = layouts[name]
+                reader = part_word((part + 1) % stages.parts)
+                layouts[names[writer]] = (reader, *stored[name])
     return FrozenDict({name: layouts[name] for name in names})
 
 

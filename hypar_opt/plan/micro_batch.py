@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypar_opt.errors import HyparError
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.recomputation import repeated, repeats_of
 from hypar_opt.workload.tensors import Workload, workload_of
@@ -21,14 +20,7 @@ def micro_batch_of(problem: ProblemFields, network: Network, *, shared_tensors: 
     ----------
     shared_tensors
         As for `Workload.of`.
-
-    Raises
-    ------
-    HyparError
-        If layers may be in stages: each stage is a problem of its own.
     """
-    if problem.is_staged:
-        raise HyparError("a plan in stages is not priced, simulated, exported or run as a whole")
     training = problem.training
     count = training.micro_batches or 1
     batch = problem.batch // count

@@ -315,7 +315,7 @@ class Plan(Displayed, ProblemFields):
         """The shares of groups, if H1's parts are unequal or one has all of a layer; else None."""
         of_h1 = {word for row in self.parallelism[:1] for word in row}
         shares = self.part_shares
-        sided = bool(self.groups) and any(word in SIDES for word in of_h1)
+        sided = any(word in SIDES for word in of_h1)
         return shares if len({*shares}) > 1 or sided else None
 
     @property
@@ -442,7 +442,7 @@ def columns_of(parallelism: Words, words: Words) -> tuple[tuple[int, ...], ...]:
 def parse_plan(text: str, *, file: str) -> Plan:
     """Parse a plan file's text, and check its form, its shape and its network's digest.
 
-    `hypar_opt.instance.pricing.check_plan` checks the cost, and the layouts against the choices.
+    `hypar_opt.search.plan_file.check_plan` checks the cost, and the layouts against the choices.
 
     Raises
     ------

@@ -92,6 +92,8 @@ def check_record(plan: Plan, *, file: str) -> None:
     """
     bound = plan.solver.bound
     joint = plan.solver.scope == "joint"
+    if plan.is_staged:  # baselines have no stages
+        return
     if bound is None or not plan.levels or not (joint or plan.solver.status == "optimal"):
         return
     instance = Instance.of_plan(plan)

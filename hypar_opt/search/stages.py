@@ -197,19 +197,15 @@ class _Units:
         return starts, [start + len(own) for start in starts]
 
 
-class _Parts:
+class _PartsOfArray:
     """The array in so many parts: the problems of its stages, and what units take at least."""
 
     def __init__(self, asked: SearchRequest, units: _Units, count: int, schedule: str) -> None:
         problem = asked.instance.problem
         assert problem.array is not None
         array = problem.array.description
-        array.part(count)  # which may be none
-        merged = array.hierarchy().merged(count)
-        assert merged is not None
-        training = problem.training.model_copy(update={"schedule": schedule})
-        update = {"levels": merged.levels, "parts": merged.sizes, "training": training}
-        self._in_stages = problem.model_copy(update=update)
+        if count > 1:
+            array.part(count)  # which may be none
         self._whole, self.asked, self.units, self.count = problem, asked, units, count
         self.schedule, self.any_batches = schedule, False
         """Whether one stage may have any number of micro-batches."""
@@ -222,13 +218,14 @@ class _Parts:
     def instance(self, stage: int, units: tuple[int, int], count: int, in_flight: int) -> Instance:
         """Return the problem of some units in so many micro-batches."""
         network, is_whole = self.units.network, units == (0, self.units.count)
-        problem = self._whole if is_whole else self._in_stages
+        problem = self._whole
         if not (is_whole and self.any_batches):
             training = problem.training.model_copy(update={"micro_batches": count})
             problem = problem.model_copy(update={"training": training})
         if is_whole:
             return Instance.to_search(network, problem)
-        return stage_instance(network, problem, stage, [self.units.chunk(*units)], [in_flight])
+        chunks = [self.units.chunk(*units)]
+        return stage_instance(network, problem, stage, self.count, chunks, [in_flight])
 
     def request(self, instance: Instance) -> SearchRequest:
         return replace(self.asked.quiet, instance=instance)
@@ -365,7 +362,7 @@ class _Pair:
         Micro-batches of which units take no more, by which they are bounded first.
     """
 
-    def __init__(self, parts: _Parts, count: int, fewer: int, bound: Fraction) -> None:
+    def __init__(self, parts: _PartsOfArray, count: int, fewer: int, bound: Fraction) -> None:
         self.parts, self._bounded_by = parts, fewer
         self.micro_batches = count
         self._limited = parts.asked.instance.problem.device_memory is not None
@@ -632,7 +629,7 @@ class _StageSearch:
             for count in sorted({*self._batches} - {*even} | {*last}):
                 self._open(parts, count, Fraction())
 
-    def _open(self, parts: _Parts, count: int, bound: Fraction) -> None:
+    def _open(self, parts: _PartsOfArray, count: int, bound: Fraction) -> None:
         """Add so many micro-batches, whose plans take a bound at least."""
         fewer = self._batches[0] if parts.even(count) else count
         self._pairs.append(_Pair(parts, count, fewer, bound))
@@ -646,7 +643,7 @@ class _StageSearch:
             for count in fewer[-1:]:
                 self._open(parts, count, pair.bound)
 
-    def _each_parts(self, counts: Sequence[int] | None, schedule: str) -> Iterator[_Parts]:
+    def _each_parts(self, counts: Sequence[int] | None, schedule: str) -> Iterator[_PartsOfArray]:
         """Yield the parts that the array may have; a stage has two accelerators or more."""
         accelerators = self._problem.accelerators
         offered = divisors(accelerators) if counts is None else counts
@@ -659,7 +656,7 @@ class _StageSearch:
                     f" which it may be cut, fewer than {count} stages"
                 )
             try:
-                yield _Parts(self._asked, self._units, count, schedule)
+                yield _PartsOfArray(self._asked, self._units, count, schedule)
             except HyparError:
                 if counts is not None:
                     raise

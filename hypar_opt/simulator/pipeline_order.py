@@ -12,6 +12,7 @@ bubble pipeline parallelism", ICLR 2024 (ZB-H1).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from operator import mul
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from hypar_opt.plan.stages import check_schedule
 from hypar_opt.sharding.passes import Phase
 
 
-class Pass(NamedTuple):
+class StagePass(NamedTuple):
     """What a device does at a time: a phase of one chunk and one micro-batch, all from 0."""
 
     phase: Phase
@@ -27,7 +28,7 @@ class Pass(NamedTuple):
     micro_batch: int
 
 
-Order = tuple[Pass, ...]
+Order = tuple[StagePass, ...]
 
 
 class PipelineRun(NamedTuple):
@@ -48,6 +49,7 @@ class PipelineRun(NamedTuple):
     begun: tuple[tuple[float, ...], ...]
 
 
+@lru_cache(maxsize=2)
 def orders(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> tuple[Order, ...]:
     """Return the passes of each device in order.
 
@@ -69,14 +71,16 @@ def orders(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> t
     return tuple(tuple(order(own, stages, micro_batches, chunks)) for own in range(stages))
 
 
-def _all_forward(_device: int, _stages: int, micro_batches: int, _chunks: int) -> Iterator[Pass]:
+def _all_forward(
+    _device: int, _stages: int, micro_batches: int, _chunks: int
+) -> Iterator[StagePass]:
     for phase in (Phase.FORWARD, Phase.BACKWARD):
-        yield from (Pass(phase, 0, number) for number in range(micro_batches))
+        yield from (StagePass(phase, 0, number) for number in range(micro_batches))
 
 
 def _one_forward_one_backward(
     device: int, stages: int, micro_batches: int, chunks: int
-) -> Iterator[Pass]:
+) -> Iterator[StagePass]:
     """Yield forward passes up to the first error that arrives, then one of either by turns."""
     total = micro_batches * chunks
     behind = stages - device - 1
@@ -88,25 +92,25 @@ def _one_forward_one_backward(
             yield _turn(Phase.BACKWARD, turn - warm_up, stages, chunks)
 
 
-def _turn(phase: Phase, turn: int, stages: int, chunks: int) -> Pass:
+def _turn(phase: Phase, turn: int, stages: int, chunks: int) -> StagePass:
     """Return a pass of a device by its number: so many micro-batches of a chunk, then the next."""
     if chunks == 1:
-        return Pass(phase, 0, turn)
+        return StagePass(phase, 0, turn)
     rounds, place = divmod(turn, stages * chunks)
     chunk, number = divmod(place, stages)
     backward = phase is Phase.BACKWARD
-    return Pass(phase, chunks - 1 - chunk if backward else chunk, rounds * stages + number)
+    return StagePass(phase, chunks - 1 - chunk if backward else chunk, rounds * stages + number)
 
 
-def _zero_bubble(device: int, stages: int, micro_batches: int, chunks: int) -> Iterator[Pass]:
+def _zero_bubble(device: int, stages: int, micro_batches: int, chunks: int) -> Iterator[StagePass]:
     """Yield 1F1B's passes, with each device's gradients as many turns late as its number."""
     late = 0
     for one in _one_forward_one_backward(device, stages, micro_batches, chunks):
         yield one
         if one.phase is Phase.BACKWARD and one.micro_batch >= device:
-            yield Pass(Phase.GRADIENT, 0, late)
+            yield StagePass(Phase.GRADIENT, 0, late)
             late += 1
-    yield from (Pass(Phase.GRADIENT, 0, number) for number in range(late, micro_batches))
+    yield from (StagePass(Phase.GRADIENT, 0, number) for number in range(late, micro_batches))
 
 
 def in_flight(order: Order, saved: Sequence[float]) -> tuple[int, ...]:

@@ -146,6 +146,8 @@ class PipelineResult(Displayed):
 def trace_of_stages(step: PipelineStep, names: Sequence[str]) -> StepTrace:
     """Return the passes of each stage over time, and its reductions and updates, as tracks.
 
+    A pass has the number of its micro-batch, and of its chunk if a stage has several.
+
     Parameters
     ----------
     names
@@ -155,11 +157,13 @@ def trace_of_stages(step: PipelineStep, names: Sequence[str]) -> StepTrace:
     each = zip(names, step.passes, step.intervals, step.run.ended, strict=True)
     for name, order, intervals, ended in each:
         several = any(one.chunk for one in order)
+        numbers = [
+            f"{one.micro_batch + 1}.{one.chunk + 1}" if several else f"{one.micro_batch + 1}"
+            for one in order
+        ]
         spans = [
-            _span(*interval, f"micro-batch {one.micro_batch + 1}", one.phase)
-            if not several
-            else _span(*interval, f"{one.micro_batch + 1}, chunk {one.chunk + 1}", one.phase)
-            for one, interval in zip(order, intervals, strict=True)
+            _span(*interval, number, one.phase)
+            for number, one, interval in zip(numbers, order, intervals, strict=True)
         ]
         spans.append(_span(intervals[-1][1], ended, "reductions and update", Phase.GRADIENT))
         tracks.append(Track(name, tuple(span for span in spans if span.duration_us)))

@@ -101,7 +101,7 @@ def check_choices(drawn: list[dict[str, Any]], plan: Plan) -> None:
             assert box["glyphs"] == [glyph(row[n]) for row in plan.parallelism]
 
 
-@pytest.mark.parametrize("plan", NETWORKS, indirect=True)
+@pytest.mark.parametrize("plan", slow_after(1, NETWORKS), indirect=True)
 def test_the_graph_is_drawn_with_its_blocks_folded_and_opens(
     opened: Chrome, plan: Plan, tmp_path: Path
 ) -> None:

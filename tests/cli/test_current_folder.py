@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.shell import COMMAND
 from tests.commands import ended
+from tests.slow import slow_after
 
 POISON = (
     'open("RAN", "a").write(f"{__name__} in {__import__(chr(115) + chr(121) + chr(115)).argv}\\n")'
@@ -31,18 +32,18 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "command",
-    [
-        ("sweep", "sweep.toml", "-o", "table.csv", "--workers", "2"),
-        # One of the two libraries is loaded into another process.
-        ("doctor", "highs", "cut", "cpsat"),
-        ("solve", "sfc", "--solver", "ilp", "--backend", "highs"),
-    ],
-    ids=lambda command: command[0],
+    slow_after(
+        2,
+        [
+            # One of the two libraries is loaded into another process.
+            "doctor highs cut cpsat",
+            "sweep sweep.toml -o table.csv --workers 2",
+            "solve sfc --solver ilp --backend highs",
+        ],
+    ),
 )
-def test_no_module_of_the_current_folder_is_imported(
-    command: tuple[str, ...], folder: Path
-) -> None:
+def test_no_module_of_the_current_folder_is_imported(command: str, folder: Path) -> None:
     plain = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    ended(COMMAND, *command, cwd=folder, env=plain)
+    ended(COMMAND, *command.split(), cwd=folder, env=plain)
     ran = folder / "RAN"
     assert not ran.exists(), ran.read_text()

@@ -137,8 +137,8 @@ def test_the_fronts_on_the_page_are_those_of_pareto_and_the_plan_is_marked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("hypar_opt.display.page.cells.MAX_CELLS", 0)
-    plan = ho.solve("vgg-a", array="hmc-htree-16", batch=64)
-    fronts = ho.pareto("vgg-a", array="hmc-htree-16", batch=64)
+    plan = ho.solve("lenet-c", array="hmc-htree-16", batch=64)
+    fronts = ho.pareto("lenet-c", array="hmc-htree-16", batch=64)
     assert max(map(len, fronts)) > 1
     text = page(contents(plan))
     traces = Page(text).charts["by-memory"]["data"]

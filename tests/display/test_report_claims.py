@@ -24,7 +24,7 @@ def test_within_a_time_limit_no_certificate_is_looked_for_and_the_limit_is_said(
 
     monkeypatch.setattr(proofs, "certify", never)
     page = tmp_path / "page.html"
-    asked = ["report", "vgg-a", "--array", "hmc-htree-8", "--search", "joint", "-o", str(page)]
+    asked = ["report", "lenet-c", "--array", "hmc-htree-8", "--search", "joint", "-o", str(page)]
     assert run([*asked, "--time-limit", "0.000001"]) == 0
     said = capsys.readouterr()
     assert "warning: the search was stopped by its time limit" in said.err
@@ -48,7 +48,7 @@ def test_the_status_follows_the_certificate() -> None:
 
 def test_what_a_file_claims_beyond_its_certificate_is_not_shown(tmp_path: Path) -> None:
     found = 0
-    for seed in range(8):
+    for seed in range(4):
         _, network, asked = trained(seed)
         plan = ho.solve(network, **asked, solver="model")
         memory = ho.memory(plan).total

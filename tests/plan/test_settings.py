@@ -28,12 +28,12 @@ def test_a_set_key_is_that_key_of_an_edited_file(tmp_path: Path, shell: Shell) -
     edited = tmp_path / "edited.toml"
     edited.write_text(toml_text(content))
     typed = ["topology.link.bandwidth=50 GB/s", "link.bandwidth=50 GB/s", "link.bandwidth='50GB/s'"]
-    costs = [
-        shell.document("solve", "lenet-c", "--array", NODE, "--set", pair)["cost"] for pair in typed
-    ]
-    assert costs == 3 * [shell.document("solve", "lenet-c", "--array", edited)["cost"]]
-    assert costs[0] != shell.document("solve", "lenet-c", "--array", NODE)["cost"]
-    from_python = ho.solve("lenet-c", array=NODE, settings={"link.bandwidth": "50 GB/s"})
+    call = ("solve", "sfc", "--overlap", "none", "--array")
+    costs = [shell.document(*call, NODE, "--set", pair)["cost"] for pair in typed]
+    assert costs == 3 * [shell.document(*call, edited)["cost"]]
+    assert costs[0] != shell.document(*call, NODE)["cost"]
+    settings = {"link.bandwidth": "50 GB/s"}
+    from_python = ho.solve("sfc", array=NODE, overlap="none", settings=settings)
     assert from_python.cost.total == costs[0]["total"]
     assert from_python.array is not None
     assert from_python.array.name == "h100-8 (topology.link.bandwidth = 50 GB/s)"

@@ -184,7 +184,7 @@ def test_a_step_is_counted_as_it_runs() -> None:
         assert (steps.scattered[norm, level], steps.gathered[norm, level]) == (2, 4)
 
 
-@pytest.mark.parametrize("shard", slow_after(2, reversed(SHARDED)))
+@pytest.mark.parametrize("shard", slow_after(1, reversed(SHARDED)))
 def test_the_best_plan_that_trains_in_a_way_is_proved(shard: str) -> None:
     training = {"micro_batches": 2, "recompute": "full", "shard": shard}
     asked: dict[str, Any] = {"batch": 16, "array": "h100-8", "training": training, "bucket": 0}

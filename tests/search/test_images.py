@@ -235,11 +235,14 @@ def test_no_spatial_strategy_moves_fewer_bytes_than_the_optimum(name: str, side:
 
 @pytest.mark.parametrize(
     ("array", "cost", "are_there"),
-    [
-        ("h100-8", "time", True),
-        ("tpu-v4-8", "time", True),
-        ("tpu-v2-v3-16", "time", False),
-    ],
+    slow_after(
+        2,
+        [
+            ("tpu-v4-8", "time", True),
+            ("tpu-v2-v3-16", "time", False),
+            ("h100-8", "time", True),
+        ],
+    ),
 )
 def test_all_choices_are_those_that_an_array_can_have(
     array: str, cost: Any, are_there: bool

@@ -70,14 +70,9 @@ def every_charge(
     assert problem.array is not None
     borders = [0, *cuts_between_blocks(network), len(network.layers)]
     for count in counts:
-        merged = problem.array.description.hierarchy().merged(count)
-        assert merged is not None
         for batch in batches:
             training = problem.training.model_copy(update={"micro_batches": batch})
-            update: dict[str, Any] = {"training": training}
-            if count > 1:
-                update |= {"levels": merged.levels, "parts": merged.sizes}
-            own = problem.model_copy(update=update)
+            own = problem.model_copy(update={"training": training})
             held = [in_flight(order, (1.0,))[0] for order in orders("1f1b", count, batch)]
 
             @cache
@@ -92,7 +87,7 @@ def every_charge(
                 if count == 1:
                     return taken(Instance.to_search(network, own))
                 chunk = range(first, end)
-                return taken(stage_instance(network, own, number, [chunk], [held[number]]))
+                return taken(stage_instance(network, own, number, count, [chunk], [held[number]]))
 
             for ends in combinations(borders[1:-1], count - 1):
                 places = [*pairwise((0, *ends, borders[-1]))]
@@ -185,25 +180,16 @@ def _check(network: ho.Network, problem: Problem) -> None:
 
 
 def blocks_taken(network: ho.Network, problem: Problem, blocks: range) -> Fraction | None:
-    """What some blocks take as an inner stage."""
+    """What some blocks take as an inner one of eight stages."""
     (repeat,) = network.repeats
     chunk = range(repeat.repetitions[blocks.start].start, repeat.repetitions[blocks.stop - 1].stop)
-    return taken(stage_instance(network, problem, 1, [chunk], [1]))
-
-
-def in_parts(problem: Problem, count: int) -> Problem:
-    """The same problem in stages."""
-    assert problem.array is not None
-    merged = problem.array.description.hierarchy().merged(count)
-    assert merged is not None
-    return problem.model_copy(update={"levels": merged.levels, "parts": merged.sizes})
+    return taken(stage_instance(network, problem, 1, 8, [chunk], [1]))
 
 
 def test_equal_blocks_take_as_much_each() -> None:
     network = ho.gpt(layers=12, hidden=12288, heads=96, tokens=2048, vocabulary=51200)
     problem = problem_on(array_of(8, 8), 64, training={"micro_batches": 64})
-    staged = in_parts(problem, 8)
-    two, three, ten = (blocks_taken(network, staged, range(1, 1 + n)) for n in (2, 3, 10))
+    two, three, ten = (blocks_taken(network, problem, range(1, 1 + n)) for n in (2, 3, 10))
     assert two is not None
     assert three is not None
     assert ten == two + 8 * (three - two)

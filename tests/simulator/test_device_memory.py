@@ -13,6 +13,7 @@ import hypar_opt as ho
 from hypar_opt.documents.document import validate
 from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.simulator.device_memory import DeviceMemory
+from hypar_opt.simulator.pipeline_order import in_flight, orders
 from hypar_opt.step.holds import WeightBytes
 from hypar_opt.studies.validation.calculated import _plan
 from hypar_opt.studies.validation.machines import array_of, known_machines
@@ -112,13 +113,15 @@ def test_all_values_of_korthikantis_figure_1(
         for row in held.layers
         if row.layer.rpartition(".")[2] in ("qkv", "proj", "up", "down")
     )
-    in_flight = layers * (1 + Fraction(stages - 1, stages * chunks) * (chunks > 1))
-    # The first block's norm reads what is gathered for the embeddings anyway.
+    first, *_ = orders("1f1b", stages, 4 * stages, chunks)
+    held_chunks = sum(in_flight(first, [1] * chunks))
+    assert held_chunks == stages * chunks + (stages - 1) * (chunks > 1)
+    blocks = Fraction(held_chunks * layers, stages * chunks)
     selective = ho.memory(split, exact_shares=True, recompute="selective")
     counted = (
         Fraction(states * layers, 2 * stages),
-        in_flight * of_block(held, 1),
-        in_flight * of_block(selective, 1),
+        blocks * of_block(held, 1),
+        blocks * of_block(selective, 0),
     )
     assert tuple(float(own / 2**30) for own in counted) == gibibytes
 

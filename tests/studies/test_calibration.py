@@ -152,7 +152,7 @@ def test_either_half_of_enough_steps_is_held_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "fit", "said"),
     [
-        ({"pp": 2}, None, "step 'one': pp: pipeline stages are not modelled, here 2"),
+        ({"pp": 2}, None, "step 'one': gpus: should be tp 2 times pp 2 times dp 4, got 8"),
         ({"seconds": ""}, None, "step 'one' has no seconds to calibrate with"),
         ({}, ["gemm", "elementwise"], "2 constants need as many steps, got 1"),
         (

@@ -36,6 +36,8 @@ CELL = 0.27
 MAX_LENGTH = 40.0
 """Inches of a plan's longer side: deeper networks have smaller cells."""
 
+_OF_PARTS = "<>^vphX8"
+
 MARKS: dict[Symbol, dict[str, Any]] = {
     own: {"marker": marker, "facecolor": own.colour if filled else "white"}
     | ({} if marker in "_|" else {"edgecolor": own.colour})  # strokes have no edge
@@ -49,17 +51,18 @@ MARKS: dict[Symbol, dict[str, Any]] = {
         (EXPERTS_SYMBOL, "*", True),
         (ADDENDS_SYMBOL, "P", True),
         (WHOLE_SYMBOL, "s", False),
-        *((symbol_of_part(part_word(n)), own, True) for n, own in enumerate("<>^vphX8")),
+        *((symbol_of_part(part_word(n)), own, True) for n, own in enumerate(_OF_PARTS)),
     )
 }
 """Matplotlib's markers for the symbols, of parts of H1 for the first eight."""
 
 
 def mark_of(symbol: Symbol) -> dict[str, Any]:
-    """Return the marker of a symbol; of further parts of H1 their number."""
-    colour = symbol.colour
-    number = {"marker": f"${symbol.ascii_glyph}$", "facecolor": colour, "edgecolor": colour}
-    return MARKS.get(symbol, number)
+    """Return the marker of a symbol; further parts of H1 have those of the first by turns."""
+    if symbol in MARKS:
+        return MARKS[symbol]
+    # Of neighbouring stages two differ.
+    return MARKS[symbol_of_part(part_word((int(symbol.ascii_glyph) - 1) % len(_OF_PARTS)))]
 
 
 def evenly(count: int, most: int) -> list[range]:

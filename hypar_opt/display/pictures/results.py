@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from hypar_opt.studies.pareto import ParetoFronts
 
 
+_MOST_STAGES = 32
+"""Stages that are drawn, the first ones."""
+
 _PLANS = {
     "model": "Model Parallelism",
     "trick": "the Trick",
@@ -69,7 +72,10 @@ def step(result: StepResult | PipelineResult) -> Figure:
     if result.trace is None:
         raise HyparError("a step is drawn from its events: simulate it with trace=True")
     title = f"{result.plan.network.name} on {result.array}, a step in time"
-    return timeline(result.trace, title=title)
+    # A track for each stage: all of them, up to a page of these.
+    stages = getattr(result, "stages", None)
+    rows = None if stages is None else range(min(len(stages), _MOST_STAGES))
+    return timeline(result.trace, accelerators=rows, title=title)
 
 
 def speed_ups(rows: Sequence[ComparisonRow]) -> Figure:

@@ -21,6 +21,7 @@ from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.units import format_bytes
 from hypar_opt.workload.activations import ACTIVATIONS
 from hypar_opt.workload.operands import operands_of
+from hypar_opt.workload.operators.experts import Router
 from hypar_opt.workload.operators.maps import ExpertMap, LogitMap
 from hypar_opt.workload.parallelism import SIDES
 
@@ -62,6 +63,8 @@ def check_layers(network: Network) -> None:
     """
     read = {source for sources in network.sources for source in sources}
     for position, layer in enumerate(network.layers):
+        if isinstance(layer, Router):
+            layer.check_runs()
         if layer.kind not in KINDS:
             raise RefusedError(
                 f"layer {layer.name!r}: kind {layer.kind!r} cannot be run; supported:"
@@ -94,8 +97,10 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
     """
     program = division.program
     check_images(program, _remedy(scaled))
-    if program.shares is not None:
+    if program.shares is not None and len({*program.shares}) > 1:
         _check_groups(division, splits_of_batch(program), scaled=scaled)
+    elif program.shares is not None:
+        _check_shared(division)
     exchanges = exchanges_of_step(program, (Phase.FORWARD,))
     for boundary, edge in enumerate(program.workload.boundaries):
         modelled = {
@@ -162,6 +167,24 @@ def _check_groups(division: Division, by_image: Iterable[tuple[int, ...]], *, sc
             f"batch: {division.images.size} images, {first} of them in the first group, leave one"
             f" of {parts} devices without any{_remedy(scaled)}"
         )
+
+
+def _check_shared(division: Division) -> None:
+    """Refuse weights that some parts of H1 share, and not all: these alone would sum gradients."""
+    parts, devices = division.hierarchy.sizes[0], range(division.hierarchy.accelerators)
+    for node, users in division.program.workload.weight_users.items():
+        held = {
+            int(division.hierarchy.digit(np.array(device), 0))
+            for user in users
+            for device in devices
+            if not division.is_idle(user - division.shared, device)
+        }
+        if 1 < len(held) < parts:
+            layer = division.network.layers[division.owner(node)].name
+            raise RefusedError(
+                f"layer {layer!r}: weights that {len(held)} of {parts} stages share cannot be run;"
+                " those of all stages can"
+            )
 
 
 def _check_exchange(

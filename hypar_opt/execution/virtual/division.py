@@ -331,7 +331,10 @@ class Division:
             return self._held(position, device)
         # The levels at which all users split the weights alike.
         kept = self.program.weights(node)
-        return self._held(position, device, {n for n, one in enumerate(kept) if is_split(one)})
+        users = [user - self.shared for user in self.program.workload.weight_users[node]]
+        idle = all(self.is_idle(user, device) for user in users)
+        among = {n for n, one in enumerate(kept) if is_split(one)}
+        return self._held(position, device, among, idle=idle)
 
     def biases(self, whole: Mapping[int, Array]) -> dict[int, list[Array]]:
         """Return the devices' parts of all biases, by node."""
@@ -365,16 +368,25 @@ class Division:
         used = held[::-1] if transposes else held
         return within(self.stored(owner, device), used, name), transposes
 
-    def _held(self, position: int, device: int, among: Container[int] | None = None) -> Held:
+    def _held(
+        self,
+        position: int,
+        device: int,
+        among: Container[int] | None = None,
+        *,
+        idle: bool | None = None,
+    ) -> Held:
         """Return the elements of its weights that a layer needs.
 
         Parameters
         ----------
         among
             The levels that split them at most.
+        idle
+            Whether the device needs none; by default whether it does without the layer.
         """
         layer, node = self.network.layers[position], position + self.shared
-        if self.is_idle(position, device):
+        if self.is_idle(position, device) if idle is None else idle:
             return (_NONE,) * len(self.program.workload.layers[position].weight)
         by_channel, _ = split_of(self.program.written[node], CHANNEL)
         written = self.tensor(position).channels.held((_among(by_channel, among), ()), device)

@@ -308,7 +308,8 @@ class MicroBatch:
         stored = blocks[device]
         if self.division.is_idle(position, device):
             # Of the shape that its counterpart's have: it has no images to use them on.
-            return np.zeros_like(blocks[self.division.busy(position, device)])
+            busy = self.division.busy(position, device)
+            return np.zeros_like(self._own_weights(position, busy, blocks))
         where = self.division.use(position, device)
         if where is None:
             return stored
@@ -413,6 +414,8 @@ class MicroBatch:
             self.weights.add(node, gradients)
             return
         for device, gradient in enumerate(gradients):
+            if self.division.is_idle(position, device):
+                continue
             use = self.division.use(position, device)
             assert use is not None
             indices, transposes = use

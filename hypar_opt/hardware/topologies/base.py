@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator
 
 from hypar_opt.documents.document import Document, Size, rule
+from hypar_opt.errors import HyparError
 from hypar_opt.hardware.quantities import Bandwidth, Time
 
 if TYPE_CHECKING:
     import networkx as nx
 
     from hypar_opt.hardware.folded import FoldedInterconnect
-    from hypar_opt.hardware.links import Link
+    from hypar_opt.hardware.links import Graph, Link
     from hypar_opt.hardware.traffic import Paths
 
 MAX_ACCELERATORS = 2**20
@@ -69,7 +70,7 @@ class Topology(Document, ABC):
     """Where a level of its first dimension is, and one of its second, in words; None for none."""
 
     @abstractmethod
-    def graph(self) -> nx.Graph[Any]:
+    def graph(self) -> Graph | nx.Graph[Any]:
         """Return the graph that `hypar_opt.hardware.interconnect.Interconnect` takes."""
 
     def grid(self) -> tuple[int, ...] | None:
@@ -101,10 +102,10 @@ class Topology(Document, ABC):
 
         Raises
         ------
-        ValueError
+        HyparError
             If it has no such parts that are alike.
         """
-        raise rule(f"stages: should be 1 on a topology of kind {self.kind!r}, got {parts}")
+        raise HyparError(f"stages: should be 1 on a topology of kind {self.kind!r}, got {parts}")
 
     @abstractmethod
     def levels(self) -> tuple[tuple[int, ...], ...]:

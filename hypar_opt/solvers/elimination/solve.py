@@ -197,12 +197,33 @@ def _of_variables(
     return PairwiseCharges(list(nodes), tuple(pairs), charge)
 
 
+_MOST_AXES = 28
+"""The most layers of a scope, each of which is an axis of a table: numpy's have 32 at most."""
+
+
 def _any_choices(table: CostTable, deadline: Deadline) -> SolveResult:
     """Solve a table of any number of choices, without those that are not allowed."""
     allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
-    columns, objective, order = _canonical(of_allowed(table, allowed), deadline)
+    charges = of_allowed(table, allowed)
+    if elimination_order(charges.sizes, charges.pairs).width > _MOST_AXES:
+        charges = _of_free(charges)
+    columns, objective, order = _canonical(charges, deadline)
     assignment = tuple(int(a[column]) for a, column in zip(allowed, columns, strict=True))
     return _optimal(assignment, objective, order.width, order.largest)
+
+
+def _of_free(charges: PairwiseCharges) -> PairwiseCharges:
+    """Return charges in which no layer of one choice is paired: it costs the other that much."""
+    nodes, sizes, kept = [*charges.nodes], charges.sizes, []
+    for number, (first, second) in enumerate(charges.pairs):
+        if sizes[first] == 1:
+            nodes[second] = nodes[second] + charges.charge(number)[:, 0]
+        elif sizes[second] == 1:
+            nodes[first] = nodes[first] + charges.charge(number)[:, :, 0]
+        else:
+            kept.append(number)
+    of_kept = tuple(charges.pairs[number] for number in kept)
+    return PairwiseCharges(nodes, of_kept, lambda number: charges.charge(kept[number]))
 
 
 def of_allowed(table: CostTable, allowed: Sequence[NDArray[np.intp]]) -> PairwiseCharges:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -15,9 +15,9 @@ from hypar_opt.instance.stage import stage_context
 from hypar_opt.models import find_network
 from hypar_opt.models.gpt import gpt
 from hypar_opt.pipeline import solve
-from hypar_opt.plan.megatron import gathered_again
+from hypar_opt.plan.megatron import gathered_again, roles
 from hypar_opt.plan.problem import ArrayRecord
-from hypar_opt.plan.strategies import every_degree, pins_within
+from hypar_opt.plan.strategies import every_degree, expert_parallelism, pins_within
 from hypar_opt.simulator.pipeline import pipeline_step
 from hypar_opt.simulator.pipeline_order import in_flight, orders
 from hypar_opt.studies.memory import memory
@@ -42,10 +42,11 @@ from hypar_opt.studies.validation.staged import (
     tied_seconds,
 )
 from hypar_opt.workload.operators.attention import HEADS
-from hypar_opt.workload.operators.axes import EXPERTS, REPLICAS
+from hypar_opt.workload.operators.axes import DATA_CHOICE, EXPERTS, REPLICAS
 from hypar_opt.workload.parallelism import CHOICES, SHARDED
 from hypar_opt.workload.sequence_length import with_tokens
 from hypar_opt.workload.stages import stage_of
+from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -53,11 +54,10 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.pipeline import StagePasses
-    from hypar_opt.simulator.simulation import StepTimes
+    from hypar_opt.simulator.step import StepTimes
     from hypar_opt.studies.validation.machines import Machines
     from hypar_opt.studies.validation.rows import Row
     from hypar_opt.workload.network import Network
-    from hypar_opt.workload.operators.axes import Choice
 
 HALF_PRECISION = ("fp16", "bf16", "amp_fp16", "amp_bf16")
 ELEMENT_BYTES = 2
@@ -188,7 +188,11 @@ class Calculator:
             _check_split(row, network[1])
             if row["pp"] == 1:
                 return _Asked((self._stage(row, network, array, run),))
-            return self._in_stages(row, network, array, run)
+            if count == row["pp"]:
+                part = array_of(machines, name, 1, fused=flash, **keys)
+            else:
+                part = array[1].part(row["pp"])
+            return self._in_stages(row, network, array, ArrayRecord.of(part), run)
 
     def _stage(
         self, row: Row, network: _Keyed[Network], array: _Keyed[Array], run: RunArguments
@@ -203,14 +207,28 @@ class Calculator:
         return _AskedStage((of_plan, array[0], row["mbs"], *trained), plan, array[1], run)
 
     def _in_stages(
-        self, row: Row, network: _Keyed[Network], array: _Keyed[Array], run: RunArguments
+        self,
+        row: Row,
+        network: _Keyed[Network],
+        array: _Keyed[Array],
+        part: ArrayRecord,
+        run: RunArguments,
     ) -> _Asked:
-        """Return the plans of a row's stages: those that are alike have one."""
+        """Return the plans of a row's stages: those that are alike have one.
+
+        Parameters
+        ----------
+        part
+            Of the array, each stage's.
+        """
         (of_network, whole), (of_array, every) = network, array
         count, parts, schedule = run["micro_batches"], row["pp"], schedule_of(row)
         stages = stages_of_row(whole, row, count)
-        part = ArrayRecord.of(every.part(parts))
-        links = [every.hop(number, parts) for number in range(parts)]
+        # Stages of whole nodes have equal links; others as in the first node.
+        size = part.description.interconnect.accelerators
+        alike = max(1, every.description()["topology"]["per_node"] // size)
+        inside = [every.hop(number, parts) for number in range(alike)]
+        links = [inside[number % len(inside)] for number in range(parts)]
         kinds = kinds_of_layers(whole)
         found: dict[Hashable, _AskedStage] = {}
         asked = []
@@ -222,16 +240,14 @@ class Calculator:
                 on = (of_array, parts, sides), part.description
                 stage = self._stage(row, ((of_network, key[0]), own), on, run)
                 held = in_flight(order, [len(chunk) for chunk in chunks])
-                update = {
-                    "array": part,
-                    "placement": part.description.placement,
-                    "stage": stage_context(whole, own, chunks, held, *sides),
-                }
+                update: dict[str, Any] = {"stage": stage_context(whole, own, chunks, held, *sides)}
+                if part.description.levels:
+                    update |= {"array": part, "placement": part.description.placement}
                 found[key] = stage._replace(plan=stage.plan.model_copy(update=update))
             asked.append(found[key])
         reduced = run.get("reduce_bytes", ELEMENT_BYTES)
-        groups = part.description.interconnect.accelerators // row["tp"]
-        return _Asked(tuple(asked), schedule, tied_seconds(stages, links[-1], groups, reduced))
+        tied = tied_seconds(stages, links[-1], size // row["tp"], reduced)
+        return _Asked(tuple(asked), schedule, tied)
 
     def _network(self, row: Row) -> tuple[Hashable, Network]:
         """Return a row's network, and its key."""
@@ -295,9 +311,7 @@ def _plan(
 
     Experts are split between parts that split the batch.
     """
-    known = every_degree(sizes)
-    inner = {"expert": ep, "context": cp, "megatron": tp}
-    within, shown = 1, ""
+    known, within, shown = every_degree(sizes), 1, ""
     for name, degree in (("tp", tp), ("cp", cp), ("ep", ep)):
         within, shown = within * degree, f"{shown} times {name} {degree}" if shown else f"tp {tp}"
         if within not in known:
@@ -307,18 +321,28 @@ def _plan(
     choices = CHOICES + ("tokens",) * (cp > 1) + ("experts",) * (ep > 1)
     pins: list[str] = []
     if within > 1:
-        if not _has(network, EXPERTS):
-            inner["expert"] = 1
-        pins += pins_within(network, sizes, {name: own for name, own in inner.items() if own > 1})
-    if not sequence_parallel:
-        # Norms and residuals are whole on each accelerator of a tensor-parallel group.
-        whole = {
-            re.sub(r"[.]\d+[.]", ".*.", layer.name)
-            for layer in network.layers
-            if REPLICAS in layer.choices.values()
-        }
-        levels = range(len(sizes) - known.index(tp) + 1, len(sizes) + 1)
-        pins += [f"{name}@H{n}={REPLICAS.word}" for name in sorted(whole) for n in levels]
+        of_experts = ep > 1 and expert_parallelism(network)  # not of each stage
+        degrees = {"expert": ep if of_experts else 1, "context": cp, "megatron": tp}
+        inner = {name: degree for name, degree in degrees.items() if degree > 1}
+        pins += pins_within(network, sizes, inner)
+        workload = workload_of(network, 1, choices, shared_tensors=True)
+        layers = [*zip(network.layers, roles(network, workload)[workload.shared :], strict=True)]
+        above = {degree: len(sizes) - known.index(degree) for degree in (within, tp * cp, tp)}
+        # Norms, residuals and messages are whole, or split by token, for which images stand.
+        left = [
+            own.name
+            for own, role in layers
+            if tp > 1 and REPLICAS in own.choices.values() and role.tp == REPLICAS.word
+        ]
+        word = DATA_CHOICE.word if sequence_parallel else REPLICAS.word
+        pins += _named(left, word, range(above[tp], len(sizes)))
+        for word in (DATA_CHOICE.word, EXPERTS.word) if of_experts else ():
+            own = [
+                x.name
+                for x, role in layers
+                if (role.ep or DATA_CHOICE.word) == word and not x.axes.weight
+            ]
+            pins += _named(own, word, range(above[within], above[tp * cp]))
     return solve(
         network,
         # Where nothing but the batch is split there is nothing to search.
@@ -331,6 +355,12 @@ def _plan(
         reading="executed",
         constraints={"fix": pins, "optimizer": optimizer},
     )
+
+
+def _named(names: Sequence[str], word: str, levels: Iterable[int]) -> Iterator[str]:
+    """Yield pins of layers at some levels, ``*`` for the number of a block."""
+    for name in sorted({re.sub(r"[.]\d+[.]", ".*.", name) for name in names}):
+        yield from (f"{name}@H{level + 1}={word}" for level in levels)
 
 
 class _AskedStage(NamedTuple):
@@ -397,10 +427,12 @@ def check_modelled(row: Row, machines: Machines) -> None:
     for name in SETTINGS:
         _check_stated(row, name)
     _check_shape(row)
-    for name in (*NUMBERS, *TRUTHS, "zero", "dropout"):
+    for name in (*NUMBERS, *TRUTHS, "zero", "dropout", "cuts"):
         value = row.get(name, "")
         if value == "?":
             raise NotModelledError(f"{name}: is not stated")
+        if name == "cuts":
+            continue
         if isinstance(value, str) and value:
             kind = "true or false" if name in TRUTHS else "a number"
             raise NotModelledError(f"{name}: should be {kind}, got {value!r}")
@@ -441,17 +473,12 @@ def check_modelled(row: Row, machines: Machines) -> None:
 
 def _check_split(row: Row, network: Network) -> None:
     """Check that a network has what its row's degrees split."""
-    for name, axis, what in (
-        ("tp", HEADS, "attention"),
-        ("cp", HEADS, "attention"),
-        ("ep", EXPERTS, "experts"),
-    ):
-        if row.get(name, "") not in ("", 1) and not _has(network, axis):
-            raise NotModelledError(f"{name}: should be 1 for a network without {what}")
-
-
-def _has(network: Network, choice: Choice) -> bool:
-    return any(choice in own.splits.values() for own in network.layers)
+    attention = any(HEADS in own.splits.values() for own in network.layers)
+    for name in ("tp", "cp"):
+        if row.get(name, "") not in ("", 1) and not attention:
+            raise NotModelledError(f"{name}: should be 1 for a network without attention")
+    if row.get("ep", "") not in ("", 1) and not expert_parallelism(network):
+        raise NotModelledError("ep: should be 1 for a network without experts")
 
 
 def _check_stated(row: Row, name: str) -> None:

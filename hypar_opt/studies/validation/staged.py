@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hypar_opt.errors import HyparError
-from hypar_opt.plan.stages import Stages, check_schedule
+from hypar_opt.plan.stages import Stages, check_schedule, even_stages, stages_before
 from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts
 from hypar_opt.workload.tensors import workload_of
 
@@ -28,7 +28,8 @@ _NUMBERS = re.compile(r"\d+(\+\d+)*", re.ASCII)
 
 def schedule_of(row: Row) -> str:
     """Return the schedule of a row's passes."""
-    return row.get("schedule", "") or "1f1b"
+    schedule: str = row.get("schedule", "") or "1f1b"
+    return schedule
 
 
 def stages_of_row(network: Network, row: Row, micro_batches: int) -> Stages:
@@ -43,72 +44,68 @@ def stages_of_row(network: Network, row: Row, micro_batches: int) -> Stages:
     HyparError
         Naming the column.
     """
-    chunks = row.get("interleave", "") or 1
-    count, cuts = row["pp"] * chunks, row.get("cuts", "")
+    parts, chunks, cuts = row["pp"], row.get("interleave", "") or 1, row.get("cuts", "")
+    count = parts * chunks
     try:
-        check_schedule(schedule_of(row), row["pp"], micro_batches, chunks)
+        check_schedule(schedule_of(row), parts, micro_batches, chunks)
     except HyparError as error:
         raise HyparError(f"interleave: {error.message}") from None
-    blocks = sorted(
-        (own for block in network.repeats for own in block.repetitions), key=lambda own: own.start
-    )
     if cuts and not _NUMBERS.fullmatch(cuts):
-        begins = [_position(network, name) for name in re.split(r"[,\s]+", cuts)]
-    elif cuts:
-        numbers = [int(own) for own in cuts.split("+")]
-        if len(numbers) != count or sum(numbers) != len(blocks):
-            wanted = f"should be {count} numbers of blocks, {len(blocks)} in all"
+        names = re.split(r"[,\s]+", cuts)
+        if len(names) + 1 != count:
+            wanted = f"should name what {count} parts begin with, but for the first"
             raise HyparError(f"cuts: {wanted}, got {cuts!r}")
-        # Without blocks a chunk has what is in front of the first one, or behind the last.
-        places = [*(own.start for own in blocks), *(own.stop for own in blocks[-1:])]
-        begins = [places[number] for number in accumulate(numbers[:-1])]
-    elif row.get("balance", "") == "cost" and len(blocks) >= count:
-        begins = _balanced(network, blocks, count, micro_batches * chunks)
-    else:
-        each, rest = divmod(len(blocks), count)
-        if rest or not each:
-            got = f"{row['pp']}{f' times interleave {chunks}' if chunks > 1 else ''}"
+        return stages_before(network, parts, names)
+    blocks = sorted(own.start for block in network.repeats for own in block.repetitions)
+    if not cuts and row.get("balance", "") != "cost":
+        if not blocks or len(blocks) % count:
+            got = f"{parts} times interleave {chunks}" if chunks > 1 else parts
             wanted = f"should divide the {len(blocks)} blocks, or cuts say how many each stage has"
             raise HyparError(f"pp: {wanted}, got {got}")
-        begins = [own.start for own in blocks[each::each]]
-    ends = (*begins, len(network.layers))
-    if len(ends) != count or any(first >= last for first, last in pairwise((0, *ends))):
-        wanted = f"should be {count} parts of the network, in order"
-        raise HyparError(f"cuts: {wanted}, got {cuts!r}")
-    try:
-        return Stages(network, row["pp"], ends)
-    except HyparError as error:
-        raise HyparError(f"cuts: {error.message}") from None
+        return even_stages(network, parts, chunks)
+    if cuts:
+        begins = _counted(network, blocks, cuts, count)
+    else:
+        begins = _balanced(network, blocks, count, micro_batches * chunks)
+    return Stages(network, parts, (*begins, len(network.layers)))
 
 
-def kinds_of_layers(network: Network) -> tuple[Hashable, ...]:
-    """Return what layers of stages have in common that have equal networks.
+def _counted(network: Network, blocks: Sequence[int], cuts: str, count: int) -> list[int]:
+    """Return where all chunks but the first begin, of which each has so many blocks.
 
-    Of a repeated block its name and the place in it; others are what no other layer is.
+    At either end a chunk without any has what is in front of the first, or behind the last.
     """
-    kinds: list[Hashable] = [*range(len(network.layers))]
-    for block in network.repeats:
-        for own in block.repetitions:
-            kinds[own.start : own.stop] = [(block.first, place) for place in range(len(own))]
-    return tuple(kinds)
+    numbers = [int(own) for own in cuts.split("+")]
+    if len(numbers) != count or sum(numbers) != len(blocks) or 0 in numbers[1:-1] or not blocks:
+        wanted = f"should be {count} numbers of blocks, {len(blocks)} in all"
+        raise HyparError(f"cuts: {wanted}, got {cuts!r}")
+    behind = max(own.stop for block in network.repeats for own in block.repetitions)
+    return [(*blocks, behind)[number] for number in accumulate(numbers[:-1])]
 
 
-def _position(network: Network, name: str) -> int:
-    """Return the position of a layer, or of the first one of a block."""
-    for position, layer in enumerate(network.layers):
-        if layer.name == name or layer.name.startswith(f"{name}."):
-            return position
-    raise HyparError(f"cuts: should name layers or blocks of the network, got {name!r}")
-
-
-def _balanced(network: Network, blocks: Sequence[range], count: int, turns: int) -> list[int]:
-    """Return the first layers of all chunks but the first, of least multiplications."""
-    places = [0, *(own.start for own in blocks[1:]), len(network.layers)]
+def _balanced(network: Network, blocks: Sequence[int], count: int, turns: int) -> list[int]:
+    """Return where all chunks but the first begin, the longest of which multiplies least."""
+    if len(blocks) < count:
+        raise HyparError(f"pp: should be parts of the {len(blocks)} blocks, got {count}")
+    places = [0, *blocks[1:], len(network.layers)]
     macs = np.cumsum([0, *(layer.macs for layer in workload_of(network, 1).layers)])[places]
     cost = np.where(np.tri(len(places), dtype=bool), IMPOSSIBLE, macs - macs[:, None])
     found = least_cuts(np.broadcast_to(cost, (count, *cost.shape)), turns)
     assert found is not None
     return [places[end] for end in found.ends[:-1]]
+
+
+def kinds_of_layers(network: Network) -> tuple[Hashable, ...]:
+    """Return what layers of stages have in common that have equal networks.
+
+    Of a repeated block its number and the place in it; others, and the first and the last layer of
+    all, are like no other layer.
+    """
+    kinds: list[Hashable] = [*range(len(network.layers))]
+    for number, block in enumerate(network.repeats):
+        for own in block.repetitions:
+            kinds[own.start : own.stop] = [(number, place) for place in range(len(own))]
+    return (0, *kinds[1:-1], len(kinds) - 1)
 
 
 def tied_seconds(stages: Stages, link: BisectionLink, groups: int, element_bytes: int) -> float:
