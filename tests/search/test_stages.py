@@ -229,8 +229,12 @@ def test_stages_that_are_alike_are_named_by_their_own_layers() -> None:
     network = ho.gpt(layers=8, hidden=4096, heads=32, tokens=2048, vocabulary=51200)
     problem = problem_on(array_of(4, 8), 16, training={"micro_batches": 16})
     found = searched(network, problem, [4])
+    assert problem.array is not None
+    merged = problem.array.description.hierarchy().merged(4)
+    assert merged is not None
     choices = *map(part_word, range(4)), *problem.choices
-    staged = in_parts(problem, 4).model_copy(update={"choices": choices})
+    update = {"levels": merged.levels, "parts": merged.sizes, "choices": choices}
+    staged = problem.model_copy(update=update)
     plan = StagedPlan.of(network, staged, found.stages, found.plans)
     plan.check()
     assert plan.seconds == found.seconds
