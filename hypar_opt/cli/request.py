@@ -177,6 +177,7 @@ def solved(
             solution=solution,
             place=solving.place,
             stages=_stages(solving.stages),
+            cuts=() if solving.cuts is None else solving.cuts.split(","),
             overlap=overlap,
             progress=progress,
             **arguments,

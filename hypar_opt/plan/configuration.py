@@ -11,13 +11,14 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import combinations_with_replacement, product, zip_longest
+from itertools import accumulate, combinations_with_replacement, product, zip_longest
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.integers import divisors
 from hypar_opt.plan.megatron import COLUMN, ROW, Role, roles
+from hypar_opt.plan.stages import Stages, even_stages
 from hypar_opt.plan.stored_layouts import stored_layouts
 from hypar_opt.plan.training import Training
 from hypar_opt.sharding.weights import shared_weights
@@ -44,8 +45,9 @@ HYBRID = "state+weights"
 class Configuration(NamedTuple):
     """The degrees of a mesh of accelerators, and how a step trains on it.
 
-    The levels of the hierarchy are, H1 first: `dp_replicate`, `dp_shard`, `cp`, `tp`. `ep` borrows
-    the innermost parts of `dp_shard` and `cp`, as torchtitan, Megatron-LM and DeepSpeed have it.
+    The levels of the hierarchy are, H1 first: `pp`, `dp_replicate`, `dp_shard`, `cp`, `tp`. `ep`
+    borrows the innermost parts of `dp_shard` and `cp`, as torchtitan, Megatron-LM and DeepSpeed
+    have it.
 
     Parameters
     ----------
@@ -66,10 +68,17 @@ class Configuration(NamedTuple):
     recompute
         What the backward pass computes again, of `RECOMPUTED`.
     blocks
-        In how many of the network's blocks, from the first, it does; None in all.
+        In how many blocks of the network, or with stages of each chunk of it, from the first, it
+        does; None in all.
     zero
         What data parallelism shards: of `SHARDED`, or ``state+weights``: weights and gradients over
         `dp_shard`, the optimizer's state over `dp_replicate`, too (ZeRO++).
+    pp
+        Pipeline parallelism: stages.
+    interleave
+        The chunks of a stage; more than one are interleaved.
+    cuts
+        The blocks of each chunk, in order; empty where all have as many.
     """
 
     dp_replicate: int = 1
@@ -82,15 +91,23 @@ class Configuration(NamedTuple):
     recompute: str = "none"
     blocks: int | None = None
     zero: str = "none"
+    pp: int = 1
+    interleave: int = 1
+    cuts: tuple[int, ...] = ()
 
     @property
     def devices(self) -> int:
         """The number of accelerators."""
-        return self.dp_replicate * self.dp_shard * self.cp * self.tp
+        return self.pp * self.dp_replicate * self.dp_shard * self.cp * self.tp
+
+    @property
+    def inside(self) -> Configuration:
+        """What each of its stages does."""
+        return self._replace(pp=1, interleave=1, cuts=())
 
 
 DIMENSIONS = Configuration._fields[:4]
-"""The dimensions of a mesh, the outermost first."""
+"""The dimensions of a mesh in a stage, the outermost first."""
 
 
 class Levels(NamedTuple):
@@ -109,7 +126,7 @@ def levels_of(configuration: Configuration, sizes: Sequence[int]) -> Levels:
         If a degree is no product of the parts of consecutive levels, naming it and what would be.
     """
     dimensions: list[str] = []
-    for name in reversed(DIMENSIONS):
+    for name in reversed(("pp", *DIMENSIONS)):
         rest = sizes[: len(sizes) - len(dimensions)]
         count = _innermost(rest, getattr(configuration, name), name)
         dimensions += [name] * count
@@ -253,11 +270,16 @@ def training_of(
         )
     if count is not None and count < len(blocks):
         recompute = dict.fromkeys(blocks[:count], configuration.recompute) | {EVERY: "none"}
+    if configuration.pp > 1 and recompute != "none":
+        recompute = dict.fromkeys(_first_of_chunks(configuration, network), configuration.recompute)
+        recompute |= {EVERY: "none"}
     zero, levels = configuration.zero, hierarchy.levels
     # From the first level below the replicas.
-    first = levels_of(configuration, hierarchy.sizes).dimensions.count("dp_replicate")
+    dimensions = levels_of(configuration, hierarchy.sizes).dimensions
+    top = dimensions.count("pp")
+    first = top + dimensions.count("dp_replicate")
     if zero == HYBRID:
-        shards = Shards(0, first, first)
+        shards = Shards(top, first, first)
     else:
         stage = SHARDED.index(zero)
         shards = Shards(*(first if number < stage else None for number in range(3)))
@@ -269,6 +291,41 @@ def training_of(
             "shard": shards.word(levels),
         }
     )
+
+
+def stages_of_configuration(configuration: Configuration, network: Network) -> Stages:
+    """Return the stages of a configuration of a network.
+
+    Raises
+    ------
+    HyparError
+        If blocks are not as many as the configuration says, or cannot be cut there.
+    """
+    parts, cuts = configuration.pp, configuration.cuts
+    if not cuts:
+        return even_stages(network, parts, configuration.interleave)
+    firsts = sorted(own.start for repeat in network.repeats for own in repeat.repetitions)
+    if len(cuts) != parts * configuration.interleave or sum(cuts) != len(firsts) or 0 in cuts:
+        raise HyparError(
+            f"cuts: should be {parts * configuration.interleave} numbers of blocks,"
+            f" {len(firsts)} in all, got {'+'.join(map(str, cuts))}"
+        )
+    begins = [firsts[number] for number in accumulate(cuts[:-1])]
+    return Stages(network, parts, (*begins, len(network.layers)))
+
+
+def _first_of_chunks(configuration: Configuration, network: Network) -> list[str]:
+    """Return the patterns of the blocks of each chunk that are computed again."""
+    every = sorted(
+        (layers.start, label)
+        for repeat in network.repeats
+        for label, layers in zip(repeat.labels, repeat.repetitions, strict=True)
+    )
+    return [
+        glob.escape(label)
+        for chunk in stages_of_configuration(configuration, network).layers
+        for label in [label for first, label in every if first in chunk][: configuration.blocks]
+    ]
 
 
 def trains_as(
@@ -289,7 +346,8 @@ def is_named(configuration: Configuration) -> bool:
     """
     dp_replicate, _, cp, tp, ep = configuration[:5]
     zeros, tensor = (SHARDED, tp) if dp_replicate == 1 else (SHARDED[-1:], 1)
-    return cp == ep == 1 and tp == tensor and configuration.zero in zeros
+    alone = configuration.pp == cp == ep == 1
+    return alone and tp == tensor and configuration.zero in zeros
 
 
 def blocks_of(network: Network) -> list[str]:

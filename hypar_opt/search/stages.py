@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate, pairwise
+from operator import le
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +32,7 @@ from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError, Refused
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import total_cost
 from hypar_opt.instance.stage import stage_instance
+from hypar_opt.instance.staged import charge_of
 from hypar_opt.integers import divisors
 from hypar_opt.search.best_fit import NEVER, NothingFitsError
 from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts
@@ -44,7 +46,7 @@ from hypar_opt.simulator.pipeline_order import in_flight, orders
 from hypar_opt.solvers.base import Status
 from hypar_opt.step.uneven import divides_evenly
 from hypar_opt.workload.patterns import compact, words_by_layer
-from hypar_opt.workload.stages import RECEIVED, cuts_between_blocks
+from hypar_opt.workload.stages import RECEIVED, cuts_between_blocks, kinds_of_layers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.plan.stages import Stages
     from hypar_opt.plan.training import Training
     from hypar_opt.search.result import SearchRequest, SearchResult
     from hypar_opt.workload.network import Network
@@ -115,14 +118,29 @@ class FoundStages:
     stopped_by: str | None = None
 
 
-def charge_of(stages: Sequence[Fraction], micro_batches: int) -> Fraction:
-    """Return what a step takes, from what stages take of all its micro-batches."""
-    longest = max(stages)
-    return longest + (sum(stages) - longest) / micro_batches
+@dataclass(frozen=True)
+class StatedStages:
+    """Stages that are stated, of which it is searched how they train.
+
+    Parameters
+    ----------
+    micro_batches
+        The numbers of micro-batches that there may be.
+    inside
+        Returns the problem of what a stage does inside, given that of all that it might do.
+    """
+
+    stages: Stages
+    micro_batches: Sequence[int]
+    inside: Callable[[Instance], Instance]
 
 
 def in_stages(
-    asked: SearchRequest, counts: Sequence[int] | None = None, *, schedule: str = "1f1b"
+    asked: SearchRequest,
+    counts: Sequence[int] | None = None,
+    *,
+    schedule: str = "1f1b",
+    stated: StatedStages | None = None,
 ) -> FoundStages:
     """Find the fastest plan in stages.
 
@@ -135,6 +153,8 @@ def in_stages(
         them. Micro-batches are those that the problem states, or any number of them.
     schedule
         Which says how many micro-batches are in flight.
+    stated
+        The stages, if these are not searched.
 
     Raises
     ------
@@ -145,20 +165,23 @@ def in_stages(
     InfeasibleError, NoAnswerError
         If no plan keeps to other constraints, or none is found before a limit.
     """
-    return _StageSearch(asked, counts, schedule).result()
+    return _StageSearch(asked, counts, schedule, stated).result()
 
 
 class _Units:
     """What a network may be cut into, and which of that is alike."""
 
-    def __init__(self, network: Network, problem: Problem) -> None:
+    def __init__(self, network: Network, problem: Problem, stages: Stages | None = None) -> None:
         borders = [0, *cuts_between_blocks(network), len(network.layers)]
-        self.network, self.borders = network, borders
-        self.count = len(borders) - 1
+        self._units = [(range(*own),) for own in pairwise(borders)]
+        if stages is not None:
+            self._units = [*map(stages.chunks_of, range(stages.parts))]
+        self.network, self.count = network, len(self._units)
         unit_of = {
             network.layers[n].name: unit
-            for unit, own in enumerate(pairwise(borders))
-            for n in range(*own)
+            for unit, chunks in enumerate(self._units)
+            for own in chunks
+            for n in own
         }
         shared = (
             (unit_of[layer.shares_weights_with], unit_of[layer.name])
@@ -176,12 +199,12 @@ class _Units:
         if problem.constraints.fix or any(isinstance(own, Mapping) for own in words):
             return kinds
         unlike = {0, *(unit for pair in self.tied for unit in pair)}
-        place = {own: unit for unit, own in enumerate(pairwise(self.borders)) if unit not in unlike}
-        for repeat in self.network.repeats:
-            every = [(own.start, own.stop) for own in repeat.repetitions]
-            units = [place[own] for own in every if own in place]
-            for unit in units:
-                kinds[unit] = units[0]
+        of_layers = kinds_of_layers(self.network)
+        first: dict[Hashable, int] = {}
+        for unit, chunks in enumerate(self._units):
+            if unit not in unlike:
+                layers = tuple(of_layers[own.start : own.stop] for own in chunks)
+                kinds[unit] = first.setdefault(layers, unit)
         return kinds
 
     @property
@@ -190,8 +213,12 @@ class _Units:
         starts = [n for n, kind in enumerate(self.kinds) if n == 0 or self.kinds[n - 1] != kind]
         return [range(*own) for own in pairwise([*starts, self.count])]
 
-    def chunk(self, first: int, end: int) -> range:
-        return range(self.borders[first], self.borders[end])
+    def chunks(self, first: int, end: int) -> tuple[range, ...]:
+        """Return the chunks of a stage of some units: of several units they follow one another."""
+        if end == first + 1:
+            return self._units[first]
+        (begin,), (last,) = self._units[first], self._units[end - 1]
+        return (range(begin.start, last.stop),)
 
     def alike(self, first: int, end: int) -> tuple[list[int], list[int]]:
         """Return where units that are like some begin and end."""
@@ -207,25 +234,35 @@ class _Units:
 class _Parts:
     """The array in so many parts: the problems of its stages, and what units take at least."""
 
-    def __init__(self, asked: SearchRequest, units: _Units, count: int) -> None:
+    def __init__(
+        self,
+        asked: SearchRequest,
+        units: _Units,
+        count: int,
+        inside: Callable[[Instance], Instance] | None,
+    ) -> None:
         problem = asked.instance.problem
         assert problem.array is not None
         array = problem.array.description
         self.links = [array.hop(stage, count) for stage in range(count - 1)]
         self.asked, self.units, self.count, self._problem = asked, units, count, problem
+        self._inside = inside
         self._least: dict[tuple[int, int, int], Fraction] = {}
         self._instances: dict[tuple[int, int], Instance] = {}
         self._hops: dict[tuple[int, BisectionLink, int], tuple[Fraction, Fraction]] = {}
 
-    def instance(self, stage: int, units: tuple[int, int], count: int, in_flight: int) -> Instance:
+    def instance(
+        self, stage: int, units: tuple[int, int], count: int, held: tuple[int, ...]
+    ) -> Instance:
         """Return the problem of some units in so many micro-batches."""
         problem, network = self._problem, self.units.network
         training = problem.training.model_copy(update={"micro_batches": count})
         problem = problem.model_copy(update={"training": training})
         if units == (0, self.units.count):
             return Instance.to_search(network, problem)
-        chunks = [self.units.chunk(*units)]
-        return stage_instance(network, problem, stage, self.count, chunks, [in_flight])
+        chunks = self.units.chunks(*units)
+        instance = stage_instance(network, problem, stage, self.count, chunks, held)
+        return self._inside(instance) if self._inside else instance
 
     def request(self, instance: Instance) -> SearchRequest:
         return replace(self.asked.quiet, instance=instance)
@@ -250,7 +287,8 @@ class _Parts:
         key = unit, length
         if key not in self._instances:
             units = unit, unit + length
-            self._instances[key] = self.instance(min(unit, 1), units, count, 1)
+            held = (1,) * len(self.units.chunks(*units))
+            self._instances[key] = self.instance(min(unit, 1), units, count, held)
         instance = self._instances[key]
         training = instance.problem.training
         if training.micro_batches == count:
@@ -323,7 +361,7 @@ class _Stage:
     number: int
     units: tuple[int, int]
     links: tuple[BisectionLink | None, BisectionLink | None]
-    in_flight: int
+    in_flight: tuple[int, ...]
     search: SearchRequest
     value: Fraction = Fraction()
     proved: Fraction = Fraction()
@@ -337,6 +375,10 @@ class _Stage:
     def excess(self) -> Fraction:
         """What its fastest plan exceeds the memory by; 0 where it fits, or that is not known."""
         return max(self.low.excess, Fraction()) if self.low else Fraction()
+
+    def holds_at_most(self, in_flight: tuple[int, ...]) -> bool:
+        """Return whether no chunk has more in flight than one of another stage."""
+        return all(map(le, self.in_flight, in_flight))
 
 
 class _Pair:
@@ -353,6 +395,8 @@ class _Pair:
     ) -> None:
         self.parts, self._schedule, self._bounded_by = parts, schedule, fewer
         self.micro_batches = count
+        self._chunks = len(parts.units.chunks(0, 1))
+        self._turns = count * self._chunks
         self._limited = parts.asked.instance.problem.device_memory is not None
         self._stages: dict[Hashable, _Stage] = {}
         self.unproved, self.bound = NEVER, bound
@@ -367,13 +411,19 @@ class _Pair:
         return [own.error for own in self._stages.values() if own.error]
 
     @cached_property
-    def _in_flight(self) -> list[int]:
-        """Of each stage; 1 where nothing limits what it holds."""
+    def _in_flight(self) -> list[tuple[int, ...]]:
+        """Of each chunk of each stage; 1 where nothing limits what it holds."""
         count = self.parts.count
         if not self._limited or count == 1:
-            return [1] * count
-        passes = orders(self._schedule, count, self.micro_batches)
-        return [in_flight(order, (1.0,))[0] for order in passes]
+            return [(1,) * self._chunks] * count
+        passes = orders(self._schedule, count, self.micro_batches, self._chunks)
+        if self._chunks == 1:
+            return [in_flight(order, (1.0,)) for order in passes]
+        units = (self.parts.units.chunks(n, n + 1) for n in range(count))
+        return [
+            in_flight(order, [len(chunk) for chunk in chunks])
+            for order, chunks in zip(passes, units, strict=True)
+        ]
 
     @cached_property
     def _links(self) -> list[tuple[BisectionLink | None, BisectionLink | None]]:
@@ -411,7 +461,7 @@ class _Pair:
         for number, (before, behind) in enumerate(self._links):
             # What a stage of some of its units takes, and the others.
             more = np.zeros_like(least)
-            there = [own for own in asked if own[0].in_flight <= self._in_flight[number]]
+            there = [own for own in asked if own[0].holds_at_most(self._in_flight[number])]
             for own, starts, ends in there:
                 messages = hops[own.links[0]][1, starts] + hops[own.links[1]][1, ends]
                 further = scaled(own.value) - messages - least[starts, ends]
@@ -460,7 +510,7 @@ class _Pair:
             If the deadline passes.
         """
         per_second = self._per_second
-        found = least_cuts(self._table(per_second), self.micro_batches)
+        found = least_cuts(self._table(per_second), self._turns)
         self.is_bounded = True
         before, self.bound = self.bound, found.cost / per_second if found else NEVER
         if found is None or self.bound > before:
@@ -474,7 +524,7 @@ class _Pair:
         self.awaits_memory = any(own.excess for own in left)
         if not left:
             values = [own.value for own in stages]
-            self.plan = charge_of(values, self.micro_batches), stages, places
+            self.plan = charge_of(values, self._turns), stages, places
             self.is_done = True
             return
         unasked = [own for own in left if own.low is None]
@@ -488,7 +538,7 @@ class _Pair:
         if any(own.is_settled for own in left):
             return
         # Of those that fit the one that holds least tells what others take at least.
-        fewest = min((own for own in left), key=lambda own: (own.excess, own.in_flight))
+        fewest = min((own for own in left), key=lambda own: (own.excess, sum(own.in_flight)))
         own = max(left, key=lambda own: (not own.excess, not own.is_priced, own.excess))
         own = own if own.excess else fewest
         if own.excess and not own.is_priced and limit < NEVER:
@@ -514,7 +564,7 @@ class _Pair:
             there = self.parts.instance(number, units, self.micro_batches, count)
             training = _of_others(search.instance, there)
             instance = there.trained(training)
-        return FoundStage((self.parts.units.chunk(*units),), instance, found, own.value)
+        return FoundStage(self.parts.units.chunks(*units), instance, found, own.value)
 
     def _stage(self, number: int, first: int, end: int) -> _Stage:
         links, count = self._links[number], self._in_flight[number]
@@ -534,10 +584,10 @@ class _Pair:
             for other in self._stages.values()
             if other.is_settled and other.links == own.links and self._kinds(other) == kinds
         ]
-        less = [other.proved for other in alike if other.in_flight <= own.in_flight]
+        less = [other.proved for other in alike if other.holds_at_most(own.in_flight)]
         own.value = max([own.value, *less])
         for other in alike:
-            if other.in_flight >= own.in_flight and other.value <= own.value and other.found:
+            if own.holds_at_most(other.in_flight) and other.value <= own.value and other.found:
                 own.value = own.proved = other.value
                 own.is_settled, own.found, own.units = True, other.found, other.units
 
@@ -560,9 +610,9 @@ class _Pair:
     def _price(self, own: _Stage, others: Sequence[Fraction], limit: Fraction) -> None:
         """Raise a stage's bound by prices of memory to where a step takes a limit, if they can."""
         own.is_priced, rest, longest = True, sum(others), max(others, default=Fraction())
-        goal = limit - rest / self.micro_batches
+        goal = limit - rest / self._turns
         if goal < longest:
-            goal = self.micro_batches * (limit - longest) - rest + longest
+            goal = self._turns * (limit - longest) - rest + longest
         assert own.low is not None
         around = Around()
         around.add(own.low)
@@ -592,14 +642,23 @@ class _Pair:
 class _StageSearch:
     """The search of all stages and micro-batches, the least bound first."""
 
-    def __init__(self, asked: SearchRequest, counts: Sequence[int] | None, schedule: str) -> None:
+    def __init__(
+        self,
+        asked: SearchRequest,
+        counts: Sequence[int] | None,
+        schedule: str,
+        own: StatedStages | None,
+    ) -> None:
         problem = asked.instance.problem
         if problem.cost != "time" or problem.array is None:
             raise HyparError("stages are planned for the least time on an array")
         self._asked, self._problem = asked, problem
-        self._units = _Units(asked.instance.network, problem)
+        self._inside = own and own.inside
+        self._units = _Units(asked.instance.network, problem, own and own.stages)
         stated = problem.training.micro_batches
         self._batches = [stated] if stated else divisors(problem.batch)
+        if own is not None:
+            self._batches = [*own.micro_batches]
         self._schedule = schedule
         self._pairs: list[_Pair] = []
         for parts in self._each_parts(counts):
@@ -634,7 +693,7 @@ class _StageSearch:
                     f" which it may be cut, fewer than {count} stages"
                 )
             try:
-                yield _Parts(self._asked, self._units, count)
+                yield _Parts(self._asked, self._units, count, self._inside)
             except HyparError:
                 if counts is not None:
                     raise

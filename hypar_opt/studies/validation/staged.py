@@ -16,8 +16,6 @@ from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.studies.validation.rows import Row
     from hypar_opt.workload.network import Network
@@ -79,18 +77,6 @@ def stages_of_row(network: Network, row: Row, micro_batches: int) -> Stages:
         return Stages(network, row["pp"], ends)
     except HyparError as error:
         raise HyparError(f"cuts: {error.message}") from None
-
-
-def kinds_of_layers(network: Network) -> tuple[Hashable, ...]:
-    """Return what layers of stages have in common that have equal networks.
-
-    Of a repeated block its name and the place in it; others are what no other layer is.
-    """
-    kinds: list[Hashable] = [*range(len(network.layers))]
-    for block in network.repeats:
-        for own in block.repetitions:
-            kinds[own.start : own.stop] = [(block.first, place) for place in range(len(own))]
-    return tuple(kinds)
 
 
 def _position(network: Network, name: str) -> int:
