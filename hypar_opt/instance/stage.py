@@ -72,7 +72,7 @@ def stage_instance(
         "placement": part.placement,
         "levels": part.levels,
         "parts": part.hierarchy().unless_halves,
-        "training": _training_of(problem.training, network, own, above),
+        "training": stage_training(problem.training, network, own, above),
         "stage": context,
     }
     return Instance.to_search(own, problem.model_copy(update=update))
@@ -119,8 +119,16 @@ def _constraints_of(constraints: Constraints, own: Network, above: int) -> Const
     return constraints.model_copy(update={"fix": tuple(pins)})
 
 
-def _training_of(training: Training, network: Network, own: Network, above: int) -> Training:
-    """Return how a stage's layers train: its words, and levels as it numbers them."""
+def stage_training(training: Training, network: Network, own: Network, above: int) -> Training:
+    """Return how a stage's layers train: its words, and levels as it numbers them.
+
+    Parameters
+    ----------
+    training
+        Of the network in stages.
+    above
+        The levels between the stages.
+    """
     names, there = [layer.name for layer in network.layers], {layer.name for layer in own.layers}
     update: dict[str, Words | None] = {}
     for key in BY_LAYER:

@@ -23,10 +23,11 @@ from hypar_opt.workload.stages import SENT, Message
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.hardware.array import Array
-    from hypar_opt.plan.plan import Plan
+    from hypar_opt.plan.problem import Problem
     from hypar_opt.simulator.options import RunOptions
     from hypar_opt.simulator.tasks import Task
     from hypar_opt.workload.layer_tensors import LayerTensors
+    from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
 
 
@@ -85,12 +86,13 @@ class PipelineStep(NamedTuple):
 
 
 def stage_passes(
-    plan: Plan,
+    network: Network,
+    problem: Problem,
     workload: Workload,
     array: Array,
     options: RunOptions,
     *,
-    rows: Rows | None = None,
+    rows: Rows,
 ) -> StagePasses:
     """Simulate a micro-batch of a stage, and return what its passes take.
 
@@ -99,16 +101,15 @@ def stage_passes(
 
     Parameters
     ----------
-    plan
-        On the stage's network and accelerators. With a `StageContext` its messages are timed.
+    network, problem
+        Of the stage, on its accelerators. With a `StageContext` its messages are timed.
     workload
         Of a micro-batch.
     rows : (levels, nodes)
         As for `hypar_opt.simulator.simulate_step`.
     """
-    rows = plan.assignments() if rows is None else rows
-    step = plan.problem, workload, array, options, rows
-    network, efficiency = plan.network.description, array.efficiency_of_overlap
+    step = problem, workload, array, options, rows
+    efficiency = array.efficiency_of_overlap
     visits = [own for _, own in schedule_of(network, *step).visits()]
     tasks = [task for own in visits for task in own]
     single = of_one_micro_batch(tasks)
@@ -127,9 +128,9 @@ def stage_passes(
     passes = [after - before for before, after in pairwise(seconds(single[:n]) for n in ends)]
     gradients = [sum(map(_of_gradients, single[a:b])) for a, b in pairwise(ends)]
     before, chunks = sum(passes), len(starts)
-    launched = launching(plan.problem, workload, array, repeats_on(network, *step[:-1]))
+    launched = launching(problem, workload, array, repeats_on(network, *step[:-1]))
     slower = max(1.0, launched / before) if before else 1.0
-    hops = Hops.of_stage(plan.problem, workload)
+    hops = Hops.of_stage(problem, workload)
     sent = (
         [own for name, own in hops.seconds(rows).items() if name.startswith(SENT)] if hops else ()
     )

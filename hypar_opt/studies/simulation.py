@@ -177,8 +177,9 @@ def simulated_passes(plan: Plan, array: Array, **run: Unpack[RunArguments]) -> S
     """Return the seconds of the passes of a plan of a pipeline stage, on its accelerators."""
     from hypar_opt.simulator.pipeline import stage_passes
 
-    step, rows = _step(plan, array, run)
-    return stage_passes(*step, rows=rows)
+    (_, *step), rows = _step(plan, array, run)
+    rows = plan.assignments() if rows is None else rows
+    return stage_passes(plan.network.description, plan.problem, *step, rows=rows)
 
 
 def _step(
