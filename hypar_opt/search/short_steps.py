@@ -124,7 +124,7 @@ class ShortSteps:
         return tuple(again.values())
 
     @property
-    def _is_branched(self) -> bool:
+    def is_branched(self) -> bool:
         """Whether more runs beside the program than one queue."""
         options = RunOptions()
         return options.on(self.array)[1] == "branches" or divides(self.array, options)

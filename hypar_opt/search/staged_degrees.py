@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from heapq import heapify, heappop, heappush
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import inf
+from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -41,10 +42,12 @@ from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts
 from hypar_opt.search.degrees import Evaluated, Evaluator, _Held
 from hypar_opt.search.result import Progress, silent
+from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.memory import counted_memory, reserved_by
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.pipeline import pipeline_step, stage_passes
 from hypar_opt.simulator.pipeline_order import in_flight, orders
+from hypar_opt.simulator.repeated_parts import Messages, RepeatedPart, seconds_of_parts
 from hypar_opt.step.holds import KEPT
 from hypar_opt.workload.stages import kinds_of_layers, stage_of
 from hypar_opt.workload.tensors import workload_of
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
     from hypar_opt.plan.stages import Stages
     from hypar_opt.search.short_steps import Mesh
     from hypar_opt.simulator.pipeline import StagePasses
+    from hypar_opt.simulator.tasks import Task
     from hypar_opt.step.holds import HoldArrays
     from hypar_opt.workload.network import Network
 
@@ -93,16 +97,31 @@ class _Stage(NamedTuple):
 
     Parameters
     ----------
-    memory
-        Bytes, with the reserve.
+    kept
+        Bytes but those that are saved of micro-batches, and the reserve.
+    saved
+        Bytes of a micro-batch in each chunk.
+    in_flight
+        The micro-batches that each chunk holds.
     """
 
-    memory: int
+    kept: int
+    saved: tuple[int, ...]
     reserve: int
     passes: Callable[[], StagePasses]
+    in_flight: tuple[int, ...] = ()
+
+    def holding(self, in_flight: tuple[int, ...]) -> _Stage:
+        """Return a stage that holds what it saves of so many micro-batches."""
+        return self._replace(in_flight=in_flight)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of an accelerator, with the reserve."""
+        return self.kept + sum(map(mul, self.saved, self.in_flight)) + self.reserve
 
 
-def shapes(network: Network, problem: Problem, count: int) -> Iterator[Shape]:
+def shapes(network: Network, count: int) -> Iterator[Shape]:
     """Yield how a network may be cut into so many stages: evenly, and by multiplications.
 
     Chunks are interleaved where all have as many blocks.
@@ -174,6 +193,7 @@ class StagedEvaluator:
         self._orders, self._network = cache(self._new_orders), cache(self._new_network)
         self._kinds = kinds_of_layers(network)
         self._found: dict[Hashable, StagePasses] = {}
+        self._messages = Messages(self.array.interconnect)
 
     def _new_stages(self, shape: Shape) -> Stages:
         return stages_of_configuration(Configuration(**shape._asdict()), self.network)
@@ -200,11 +220,13 @@ class StagedEvaluator:
     def bounds(self, ones: Sequence[Configuration]) -> NDArray[np.float64]:
         """Return lower bounds on the seconds of configurations of one shape."""
         stages = self.stages(_shape(ones[0]))
-        chunks = self.whole.chunks_of(ones, stages).T
+        chunks, reduced = (own.T for own in self.whole.chunks_of(ones, stages))
         before = np.cumsum(chunks[: stages.parts], axis=0) - chunks[: stages.parts]
-        own = chunks.reshape(stages.chunks, stages.parts, -1).sum(axis=0)
-        counts = np.array([one.micro_batches for one in ones])
-        bounds: NDArray[np.float64] = (before + counts * own).max(axis=0) * _ROUNDED
+        shape = stages.chunks, stages.parts, -1
+        own, last = (of.reshape(shape).sum(axis=0) for of in (chunks, reduced))
+        counts = np.array([one.micro_batches for one in ones]) - 1
+        every = before + counts * own + np.maximum(own, last)
+        bounds: NDArray[np.float64] = every.max(axis=0) * _ROUNDED
         return bounds
 
     def most_blocks(self, shape: Shape) -> int:
@@ -233,40 +255,68 @@ class StagedEvaluator:
             chunks = stages.chunks_of(part)
             links = self._links[part], self._links[part + 1]
             kinds = tuple(self._kinds[chunk.start : chunk.stop] for chunk in chunks), links
-            key = *kinds, held[part]
-            if key not in known:
+            if kinds not in known:
                 own = self._network(chunks)
+                once = (1,) * len(chunks)
                 update = {
                     "training": stage_training(training, self.network, own, 1),
-                    "stage": stage_context(self.network, own, chunks, held[part], *links),
+                    "stage": stage_context(self.network, own, chunks, once, *links),
                 }
                 problem = self.problem.model_copy(update=update)
-                trains = one._replace(micro_batches=1, pp=1, interleave=1, cuts=())
-                known[key] = self._stage(own, problem, one, (*kinds, trains, count))
-            every.append(known[key])
+                trains = one._replace(pp=1, interleave=1, cuts=())
+                sizes = [len(chunk) for chunk in chunks]
+                known[kinds] = self._stage(own, problem, one, sizes, (*kinds, trains))
+            every.append(known[kinds].holding(held[part]))
         return every
 
     def _stage(
-        self, network: Network, problem: Problem, one: Configuration, key: Hashable
+        self,
+        network: Network,
+        problem: Problem,
+        one: Configuration,
+        sizes: Sequence[int],
+        key: Hashable,
     ) -> _Stage:
+        """Return a stage that holds what it saves once.
+
+        Parameters
+        ----------
+        sizes
+            The layers of each chunk.
+        key
+            Equal for stages that take as long.
+        """
+        assert problem.stage is not None
         workload = micro_batch_of(problem, network, shared_tensors=True)
         rows = rows_of(one.inside, network, workload, problem.hierarchy)
         chip, hierarchy = self.array.accelerator, problem.hierarchy
         layers, moment = counted_memory(problem, network, workload, rows, chip)
         reserve = reserved_by(chip, workload, rows, hierarchy)
-        kept = sum(own.weights + own.gradients + own.state + own.saved for own in layers)
-        memory = kept + moment.total + reserve
-        options = RunOptions(**problem.training.stated)
+        kept = sum(own.weights + own.gradients + own.state for own in layers) + moment.total
+        options, messages = RunOptions(**problem.training.stated), problem.stage.hops
+        saved = [own.saved for own in layers if own.layer not in messages]
+        places = pairwise(accumulate(sizes, initial=0))
+        of_chunks = tuple(sum(saved[first:end]) for first, end in places)
+        # What arrives is held where it is read.
+        kept += sum(own.saved for own in layers if own.layer in messages)
 
         def passes() -> StagePasses:
             if key not in self._found:
                 self.deadline.check()
-                self._found[key] = stage_passes(
-                    network, problem, workload, self.array, options, rows=rows
-                )
+                step = network, problem, workload, self.array, options
+                try:
+                    measure = None if self.whole.is_branched else self._in_lockstep
+                    found = stage_passes(*step, rows=rows, measure=measure)
+                except NotInLockstepError:  # each accelerator is simulated
+                    found = stage_passes(*step, rows=rows)
+                self._found[key] = found
             return self._found[key]
 
-        return _Stage(memory, reserve, passes)
+        return _Stage(kept, of_chunks, reserve, passes)
+
+    def _in_lockstep(self, tasks: Sequence[Task]) -> float:
+        parts = [RepeatedPart(0, len(tasks))]
+        return seconds_of_parts(tasks, parts, self._messages, self.array.efficiency_of_overlap)
 
     def evaluate(self, one: Configuration, counted: Sequence[_Stage]) -> Evaluated:
         """Return what a step of a configuration takes, given what its stages hold."""
@@ -274,8 +324,8 @@ class StagedEvaluator:
         schedule = self.staged.training.schedule
         step = pipeline_step(passes, schedule, one.micro_batches)
         fullest = max(own.memory for own in counted)
-        waits = sum(step.bubbles) / len(step.bubbles)
-        return Evaluated(one, step.seconds, fullest, waits)
+        bubble = sum(step.bubbles) / len(step.bubbles)
+        return Evaluated(one, step.seconds, fullest, None, bubble)
 
 
 def _shape(one: Configuration) -> Shape:
@@ -285,9 +335,15 @@ def _shape(one: Configuration) -> Shape:
 class _WholeNetwork(Evaluator):
     """What layers of a network take and hold on a part of an array, as if it had all of them."""
 
-    def chunks_of(self, ones: Sequence[Configuration], stages: Stages) -> NDArray[np.float64]:
-        """Return a bound on a micro-batch's seconds in each chunk: ``(configurations, chunks)``."""
+    def chunks_of(
+        self, ones: Sequence[Configuration], stages: Stages
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return bounds on the seconds of each chunk, each ``(configurations, chunks)``.
+
+        Of a micro-batch; and of all exchanges of the last one beside its program.
+        """
         seconds = np.zeros((len(ones), len(stages.ends)))
+        reduced = np.zeros_like(seconds)
         alike: dict[tuple[Any, ...], list[int]] = {}
         for number, one in enumerate(ones):
             alike.setdefault((one.micro_batches, *one[7:10]), []).append(number)
@@ -300,11 +356,10 @@ class _WholeNetwork(Evaluator):
             again = np.array([passes[own].again for own in meshes])
             often, runs_again = self._often(stages, 0 if recompute == "none" else blocks)
             program = once @ often + again @ runs_again
-            if zero in ("gradients", "weights") or "+" in zero:
-                queued = np.array([self._exchanged(own, zero) for own in meshes])
-                program = np.maximum(program, queued @ often)
-            seconds[numbers] = program
-        return seconds
+            queued = np.array([self._exchanged(own, zero) for own in meshes])
+            seconds[numbers] = np.maximum(program, queued[:, 0] @ often)
+            reduced[numbers] = queued.sum(axis=1) @ often
+        return seconds, reduced
 
     def _often(
         self, stages: Stages, blocks: int | None
@@ -314,12 +369,12 @@ class _WholeNetwork(Evaluator):
         And how many of these are in so many blocks from the first; None for all.
         """
         places, again = self._layers(self._uniform)[0], self._again_in(stages, blocks)
-        every = [(places[own.start : own.stop], again[own.start : own.stop]) for own in stages.layers]
-        count = places.max() + 1
-        often = [np.bincount(own, minlength=count) for own, _ in every]
-        return np.array(often).T, np.array(
-            [np.bincount(own[of], minlength=count) for own, of in every]
-        ).T
+        often, count = [], places.max() + 1
+        for own in stages.layers:
+            every, of = places[own.start : own.stop], again[own.start : own.stop]
+            often.append([np.bincount(some, minlength=count) for some in (every, every[of])])
+        whole, runs_again = np.array(often).transpose(1, 2, 0)
+        return whole, runs_again
 
     def _again_in(self, stages: Stages, blocks: int | None) -> NDArray[np.bool_]:
         """Return which layers are in so many blocks of each chunk, from the first."""
@@ -333,18 +388,20 @@ class _WholeNetwork(Evaluator):
         return again
 
     def _exchanged(self, mesh: Mesh, zero: str) -> NDArray[np.float64]:
-        """Return the seconds of each layer's exchanges in every micro-batch, beside the program."""
+        """Return the seconds of layers' exchanges beside the program: ``(2, layers)``.
+
+        Of every micro-batch, and of the last one alone.
+        """
         if (mesh, zero) not in self._exchanged_of:
             meshes = self._meshes_with(mesh, alike=1)
             queued, _ = self._of_queue(zero, meshes)
             places = self._places(self._uniform.lengths)
             count = len(self._network(self._uniform.lengths).layers)
-            seconds = np.zeros((count, len(meshes)))
+            seconds = np.zeros((2, count, len(meshes)))
             for own in queued:
-                if own.each:
-                    np.add.at(seconds, places, own.seconds)
+                np.add.at(seconds[0 if own.each else 1], places, own.seconds)
             for number, other in enumerate(meshes):
-                self._exchanged_of[other, zero] = seconds[:, number]
+                self._exchanged_of[other, zero] = seconds[:, :, number]
         return self._exchanged_of[mesh, zero]
 
     @cached_property
@@ -378,19 +435,15 @@ class _WholeNetwork(Evaluator):
             saved = np.where(again, other.kept[places], saved)
             moments = np.where(again, other.moments[places], moments)
         moments = weights.moments[places] + moments * micro_batch // batch
-        part, most = np.array(stages.part_of_layers), 0
-        for number, held in enumerate(in_flight):
-            chunks = stages.chunks_of(number)
-            bytes_ = kept[part == number].sum() + moments[part == number].max()
-            for chunk, count in zip(chunks, held, strict=True):
-                bytes_ += count * (saved[chunk.start : chunk.stop].sum() * micro_batch // batch)
-            bytes_ += sum(
-                kept[own.owner]
-                for own in stages.tied
-                if number in own.parts and part[own.owner] != number
-            )
-            most = max(most, int(bytes_))
-        return most + reserve, reserve
+        starts, shape = (0, *stages.ends[:-1]), (stages.chunks, stages.parts)
+        of_chunks = np.add.reduceat(saved, starts).reshape(shape) * micro_batch // batch
+        bytes_ = np.add.reduceat(kept, starts).reshape(shape).sum(axis=0)
+        bytes_ += np.maximum.reduceat(moments, starts).reshape(shape).max(axis=0)
+        bytes_ += (np.array(in_flight).T * of_chunks).sum(axis=0)
+        for own in stages.tied:
+            others = [part for part in own.parts if part != stages.part_of_layers[own.owner]]
+            bytes_[others] += kept[own.owner]
+        return int(bytes_.max()) + reserve, reserve
 
     def _held(
         self, meshes: Sequence[Mesh], lengths: tuple[int, ...], holds: HoldArrays
@@ -507,11 +560,9 @@ def _families(
     whole = evaluator.whole
     every = [
         one._replace(blocks=0 if one.recompute != "none" else None)
-        for one in family(
-            evaluator.network, evaluator.problem, fixed=own, recompute=whole.policies
-        )
+        for one in family(evaluator.network, evaluator.problem, fixed=own, recompute=whole.policies)
     ]
-    for shape in shapes(evaluator.network, evaluator.problem, evaluator.count):
+    for shape in shapes(evaluator.network, evaluator.count):
         if of_shape["interleave"] not in (None, shape.interleave):
             continue
         ones = [

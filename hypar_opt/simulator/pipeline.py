@@ -8,7 +8,7 @@ links to themselves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -93,6 +93,7 @@ def stage_passes(
     options: RunOptions,
     *,
     rows: Rows,
+    measure: Callable[[Sequence[Task]], float] | None = None,
 ) -> StagePasses:
     """Simulate a micro-batch of a stage, and return what its passes take.
 
@@ -107,6 +108,8 @@ def stage_passes(
         Of a micro-batch.
     rows : (levels, nodes)
         As for `hypar_opt.simulator.simulate_step`.
+    measure
+        Returns the seconds of some tasks; None for events.
     """
     step = problem, workload, array, options, rows
     efficiency = array.efficiency_of_overlap
@@ -115,6 +118,8 @@ def stage_passes(
     single = of_one_micro_batch(tasks)
 
     def seconds(some: Sequence[Task]) -> float:
+        if measure is not None:
+            return measure(some)
         return seconds_of(in_parts(some, *step), array.interconnect, efficiency=efficiency)
 
     # A visit is a layer's forward pass, or in reverse order its backward pass.
