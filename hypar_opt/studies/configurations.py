@@ -436,7 +436,8 @@ def configurations_of(
     if not searched.considered and searched.complete:
         raise _none_allowed(network, problem, fix, frameworks)
     if not searched.best:
-        raise _none_fits(searched, network, problem, margin, may_stage=counts == [1])
+        may_stage = counts == [1] and problem.accelerators > 2
+        raise _none_fits(searched, network, problem, margin, may_stage=may_stage)
     unsharded, bound_seconds = next(filter(_is_unsharded, searched.best), None), None
     if unsharded is None and counts in (None, [1]) and not deadline.passed():
         whole = search(
@@ -706,21 +707,22 @@ def _none_fits(
     if not searched.complete:
         message = f"{network.name} {problem.place}: none was found within the {TIME_LIMIT} that"
         return NoAnswerError(f"{message} fits in {room}", TIME_LIMIT, *needs[:1])
-    more = (
-        f"; {argument('stages', 'auto')} may fit" if may_stage and problem.accelerators > 2 else ""
-    )
+    more = f"; {argument('stages', 'auto')} may fit" if may_stage else ""
     return InfeasibleError(f"{message}; {which} least take {smallest}{more}", *needs[:1])
 
 
-def in_flight_at_most(configuration: Configuration) -> int:
-    """Return how many micro-batches' chunks the first stage holds at most, as 1F1B has it."""
+def in_flight_at_most(configuration: Configuration) -> float:
+    """Return of how many micro-batches the first stage holds what it saves, as 1F1B has it.
+
+    A chunk counts as its share of the stage.
+    """
     if configuration.pp == 1:
-        return 1
+        return 1.0
     from hypar_opt.simulator.pipeline_order import in_flight, orders
 
     chunks = configuration.interleave
     first, *_ = orders("1f1b", configuration.pp, configuration.micro_batches, chunks)
-    return sum(in_flight(first, (1,) * chunks))
+    return sum(in_flight(first, (1,) * chunks)) / chunks
 
 
 @lru_cache(maxsize=16)

@@ -38,7 +38,7 @@ def configurations_view(configurations: Configurations) -> RenderableType:
         ("MFU", _SHARE),
         ("memory", format_bytes),
         ("to spare", format_bytes),
-        *([("in flight", COUNT), ("bubble", _SHARE)] if configurations.staged else []),
+        *([("in flight", "{:.4g}".format), ("bubble", _SHARE)] if configurations.staged else []),
         ("exposed", _SHARE),
         ("over #1", _SHARE),
     ]
