@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from hypar_opt.instance.pins import Pin
 from hypar_opt.plan.problem import ArrayRecord, StageContext
 from hypar_opt.workload.parallelism import on_all_sides
 from hypar_opt.workload.patterns import compact, matching, words_by_layer
+from hypar_opt.workload.shards import renumbered
 from hypar_opt.workload.stages import RECEIVED, Message, stage_of
 
 if TYPE_CHECKING:
@@ -139,8 +139,3 @@ def stage_training(training: Training, network: Network, own: Network, above: in
         complete = len(kept) == len(there & {*names})
         update[key] = compact([*kept.values()], [*kept]) if complete else FrozenDict(kept) or None
     return training.model_copy(update=update)
-
-
-def renumbered(word: str, by: int) -> str:
-    """Return a word of what is sharded with levels that are numbered otherwise."""
-    return re.sub(r"H(\d+)", lambda level: f"H{int(level[1]) + by}", word)

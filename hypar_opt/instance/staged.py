@@ -23,7 +23,7 @@ from hypar_opt.errors import HyparError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, nodes_of, price, total_cost
-from hypar_opt.instance.stage import BY_LAYER, renumbered, stage_instance
+from hypar_opt.instance.stage import BY_LAYER, stage_instance
 from hypar_opt.plan.configuration import (
     check,
     rows_of,
@@ -42,6 +42,7 @@ from hypar_opt.simulator.pipeline_order import in_flight, orders
 from hypar_opt.step.states import of_rows
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, on_all_sides, part_word
 from hypar_opt.workload.patterns import compact, words_by_layer
+from hypar_opt.workload.shards import renumbered
 from hypar_opt.workload.stages import SENT, message_writers
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypar_opt.errors import HyparError, argument
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.integers import divisors
 from hypar_opt.plan.megatron import COLUMN, ROW, Role, roles
 from hypar_opt.plan.stages import Stages, even_stages
@@ -25,10 +26,10 @@ from hypar_opt.sharding.weights import shared_weights
 from hypar_opt.workload.layer_tensors import tensors_of
 from hypar_opt.workload.operators.attention import HEADS, QUERIES, Attention
 from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, EXPERTS, LAST_RESORT, TOKENS
-from hypar_opt.workload.parallelism import CHOICES, LEFT_WHOLE, SHARDED
+from hypar_opt.workload.parallelism import CHOICES, LEFT_WHOLE, SHARDED, SIDES
 from hypar_opt.workload.patterns import EVERY, words_by_layer
 from hypar_opt.workload.recomputation import recomputed_words, segments
-from hypar_opt.workload.shards import Shards, shards_of
+from hypar_opt.workload.shards import Shards, renumbered, shards_of
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
@@ -614,6 +615,8 @@ def configuration_of(plan: Plan) -> Configuration:
         of its training no configuration has.
     """
     network, sizes = plan.network.description, plan.hierarchy.sizes
+    if plan.is_staged:
+        return _staged_configuration_of(plan)
     if plan.unequal_shares is not None:
         raise HyparError("no configuration: parts of H1 have unequal shares")
     choices = choices_of_configurations(network, kv_replicated=True)
@@ -644,6 +647,50 @@ def configuration_of(plan: Plan) -> Configuration:
                 raise _unlike(f"output of {layer}", level, has, word, configuration)
     check(configuration, network, plan)
     return configuration
+
+
+def _staged_configuration_of(plan: Plan) -> Configuration:
+    """Return the configuration that a plan in stages is; raises as `configuration_of`."""
+    network, stages = plan.network.description, plan.stages
+    assert stages is not None
+    shard = plan.training.shard
+    if isinstance(shard, str):
+        shard = renumbered(shard, -1)
+    elif shard is not None:
+        shard = FrozenDict({name: renumbered(word, -1) for name, word in shard.items()})
+    sizes = plan.hierarchy.sizes[1:]
+    once = {"recompute": None, "shard": shard}
+    below = {
+        "parallelism": plan.parallelism[1:],
+        "layouts": {name: own[1:] for name, own in (plan.layouts or {}).items()},
+        "choices": tuple(word for word in plan.choices if word not in SIDES),
+        "levels": len(sizes),
+        "parts": sizes,
+        "training": plan.training.model_copy(update=once),
+    }
+    inside = configuration_of(plan.model_copy(update=below))
+    of_layers = recomputed_words(network, plan.training.recompute)
+    counts, again = [], {"": 0}
+    for chunk in stages.layers:
+        words = [of_layers[own.start] for own in segments(network) if own.start in chunk]
+        counts.append(len(words))
+        for word in {*words} - {None, "none"}:
+            again[word or ""] = max(again.get(word or "", 0), words.count(word))
+    recompute = max(again, key=lambda word: again[word]) or "none"
+    blocks = again.get(recompute)
+    own = inside._replace(
+        pp=stages.parts,
+        interleave=stages.chunks,
+        cuts=() if len({*counts}) == 1 else tuple(counts),
+        recompute=recompute,
+        blocks=None if blocks is None or blocks >= max(counts) else blocks,
+    )
+    if stages_of_configuration(own, network).ends != stages.ends:
+        raise HyparError("no configuration: stages begin elsewhere than between blocks")
+    training = training_of(own, network, plan.hierarchy, plan.training)
+    if recomputed_words(network, training.recompute) != [word or "none" for word in of_layers]:
+        raise HyparError("no configuration: chunks do not compute their first blocks again")
+    return own
 
 
 def _unlike(name: str, level: int, has: str, word: str, own: Configuration) -> HyparError:

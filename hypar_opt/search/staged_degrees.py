@@ -6,7 +6,8 @@ takes less than the program of its layers. These are of the whole network on a p
 stage's share of which is that of its layers. Only configurations whose bounds are below the best
 steps are simulated: of stages that are alike one, for a micro-batch and the end of a step.
 
-What data parallelism shards is sharded over all of a stage's data parallelism.
+What data parallelism shards is sharded over all of a stage's data parallelism, and what tensor
+parallelism leaves whole is split by token where it can be.
 
 Source: D. Narayanan et al., "Efficient large-scale language model training on GPU clusters using
 Megatron-LM", SC 2021, sections 2.2 and 3; docs/simulator.md.
@@ -558,9 +559,13 @@ def _families(
     own = {"dp_replicate": 1, **(fixed or {})}
     of_shape = {name: own.pop(name, None) for name in ("pp", "interleave")}
     whole = evaluator.whole
+    known = [*family(evaluator.network, evaluator.problem, fixed=own, recompute=whole.policies)]
+    # Sequence parallelism moves no more and holds less.
+    with_sp = {one[:5] for one in known if one.sp}
     every = [
         one._replace(blocks=0 if one.recompute != "none" else None)
-        for one in family(evaluator.network, evaluator.problem, fixed=own, recompute=whole.policies)
+        for one in known
+        if one.sp or one[:5] not in with_sp
     ]
     for shape in shapes(evaluator.network, evaluator.count):
         if of_shape["interleave"] not in (None, shape.interleave):
