@@ -662,7 +662,7 @@ def _staged_configuration_of(plan: Plan) -> Configuration:
     once = {"recompute": None, "shard": shard}
     below = {
         "parallelism": plan.parallelism[1:],
-        "layouts": {name: own[1:] for name, own in (plan.layouts or {}).items()},
+        "layouts": FrozenDict({name: own[1:] for name, own in (plan.layouts or {}).items()}),
         "choices": tuple(word for word in plan.choices if word not in SIDES),
         "levels": len(sizes),
         "parts": sizes,

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 _ROUNDED = 1 - 2.0**-20
 """What is left of bounds, whose sums may be rounded otherwise than a simulation's."""
 
-_NEAR = 0.99
+_NEAR = 1 - 2.0**-10
 """How much of the estimated memory of a stage has to fit before it is counted exactly."""
 
 

@@ -100,13 +100,12 @@ class Torchtitan(Framework):
         if configuration.pp > 1:
             # Its local batch is of all micro-batches.
             micro_batch = micro_batch_of(configuration, run)
-            interleaved = configuration.interleave > 1
             order = "GPipe" if run.schedule == "gpipe" else "1F1B"
+            if configuration.interleave > 1:
+                order = "Interleaved1F1B"
             settings |= {
                 "training.local_batch_size": micro_batch * configuration.micro_batches,
-                "parallelism.pipeline_parallel_schedule": "Interleaved1F1B"
-                if interleaved
-                else order,
+                "parallelism.pipeline_parallel_schedule": order,
                 "parallelism.pipeline_parallel_microbatch_size": micro_batch,
                 "parallelism.module_fqns_per_model_part": _modules(configuration, run),
             }
