@@ -230,6 +230,11 @@ class StagedEvaluator:
         bounds: NDArray[np.float64] = every.max(axis=0) * _ROUNDED
         return bounds
 
+    def shape_of(self, one: Configuration) -> tuple[Stages, Sequence[Sequence[int]]]:
+        """Return a configuration's stages, and what each one's chunks have in flight."""
+        shape = _shape(one)
+        return self.stages(shape), self._orders(shape, one.micro_batches)
+
     def most_blocks(self, shape: Shape) -> int:
         """Return the blocks of the chunk that has the most."""
         blocks = sum(repeat.count for repeat in self.network.repeats)
@@ -237,9 +242,7 @@ class StagedEvaluator:
 
     def may_fit(self, one: Configuration) -> bool:
         """Return whether a configuration's stages may fit, by the tensors of the network."""
-        shape = _shape(one)
-        held = self._orders(shape, one.micro_batches)
-        memory, reserve = self.whole.held(one, self.stages(shape), held)
+        memory, reserve = self.whole.held(one, *self.shape_of(one))
         return self.fits(int((memory - reserve) * _NEAR) + reserve, reserve)
 
     # Exactly
@@ -247,7 +250,7 @@ class StagedEvaluator:
     def counted(self, one: Configuration) -> list[_Stage]:
         """Return what stages hold, and how to find what they take: of those alike one."""
         shape, count = _shape(one), one.micro_batches
-        stages, held = self.stages(shape), self._orders(shape, count)
+        stages, held = self.shape_of(one)
         trained = self.staged.training.model_copy(update={"micro_batches": count})
         training = training_of(one, self.network, self.staged.hierarchy, trained)
         known: dict[Hashable, _Stage] = {}
