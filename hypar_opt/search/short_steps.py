@@ -26,6 +26,7 @@ from hypar_opt.simulator.step import divides, repeats_on
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import RECOMPUTED
 from hypar_opt.workload.recomputation import repeated, repetitions
+from hypar_opt.workload.stages import Message
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
@@ -244,6 +245,11 @@ class ShortSteps:
                 }
                 _rename(described, renamed)
             block["repeat"] = count
+        if self.problem.stage is not None:  # messages are of no network that is described
+            described["layer"] = [
+                Message.model_validate(own) if own["kind"] == "message" else own
+                for own in described["layer"]
+            ]
         return type(self.network).model_validate(described)
 
     def _new_workload(self, lengths: Lengths, batch: int) -> Workload:

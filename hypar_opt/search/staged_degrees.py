@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from heapq import heapify, heappop, heappush
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 from math import inf
 from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,6 +43,7 @@ from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts
 from hypar_opt.search.degrees import Evaluated, Evaluator, _Held
 from hypar_opt.search.result import Progress, silent
+from hypar_opt.search.short_steps import ShortSteps
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.memory import counted_memory, reserved_by
 from hypar_opt.simulator.options import RunOptions
@@ -307,20 +308,20 @@ class StagedEvaluator:
         def passes() -> StagePasses:
             if key not in self._found:
                 self.deadline.check()
-                step = network, problem, workload, self.array, options
+                # Chunks whose first blocks alone run again are no few repetitions.
+                is_short = len(sizes) == 1 or one.recompute == "none" or one.blocks is None
                 try:
-                    measure = None if self.whole.is_branched else self._in_lockstep
-                    found = stage_passes(*step, rows=rows, measure=measure)
+                    if self.whole.is_branched or not is_short:
+                        raise NotInLockstepError("not in few repetitions")
+                    steps = _ShortStage(network, problem, choices=problem.choices)
+                    found = steps.passes(one.inside, self._messages)
                 except NotInLockstepError:  # each accelerator is simulated
+                    step = network, problem, workload, self.array, options
                     found = stage_passes(*step, rows=rows)
                 self._found[key] = found
             return self._found[key]
 
         return _Stage(kept, of_chunks, reserve, passes)
-
-    def _in_lockstep(self, tasks: Sequence[Task]) -> float:
-        parts = [RepeatedPart(0, len(tasks))]
-        return seconds_of_parts(tasks, parts, self._messages, self.array.efficiency_of_overlap)
 
     def evaluate(self, one: Configuration, counted: Sequence[_Stage]) -> Evaluated:
         """Return what a step of a configuration takes, given what its stages hold."""
@@ -334,6 +335,40 @@ class StagedEvaluator:
 
 def _shape(one: Configuration) -> Shape:
     return Shape(one.pp, one.interleave, one.cuts)
+
+
+class _ShortStage(ShortSteps):
+    """Steps of a stage with few repetitions of each block, of accelerators in lockstep."""
+
+    def passes(self, configuration: Configuration, messages: Messages) -> StagePasses:
+        """Return what a micro-batch's passes take.
+
+        Raises
+        ------
+        NotInLockstepError
+            If accelerators are not.
+        """
+        last = self._last_alone(configuration.zero)
+        short = self._shortened(self._again(configuration), last)
+        network, problem = self._network(short.lengths), self.problem
+        batch = problem.batch // configuration.micro_batches
+        workload = self._workload(short.lengths, batch)
+        blocks, times = self._blocks(short.lengths).tolist(), (1, *short.times)
+
+        def seconds(tasks: Sequence[Task], nodes: Sequence[int]) -> float:
+            parts, first = [], 0
+            for block, own in groupby(blocks[node] for node in nodes):
+                end = first + len([*own])
+                parts.append(RepeatedPart(first, end, times[block]))
+                first = end
+            return seconds_of_parts(tasks, parts, messages, self.array.efficiency_of_overlap)
+
+        return stage_passes(
+            *(network, problem, workload, self.array, self._options(configuration, short)),
+            rows=self._rows(configuration[:6], short.lengths),
+            measure=seconds,
+            often=[times[block] for block in blocks],
+        )
 
 
 class _WholeNetwork(Evaluator):

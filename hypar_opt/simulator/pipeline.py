@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from hypar_opt.costs.hops import Hops
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.pipeline_order import Order, PipelineRun, orders, walked
@@ -93,7 +95,8 @@ def stage_passes(
     options: RunOptions,
     *,
     rows: Rows,
-    measure: Callable[[Sequence[Task]], float] | None = None,
+    measure: Callable[[Sequence[Task], Sequence[int]], float] | None = None,
+    often: Sequence[int] | None = None,
 ) -> StagePasses:
     """Simulate a micro-batch of a stage, and return what its passes take.
 
@@ -109,17 +112,21 @@ def stage_passes(
     rows : (levels, nodes)
         As for `hypar_opt.simulator.simulate_step`.
     measure
-        Returns the seconds of some tasks; None for events.
+        Returns the seconds of some tasks, given the node of each; None for events.
+    often
+        How often the step has each node; None for once.
     """
     step = problem, workload, array, options, rows
     efficiency = array.efficiency_of_overlap
-    visits = [own for _, own in schedule_of(network, *step).visits()]
+    nodes, visits = zip(*schedule_of(network, *step).visits(), strict=True)
     tasks = [task for own in visits for task in own]
+    of_tasks = [node for node, own in zip(nodes, visits, strict=True) for _ in own]
+    times = np.ones(len(workload.nodes)) if often is None else np.array(often)
     single = of_one_micro_batch(tasks)
 
     def seconds(some: Sequence[Task]) -> float:
         if measure is not None:
-            return measure(some)
+            return measure(some, of_tasks[: len(some)])
         return seconds_of(in_parts(some, *step), array.interconnect, efficiency=efficiency)
 
     # A visit is a layer's forward pass, or in reverse order its backward pass.
@@ -131,9 +138,12 @@ def stage_passes(
     done = [*accumulate(map(len, visits), initial=0)]
     ends = [0, *(done[n] for n in (*forward_ends, *backward_ends)), len(tasks)]
     passes = [after - before for before, after in pairwise(seconds(single[:n]) for n in ends)]
-    gradients = [sum(map(_of_gradients, single[a:b])) for a, b in pairwise(ends)]
+    weights = [
+        times[node] * _of_gradients(task) for node, task in zip(of_tasks, single, strict=True)
+    ]
+    gradients = [float(sum(weights[a:b])) for a, b in pairwise(ends)]
     before, chunks = sum(passes), len(starts)
-    launched = launching(problem, workload, array, repeats_on(network, *step[:-1]))
+    launched = launching(problem, workload, array, repeats_on(network, *step[:-1]), often)
     slower = max(1.0, launched / before) if before else 1.0
     hops = Hops.of_stage(problem, workload)
     sent = (
