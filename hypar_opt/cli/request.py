@@ -176,14 +176,15 @@ def solved(
             start=start,
             solution=solution,
             place=solving.place,
-            stages=_stages(solving.stages),
+            stages=stages(solving.stages),
+            cuts=() if solving.cuts is None else solving.cuts.split(","),
             overlap=overlap,
             progress=progress,
             **arguments,
         )
 
 
-def _stages(typed: str | None) -> Any:
+def stages(typed: str | None) -> Any:
     """Return a number of stages, ``auto`` or None."""
     if typed is None or typed == "auto":
         return typed

@@ -8,9 +8,11 @@ links to themselves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from hypar_opt.costs.hops import Hops
 from hypar_opt.sharding.passes import Phase
@@ -23,10 +25,11 @@ from hypar_opt.workload.stages import SENT, Message
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.hardware.array import Array
-    from hypar_opt.plan.plan import Plan
+    from hypar_opt.plan.problem import Problem
     from hypar_opt.simulator.options import RunOptions
     from hypar_opt.simulator.tasks import Task
     from hypar_opt.workload.layer_tensors import LayerTensors
+    from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
 
 
@@ -85,12 +88,15 @@ class PipelineStep(NamedTuple):
 
 
 def stage_passes(
-    plan: Plan,
+    network: Network,
+    problem: Problem,
     workload: Workload,
     array: Array,
     options: RunOptions,
     *,
-    rows: Rows | None = None,
+    rows: Rows,
+    measure: Callable[[Sequence[Task], Sequence[int]], float] | None = None,
+    often: Sequence[int] | None = None,
 ) -> StagePasses:
     """Simulate a micro-batch of a stage, and return what its passes take.
 
@@ -99,21 +105,28 @@ def stage_passes(
 
     Parameters
     ----------
-    plan
-        On the stage's network and accelerators. With a `StageContext` its messages are timed.
+    network, problem
+        Of the stage, on its accelerators. With a `StageContext` its messages are timed.
     workload
         Of a micro-batch.
     rows : (levels, nodes)
         As for `hypar_opt.simulator.simulate_step`.
+    measure
+        Returns the seconds of some tasks, given the node of each; None for events.
+    often
+        How often the step has each node; None for once.
     """
-    rows = plan.assignments() if rows is None else rows
-    step = plan.problem, workload, array, options, rows
-    network, efficiency = plan.network.description, array.efficiency_of_overlap
-    visits = [own for _, own in schedule_of(network, *step).visits()]
+    step = problem, workload, array, options, rows
+    efficiency = array.efficiency_of_overlap
+    nodes, visits = zip(*schedule_of(network, *step).visits(), strict=True)
     tasks = [task for own in visits for task in own]
+    of_tasks = [node for node, own in zip(nodes, visits, strict=True) for _ in own]
+    times = np.ones(len(workload.nodes)) if often is None else np.array(often)
     single = of_one_micro_batch(tasks)
 
     def seconds(some: Sequence[Task]) -> float:
+        if measure is not None:
+            return measure(some, of_tasks[: len(some)])
         return seconds_of(in_parts(some, *step), array.interconnect, efficiency=efficiency)
 
     # A visit is a layer's forward pass, or in reverse order its backward pass.
@@ -125,11 +138,14 @@ def stage_passes(
     done = [*accumulate(map(len, visits), initial=0)]
     ends = [0, *(done[n] for n in (*forward_ends, *backward_ends)), len(tasks)]
     passes = [after - before for before, after in pairwise(seconds(single[:n]) for n in ends)]
-    gradients = [sum(map(_of_gradients, single[a:b])) for a, b in pairwise(ends)]
+    weights = [
+        times[node] * _of_gradients(task) for node, task in zip(of_tasks, single, strict=True)
+    ]
+    gradients = [float(sum(weights[a:b])) for a, b in pairwise(ends)]
     before, chunks = sum(passes), len(starts)
-    launched = launching(plan.problem, workload, array, repeats_on(network, *step[:-1]))
+    launched = launching(problem, workload, array, repeats_on(network, *step[:-1]), often)
     slower = max(1.0, launched / before) if before else 1.0
-    hops = Hops.of_stage(plan.problem, workload)
+    hops = Hops.of_stage(problem, workload)
     sent = (
         [own for name, own in hops.seconds(rows).items() if name.startswith(SENT)] if hops else ()
     )
