@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pytest
@@ -17,11 +16,10 @@ import torch.distributed as dist
 import torch.nn.functional as f
 from torch import nn
 from torch.distributed import pipelining
-from torch.distributed.pipelining import schedules
+from torch.distributed.pipelining import SplitPoint
 from torch.distributed.tensor import DTensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-import hypar_opt as ho
 from hypar_opt.execution.export import torch_file
 from hypar_opt.models.gpt import gpt
 from hypar_opt.plan.plan import Plan
@@ -38,12 +36,6 @@ from tests.torch.processes import on_processes
 BATCH, BLOCKS = 16, 4
 
 
-def network(*, tied: bool = True) -> Network:
-    sizes: dict[str, int] = {"hidden": models.WIDTH, "heads": models.HEADS}
-    sizes |= {"tokens": models.TOKENS, "vocabulary": models.WORDS, "layers": BLOCKS}
-    return gpt(**sizes, tied=tied)
-
-
 class Embeddings(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +49,7 @@ class Embeddings(nn.Module):
 class Gpt(nn.Module):
     """A chain of modules, as PyTorch's stages have parts of it."""
 
-    def __init__(self, *, tied: bool = True, bias: bool = True) -> None:
+    def __init__(self, *, tied: bool = True, bias: bool = False) -> None:
         super().__init__()
         sizes = models.Sizes()
         self.embed = Embeddings()
@@ -80,33 +72,57 @@ def name_in_gpt(layer: str) -> str:
     return f"embed.{own}" if own in ("wte", "wpe") else own
 
 
-def planned(
-    parts: int,
-    inside: int,
-    *,
-    chunks: int = 1,
-    tensor: int = 1,
-    tied: bool = True,
-    schedule: str = "1f1b",
-    micro_batches: int = 4,
-) -> Plan:
-    """Return a plan of equal stages, with tensor parallelism at the deepest levels of each."""
-    own, array = network(tied=tied), nodes(parts, inside)
-    levels = array.hierarchy().merged(parts)
-    assert levels is not None
-    pins = strategy_pins(own, levels.sizes[1:], "megatron", tensor) if tensor > 1 else ["*=data"]
-    if tensor > 1:
-        # Levels below H1.
-        pins = [
-            pin.replace(f"@H{n}", f"@H{n + 1}")
-            for pin in pins
-            for n in [int(pin.partition("@H")[2].partition("=")[0])]
-        ]
-    stated = problem(array, parts, BATCH, micro_batches=micro_batches, constraints={"fix": pins})
-    staged = solved(own, stated, even_stages(own, parts, chunks))
-    training = staged.problem.training.model_copy(update={"schedule": schedule})
-    ordered = staged.problem.model_copy(update={"training": training})
-    return plan_of_stages(replace(staged, problem=ordered))
+def network(*, tied: bool = True) -> Network:
+    sizes: dict[str, int] = {"hidden": models.WIDTH, "heads": models.HEADS}
+    sizes |= {"tokens": models.TOKENS, "vocabulary": models.WORDS, "layers": BLOCKS}
+    return gpt(**sizes, tied=tied)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A plan of equal stages, and the model that its file splits.
+
+    Parameters
+    ----------
+    inside
+        The accelerators of a stage.
+    tensor
+        The degree of tensor parallelism, at the deepest levels.
+    """
+
+    parts: int
+    inside: int
+    chunks: int = 1
+    tensor: int = 1
+    schedule: str = "1f1b"
+    micro_batches: int = 4
+    shard: str | None = None
+    network: Callable[[], Network] = network
+    model: Callable[[], Any] = Gpt
+    names: Callable[[str], str] = name_in_gpt
+
+    @property
+    def plan(self) -> Plan:
+        own, array = self.network(), nodes(self.parts, self.inside)
+        merged = array.hierarchy().merged(self.parts)
+        assert merged is not None
+        fixed = strategy_pins(own, merged.sizes[1:], "megatron", self.tensor)
+        pins = [f"{pin[0]}@H{int(pin[1]) + 1}={pin[2]}" for pin in map(_parsed, fixed)]
+        constraints = {"fix": pins}
+        micro = self.micro_batches
+        stated = problem(array, self.parts, BATCH, micro_batches=micro, constraints=constraints)
+        sharded = stated.training.model_copy(update={"shard": self.shard})
+        stated = stated.model_copy(update={"training": sharded})
+        staged = solved(own, stated, even_stages(own, self.parts, self.chunks))
+        ordered = staged.problem.training.model_copy(update={"schedule": self.schedule})
+        stated = staged.problem.model_copy(update={"training": ordered})
+        return plan_of_stages(replace(staged, problem=stated))
+
+
+def _parsed(pin: str) -> list[str]:
+    """Return the layers, the level's number and the choice of a pin."""
+    layers, _, rest = pin.partition("@H")
+    return [layers, *rest.split("=")]
 
 
 class Step(NamedTuple):
@@ -122,7 +138,7 @@ def loss_of(logits: Any, targets: Any) -> Any:
 
 
 @sdpa_kernel(SDPBackend.MATH)
-def step(text: str, make: Callable[[], Any]) -> Step:
+def step(text: str, make: Callable[[], Any], names: Callable[[str], str]) -> Step:
     torch.manual_seed(0)
     model = make()
     ids = torch.randint(models.WORDS, (BATCH, models.TOKENS))
@@ -130,7 +146,7 @@ def step(text: str, make: Callable[[], Any]) -> Step:
     exported: dict[str, Any] = {}
     exec(compile(text, "exported.py", "exec"), exported)
     mesh = exported["device_mesh"]("cpu")
-    own = exported["chunks"](model, mesh, name_in_gpt)
+    own = exported["chunks"](model, mesh, names)
     passes = exported["schedule"](own, mesh, loss_of)
     whole = loss_of(model(ids), targets)
     whole.backward()
@@ -148,8 +164,9 @@ def step(text: str, make: Callable[[], Any]) -> Step:
                 passes.step(*inputs, target=targets if stage == last else None, losses=losses)
             if "reduce_gradients" in exported:
                 exported["reduce_gradients"](own, mesh)
-    mean = sum((one.full_tensor() if isinstance(one, DTensor) else one).detach() for one in losses)
-    total, elements = torch.zeros(()) + mean / max(1, len(losses)), torch.tensor(moved.elements)
+    total, elements = torch.zeros(()), torch.tensor(moved.elements)
+    for loss in losses:
+        total += (loss.full_tensor() if isinstance(loss, DTensor) else loss).detach() / len(losses)
     for amount in (total, elements):
         dist.all_reduce(amount)
     errors = {}
@@ -161,43 +178,122 @@ def step(text: str, make: Callable[[], Any]) -> Step:
             errors[name] = (gradient - expected[name]).abs().max().item()
     every: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(every, errors)
-    found = {name: error for one in every for name, error in one.items()}
+    found: dict[str, float] = {}
+    for one in every:
+        found |= {name: max(error, found.get(name, 0)) for name, error in one.items()}
     assert found.keys() == expected.keys()
     of_last = dist.get_world_size() // exported["MESH"]["pp"]
     return Step(total.item() / of_last, whole.item(), found, round(elements.item()))
 
 
-PLANS: dict[int, dict[str, Callable[[], Plan]]] = {
+LLAMA: dict[str, Any] = {"network": models.llama, "model": models.Llama, "names": str}
+CASES: dict[int, dict[str, Case]] = {
     4: {
-        "1f1b": partial(planned, 2, 2),
-        "gpipe": partial(planned, 2, 2, schedule="gpipe", micro_batches=1),
-        "zb-h1": partial(planned, 2, 2, schedule="zb-h1"),
-        "interleaved": partial(planned, 2, 2, chunks=2),
-        "untied": partial(planned, 2, 2, tied=False, micro_batches=8),
-        "tensor": partial(planned, 2, 2, tensor=2),
+        "1f1b": Case(2, 2, model=partial(Gpt, bias=True)),
+        "gpipe": Case(2, 2, schedule="gpipe", micro_batches=1),
+        "zb-h1": Case(2, 2, schedule="zb-h1"),
+        "interleaved": Case(2, 2, chunks=2),
+        "untied": Case(
+            2,
+            2,
+            micro_batches=8,
+            network=partial(network, tied=False),
+            model=partial(Gpt, tied=False),
+        ),
+        "sharded": Case(2, 2, shard="weights"),
+        "tensor": Case(2, 2, tensor=2),
+        "llama tensor": Case(2, 2, tensor=2, **LLAMA),
     },
     8: {
-        "1f1b": partial(planned, 4, 2),
-        "tensor": partial(planned, 2, 4, tensor=2, chunks=2),
+        "1f1b": Case(4, 2),
+        "tensor": Case(2, 4, tensor=2, chunks=2),
+        "llama sharded": Case(2, 4, tensor=2, shard="gradients", **LLAMA),
     },
 }
 
 
 @cache
 def results(count: int) -> tuple[dict[str, Plan], dict[str, Step]]:
-    plans = {name: make() for name, make in PLANS[count].items()}
+    """Return the plans of all cases, and a step of each on some processes."""
+    plans = {name: case.plan for name, case in CASES[count].items()}
     texts = {name: torch_file(plan) for name, plan in plans.items()}
 
     def steps() -> dict[str, Step]:
-        return {
-            name: step(text, partial(Gpt, tied=name != "untied")) for name, text in texts.items()
-        }
+        cases = CASES[count].items()
+        return {name: step(texts[name], case.model, case.names) for name, case in cases}
 
     return plans, on_processes(count, steps)
 
 
-@pytest.mark.parametrize("count", PLANS)
+@pytest.mark.parametrize("count", CASES)
 def test_loss_and_gradients_are_those_of_one_process(count: int) -> None:
     for name, own in results(count)[1].items():
         assert own.loss == pytest.approx(own.expected, rel=1e-12), name
         assert max(own.errors.values()) < 1e-12, (name, own.errors)
+
+
+def test_as_much_moves_as_planned_where_no_difference_is_named() -> None:
+    """Of messages, too; a shared weight's gradient is exchanged by each replica."""
+    plans, steps = results(4)
+    says_all = ["untied", "llama tensor"]
+    tied = ["gpipe", "zb-h1", "interleaved"]
+    more = 2 * models.WORDS * models.WIDTH
+    for name in (*says_all, *tied):
+        assert ("exchanges the whole gradient" in torch_file(plans[name])) == (name in tied)
+        planned = plans[name].cost.executed_bytes / plans[name].element_bytes
+        assert steps[name].elements == planned + more * (name in tied), name
+
+
+LETTERS = {"F": Phase.FORWARD, "B": Phase.BACKWARD, "I": Phase.BACKWARD, "W": Phase.GRADIENT}
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4])
+@pytest.mark.parametrize("rounds", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("word", "name", "chunks"),
+    [
+        ("1f1b", "Schedule1F1B", 1),
+        ("gpipe", "ScheduleGPipe", 1),
+        ("zb-h1", "ScheduleInterleavedZeroBubble", 1),
+        ("1f1b", "ScheduleInterleaved1F1B", 2),
+        ("1f1b", "ScheduleInterleaved1F1B", 3),
+    ],
+)
+def test_schedules_of_pytorch_have_the_passes_in_order(
+    word: str, name: str, chunks: int, parts: int, rounds: int
+) -> None:
+    """Those that a plan's file names; they are asked without processes."""
+    kind, count = getattr(pipelining, name), parts * rounds
+    own = kind.__new__(kind)
+    own._num_stages, own._n_microbatches = parts * chunks, count
+    own.n_local_stages, own.pp_group_size = chunks, parts
+    own.number_of_rounds, own.microbatches_per_round = rounds, parts
+    if hasattr(kind, "_calculate_single_rank_operations"):
+        own.pipeline_order = {}
+        for rank in range(parts):
+            own.pipeline_order[rank] = own._calculate_single_rank_operations(rank)
+        theirs = own.pipeline_order
+    else:
+        theirs = own._get_pipeline_order()
+    for rank, order in enumerate(orders(word, parts, count, chunks)):
+        passes = [
+            (LETTERS[one.computation_type.value], one.stage_index, one.microbatch_index)
+            for one in theirs[rank]
+            if one is not None
+        ]
+        assert passes == [(one.phase, one.chunk * parts + rank, one.micro_batch) for one in order]
+
+
+def test_what_is_traced_is_split_where_the_file_says() -> None:
+    """By the table of a file whose layers are the modules; the pieces compute the model."""
+    case = Case(2, 2, **LLAMA)
+    exported: dict[str, Any] = {}
+    exec(torch_file(case.plan), exported)
+    spec = {n: SplitPoint[word] for n, word in exported["PIPELINE"]["split_spec"].items()}
+    model, ids = models.Llama(), torch.randint(models.WORDS, (2, models.TOKENS))
+    pipe = pipelining.pipeline(model, (ids,), split_spec=spec)
+    pieces = [pipe.get_stage_module(n) for n in range(2)]
+    assert torch.equal(pieces[1](pieces[0](ids)), model(ids))
+    for piece, modules in zip(pieces, exported["PIPELINE"]["modules"], strict=True):
+        listed = tuple(f"{module}." for module in modules)
+        assert all(name.startswith(listed) for name, _ in piece.named_parameters())

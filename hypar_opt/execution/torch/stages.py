@@ -6,7 +6,7 @@ without stages is, and names of modules say which stage each of them is in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
