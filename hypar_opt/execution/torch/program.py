@@ -217,7 +217,8 @@ def _notes(flow: Flow, training: Training, pipeline: Pipeline | None) -> Iterato
     part = 'mesh.get_local_rank("dp") says which' if mesh.data else "every process the same"
     images = f"{flow.program.workload.batch} images or sequences"
     times = f"each of {micro} micro-batches of {images}" if micro > 1 else f"a batch of {images}"
-    yield from _filled(f"A process computes {share} {times}; {part}.")
+    stage = ' mesh.get_local_rank("pp") is its stage.' * (pipeline is not None)
+    yield from _filled(f"A process computes {share} {times}; {part}.{stage}")
     yield ""
     others = differences(flow, training)
     if pipeline is not None and (tied := pipeline.exchanged_whole(flow)):
