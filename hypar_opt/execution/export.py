@@ -69,16 +69,16 @@ def torch_file(plan: Plan, *, approximate: bool = False) -> str:
 
     _check_kept(plan, approximate)
     _check_splits(plan)
-    pipeline, sends = None, {}
+    pipeline = None
     if (stages := plan.stages) is None:
         _check_exports(plan)
         program = _program(plan)
     else:
         check_trains(plan)
         pipeline, program = Pipeline.of(plan, stages), program_inside(plan)
-        sends = sent(plan, stages)
     _check_whole_images(program)
-    flow = Flow(plan.network.description, program, mesh_of(plan, program), sends)
+    crosses = sent(plan, stages) if stages else {}
+    flow = Flow(plan.network.description, program, mesh_of(plan, program), crosses)
     flow = in_best_order(flow)
     title = _title(plan, "PyTorch")
     if plan.training.by_level:

@@ -13,13 +13,14 @@ import hypar_opt as ho
 from hypar_opt.execution.export import jax_module, jax_shardings, torch_file
 from hypar_opt.models import find_network
 from hypar_opt.models.gpt import gpt
+from hypar_opt.pipeline import plan_of_stages
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stages import Stages, even_stages
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.stages import cuts
 from tests.commands import command
 from tests.execution.test_torch_file import tables
-from tests.instance.test_staged import nodes, plan_of_stages, problem, solved
+from tests.instance.test_staged import nodes, problem, solved
 
 GPT = gpt(layers=8, hidden=32, heads=4, tokens=8, vocabulary=64)
 

@@ -23,13 +23,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hypar_opt.execution.export import torch_file
 from hypar_opt.models.gpt import gpt
+from hypar_opt.pipeline import plan_of_stages
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stages import even_stages
 from hypar_opt.plan.strategies import strategy_pins
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.pipeline_order import orders
 from hypar_opt.workload.network import Network
-from tests.instance.test_staged import nodes, plan_of_stages, problem, solved
+from tests.instance.test_staged import nodes, problem, solved
 from tests.torch import models
 from tests.torch.counting import counted
 from tests.torch.processes import on_processes
