@@ -176,14 +176,14 @@ def solved(
             start=start,
             solution=solution,
             place=solving.place,
-            stages=_stages(solving.stages),
+            stages=stages(solving.stages),
             overlap=overlap,
             progress=progress,
             **arguments,
         )
 
 
-def _stages(typed: str | None) -> Any:
+def stages(typed: str | None) -> Any:
     """Return a number of stages, ``auto`` or None."""
     if typed is None or typed == "auto":
         return typed
