@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -14,11 +15,13 @@ from hypar_opt.display.labels import stages_in_words
 from hypar_opt.display.page import page
 from hypar_opt.display.page.contents import gather
 from hypar_opt.display.plan_grid import plan_grid
+from hypar_opt.errors import RefusedError
 from hypar_opt.pipeline import plan_of_stages
 from hypar_opt.plan.plan import Plan, write_plan
 from hypar_opt.plan.stages import even_stages
 from hypar_opt.proofs.certificate import certify, write_certificate
 from hypar_opt.simulator.pipeline_result import PipelineResult
+from hypar_opt.studies.alternatives import best_plans, regrets
 from hypar_opt.studies.targets import own_array
 from hypar_opt.units import format_bytes, format_percent, format_seconds
 from tests.display.test_report import Page
@@ -31,6 +34,10 @@ COUNT, PARTS = 4, 2
 def plan_of(chunks: int = 1) -> Plan:
     stated = problem(nodes(1, 4), PARTS, micro_batches=COUNT)
     return plan_of_stages(solved(SMALL, stated, even_stages(SMALL, PARTS, chunks)))
+
+
+def explored(plan: Plan) -> object:
+    return ho.explore(plan, "decoder.0.up@H2")
 
 
 @cache
@@ -110,6 +117,12 @@ def test_cells_have_the_choices_inside_stages() -> None:
     assert all(not options for options in known.cells[0])
     for row, cells in zip(plan.parallelism[1:], known.cells[1:], strict=True):
         assert [own.choice for options in cells for own in options if own.chosen] == [*row]
+
+
+@pytest.mark.parametrize("look", [regrets, lambda plan: best_plans(plan, 2), explored])
+def test_what_would_take_a_search_of_stages_is_refused(look: Callable[[Plan], object]) -> None:
+    with pytest.raises(RefusedError, match="stages"):
+        look(plan_of())
 
 
 @pytest.mark.parametrize(("chunks", "held"), [(1, "2 .. 1"), (2, "5 .. 3 chunks")])
