@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from hypar_opt.documents.document import validate
 from hypar_opt.errors import HyparError, RefusedError, UnknownNameError, worded
@@ -40,6 +40,7 @@ class SourceArguments(OwnArguments, OptionArguments, total=False):
     solver: str | None
     search: str | None
     place: bool
+    stages: int | Literal["auto"] | None
 
 
 def options_among(

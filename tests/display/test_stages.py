@@ -55,11 +55,11 @@ def test_the_page_shows_every_stage(chunks: int) -> None:
             assert f"H{level} {row.name}: {choice}" in found.text
     step = ho.simulate(plan)
     assert isinstance(step, PipelineResult)
-    for own, row in zip(step.stages, step.rows(), strict=True):
-        amounts = (format_seconds(row[key]) for key in ("forward", "backward", "once", "message"))
-        waits = format_percent(own.bubble, 1), str(sum(own.in_flight))
-        said = row["layers"], *amounts, format_seconds(own.seconds), *waits
-        assert " ".join((*said, format_bytes(own.memory.total))) in found.text
+    for own, taken in zip(step.stages, step.rows(), strict=True):
+        amounts = (format_seconds(taken[key]) for key in ("forward", "backward", "once", "message"))
+        said = [taken["layers"], *amounts, format_seconds(own.seconds)]
+        said += [format_percent(own.bubble, 1), str(sum(own.in_flight))]
+        assert " ".join([*said, format_bytes(own.memory.total)]) in found.text
     assert list(found.charts) == ["graph", "timeline", "by-stage"]
     bars = found.charts["timeline"]["data"]
     passes: dict[tuple[int, str], list[float]] = {}

@@ -501,23 +501,23 @@ def test_the_page_of_strategies_shows_what_each_moves_over_the_optimum() -> None
 
 
 def test_with_stages_there_is_the_row_of_the_best_plan_in_stages(shell: Shell) -> None:
-    network, asked = chain(4), {"batch": 8, "array": nodes(1, 4)}
-    compared = ho.compare(network, asked["array"], batches=8, stages=2)
+    network, array = chain(4), nodes(1, 4)
+    compared = ho.compare(network, array, batches=8, stages=2)
     rows = {row.plan: row for row in compared}
     assert [*rows][-1] == "stages"
     assert [row for row in compared if row.plan != "stages"] == [
-        *ho.compare(network, asked["array"], batches=8)
+        *ho.compare(network, array, batches=8)
     ]
-    plan = ho.solve(network, stages=2, **asked)
+    plan = ho.solve(network, stages=2, array=array, batch=8)
     assert plan.is_staged
     step, row = ho.simulate(plan), rows["stages"]
     assert row.seconds == step.seconds
     assert row.closed_form_seconds == pytest.approx(float(plan.cost.total) / per_second(plan))
     assert row.bytes == row.executed_bytes == plan.cost.executed_bytes
     assert row.speedup == (rows["data"].seconds or 0) / step.seconds
-    assert row.joules is row.energy_efficiency is row.reason is None
+    assert (row.joules, row.energy_efficiency, row.reason) == (None, None, None)
     said = shell.refused("compare", "sfc", "--hierarchy", "3", "--stages", "2")
     assert said == "--stages is of a simulated step, which needs an array"
-    three = ho.compare(network, asked["array"], batches=8, stages=3)[-1]
+    three = ho.compare(network, array, batches=8, stages=3)[-1]
     assert three.plan == "stages"
     assert "3" in (three.reason or "")
