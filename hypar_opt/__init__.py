@@ -8,7 +8,7 @@
     1408428544
 
 The names below are the public ones. Each is imported on first use, so that the command
-line answers ``--help`` without importing numpy or networkx.
+line answers ``--help`` without importing numpy.
 """
 
 from __future__ import annotations

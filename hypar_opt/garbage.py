@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-COLLECT_AFTER = 50_000
+COLLECT_AFTER = 200_000
 """Objects made until it does so: what we import and compute stays, or is in no cycle."""
 
 

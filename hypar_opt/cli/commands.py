@@ -34,7 +34,7 @@ SUMMARIES = {
     "report": "Write a self-contained HTML page about a plan and its training step.",
     "show": "Show a network's layers, a plan (after repricing it) or an array.",
     "import": "Convert an ONNX model to a network file, and report what was read.",
-    "export": "Export a plan as a JAX program, or as shardings for other frameworks.",
+    "export": "Export a plan as a program, shardings, settings or traces.",
     "model": "Write the optimisation model of all levels jointly for other solvers, without solving"
     " it.",
     "doctor": "Check what is installed and whether it works; exits with status 1 if any part is"

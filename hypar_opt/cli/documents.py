@@ -103,6 +103,16 @@ class MemoryCount(HowItTrains):
     layers: tuple[LayerBytes, ...]
 
 
+class ExpertsLoad(Document):
+    """The part of experts with most tokens, and the bytes that an accelerator receives."""
+
+    layer: str
+    parts: int
+    tokens: float
+    mean_bytes: float
+    bytes: float
+
+
 class SimulatedStep(HowItTrains):
     """A simulated step: seconds, joules and bytes of all accelerators."""
 
@@ -132,6 +142,7 @@ class SimulatedStep(HowItTrains):
     vault_words: int
     events: int
     device_memory: MemoryCount | None = None
+    experts: ExpertsLoad | None = None
 
 
 class ExchangeBytes(Document):

@@ -13,7 +13,8 @@ from hypar_opt.errors import HyparError
 EPILOG = (
     "Examples: [bold]hypar-opt export plan.json --to jax -o model_sharded.py[/bold];"
     " [bold]hypar-opt export plan.json --to torch -o plan.py[/bold];"
-    " [bold]hypar-opt export plan.json --to megatron -o train.sh[/bold]"
+    " [bold]hypar-opt export plan.json --to megatron -o train.sh[/bold];"
+    " [bold]hypar-opt export plan.json --to chakra -o step.sh[/bold]"
 )
 
 PLAN = typer.Argument(metavar="PLAN", help="A plan file, as solve --output writes it.")
@@ -23,7 +24,8 @@ TO = typer.Option(
     " jax; jax-shardings and torch, Python files that split one's own JAX program or PyTorch"
     " model; json, the dimension of each weight and tensor that each level shards, by name;"
     " torchtitan, megatron, nemo, deepspeed, maxtext and accelerate, the framework's settings for a"
-    " plan that is a configuration, with what it has no words for as comments.",
+    " plan that is a configuration, with what it has no words for as comments; chakra, an execution"
+    " trace of each device, with a script that runs ASTRA-sim on them.",
     autocompletion=completion.formats,
 )
 APPROXIMATE = typer.Option(
@@ -32,7 +34,9 @@ APPROXIMATE = typer.Option(
     " it; all but json and settings of frameworks, which say nothing of what is computed, need it"
     " for such a network.",
 )
-OUTPUT = options.result_option(help="The file to write (default: print it).")
+OUTPUT = options.result_option(
+    help="The file to write (default: print it). Chakra's is the script; its others are beside it."
+)
 
 
 def export(
@@ -41,7 +45,6 @@ def export(
     approximate: Annotated[bool, APPROXIMATE] = False,
     output_file: Annotated[Path | None, OUTPUT] = None,
 ) -> None:
-    from hypar_opt.documents.files import write_whole
     from hypar_opt.execution.formats import FORMATS
     from hypar_opt.search.plan_file import read_plan
     from hypar_opt.studies.shown import is_plan_file
@@ -52,12 +55,13 @@ def export(
         raise HyparError(f"{plan!r} is not a plan file; solve {plan} --output plan.json writes one")
     with output.outputs_checked(output_file):
         described = read_plan(plan)
-    text = written.text(described, approximate=approximate)
+    if output_file is None:
+        text = written.text(described, approximate=approximate)
+    else:
+        written.write(described, output_file, approximate=approximate)
     if not approximate:
         # Of formats that say nothing of what is computed; the others are refused then.
         for sentence in sentences(left_out(described.network.description), ()):
             output.note(sentence)
     if output_file is None:
         output.print_text(text)
-        return
-    write_whole(output_file, text)

@@ -16,6 +16,7 @@ from hypar_opt.errors import HyparError
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from hypar_opt.hardware.array import Array
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
 
@@ -30,6 +31,9 @@ def cost_of(problem: Problem, workload: Workload) -> CostModel:
     HyparError
         If there is no such cost or reading, or it cannot charge the problem.
     """
+    if problem.is_shared_out or problem.cost == "time":
+        timed = problem.array.description if problem.array and problem.cost == "time" else None
+        check_loads(workload, timed, shared_out=problem.is_shared_out)
     # Imported late: most problems have no groups.
     if problem.cost == "bytes" and (problem.is_shared_out or problem.is_staged):
         from hypar_opt.costs.groups import GroupBytes
@@ -44,6 +48,31 @@ def cost_of(problem: Problem, workload: Workload) -> CostModel:
     if problem.cost not in COSTS.built_in_names():
         check_contract(cost, problem.cost, workload, problem.levels)
     return cost
+
+
+def check_loads(workload: Workload, array: Array | None, *, shared_out: bool) -> None:
+    """Refuse experts without a capacity where it is not known what the fullest part has of them.
+
+    Parameters
+    ----------
+    array
+        That a step is timed on; None if none is.
+    shared_out
+        Whether parts of H1 have shares.
+
+    Raises
+    ------
+    HyparError
+        Naming the layer, and what would be right.
+    """
+    problem = ""
+    if shared_out:
+        problem = "experts without a capacity need parts of H1 that are equal"
+    elif workload.loads and array is not None and not array.step_model.by_largest_shard:
+        problem = f"on the array {array.name} each part takes as long as the mean; should be 'even'"
+    node = next((node for node in workload.layers if node.load), None)
+    if problem and node is not None:
+        raise HyparError(f"layer {node.name!r}: its router's load: {problem}")
 
 
 def check_contract(cost: CostModel, name: str, workload: Workload, levels: int) -> None:

@@ -68,8 +68,10 @@ class Hops:
         """Return the messages of a problem; None where it is of no pipeline stage."""
         if problem.stage is None:
             return None
-        array, placement = array_of(problem)
-        splits = tuple(map(array.interconnect.bisection, placement))
+        splits: tuple[BisectionLink, ...] = ()
+        if problem.levels:  # else of one accelerator
+            array, placement = array_of(problem)
+            splits = tuple(map(array.interconnect.bisection, placement))
         passes = 1 if problem.inference else 2
         of_problem = problem.hierarchy, workload, problem.element_bytes
         return cls(problem.stage.hops, splits, *of_problem, passes)
@@ -114,7 +116,8 @@ class Hops:
             ends = sorted({int(whole.argmax()), int(whole.argmin())})
             states = np.array([*product(ends, repeat=len(self.splits))]).T
             times += self._seconds(node, link, [states], per_second).tolist()
-        return tuple(Fraction(self._often * of(times)) / per_second for of in (min, max))
+        least, most = (Fraction(self._often * of(times)) / per_second for of in (min, max))
+        return least, most
 
     def seconds(self, rows: Rows) -> dict[str, float]:
         """Return what one message of each layer takes, by the names of the layers.

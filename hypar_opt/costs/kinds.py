@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.step.uneven import sizes_at_ends
+from hypar_opt.step.uneven import loads_at_ends, sizes_at_ends
 from hypar_opt.workload.addends import passes_addends
 from hypar_opt.workload.operators.kernels import ALL_FUSED
 from hypar_opt.workload.recomputation import repeated
@@ -56,6 +56,7 @@ def kinds_of_boundaries(
             layouts.inputs[workload.operand, :, targets].T,
             # Heads, say, of which a tensor has fewer than channels.
             *sizes_at_ends(workload),
+            *(loads_at_ends(workload) if workload.loads else ()),
             # What passes on partial sums reduces them as often as it computes.
             workload.repeats.forward_exchanges(len(workload.nodes), inputs=True)[targets],
             workload.repeats.forward_exchanges(len(workload.nodes), inputs=False)[sources],
@@ -92,7 +93,10 @@ def _kinds_of_tensors(workload: Workload) -> Indices:
     layouts, nodes = workload.layouts, workload.nodes
     # Repetitions of a block share their sizes and their operator.
     same = [
-        (id(x.operator), id(x.sizes), x.input, x.output, x.pooled, x.others, x.statistics, x.tied)
+        (
+            *(id(x.operator), id(x.sizes), x.input, x.output, x.pooled, x.others),
+            *(x.statistics, x.tied, x.load),
+        )
         for x in nodes
     ]
     # An activation, say, is a kernel and no tensor of its own.

@@ -237,18 +237,18 @@ class KnownCharges:
     cost
         Or of a time, `TimeCost.of_boundaries`.
     of_kinds
-        By kind of a batch that passes once, and how often its ends exchange: what
-        `PairsOfStates.least` finds.
+        By kind of a batch that passes once, how often its ends exchange, and the choices that they
+        may make: what `PairsOfStates.least` finds.
     of_nodes
         By node without weights, and how often its passes run: what `nodes_in` finds. None
         where costs that charge boundaries alike may charge these otherwise.
     """
 
     cost: CostModel | None = None
-    of_kinds: dict[tuple[int, ...], tuple[Integers, int]] = field(default_factory=dict)
+    of_kinds: dict[tuple[Hashable, ...], tuple[Integers, int]] = field(default_factory=dict)
     of_nodes: dict[tuple[int, ...], Integers] | None = None
 
-    def of(self, cost: CostModel) -> dict[tuple[int, ...], tuple[Integers, int]]:
+    def of(self, cost: CostModel) -> dict[tuple[Hashable, ...], tuple[Integers, int]]:
         """Return what is known of a cost's kinds, and will be."""
         if cost != self.cost:
             self.cost, self.of_kinds = cost, {}
@@ -324,7 +324,8 @@ def classed(
     time = costs[1].time
     of_kinds = known.of(costs[1] if time is None else time.of_boundaries)
     node = known.nodes_in(made, cost, workload, nodes, deadline)
-    asked = workload, made, boundaries, node.max(axis=1)[node_kinds]
+    ends = _choices_of_ends(workload, made, allowed[nodes], node_kinds, boundary_kinds)
+    asked = workload, made, boundaries, ends, node.max(axis=1)[node_kinds]
     pairs, at_least, at_most = (PairsOfStates(model, *asked) for model in costs)
     least, highest = at_least.least(classes, of_kinds, deadline)
     if bounds:
@@ -366,6 +367,32 @@ def _nodes_in(
     return charged[:, in_mixed_radix(states.T, choices)]
 
 
+def _choices_of_ends(
+    workload: Workload,
+    states: Indices,
+    allowed: NDArray[np.bool_],
+    node_kinds: Indices,
+    boundary_kinds: Indices,
+) -> NDArray[np.bool_]:
+    """Return which choices the two ends of kinds of boundaries may make at each level.
+
+    Parameters
+    ----------
+    states : (levels, states)
+    allowed : (kinds of nodes, states)
+
+    Returns
+    -------
+    (kinds of boundaries, 2, levels, choices)
+    """
+    makes = states[:, :, None] == np.arange(len(workload.choices))
+    # Real numbers are multiplied faster than flags.
+    of_nodes = (allowed.astype(np.float32) @ makes.astype(np.float32) > 0).swapaxes(0, 1)
+    ends = np.zeros((1 + boundary_kinds.max(initial=-1), 2, *of_nodes.shape[1:]), bool)
+    np.logical_or.at(ends, boundary_kinds, of_nodes[node_kinds[workload.ends]])
+    return ends
+
+
 @dataclass(frozen=True, eq=False)
 class PairsOfStates:
     """What boundaries are charged for pairs of states.
@@ -375,6 +402,8 @@ class PairsOfStates:
     states : (levels, states)
     boundaries : (kinds,)
         One boundary of each kind.
+    choices : (kinds, 2, levels, choices) bool
+        Which the two ends of each kind may make at each level.
     highest : (nodes,)
         The highest charge of each node.
     """
@@ -383,6 +412,7 @@ class PairsOfStates:
     workload: Workload
     states: Indices
     boundaries: Indices
+    choices: NDArray[np.bool_]
     highest: Integers
 
     def of(self, kind: int, sources: Indices, targets: Indices) -> Integers:
@@ -401,10 +431,12 @@ class PairsOfStates:
     def least(
         self,
         classes: StateClasses,
-        known: dict[tuple[int, ...], tuple[Integers, int]],
+        known: dict[tuple[Hashable, ...], tuple[Integers, int]],
         deadline: Deadline,
     ) -> tuple[Integers, Integers]:
         """Return what each kind is charged at least for two classes, and at most for any.
+
+        For classes of choices that its ends may not make, too, the latter.
 
         Parameters
         ----------
@@ -421,7 +453,8 @@ class PairsOfStates:
         counts = self.workload.repeats.counts(len(self.workload.nodes))[-2:]
         sources, targets = self.workload.ends[self.boundaries].T
         read, written = (own[ends] for own, ends in zip(counts, (targets, sources), strict=True))
-        keys = [*zip(once.tolist(), read.tolist(), written.tolist(), strict=True)]
+        choices = [own.tobytes() for own in self.choices]
+        keys = [*zip(once.tolist(), read.tolist(), written.tolist(), choices, strict=True)]
         missing = [kind for kind, key in enumerate(keys) if key not in known]
         charged = self._found(classes, missing, deadline)
         found = known | {keys[kind]: own for kind, own in charged.items()}
@@ -439,13 +472,12 @@ class PairsOfStates:
         """Return the least and the highest charges of some kinds."""
         alike: dict[tuple[bytes, ...], list[int]] = {}
         for kind in kinds:
-            alike.setdefault(tuple(own.tobytes() for own in self._firsts(kind)), []).append(kind)
+            own = *self._firsts(kind), self.choices[kind]
+            alike.setdefault(tuple(part.tobytes() for part in own), []).append(kind)
         found = {}
         for members in alike.values():
             deadline.check()
-            sources, targets, starts, places = self._aligned(
-                classes, *self._firsts(members[0]), deadline
-            )
+            sources, targets, starts, places = self._aligned(classes, members[0], deadline)
             for kind in members:
                 deadline.check()
                 parts = (
@@ -456,7 +488,7 @@ class PairsOfStates:
                     for first in range(0, sources.shape[1], _CACHED)
                 )
                 charges = np.concatenate([self._charges(kind, *part) for part in parts])
-                least = np.minimum.reduceat(charges, starts)
+                least = np.append(np.minimum.reduceat(charges, starts), charges.max())
                 found[kind] = least[places].reshape(-1), int(charges.max())
         return found
 
@@ -483,18 +515,9 @@ class PairsOfStates:
         return firsts[0], firsts[1]
 
     def _aligned(
-        self,
-        classes: StateClasses,
-        of_sources: Indices,
-        of_targets: Indices,
-        deadline: Deadline,
+        self, classes: StateClasses, kind: int, deadline: Deadline
     ) -> tuple[Indices, Indices, Indices, Indices]:
-        """Return the ways to align states, of choices that are charged differently.
-
-        Parameters
-        ----------
-        of_sources, of_targets : (choices,)
-            As `_firsts`.
+        """Return the ways to align states, of choices that a kind may make and charges differently.
 
         Returns
         -------
@@ -502,8 +525,9 @@ class PairsOfStates:
         starts : (pairs,)
             Of each pair of classes of such choices.
         places : (classes, classes)
-            The number of that pair.
+            The number of that pair; of other choices that of pairs.
         """
+        of_sources, of_targets = self._firsts(kind)
         if classes.count == self.states.shape[1]:  # each state is a class
             (first, source), (to, target) = (
                 np.unique(own[self.states], axis=1, return_index=True, return_inverse=True)[1:]
@@ -513,11 +537,12 @@ class PairsOfStates:
             sources, targets = self.states[:, first[number[0]]], self.states[:, to[number[1]]]
             places = source.reshape(-1)[:, None] * len(to) + target.reshape(-1)
             return sources, targets, np.arange(sources.shape[1]), places
-        # With groups of accelerators, H1 has more choices than other levels.
-        choices = (1 + self.states.max(axis=1)).tolist()
-        read, written = (
-            [np.unique(own[:count], return_index=True)[0] for count in choices]
-            for own in (of_targets, of_sources)
+        groups = np.array(classes.groups)
+        # An end that may make none has no plan, whatever is aligned.
+        made = self.choices[kind] | ~self.choices[kind].any(axis=2, keepdims=True)
+        written, read = (
+            [np.unique(own[may[groups == group].any(axis=0)]) for group in classes.groups]
+            for own, may in zip((of_sources, of_targets), made, strict=True)
         )
         sources, targets = alignments(classes.groups, written, read, deadline)
         _, first = np.unique(classes.every, return_index=True)
@@ -535,9 +560,11 @@ class PairsOfStates:
                 others, classes.of(targets[:, part])
             )
         order = pair.argsort(kind="stable")
-        starts = np.searchsorted(pair[order], np.arange(len(kept) * len(others)))
-        places = source[:, None] * len(others) + target
+        pairs, starts = np.unique(pair[order], return_index=True)
+        numbers = np.full(len(kept) * len(others), len(pairs))
+        numbers[pairs] = np.arange(len(pairs))
         deadline.check()
+        places = numbers[source[:, None] * len(others) + target]
         return sources[:, order], targets[:, order], starts, places
 
     def _charges(self, kind: int, sources: Indices, targets: Indices) -> Integers:

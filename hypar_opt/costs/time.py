@@ -201,7 +201,7 @@ class TimeCost(ArrayCost):
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return each layer's charges: its reductions and, at the last level, its compute."""
         levels = levels_of(states)
-        differ = self._differ(levels, split_sizes(workload)[:, nodes])
+        differ = self._differ(levels, workload, split_sizes(workload)[:, nodes])
         rows = self._of_parts(
             lambda cost: cost.exchanges_of_nodes(workload, nodes, states), differ=differ
         )
@@ -232,7 +232,7 @@ class TimeCost(ArrayCost):
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
     ) -> list[Integers]:
         sizes = (end[:, boundaries] for end in sizes_at_ends(workload))
-        differ = self._differ(levels_of(targets), *sizes)
+        differ = self._differ(levels_of(targets), workload, *sizes)
         ends = workload, boundaries, sources, targets
         return self._of_parts(lambda cost: ArrayCost.edge(cost, *ends), differ=differ)
 
@@ -258,12 +258,12 @@ class TimeCost(ArrayCost):
     def _are_all(self, levels: int) -> bool:
         return levels == len(self.communication.sizes) > 0
 
-    def _differ(self, levels: int, *sizes: NDArray[np.int64]) -> bool:
+    def _differ(self, levels: int, workload: Workload, *sizes: NDArray[np.int64]) -> bool:
         """Return whether parts of axes may differ in states of so many levels."""
         if not (self.longest and self._are_all(levels)):
             return False
         accelerators = self.communication.hierarchy.accelerators
-        return any((own % accelerators).any() for own in sizes)
+        return bool(workload.loads) or any((own % accelerators).any() for own in sizes)
 
     @cached_property
     def _of_longest(self) -> TimeCost:

@@ -23,7 +23,7 @@ def tree_places(interconnect: Interconnect) -> dict[Hashable, TreePlace] | None:
 
     None unless the graph is a tree whose leaves are the accelerators.
     """
-    graph: nx.Graph[Any] = interconnect.graph
+    graph: nx.Graph[Any] = nx.Graph(interconnect.graph)
     degrees = [graph.degree[number] for number in range(interconnect.accelerators)]
     if not nx.is_tree(graph) or max(degrees) > 1:
         return None

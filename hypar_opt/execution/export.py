@@ -66,9 +66,9 @@ def torch_file(plan: Plan, *, approximate: bool = False) -> str:
     from hypar_opt.execution.torch.mesh import mesh_of
     from hypar_opt.execution.torch.program import program_text
 
-    _check_kept(plan, approximate)
+    check_kept(plan, approximate)
     _check_exports(plan)
-    _check_splits(plan)
+    check_splits(plan)
     program = _program(plan)
     _check_whole_images(program)
     flow = in_best_order(Flow(plan.network.description, program, mesh_of(plan, program)))
@@ -85,14 +85,17 @@ def _title(plan: Plan, framework: str) -> str:
     """
     what = f"{plan.network.name}, batch {plan.batch}, on {plan.accelerators} devices"
     said = [f"{what}: a plan of hypar-opt for {framework}.", f"{degrees(plan)}."]
-    if not_kept := left_out(plan.network.description):
-        said.append(
-            f"Not kept of the model, so that the plan does not count it: {'; '.join(not_kept)}."
-        )
-    return "\n\n".join(said)
+    return "\n\n".join([*said, *not_counted(plan)])
 
 
-def _check_kept(plan: Plan, approximate: bool) -> None:
+def not_counted(plan: Plan) -> list[str]:
+    """Return a sentence on what the network leaves out of its model, if it does."""
+    not_kept = "; ".join(left_out(plan.network.description))
+    said = f"Not kept of the model, so that the plan does not count it: {not_kept}."
+    return [said] if not_kept else []
+
+
+def check_kept(plan: Plan, approximate: bool) -> None:
     """Refuse a network that does not keep all of its model, unless that is wanted."""
     not_kept = left_out(plan.network.description)
     if not_kept and not approximate:
@@ -102,7 +105,8 @@ def _check_kept(plan: Plan, approximate: bool) -> None:
         )
 
 
-def _check_splits(plan: Plan) -> None:
+def check_splits(plan: Plan) -> None:
+    """Refuse a plan on one accelerator."""
     if not plan.levels:
         raise HyparError("a plan on one accelerator splits nothing that could be exported")
 
@@ -191,8 +195,8 @@ def jax_shardings(plan: Plan, *, approximate: bool = False) -> str:
     """
     from hypar_opt.execution.jax.shardings import shardings_text
 
-    _check_kept(plan, approximate)
-    _check_splits(plan)
+    check_kept(plan, approximate)
+    check_splits(plan)
     sharded = sharded_plan(plan, axes_of=partial(mesh_axes, as_planned=False))
     return shardings_text(sharded, title=_title(plan, "JAX"))
 
@@ -221,7 +225,7 @@ def jax_module(plan: Plan, *, approximate: bool = False) -> str:
     """
     from hypar_opt.execution.jax.module import module_text
 
-    _check_kept(plan, approximate)
+    check_kept(plan, approximate)
     title = f"A training step of {plan.network.name}, batch {plan.batch}, on {plan.accelerators}"
     devices = "devices" if plan.levels else "device"
     return module_text(

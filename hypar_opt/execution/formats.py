@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from hypar_opt.documents.files import write_whole
 from hypar_opt.execution.export import jax_module, jax_shardings, torch_file
 from hypar_opt.execution.shardings import shardings
 from hypar_opt.registry import Registry
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hypar_opt.plan.plan import Plan
 
 
@@ -40,6 +44,37 @@ class ExportFormat(ABC):
         HyparError
             If the plan cannot be written so.
         """
+
+    def files(self, plan: Plan) -> Iterator[tuple[str, bytes]]:  # noqa: ARG002
+        """Yield the files that belong beside the text's: the end of each name, and the content.
+
+        Raises
+        ------
+        HyparError
+            As `text`, which is asked first.
+        """
+        yield from ()
+
+    def write(self, plan: Plan, output: str | Path, *, approximate: bool) -> str:
+        """Write a plan in this format, and return the text.
+
+        Parameters
+        ----------
+        output
+            The text's file; others have its name up to the suffix.
+        approximate
+            As for `text`.
+
+        Raises
+        ------
+        HyparError
+            If the plan cannot be written so, or a file cannot be written.
+        """
+        text = self.text(plan, approximate=approximate)
+        for end, content in self.files(plan):
+            write_whole(Path(output).with_suffix(end), content)
+        write_whole(output, text)
+        return text
 
 
 class JaxModule(ExportFormat):
@@ -93,6 +128,7 @@ FORMATS: Registry[type[ExportFormat]] = Registry(
         "deepspeed": "hypar_opt.execution.settings.deepspeed:DeepSpeed",
         "maxtext": "hypar_opt.execution.settings.maxtext:MaxText",
         "accelerate": "hypar_opt.execution.settings.accelerate:Accelerate",
+        "chakra": "hypar_opt.studies.chakra:Chakra",
     },
     base="hypar_opt.execution.formats:ExportFormat",
 )

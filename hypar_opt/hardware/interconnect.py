@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -14,7 +14,7 @@ import numpy as np
 from hypar_opt.errors import HyparError
 from hypar_opt.frozen import derived
 from hypar_opt.hardware.grid_paths import GridPaths
-from hypar_opt.hardware.links import BisectionLink, Link
+from hypar_opt.hardware.links import BisectionLink, Graph, Link
 from hypar_opt.hardware.patterns import (
     DigitPlace,
     Group,
@@ -79,7 +79,7 @@ class Interconnect:
 
     def __init__(
         self,
-        graph: nx.Graph[Any],
+        graph: Graph | nx.Graph[Any],
         shape: Sequence[int] | None = None,
         sizes: Sequence[int] | None = None,
         routes: Callable[[Sequence[Link]], Paths | None] | None = None,
@@ -95,11 +95,7 @@ class Interconnect:
                 f"levels of {', '.join(map(str, hierarchy.sizes))} parts should have"
                 f" {hierarchy.accelerators} accelerators, got {self.accelerators}"
             )
-        links = (
-            Link(source, target, data["bytes_per_second"], data["latency"], data["full_duplex"])
-            for source, target, data in graph.edges(data=True)
-        )
-        self._join(hierarchy, links)
+        self._join(hierarchy, _links(graph))
 
     def _join(self, hierarchy: Hierarchy, links: Iterable[Link]) -> None:
         """Join accelerators by links."""
@@ -363,7 +359,18 @@ class Interconnect:
         return {capacity: np.array(numbers) for capacity, numbers in channels.items()}
 
 
-def _count_accelerators(graph: nx.Graph[Any]) -> int:
+def _links(graph: Graph | nx.Graph[Any]) -> Iterator[Link]:
+    """Yield the links of a graph, each once, from the end that comes first."""
+    before = set[Hashable]()
+    for source in graph:
+        for target, data in graph[source].items():
+            if target not in before:
+                attributes = (data["bytes_per_second"], data["latency"], data["full_duplex"])
+                yield Link(source, target, *attributes)
+        before.add(source)
+
+
+def _count_accelerators(graph: Graph | nx.Graph[Any]) -> int:
     """Return the number of accelerators of a graph, after checking it.
 
     Raises
@@ -376,10 +383,11 @@ def _count_accelerators(graph: nx.Graph[Any]) -> int:
         raise HyparError("there should be an accelerator, got none")
     if not all(number in graph for number in range(count)):
         raise HyparError("accelerators should be numbered 0, 1, 2, ...")
-    # Imported late: a solve without an array needs no graph.
-    import networkx as nx
-
-    connected = nx.node_connected_component(graph, 0)
+    connected: set[Hashable] = set()
+    reached: set[Hashable] = {0}
+    while reached:
+        connected |= reached
+        reached = {other for node in reached for other in graph[node]} - connected
     unreachable = next((number for number in range(count) if number not in connected), None)
     if unreachable is not None:
         raise HyparError(f"accelerators should all be connected; no path from 0 to {unreachable}")

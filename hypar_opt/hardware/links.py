@@ -5,6 +5,20 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
+
+
+class Graph(dict[Hashable, dict[Hashable, dict[str, Any]]]):
+    """The neighbours of every node, with the attributes of the link to each.
+
+    It is read as a graph of networkx may be, whose import takes longer than most commands, and
+    ``networkx.Graph`` takes it.
+    """
+
+    def add_edge(self, source: Hashable, target: Hashable, **attributes: Any) -> None:
+        """Join two nodes by a link."""
+        self.setdefault(source, {})[target] = attributes
+        self.setdefault(target, {})[source] = attributes
 
 
 @dataclass(frozen=True)

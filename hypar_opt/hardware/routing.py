@@ -13,13 +13,13 @@ from hypar_opt.hardware.traffic import Indices, Paths, Route, Traffic, direction
 if TYPE_CHECKING:
     import networkx as nx
 
-    from hypar_opt.hardware.links import Link
+    from hypar_opt.hardware.links import Graph, Link
 
 
 class ShortestPaths(Paths):
     """The shortest paths of a graph, by one breadth-first search per source."""
 
-    def __init__(self, graph: nx.Graph[Any], links: Sequence[Link]) -> None:
+    def __init__(self, graph: Graph | nx.Graph[Any], links: Sequence[Link]) -> None:
         self._graph = graph
         # The channel from a node to a neighbour, and its latency in seconds.
         self._channels: dict[tuple[Any, Any], tuple[int, Fraction]] = {}
@@ -70,7 +70,7 @@ class ShortestPaths(Paths):
     @cached_property
     def neighbours(self) -> dict[Any, list[Any]]:
         """The neighbours of every node."""
-        return {node: list(adjacent) for node, adjacent in self._graph.adjacency()}
+        return {node: list(self._graph[node]) for node in self._graph}
 
     def _search(self, source: int, target: int) -> tuple[dict[Any, int], dict[Any, list[Any]]]:
         """Search from one source, breadth first, and no farther than the target.

@@ -13,7 +13,7 @@ from hypar_opt.costs.contract import cost_of
 from hypar_opt.costs.row_names import RowNames
 from hypar_opt.costs.state_classes import KnownCharges, classed
 from hypar_opt.costs.state_tables import states_of
-from hypar_opt.errors import HyparError, argument
+from hypar_opt.errors import HyparError, RefusedError, argument
 from hypar_opt.instance.conflicts import feasible_constraints
 from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.instance.last_resort import with_last_resort
@@ -67,7 +67,15 @@ class Instance:
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Instance:
-        """Return the problem that a plan answers."""
+        """Return the problem that a plan answers.
+
+        Raises
+        ------
+        RefusedError
+            If it is in stages, each of which is a problem of its own.
+        """
+        if plan.is_staged:
+            raise RefusedError("a plan in pipeline stages is looked at stage by stage, not as one")
         return cls(plan.network.description, plan.problem)
 
     def with_constraints(self, constraints: Constraints) -> Instance:

@@ -5,8 +5,7 @@ No code here is shared with a solver: a cost is the sum of the table entries of 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from hypar_opt.costs.base import CostModel
 from hypar_opt.costs.shared_nodes import Rows, Tensors, rows_with_shared
-from hypar_opt.errors import HyparError, InputError
+from hypar_opt.errors import HyparError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pins import columns_of, pinned_choices
 from hypar_opt.integers import exact_dtype
@@ -22,7 +21,6 @@ from hypar_opt.plan.costs import Baselines, Cost, Ratios, json_number
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.schemas import SCHEMA
 from hypar_opt.plan.stored_layouts import (
-    plan_tensors,
     rows_with_stored,
     stored_layouts,
 )
@@ -355,49 +353,3 @@ def with_layouts(plan: Plan) -> Plan:
         cost = cost.model_copy(update={"executed_bytes": moved})
     layouts = layouts_of(instance, rows, tensors)
     return plan.model_copy(update={"schema_": SCHEMA, "layouts": layouts, "cost": cost})
-
-
-def check_plan(plan: Plan, *, file: str) -> None:
-    """Refuse a plan whose stated cost or layouts are not those of its choices.
-
-    The solver's status is a claim that only has to be consistent here; a certificate proves it.
-
-    Raises
-    ------
-    InputError
-        Naming the first key that disagrees, what it says and what it should say.
-    """
-    try:
-        cost, stored = _derived(plan)
-    except HyparError as error:
-        raise InputError(error.message, file=file) from None
-    stated = plan.cost.model_dump(mode="json")
-    for key, derived in cost.model_dump(mode="json").items():
-        if stated[key] != derived:
-            problem = f"should be {derived}, as the parallelism is priced, got {stated[key]}"
-            raise InputError(problem, where=f"cost, {key}", file=file)
-    for name, layouts in (plan.layouts or {}).items():
-        if tuple(layouts) != stored[name]:
-            words = [json.dumps(list(map(str, own))) for own in (stored[name], layouts)]
-            problem = f"should be {words[0]}, as the parallelism stores it, got {words[1]}"
-            raise InputError(problem, where=f"layouts, {name}", file=file)
-    solver, total = plan.solver, plan.cost.total
-    if solver.status == "optimal" and solver.bound != total:
-        problem = f"should be the cost's total {total} of an optimal plan, got {solver.bound}"
-        raise InputError(problem, where="solver, bound", file=file)
-    if solver.bound is not None and solver.bound > total:
-        problem = f"should be at most the cost's total {total}, got {solver.bound}"
-        raise InputError(problem, where="solver, bound", file=file)
-
-
-def _derived(plan: Plan) -> tuple[Cost, Mapping[str, Sequence[str]]]:
-    """Return a plan's cost, and how outputs are stored, as its choices say."""
-    if plan.is_staged:
-        # Imported late: stages are priced by what is here.
-        from hypar_opt.instance.staged import StagedPlan
-
-        staged = StagedPlan.of_plan(plan)
-        return staged.cost, staged.stored
-    instance, rows = Instance.of_plan(plan), plan.assignments()
-    tensors = plan_tensors(plan, instance.executed_workload)
-    return price(instance, rows, tensors), layouts_of(instance, rows, tensors)

@@ -168,9 +168,17 @@ def read_network(
     InputError
         Naming the file, the layer and the key, and what would be right.
     """
-    from hypar_opt.documents.document import file_name, read_text, validate
+    from pathlib import Path
+
+    from hypar_opt.documents.document import (
+        file_name,
+        is_standard_input,
+        read_text,
+        validate,
+    )
     from hypar_opt.documents.parsing import parse_toml
     from hypar_opt.workload.network import Network
+    from hypar_opt.workload.routers import with_counts
 
     file = file_name(path)
     if file.endswith(MODELS):
@@ -184,4 +192,5 @@ def read_network(
         from hypar_opt.models.config import read_config
 
         return validate(Network, read_config(path), file=file)
-    return validate(Network, parse_toml(text, file=file), file=file)
+    beside = Path() if is_standard_input(path) else Path(path).parent
+    return validate(Network, with_counts(parse_toml(text, file=file), beside), file=file)

@@ -219,16 +219,20 @@ def rows_of(
     HyparError
         As `levels_of`.
     """
-    rows = []
-    for words in words_of(configuration, roles(network, workload), hierarchy.sizes):
-        row = [0] * len(words)
-        for node, word in enumerate(words):
-            if node not in workload.weight_users:
-                row[node] = workload.words[node].index(word)
-        for node, column in shared_weights(workload, row).items():
-            row[node] = column
-        rows.append(tuple(row))
-    return rows
+    levels = words_of(configuration, roles(network, workload), hierarchy.sizes)
+    return [_columns(words, workload) for words in levels]
+
+
+@lru_cache(maxsize=256)
+def _columns(words: tuple[str, ...], workload: Workload) -> tuple[int, ...]:
+    """Return the choices of all nodes at a level, as columns."""
+    row = [0] * len(words)
+    for node, word in enumerate(words):
+        if node not in workload.weight_users:
+            row[node] = workload.words[node].index(word)
+    for node, column in shared_weights(workload, row).items():
+        row[node] = column
+    return tuple(row)
 
 
 def training_of(
@@ -317,8 +321,6 @@ class Limits(NamedTuple):
         Experts of layers that have them.
     batch
         The sequences, or images, of a step.
-    inside
-        The accelerators of a node; None where tensor parallelism may be of any degree.
     inner
         The parts of inner levels together, over which key-value heads may be replicated.
     """
@@ -329,7 +331,6 @@ class Limits(NamedTuple):
     sequence: Mapping[str, int]
     experts: Mapping[str, int]
     batch: int
-    inside: int | None
     inner: tuple[int, ...]
 
     def fault(self, own: Configuration) -> str | None:
@@ -347,8 +348,6 @@ class Limits(NamedTuple):
             return f"cp needs attention, and {self.network} has none"
         if own.ep > 1 and not self.experts:
             return f"ep needs experts, and {self.network} has none"
-        if self.inside is not None and own.tp > self.inside:
-            return f"tp should be at most the {self.inside} accelerators of a node, got {own.tp}"
         sp = own.tp if own.sp else 1
         parts = own.cp * sp
         for name, (size, kv_heads, heads) in self.tensor.items():
@@ -391,15 +390,13 @@ class Limits(NamedTuple):
 def check(configuration: Configuration, network: Network, problem: ProblemFields) -> None:
     """Check that a network has a configuration on a problem's accelerators.
 
-    Tensor parallelism may cross nodes.
-
     Raises
     ------
     HyparError
         Naming the degree, and what it should be.
     """
     levels_of(configuration, problem.hierarchy.sizes)
-    limits = limits_of(network, problem, tp_across_nodes=True, kv_replicated=True)
+    limits = limits_of(network, problem, kv_replicated=True)
     fault = limits.fault(configuration)
     if fault is None and problem.inference:
         once = configuration.micro_batches, configuration.recompute, configuration.zero
@@ -422,7 +419,6 @@ def limits_of(
     network: Network,
     problem: ProblemFields,
     *,
-    tp_across_nodes: bool = False,
     kv_replicated: bool = False,
 ) -> Limits:
     """Return what the degrees of a network's configurations have to divide.
@@ -430,9 +426,7 @@ def limits_of(
     Parameters
     ----------
     problem
-        Its batch, and its array if there is one.
-    tp_across_nodes
-        Let tensor parallelism cross nodes.
+        Its batch and hierarchy.
     kv_replicated
         Let tensor parallelism have more parts than key-value heads, and replicate these.
     """
@@ -460,10 +454,7 @@ def limits_of(
             sequence.setdefault(size[TOKENS.word], f"tokens of {layer.name}")
         if role.ep:
             experts.setdefault(size[role.ep], f"experts of {layer.name}")
-    inside, sizes = None, problem.hierarchy.sizes
-    if problem.array is not None and not tp_across_nodes:
-        levels = problem.array.description.inside_nodes(problem.placement)
-        inside = problem.hierarchy.parts(level - 1 for level in levels) if levels else None
+    sizes = problem.hierarchy.sizes
     return Limits(
         network.name,
         {f"{key[0]:,} {name}": key for key, name in tensor.items()},
@@ -471,7 +462,6 @@ def limits_of(
         {f"{size:,} {name}": size for size, name in sequence.items()},
         {f"{size:,} {name}": size for size, name in experts.items()},
         problem.batch,
-        inside,
         tuple(prod(sizes[level:]) for level in range(len(sizes))),
     )
 
@@ -482,7 +472,6 @@ def family(
     *,
     fixed: Mapping[str, Any] | None = None,
     recompute: Sequence[str] = ("none", "full"),
-    tp_across_nodes: bool = False,
 ) -> Iterator[Configuration]:
     """Yield every configuration of a network on a problem's accelerators.
 
@@ -499,13 +488,9 @@ def family(
         have ``tp``, it may be of more parts than key-value heads, which are then replicated.
     recompute
         What the backward pass may compute again, of all blocks.
-    tp_across_nodes
-        Let tensor parallelism cross nodes.
     """
     kv_replicated = "tp" in (fixed or {})
-    limits = limits_of(
-        network, problem, tp_across_nodes=tp_across_nodes, kv_replicated=kv_replicated
-    )
+    limits = limits_of(network, problem, kv_replicated=kv_replicated)
     kept = {
         name: set(value) if isinstance(value, list | tuple | set | frozenset) else {value}
         for name, value in (fixed or {}).items()

@@ -403,6 +403,8 @@ class Plan(Displayed, ProblemFields):
                 del dumped[key]
         if not self.constraints.runnable:
             del dumped["constraints"]["runnable"]
+        if self.cost.stages is None:
+            del dumped["cost"]["stages"]
         dumped["training"] = self.training.stated
         if self.is_staged:
             dumped["training"]["schedule"] = self.training.schedule
@@ -442,7 +444,7 @@ def columns_of(parallelism: Words, words: Words) -> tuple[tuple[int, ...], ...]:
 def parse_plan(text: str, *, file: str) -> Plan:
     """Parse a plan file's text, and check its form, its shape and its network's digest.
 
-    `hypar_opt.instance.pricing.check_plan` checks the cost, and the layouts against the choices.
+    `hypar_opt.search.plan_file.check_plan` checks the cost, and the layouts against the choices.
 
     Raises
     ------

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 from hypar_opt.checked import plain
@@ -17,6 +18,7 @@ from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.workload.network import Network
+from hypar_opt.workload.routers import with_counts
 from hypar_opt.workload.sequence_length import with_tokens
 
 _FIXED = frozenset({"name", "schema", "source"})
@@ -141,7 +143,7 @@ def changed(
             continue
         content["name"] += f" ({', '.join(texts)})"
         if what == "network":
-            network = validate(Network, content, file=where)
+            network = validate(Network, with_counts(content, Path()), file=where)
         else:
             array = validate(Array, content, file=where)
     written = {"network": network and network.description(), "array": array and array.description()}

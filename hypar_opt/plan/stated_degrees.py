@@ -73,7 +73,7 @@ def stated_degrees(
     for key, count, word in (("cp", cp, TOKENS.word), ("ep", ep, EXPERTS.word)):
         if count > 1 and choices is not None and word not in choices:
             raise HyparError(f"{name}: {key} needs {word} among the choices, got {stated!r}")
-    limits = limits_of(network, problem, tp_across_nodes=True, kv_replicated=True)
+    limits = limits_of(network, problem, kv_replicated=True)
     without = own._replace(sp=tp == 1)
     by_token = choices is None or TOKENS.word in choices
     if not by_token or limits.fault_in_degrees(own) is not None:
@@ -97,7 +97,7 @@ def pinned(network: Network, problem: Problem, configuration: Configuration) -> 
         As `levels_of`, and if the network has no such configuration, naming the degree.
     """
     sizes = problem.hierarchy.sizes
-    limits = limits_of(network, problem, tp_across_nodes=True, kv_replicated=True)
+    limits = limits_of(network, problem, kv_replicated=True)
     if (fault := limits.fault_in_degrees(configuration)) is not None:
         raise HyparError(f"{argument('degrees')}: {fault}")
     offered = choices_of_configurations(network, kv_replicated=True)

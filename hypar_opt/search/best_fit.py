@@ -64,6 +64,13 @@ class NothingFitsError(NoAnswerError):
         self.counted, self.proved, self.at_any_share = counted, proved, at_any_share
 
 
+class NothingFasterError(NoAnswerError):
+    """No plan that fits takes less than what is of interest: that is proved."""
+
+    def __init__(self) -> None:
+        super().__init__("no plan takes less than what is of interest")
+
+
 @dataclass
 class BestFit:
     """The best plan known of a search whose training is left open.
@@ -78,6 +85,8 @@ class BestFit:
         The plan that exceeds the memory by least, of those counted, or leaves most of it.
     alike
         The ways in which plans fit whose layers all train alike, where no others are searched.
+    below
+        What is of no interest, whether a plan is known or not.
     """
 
     search: SearchRequest
@@ -85,6 +94,7 @@ class BestFit:
     found: Counted | None = None
     least: Counted | None = None
     alike: set[tuple[str, str]] = field(default_factory=set)
+    below: Fraction = NEVER
     _ways: dict[Training, WayOfTraining] = field(default_factory=dict)
     _known: dict[tuple[Training, tuple[tuple[int, ...], ...]], Counted] = field(
         default_factory=dict
@@ -93,7 +103,7 @@ class BestFit:
     @property
     def limit(self) -> Fraction:
         """The cost from which a plan is of no interest."""
-        return self.found.amount if self.found else NEVER
+        return min(self.found.amount, self.below) if self.found else self.below
 
     @property
     def proves(self) -> bool:

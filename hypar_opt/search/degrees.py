@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from heapq import heappop, heappush
 from itertools import groupby
 from math import inf, lcm
@@ -29,9 +29,7 @@ from hypar_opt.sharding.layouts import BATCH
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.memory import reserved_by
 from hypar_opt.simulator.repeated_parts import Messages, RepeatedPart, seconds_of_parts
-from hypar_opt.simulator.run import seconds_of
-from hypar_opt.simulator.simulation import StepTimes
-from hypar_opt.simulator.step import in_parts, launching, schedule_of
+from hypar_opt.simulator.step import StepTimes, in_parts, launching, schedule_of
 from hypar_opt.simulator.tasks import ComputeTask, of_one_micro_batch
 from hypar_opt.step.holds import KEPT, HoldArrays, HoldRules, WeightBytes
 from hypar_opt.units import format_bytes, format_si
@@ -146,6 +144,7 @@ class Evaluator(StepBounds):
         self._map_holds = cache(self._new_map_holds)
         self._weight_holds, self._weights = cache(self._new_weight_holds), cache(self._new_weights)
         self._parts_of_batch = cache(self._new_parts_of_batch)
+        self._has_loads = any(getattr(layer, "load", None) for layer in network.layers)
         self._maps_of: dict[tuple[Lengths, int, str, int], dict[Mesh, _Held]] = {}
         self._weights_of: dict[tuple[Lengths, int, str], dict[Mesh, _Held]] = {}
 
@@ -225,39 +224,48 @@ class Evaluator(StepBounds):
             parts.append(RepeatedPart(first, len(tasks), times[block]))
         efficiency = self.array.efficiency_of_overlap
         if in_lockstep:
-            before = of_one_micro_batch(tasks)
-            measured = [
-                seconds_of_parts(own, parts, self._messages, efficiency) for own in (tasks, before)
-            ]
+            run = partial(seconds_of_parts, parts=parts, messages=self._messages)
         else:
-            tasks, on = [*in_parts(tasks, *step)], self.array.interconnect
-            parts, before = [RepeatedPart(0, len(tasks))], of_one_micro_batch(tasks)
-            measured = [
-                seconds_of(own, on, efficiency=efficiency, deadline=self.deadline)
-                for own in (tasks, before)
-            ]
+            from hypar_opt.simulator.run import seconds_of  # whose packages take long to import
+
+            tasks = [*in_parts(tasks, *step)]
+            parts = [RepeatedPart(0, len(tasks))]
+            run = partial(seconds_of, interconnect=self.array.interconnect, deadline=self.deadline)
+        before = of_one_micro_batch(tasks) if count > 1 else []
+        last, others = (run(own, efficiency=efficiency) for own in (tasks, before))
         often = [times[block] for block in blocks]
         launched = launching(self.problem, workload, self.array, schedule.repeats, often)
-        seconds = StepTimes(measured[0], measured[1], launched).of(count)
+        seconds = StepTimes(last, others, launched).of(count)
         return seconds, _computed(tasks, parts) + (count - 1) * _computed(before, parts)
 
     # Memory
 
     def memory(self, configuration: Configuration) -> int:
         """Return the bytes of the fullest accelerator in a configuration's step."""
-        short, mesh = self._shortened(self._again(configuration)), configuration[:6]
-        micro_batch = self.problem.batch // configuration.micro_batches
-        recompute = configuration.recompute if short.again or not self.blocks else "none"
-        of_maps, batch = (short.lengths, short.again, recompute), self._base
-        # Partial sums whose reader has all of them are stored by batch, whatever is split.
-        if micro_batch % self._parts_of_batch(mesh, short.lengths):
-            batch = micro_batch
-        maps = self._maps(mesh, *of_maps, batch)
-        weights, reserve = self._weights(mesh, short.lengths, configuration.zero)
-        times = np.array((1, *short.times))
-        moments = weights.moments + maps.moments * micro_batch // batch
-        kept = weights.kept @ times + maps.kept @ times * micro_batch // batch
-        return int(kept + moments.max() + reserve)
+        ((_, memory),) = self.candidates([configuration])
+        return memory
+
+    def candidates(self, configurations: Sequence[Configuration]) -> list[Candidate]:
+        """Return the memory of configurations whose steps repeat as many blocks, or all or none."""
+        rows = []
+        for one in configurations:
+            short, mesh = self._shortened(self._again(one)), one[:6]
+            micro_batch = self.problem.batch // one.micro_batches
+            recompute = one.recompute if short.again or not self.blocks else "none"
+            policy, batch = (short.lengths, short.again, recompute), self._base
+            # Partial sums whose reader has all of them are stored by batch, whatever is split.
+            if micro_batch % self._parts_of_batch(mesh, short.lengths):
+                batch = micro_batch
+            if self._has_loads:  # shares of tokens are rounded
+                batch = micro_batch
+            weights, reserve = self._weights(mesh, short.lengths, one.zero)
+            maps = self._maps(mesh, *policy, batch)
+            rows.append((*weights, *maps, (1, *short.times), micro_batch, batch, reserve))
+        columns = map(np.array, zip(*rows, strict=True))
+        kept, moments, kept_maps, of_maps, times, parts, wholes, reserves = columns
+        kept = (kept * times).sum(1) + (kept_maps * times).sum(1) * parts // wholes
+        moments = moments.T + of_maps.T * parts // wholes
+        return [*map(Candidate, configurations, (kept + moments.max(0) + reserves).tolist())]
 
     def _new_parts_of_batch(self, mesh: Mesh, lengths: Lengths) -> int:
         """Return what the batch has to be divided by for maps to be in proportion to it."""
@@ -269,7 +277,8 @@ class Evaluator(StepBounds):
         known = self._maps_of.setdefault((lengths, again, recompute, batch), {})
         if mesh not in known:
             holds = self._map_holds(lengths, again, recompute, batch)
-            known.update(self._held(self._meshes_with(mesh), lengths, holds))
+            meshes = [own for own in self._meshes_with(mesh) if not batch % (own[0] * own[1])]
+            known.update(self._held(meshes, lengths, holds))
         return known[mesh]
 
     def _new_map_holds(
@@ -360,7 +369,6 @@ def search_degrees(
     early_stop: bool = False,
     below: float = inf,
     by_events: bool = True,
-    tp_across_nodes: bool = False,
     deadline: Deadline = NEVER,
     progress: Progress = silent,
 ) -> Searched:
@@ -389,8 +397,6 @@ def search_degrees(
         The seconds of which a configuration has to take less.
     by_events
         Whether steps of accelerators out of lockstep are simulated, one by one.
-    tp_across_nodes
-        Let tensor parallelism cross nodes.
 
     Raises
     ------
@@ -413,8 +419,7 @@ def search_degrees(
     order: list[tuple[float, int, int]] = []
     alike: dict[int, list[int]] = {}
     simulated, complete = 0, False
-    family_of = {"fixed": fixed, "tp_across_nodes": tp_across_nodes}
-    for considered in _considered(evaluator, allowed, **family_of):
+    for considered in _considered(evaluator, allowed, fixed):
         by_count: dict[int, list[int]] = {}
         for number, candidate in enumerate(considered.fitting, len(candidates)):
             by_count.setdefault(candidate.configuration.micro_batches, []).append(number)
@@ -476,7 +481,7 @@ def all_that_fit(
     )
     evaluated: list[Evaluated] = []
     with suppress(NoAnswerError):  # a limit
-        for considered in _considered(evaluator, allowed, fixed=fixed):
+        for considered in _considered(evaluator, allowed, fixed):
             for own in considered.fitting:
                 progress(len(evaluated), considered.fits)
                 evaluated.append(evaluator.evaluate(own.configuration))
@@ -507,7 +512,7 @@ class _Considered(NamedTuple):
 
 
 def _considered(
-    evaluator: Evaluator, allowed: Allowed | None, **family_of: Any
+    evaluator: Evaluator, allowed: Allowed | None, fixed: Mapping[str, Any] | None
 ) -> Iterator[_Considered]:
     """Yield the configurations that are considered, and which of them fit.
 
@@ -515,8 +520,8 @@ def _considered(
 
     Parameters
     ----------
-    **family_of
-        Which there are, as `hypar_opt.plan.configuration.family` takes it.
+    fixed
+        As `hypar_opt.plan.configuration.family` takes it.
     """
     count = fits = 0
     fitting: list[Candidate] = []
@@ -524,21 +529,27 @@ def _considered(
     until = evaluator.deadline.part(_CONSIDERING)
     saves_all: set[Configuration] = set()  # that fit
     in_fewer: set[tuple[Mesh, str]] = set()  # micro-batches that fit
-    every = family(evaluator.network, evaluator.problem, recompute=evaluator.policies, **family_of)
+    network, problem = evaluator.network, evaluator.problem
+    every = family(network, problem, fixed=fixed, recompute=evaluator.policies)
     configurations = [one for one in every if allowed is None or allowed(one)]
     evaluator.meshes.update(one[:6] for one in configurations)
     if evaluator.deadline.left() is not None:
         # The best ones are mostly among those that divide the batch most.
         configurations.sort(key=lambda one: one.dp_replicate * one.cp * one.tp)
-    for one in configurations:
+    considered = (
+        candidate
+        for _, alike in groupby(configurations, key=lambda one: one[:6])
+        for candidate in evaluator.candidates([*alike])
+    )
+    for one, memory in considered:
         if until.passed() and (fitting or evaluator.deadline.passed()):
             yield _Considered(count, fits, fitting, least, complete=False)
             if evaluator.deadline.passed():
                 return
             until, fitting = evaluator.deadline.part(_CONSIDERING), []
         count += 1
-        memory = evaluator.memory(one)
-        least = sorted([*least, Candidate(one, memory)], key=lambda own: own.memory)[:3]
+        if len(least) < 3 or memory < least[-1].memory:
+            least = sorted([*least, Candidate(one, memory)], key=lambda own: own.memory)[:3]
         if not evaluator.fits(one, memory):
             continue
         fits += 1

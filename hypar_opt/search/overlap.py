@@ -65,9 +65,7 @@ from hypar_opt.search.within_memory import within_memory
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.repeated_parts import Messages, RepeatedPart, seconds_of_parts
-from hypar_opt.simulator.run import seconds_of
-from hypar_opt.simulator.simulation import StepTimes
-from hypar_opt.simulator.step import divides, launching, program, repeats_on
+from hypar_opt.simulator.step import StepTimes, divides, launching, program, repeats_on
 from hypar_opt.simulator.tasks import of_one_micro_batch
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
@@ -327,8 +325,7 @@ class PlansWithOverlap:
 
     def seconds(self, rows: Rows) -> float:
         """Return the simulated time of a plan, as `hypar_opt.simulate` says it to the last bit."""
-        on, efficiency = self._array.interconnect, self._array.efficiency_of_overlap
-        return self._simulated(rows, partial(seconds_of, interconnect=on, efficiency=efficiency))
+        return self._simulated(rows, self._by_events)
 
     def time(self, rows: Rows) -> float:
         """Return what `seconds` does, but for rounding; it is known from then on, and quicker."""
@@ -353,6 +350,12 @@ class PlansWithOverlap:
             parts = [RepeatedPart(0, len(tasks))]
             with suppress(NotInLockstepError):
                 return seconds_of_parts(tasks, parts, self._messages, efficiency)
+        return self._by_events(tasks)
+
+    def _by_events(self, tasks: Sequence[Task]) -> float:
+        from hypar_opt.simulator.run import seconds_of  # whose packages take long to import
+
+        efficiency = self._array.efficiency_of_overlap
         return seconds_of(tasks, self._array.interconnect, efficiency=efficiency)
 
     @cached_property
@@ -714,8 +717,7 @@ def faster_configuration(
     has_some = plan.levels and problem.device_memory is not None and not problem.constraints.fix
     if not (network.repeats or len(plan.layers) <= _LAYERS) or not has_some or deadline.passed():
         return None
-    limits = limits_of(network, problem)
-    if wider and not limits.tensor:
+    if wider and not limits_of(network, problem).tensor:
         return None
     array = ArrayRecord.of(plan.array.description.model_copy(update={"overlap": overlap}))
     opened = problem.model_copy(update={"array": array})
@@ -753,8 +755,7 @@ def faster_configuration(
 
     def allowed(configuration: Configuration) -> bool:
         # Without blocks that repeat each takes as long to simulate as a plan.
-        in_node = limits.inside is None or configuration.tp <= limits.inside
-        considered = (network.repeats and in_node and not wider) or is_named(configuration)
+        considered = (network.repeats and not wider) or is_named(configuration)
         if not considered or rows(configuration[:6]) is None:
             return False
         return trains_as(configuration, network, problem.hierarchy, problem.training)
@@ -778,7 +779,6 @@ def faster_configuration(
         allowed=allowed,
         accepted=lambda configuration: trained(configuration) is not None,
         below=below,
-        tp_across_nodes=True,
         deadline=deadline,
     )
     if not searched.best:

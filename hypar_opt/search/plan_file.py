@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from hypar_opt.checked import checked
 from hypar_opt.documents.document import file_name, read_document
 from hypar_opt.errors import HyparError, InputError, RefusedError
 from hypar_opt.instance.instance import Instance
-from hypar_opt.instance.pricing import check_plan, price, with_layouts
+from hypar_opt.instance.pricing import layouts_of, price, with_layouts
 from hypar_opt.instance.staged import StagedPlan
 from hypar_opt.plan.plan import Plan, parse_plan
 from hypar_opt.plan.stored_layouts import plan_tensors, rows_of_plan
 from hypar_opt.search.check_result import check_record
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from hypar_opt.plan.costs import Cost
 
 
 @checked
@@ -84,3 +88,46 @@ def _with_layouts(plan: Plan, *, file: str) -> Plan:
         return with_layouts(plan)
     except HyparError as error:  # what is wrong with its problem
         raise InputError(error.message, file=file) from None
+
+
+def check_plan(plan: Plan, *, file: str) -> None:
+    """Refuse a plan whose stated cost or layouts are not those of its choices.
+
+    The solver's status is a claim that only has to be consistent here; a certificate proves it.
+
+    Raises
+    ------
+    InputError
+        Naming the first key that disagrees, what it says and what it should say.
+    """
+    try:
+        cost, stored = _derived(plan)
+    except HyparError as error:
+        raise InputError(error.message, file=file) from None
+    stated = plan.cost.model_dump(mode="json")
+    for key, derived in cost.model_dump(mode="json").items():
+        if stated[key] != derived:
+            problem = f"should be {derived}, as the parallelism is priced, got {stated[key]}"
+            raise InputError(problem, where=f"cost, {key}", file=file)
+    for name, layouts in (plan.layouts or {}).items():
+        if tuple(layouts) != stored[name]:
+            words = [json.dumps(list(map(str, own))) for own in (stored[name], layouts)]
+            problem = f"should be {words[0]}, as the parallelism stores it, got {words[1]}"
+            raise InputError(problem, where=f"layouts, {name}", file=file)
+    solver, total = plan.solver, plan.cost.total
+    if solver.status == "optimal" and solver.bound != total:
+        problem = f"should be the cost's total {total} of an optimal plan, got {solver.bound}"
+        raise InputError(problem, where="solver, bound", file=file)
+    if solver.bound is not None and solver.bound > total:
+        problem = f"should be at most the cost's total {total}, got {solver.bound}"
+        raise InputError(problem, where="solver, bound", file=file)
+
+
+def _derived(plan: Plan) -> tuple[Cost, Mapping[str, Sequence[str]]]:
+    """Return a plan's cost, and how outputs are stored, as its choices say."""
+    if plan.is_staged:
+        staged = StagedPlan.of_plan(plan)
+        return staged.cost, staged.stored
+    instance, rows = Instance.of_plan(plan), plan.assignments()
+    tensors = plan_tensors(plan, instance.executed_workload)
+    return price(instance, rows, tensors), layouts_of(instance, rows, tensors)

@@ -104,6 +104,7 @@ class ShortSteps:
         self._network, self._workload = cache(self._new_network), cache(self._new_workload)
         self._rows, self._blocks = cache(self._new_rows), cache(self._new_blocks)
         self._shortened, self._program = cache(self._new_shortened), cache(self._new_program)
+        self._options = cache(self._new_options)
 
     @property
     def blocks(self) -> int:
@@ -244,6 +245,11 @@ class ShortSteps:
                 }
                 _rename(described, renamed)
             block["repeat"] = count
+            for layer in block["layer"]:
+                load = layer.get("load") if layer["kind"] == "router" else None
+                # Where repetitions are left out they are alike, and so are their loads.
+                if isinstance(load, list | tuple) and isinstance(load[0], list | tuple):
+                    layer["load"] = load[:count]
         return type(self.network).model_validate(described)
 
     def _new_workload(self, lengths: Lengths, batch: int) -> Workload:
@@ -270,7 +276,7 @@ class ShortSteps:
             blocks[node] = blocks[writer]
         return blocks
 
-    def _options(self, configuration: Configuration, short: Short) -> RunOptions:
+    def _new_options(self, configuration: Configuration, short: Short) -> RunOptions:
         """Return the options of a shortened step."""
         blocks = None if configuration.recompute == "none" else short.again
         of = self._network(short.lengths), self._hierarchy, self.problem.training

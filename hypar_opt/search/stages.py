@@ -34,17 +34,18 @@ from hypar_opt.instance.stage import BY_LAYER, stage_instance
 from hypar_opt.instance.staged import StagePlan, charge_of
 from hypar_opt.integers import divisors
 from hypar_opt.plan.stages import Stages
-from hypar_opt.search.best_fit import NEVER, NothingFitsError
+from hypar_opt.search.best_fit import NEVER, NothingFasterError, NothingFitsError
 from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts
 from hypar_opt.search.joint import joint
 from hypar_opt.search.pairs_of_levels import least_compute
-from hypar_opt.search.prices_of_memory import Around, BoundAtPrice, bound_at, raised
+from hypar_opt.search.prices_of_memory import BoundAtPrice, bound_at
 from hypar_opt.search.way_of_training import WayOfTraining
 from hypar_opt.search.ways_by_layer import WaysByLayer
 from hypar_opt.search.within_memory import within_memory
 from hypar_opt.simulator.pipeline_order import in_flight, orders
 from hypar_opt.solvers.base import Status
 from hypar_opt.step.uneven import divides_evenly
+from hypar_opt.workload.operators.maps import ExpertMap, LogitMap
 from hypar_opt.workload.patterns import compact, words_by_layer
 from hypar_opt.workload.stages import RECEIVED, cuts_between_blocks
 
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.costs.base import CostModel
+    from hypar_opt.costs.time import TimeCost
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.problem import Problem
     from hypar_opt.plan.training import Training
@@ -71,8 +73,11 @@ _ROUNDED = 1 - Fraction(1, 2**20)
 _LONGEST_RUN = 24
 """The most units that are alike of which it is asked what they take together at least."""
 
-_NEAR = Fraction(65, 64)
-"""How much more may be asked of plans that fit as they are before one that does not is sought."""
+_ROUTED = ExpertMap, LogitMap
+"""Maps of routed tokens, which no stage sends."""
+
+_LESS = 8
+"""The share of a step that a plan is taken to need more if its stages need twice their memory."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +139,9 @@ class _Units:
     """What a network may be cut into, and which of that is alike."""
 
     def __init__(self, network: Network, problem: Problem) -> None:
-        borders = [0, *cuts_between_blocks(network), len(network.layers)]
+        ends = cuts_between_blocks(network)
+        sent = [end for end in ends if not isinstance(network.map_of(end - 1), _ROUTED)]
+        borders = [0, *sent, len(network.layers)]
         self.network, self.borders = network, borders
         self.count = len(borders) - 1
         unit_of = {
@@ -172,6 +179,10 @@ class _Units:
         starts = [n for n, kind in enumerate(self.kinds) if n == 0 or self.kinds[n - 1] != kind]
         return [range(*own) for own in pairwise([*starts, self.count])]
 
+    @property
+    def runs_by_kind(self) -> dict[int, range]:
+        return {self.kinds[run.start]: run for run in self.runs}
+
     def chunk(self, first: int, end: int) -> range:
         return range(self.borders[first], self.borders[end])
 
@@ -186,7 +197,7 @@ class _Units:
         return starts, [start + len(own) for start in starts]
 
 
-class _Parts:
+class _PartsOfArray:
     """The array in so many parts: the problems of its stages, and what units take at least."""
 
     def __init__(self, asked: SearchRequest, units: _Units, count: int, schedule: str) -> None:
@@ -196,18 +207,22 @@ class _Parts:
         if count > 1:
             array.part(count)  # which may be none
         self._whole, self.asked, self.units, self.count = problem, asked, units, count
-        self.schedule = schedule
+        self.schedule, self.any_batches = schedule, False
+        """Whether one stage may have any number of micro-batches."""
         self.links = [array.hop(stage, count) for stage in range(count - 1)]
         self._least: dict[tuple[int, int, int], Fraction] = {}
         self._instances: dict[tuple[int, int], Instance] = {}
+        self._held: dict[tuple[int, int, int], Fraction] = {}
         self._hops: dict[tuple[int, BisectionLink, int], tuple[Fraction, Fraction]] = {}
 
     def instance(self, stage: int, units: tuple[int, int], count: int, in_flight: int) -> Instance:
         """Return the problem of some units in so many micro-batches."""
-        network, problem = self.units.network, self._whole
-        training = problem.training.model_copy(update={"micro_batches": count})
-        problem = problem.model_copy(update={"training": training})
-        if units == (0, self.units.count):
+        network, is_whole = self.units.network, units == (0, self.units.count)
+        problem = self._whole
+        if not (is_whole and self.any_batches):
+            training = problem.training.model_copy(update={"micro_batches": count})
+            problem = problem.model_copy(update={"training": training})
+        if is_whole:
             return Instance.to_search(network, problem)
         chunks = [self.units.chunk(*units)]
         return stage_instance(network, problem, stage, self.count, chunks, [in_flight])
@@ -223,13 +238,25 @@ class _Parts:
         key = self.units.kinds[unit], count, length
         if key not in self._least:
             instance = self._by_itself(*key)
-            if length == 1:
-                found = Fraction(least_compute(instance), _per_second(instance))
-            else:
+            found = Fraction(least_compute(instance), _per_second(instance))
+            if length > 1:
                 request = self.request(replace(instance, bounded=_alone))
-                found = bound_at(WaysByLayer(request, count, ample=True), Fraction()).bound
+                ways = WaysByLayer(request, count, ample=True)
+                with suppress(InfeasibleError, RefusedError):
+                    own = bound_at(ways, Fraction())
+                    found = own.bound
+                    self._held[key] = own.excess / ways.first.capacity + 1
             self._least[key] = found * _ROUNDED
         return self._least[key]
+
+    def excess(self, count: int) -> Fraction:
+        """Return roughly what of its memory runs of units need more, for a micro-batch."""
+        held = [
+            own * len(self.units.runs_by_kind[unit]) / length / self.count
+            for (unit, batches, length), own in self._held.items()
+            if batches == count
+        ]
+        return max(sum(held, Fraction()) - 2, Fraction())
 
     def _by_itself(self, unit: int, count: int, length: int = 1) -> Instance:
         key = unit, length
@@ -262,8 +289,8 @@ class _Parts:
 
 
 def _per_second(instance: Instance) -> int:
-    assert instance.cost.physical is not None
-    return instance.cost.physical.per_unit
+    own: TimeCost = instance.cost.time
+    return own.per_unit
 
 
 def _of_others(own: Instance, other: Instance) -> Training:
@@ -283,9 +310,9 @@ def _of_others(own: Instance, other: Instance) -> Training:
 
 def _alone(cost: CostModel, workload: Workload) -> CostModel:
     """Return a cost without messages, or latencies of gradients that others may share."""
-    assert cost.time is not None
+    time: TimeCost = cost.time
     none = LatencyShares(np.zeros((1, 2, len(workload.nodes)), np.int64), {})
-    return replace(cost.time, hops=None, latencies=cost.time.latencies and none)
+    return replace(time, hops=None, latencies=time.latencies and none)
 
 
 @dataclass
@@ -314,15 +341,16 @@ class _Stage:
     value: Fraction = Fraction()
     proved: Fraction = Fraction()
     low: BoundAtPrice | None = None
-    is_priced: bool = False
     is_settled: bool = False
     found: tuple[SearchRequest, SearchResult] | None = None
     error: NothingFitsError | None = None
 
     @property
     def excess(self) -> Fraction:
-        """What its fastest plan exceeds the memory by; 0 where it fits, or that is not known."""
-        return max(self.low.excess, Fraction()) if self.low else Fraction()
+        """What of its memory its fastest plan needs more; 0 where it fits, or nothing is known."""
+        if self.low is None or self.low.excess <= 0:
+            return Fraction()
+        return self.low.excess / WayOfTraining(self.search).capacity
 
 
 class _Pair:
@@ -334,14 +362,16 @@ class _Pair:
         Micro-batches of which units take no more, by which they are bounded first.
     """
 
-    def __init__(self, parts: _Parts, count: int, fewer: int, bound: Fraction) -> None:
+    def __init__(self, parts: _PartsOfArray, count: int, fewer: int, bound: Fraction) -> None:
         self.parts, self._bounded_by = parts, fewer
         self.micro_batches = count
         self._limited = parts.asked.instance.problem.device_memory is not None
         self._stages: dict[Hashable, _Stage] = {}
         self.unproved, self.bound = NEVER, bound
         """Bounds on plans with a stage of which no better plan is known, and on all others."""
-        self.is_done = self.is_bounded = self.awaits_memory = False
+        self.is_done = self.is_bounded = False
+        self.excess = Fraction()
+        """What of its memory a stage needs more if nothing is computed again, roughly."""
         self.plan: tuple[Fraction, list[_Stage], list[tuple[int, int]]] | None = None
         """What a step takes, the stages that it is like, and the units of each."""
 
@@ -385,7 +415,8 @@ class _Pair:
         more_of_runs = self._more_of_runs(scaled, each)
         for own, other in units.tied:  # weights that both have are charged once
             least[: own + 1, other + 1 :] -= each[other]
-        hops = {None: np.zeros((2, units.count + 1), np.int64)}
+        hops: dict[BisectionLink | None, NDArray[np.int64]] = {}
+        hops[None] = np.zeros((2, units.count + 1), np.int64)
         for link in parts.links:
             of_borders = [parts.hop(n, link, fewer) for n in range(1, units.count)]
             rows = [(0, 0), *(tuple(map(scaled, own)) for own in of_borders), (0, 0)]
@@ -396,23 +427,22 @@ class _Pair:
             # What a stage of some of its units takes, and the others.
             more = np.zeros_like(least)
             there = [own for own in asked if own[0].in_flight <= self._in_flight[number]]
-            for own, starts, ends in there:
-                messages = hops[own.links[0]][1, starts] + hops[own.links[1]][1, ends]
-                further = scaled(own.value) - messages - least[starts, ends]
+            for stage, starts, ends in there:
+                messages = hops[stage.links[0]][1, starts] + hops[stage.links[1]][1, ends]
+                further = scaled(stage.value) - messages - least[starts, ends]
                 more[starts, ends] = np.maximum(more[starts, ends], further)
             more = np.maximum.accumulate(more, axis=1)
             more = np.maximum.accumulate(more[::-1], axis=0)[::-1]
             bound = (
                 least + np.maximum(more, more_of_runs) + hops[before][0][:, None] + hops[behind][0]
             )
-            for own, starts, ends in there:
-                if own.links == (before, behind):
-                    same = own.is_settled and own.in_flight == self._in_flight[number]
-                    value = scaled(own.value)
+            for stage, starts, ends in there:
+                if stage.links == (before, behind):
+                    same = stage.is_settled and stage.in_flight == self._in_flight[number]
+                    value = scaled(stage.value)
                     bound[starts, ends] = value if same else np.maximum(bound[starts, ends], value)
             table[number] = np.minimum(bound, IMPOSSIBLE)
-        rows, columns = np.tril_indices(len(least))
-        table[:, rows, columns] = IMPOSSIBLE
+        table[:, *np.tril_indices(len(least))] = IMPOSSIBLE
         return table
 
     def _more_of_runs(
@@ -446,6 +476,8 @@ class _Pair:
         per_second = self._per_second
         found = least_cuts(self._table(per_second), self.micro_batches)
         self.is_bounded = True
+        if self._limited and not self._stages and self._bounded_by == self.micro_batches:
+            self.excess = self.parts.excess(self._bounded_by)
         before, self.bound = self.bound, found.cost / per_second if found else NEVER
         if found is None or self.bound > before:
             return  # others may be less now
@@ -455,17 +487,16 @@ class _Pair:
         places = [*pairwise((0, *found.ends))]
         stages = [self._stage(number, *own) for number, own in enumerate(places)]
         left = [own for own in stages if not own.is_settled]
-        self.awaits_memory = any(own.excess for own in left)
         if not left:
             values = [own.value for own in stages]
             self.plan = charge_of(values, self.micro_batches), stages, places
             self.is_done = True
             return
         unasked = [own for own in left if own.low is None]
-        if unasked and self._limited:
+        if unasked and self._limited and self.parts.count > 1:
             for own in unasked:
                 self._ask_in_any_memory(own)
-            self.awaits_memory = any(own.excess for own in left)
+            self.excess = max(own.excess for own in left)
             return
         for own in left:
             self._learn(own)
@@ -473,27 +504,21 @@ class _Pair:
             return
         # Of those that fit the one that holds least tells what others take at least.
         fewest = min((own for own in left), key=lambda own: (own.excess, own.in_flight))
-        own = max(left, key=lambda own: (not own.excess, not own.is_priced, own.excess))
-        own = own if own.excess else fewest
-        if own.excess and not own.is_priced and limit < NEVER:
-            self._price(own, [other.value for other in stages if other is not own], limit)
-        else:
-            self._settle(own)
+        own = fewest if not fewest.excess else max(left, key=lambda own: own.excess)
+        self._settle(own, [other.value for other in stages if other is not own], limit)
 
     def found(self, bound: Fraction, status: Status, stopped_by: str | None) -> StagesFound:
         """Return the plan, and what is proved of it."""
         assert self.plan is not None
         seconds, stages, units = self.plan
-        results = tuple(own.found[1] for own in stages if own.found)
-        network, ends = (
-            self.parts.units.network,
-            [self.parts.units.borders[end] for _, end in units],
-        )
+        found = [own.found for own in stages if own.found]
+        ends = tuple(self.parts.units.borders[end] for _, end in units)
+        plans = enumerate(zip(stages, units, strict=True))
         return StagesFound(
-            Stages(network, self.parts.count, tuple(ends)),
-            self.micro_batches,
-            tuple(self._plan_of(n, *own) for n, own in enumerate(zip(stages, units, strict=True))),
-            results,
+            Stages(self.parts.units.network, self.parts.count, ends),
+            found[0][0].instance.problem.training.micro_batches or 1,
+            tuple(self._plan_of(number, *own) for number, own in plans),
+            tuple(result for _, result in found),
             seconds,
             bound,
             status,
@@ -553,34 +578,34 @@ class _Pair:
         else:
             own.value = max(own.value, own.low.bound)
 
-    def _price(self, own: _Stage, others: Sequence[Fraction], limit: Fraction) -> None:
-        """Raise a stage's bound by prices of memory to where a step takes a limit, if they can."""
-        own.is_priced, rest, longest = True, sum(others), max(others, default=Fraction())
+    def _settle(self, own: _Stage, others: Sequence[Fraction], limit: Fraction) -> None:
+        """Find what a stage takes, if with what others take at least a step takes less."""
+        rest, longest = sum(others, Fraction()), max(others, default=Fraction())
         goal = limit - rest / self.micro_batches
         if goal < longest:
             goal = self.micro_batches * (limit - longest) - rest + longest
-        assert own.low is not None
-        around = Around()
-        around.add(own.low)
-        with suppress(InfeasibleError, RefusedError):
-            for found in raised(self._ways(own), around, goal):
-                own.value = max(own.value, found.bound)
-
-    def _settle(self, own: _Stage) -> None:
-        """Find what a stage takes."""
-        own.is_settled = True
+        # A little more, since cuts are compared in whole parts of a second.
+        more = Fraction(self.parts.count * self.micro_batches, self._per_second)
+        goal = min(goal + more, NEVER)
         try:
-            search, found = own.found = within_memory(own.search, joint)
+            search, found = own.found = within_memory(own.search, joint, below=goal)
+        except NothingFasterError:
+            own.value = max(own.value, goal)
+            return
         except NothingFitsError as error:
             own.proved = NEVER if error.proved else own.value
             own.value, own.error = NEVER, error
         except InfeasibleError:
             own.proved = own.value = NEVER
+        except (NoAnswerError, RefusedError):
+            own.search.deadline.check()
+            own.proved, own.value = own.value, NEVER  # more than memory allows
         else:
             way = WayOfTraining(search)
             own.proved = own.value if found.bound is None else way.amount_of(found.bound)
             charged = total_cost(way.instance, found.assignments, found.priced)
             own.value = way.amount_of(charged)
+        own.is_settled = True
         if own.proved < own.value:
             self.unproved = min(self.unproved, self.bound)
 
@@ -598,11 +623,13 @@ class _StageSearch:
         self._batches = [stated] if stated else divisors(problem.batch)
         self._pairs: list[_Pair] = []
         for parts in self._each_parts(counts, schedule):
-            uneven = [count for count in self._batches if not parts.even(count)]
-            for count in {*uneven, self._batches[-1]}:
+            even = [count for count in self._batches if parts.even(count)]
+            parts.any_batches = parts.count == 1 and even == self._batches and not stated
+            last = even[:1] if parts.any_batches else even[-1:]
+            for count in sorted({*self._batches} - {*even} | {*last}):
                 self._open(parts, count, Fraction())
 
-    def _open(self, parts: _Parts, count: int, bound: Fraction) -> None:
+    def _open(self, parts: _PartsOfArray, count: int, bound: Fraction) -> None:
         """Add so many micro-batches, whose plans take a bound at least."""
         fewer = self._batches[0] if parts.even(count) else count
         self._pairs.append(_Pair(parts, count, fewer, bound))
@@ -616,7 +643,7 @@ class _StageSearch:
             for count in fewer[-1:]:
                 self._open(parts, count, pair.bound)
 
-    def _each_parts(self, counts: Sequence[int] | None, schedule: str) -> Iterator[_Parts]:
+    def _each_parts(self, counts: Sequence[int] | None, schedule: str) -> Iterator[_PartsOfArray]:
         """Yield the parts that the array may have; a stage has two accelerators or more."""
         accelerators = self._problem.accelerators
         offered = divisors(accelerators) if counts is None else counts
@@ -629,7 +656,7 @@ class _StageSearch:
                     f" which it may be cut, fewer than {count} stages"
                 )
             try:
-                yield _Parts(self._asked, self._units, count, schedule)
+                yield _PartsOfArray(self._asked, self._units, count, schedule)
             except HyparError:
                 if counts is not None:
                     raise
@@ -662,12 +689,10 @@ class _StageSearch:
         left = [own for own in self._pairs if not own.is_done and own.bound < limit]
         if not left:
             return None
-        by_bound = sorted(left, key=lambda own: own.bound)
         if limit < NEVER:
-            return by_bound[0]
-        most = by_bound[0].bound * _NEAR
-        easy = (own for own in by_bound if own.bound <= most and not own.awaits_memory)
-        return next(easy, by_bound[0])
+            return min(left, key=lambda own: own.bound)
+        # To compute again takes time.
+        return min(left, key=lambda own: own.bound * (1 + own.excess / _LESS))
 
     def _refusal(self, stopped_by: str | None) -> HyparError:
         """Return the error that says that there is no plan, or which stage lacks least."""
@@ -675,8 +700,8 @@ class _StageSearch:
         if errors:
             least = min(errors, key=lambda error: error.counted.excess)
             proved = not stopped_by and all(pair.unproved == NEVER for pair in self._pairs)
-            stopped = {"stopped_by": stopped_by} if stopped_by else {}
-            return NothingFitsError(least.counted, proved=proved, **stopped)
+            stopped = stopped_by or least.stopped_by or "limits"
+            return NothingFitsError(least.counted, proved=proved, stopped_by=stopped)
         if stopped_by:
             return NoAnswerError(f"no answer within the {stopped_by}", stopped_by)
         return InfeasibleError("no stages keep to the constraints")

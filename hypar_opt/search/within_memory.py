@@ -26,6 +26,7 @@ from hypar_opt.search.any_way import bounded_in_any_way, is_too_large, none_take
 from hypar_opt.search.best_fit import (
     NEVER,
     BestFit,
+    NothingFasterError,
     NothingFitsError,
     configuration_that_fits,
     fastest_at_once,
@@ -71,14 +72,17 @@ _MARGINS = 4
 
 
 def within_memory(
-    search: SearchRequest, solve: Search, *, bounds: bool = True
+    search: SearchRequest, solve: Search, *, bounds: bool = True, below: Fraction = NEVER
 ) -> tuple[SearchRequest, SearchResult]:
     """Return the problem with its training settled, and the result of its search.
 
-    Without ``bounds`` plans that fit are not compared until none can be better.
+    Without ``bounds`` plans that fit are not compared until none can be better. Those that take
+    ``below`` or more are of no interest.
 
     Raises
     ------
+    NothingFasterError
+        If none that fits takes less than ``below``.
     NothingFitsError
         If no plan is found that fits.
     InfeasibleError, NoAnswerError
@@ -100,7 +104,10 @@ def within_memory(
     if counted.fits:
         found = in_buckets(at_once, solve, found)
         counted = first.counted(found)
-    part, best = counted.part if problem.groups else None, BestFit(search, solve, least=counted)
+    part, best = (
+        counted.part if problem.groups else None,
+        BestFit(search, solve, least=counted, below=below),
+    )
     ways = _WaysSearched(best, counted, part, incumbent, compares=bounds or counted.fits)
     return ways.best_but(counted) if counted.fits else ways.best()
 
@@ -215,6 +222,8 @@ class _WaysSearched:
             uniform = self._known_to_fit or uniform_plan(self._search, self._ways)
             if uniform and uniform.amount < best.limit:
                 best.found = uniform
+        if best.found is None and best.below <= bound < NEVER:
+            raise NothingFasterError
         if best.found is None:
             raise self._refusal()
         return best.result(bound)
@@ -341,7 +350,7 @@ class _WaysSearched:
         best, goal = low, self._best.limit
         if low.bound < goal:
             # With the memory of more micro-batches the times of these bound the plans of both.
-            more = self._known.multiple(count, goal) if self._best.found else None
+            more = self._known.multiple(count, goal) if goal < NEVER else None
             both = bound_by_prices(ways.holding(more), goal) if more else Fraction()
             if more and both >= goal:
                 self._known.raise_to(both, [count, more])
@@ -359,7 +368,7 @@ class _WaysSearched:
         """
         order, gap = OrderOfCharges(ways, step.price), self._best.limit - step.bound
         with suppress(RefusedError):
-            for parts in _PARTS_OF_GAP if self._best.found else [(1,)]:
+            for parts in _PARTS_OF_GAP if self._best.limit < NEVER else [(1,)]:
                 goals = [step.bound + gap / part for part in parts]
                 columns = order.columns(goals[-1])
                 for goal in goals:

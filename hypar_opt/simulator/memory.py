@@ -90,9 +90,10 @@ def reserved_by(
     repeats = workload.repeats
     groups: set[tuple[int, ...]] = set()
     axes: set[str] = set()
+    columns = zip(*rows, strict=True)
     alike = {
-        (*(row[n] for row in rows), node.kind, workload.weights[n] > 0, n in repeats.sharded): n
-        for n, node in enumerate(workload.nodes)
+        (column, node.kind, workload.weights[n] > 0, n in repeats.sharded): n
+        for n, (column, node) in enumerate(zip(columns, workload.nodes, strict=False))
     }
     for node in alike.values():
         choices = [workload.choices_of_nodes[node][row[node]] for row in rows]

@@ -38,6 +38,29 @@ class LevelTraffic:
 
 
 @dataclass(frozen=True)
+class FullestExperts:
+    """The part of experts with most tokens, for which a step waits.
+
+    Parameters
+    ----------
+    layer
+        The layer of experts whose parts differ most.
+    parts
+        Of its experts.
+    tokens
+        Of the fullest part, over the mean of all.
+    mean_bytes, bytes
+        What an accelerator receives in a step: in the mean, and if it is the fullest at each layer.
+    """
+
+    layer: str
+    parts: int
+    tokens: float
+    mean_bytes: float
+    bytes: float
+
+
+@dataclass(frozen=True)
 class LinkTraffic:
     """The traffic of one link in a step.
 
@@ -134,6 +157,8 @@ class StepResult(Displayed):
         What adds up to ``memory``, on a machine of kernels. On others ``memory`` counts every
         layer's input and output with their errors, of a micro-batch, without recomputation and
         sharding.
+    experts
+        None where all parts of experts have as many tokens.
     """
 
     plan: Plan = field(compare=False)
@@ -156,6 +181,7 @@ class StepResult(Displayed):
     trace: StepTrace | None = None
     of_training: Mapping[str, int | Words] = FrozenDict()
     device_memory: DeviceMemory | None = None
+    experts: FullestExperts | None = None
 
     @property
     def energy(self) -> StepEnergy:
@@ -243,5 +269,6 @@ class StepResult(Displayed):
             "memory": {"bytes": self.memory, "capacity": self.capacity},
             "vault_words": self.vault_words,
             "events": self.events,
+            **({"experts": {**vars(self.experts)}} if self.experts else {}),
             **self.of_training,
         }

@@ -184,12 +184,12 @@ class Schedule:
         tensor = of.tensor
         between = self.pairs if tensor in _BETWEEN_PAIRS else self.collective
         last = of.group == REDUCED_ONCE or tensor is ExchangeKind.WEIGHTS
-        for kind, own in _by_kind(steps):
-            at_level = {step.level: step for step in own}
+        for kind, alike in _by_kind(steps):
+            at_level = {step.level: step for step in alike}
             stages = between.stages(list(at_level))
-            crossings = [Crossing(stage, Fraction(1), 1) for stage in stages]
+            crossings = [Crossing(own, Fraction(1), 1, at_level[own[0]].step) for own in stages]
             reduces = kind is StepKind.ALL_REDUCE
-            for stage, share, times in all_reduced(stages) if reduces else crossings:
+            for stage, share, times, collective in all_reduced(stages) if reduces else crossings:
                 levels, crossed = tuple(sorted(stage)), [at_level[level] for level in stage]
                 digits = tuple(between.placement[level] for level in levels)
                 rounds = between.rounds(levels, times)
@@ -206,6 +206,7 @@ class Schedule:
                     step=StepKind.ALL_REDUCE if tensor in _OF_WEIGHTS else crossed[0].step,
                     sent=tuple(float(share * amount) for amount in sent_of(crossed)),
                     once=phase is Phase.GRADIENT and last,
+                    collective=collective,
                 )
 
 
@@ -254,11 +255,14 @@ class Crossing(NamedTuple):
         Of the bytes that the all-reduce moves across these levels.
     times
         2 to reduce-scatter and gather, else 1.
+    collective
+        What it does there; None if the reading only says how many bytes move.
     """
 
     stage: tuple[int, ...]
     share: Fraction
     times: int
+    collective: StepKind | None
 
 
 def all_reduced(stages: Sequence[tuple[int, ...]]) -> list[Crossing]:
@@ -276,8 +280,15 @@ def all_reduced(stages: Sequence[tuple[int, ...]]) -> list[Crossing]:
     operations in MPICH", IJHPCA 19(1), 2005, section 4: recursive halving and doubling.
     """
     topmost, *below = stages
-    gathered = [Crossing(stage, Fraction(1, 2), 1) for stage in below]
-    return [*reversed(gathered), Crossing(topmost, Fraction(1), 2), *gathered]
+    halves = [
+        [Crossing(stage, Fraction(1, 2), 1, half) for stage in below]
+        for half in (StepKind.REDUCE_SCATTER, StepKind.ALL_GATHER)
+    ]
+    return [
+        *reversed(halves[0]),
+        Crossing(topmost, Fraction(1), 2, StepKind.ALL_REDUCE),
+        *halves[1],
+    ]
 
 
 def _task(layer: str, phase: Phase, seconds: float | OfParts) -> ComputeTask:

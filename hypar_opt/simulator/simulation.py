@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from operator import mul
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,7 +25,14 @@ from hypar_opt.simulator.result import (
 from hypar_opt.simulator.rounds import by_level
 from hypar_opt.simulator.run import Measurements, run, seconds_of
 from hypar_opt.simulator.spans import trace_of
-from hypar_opt.simulator.step import launching, phases_of, program, repeats_on
+from hypar_opt.simulator.step import (
+    StepTimes,
+    fullest_experts,
+    launching,
+    phases_of,
+    program,
+    repeats_on,
+)
 from hypar_opt.simulator.tasks import ExchangeTask, Task, of_one_micro_batch
 from hypar_opt.step.states import of_rows
 from hypar_opt.step.work import layer_macs, local_words
@@ -113,27 +120,10 @@ def simulate_step(
         events=measured.events,
         trace=trace_of(measured, tasks, array.interconnect) if options.trace else None,
         of_training=FrozenDict(options.of_training),
+        experts=fullest_experts(
+            plan.problem, workload, rows, _repeats(plan, workload, array, options)
+        ),
     )
-
-
-class StepTimes(NamedTuple):
-    """The seconds of a step's micro-batches, of which any number has the same.
-
-    Parameters
-    ----------
-    last, before
-        Of the last micro-batch, and of each before it.
-    launching
-        In which the host launches the kernels of one.
-    """
-
-    last: float
-    before: float
-    launching: float
-
-    def of(self, micro_batches: int) -> float:
-        """Return the seconds of a step of so many micro-batches, as `simulate_step` says them."""
-        return max(self.last + (micro_batches - 1) * self.before, micro_batches * self.launching)
 
 
 def step_times(

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from operator import mul
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.contract import check_loads
 from hypar_opt.costs.groups import check_of_groups
 from hypar_opt.costs.physical import Pairs, Rings
 from hypar_opt.costs.work import Work, launches_of
@@ -21,10 +22,13 @@ from hypar_opt.simulator.decomposed import Divided, divided
 from hypar_opt.simulator.exchanges import StepExchanges, of_groups, of_plan
 from hypar_opt.simulator.memory import parts_between_groups
 from hypar_opt.simulator.options import RunOptions
+from hypar_opt.simulator.result import FullestExperts
 from hypar_opt.simulator.schedule import Schedule
+from hypar_opt.step.order import PlanExchanges
 from hypar_opt.step.rules import rules_of
 from hypar_opt.step.shares import WorkOfPart
-from hypar_opt.step.states import copies, of_rows
+from hypar_opt.step.states import copies, of_rows, parts_of
+from hypar_opt.step.uneven import most_loaded, split_sizes, stretches_of
 from hypar_opt.workload.early_stop import needed_again
 from hypar_opt.workload.operators.attention import Attention
 from hypar_opt.workload.operators.axes import TOKENS
@@ -183,6 +187,26 @@ def launching(
     return float(kernels * host)
 
 
+class StepTimes(NamedTuple):
+    """The seconds of a step's micro-batches, of which any number has the same.
+
+    Parameters
+    ----------
+    last, before
+        Of the last micro-batch, and of each before it.
+    launching
+        In which the host launches the kernels of one.
+    """
+
+    last: float
+    before: float
+    launching: float
+
+    def of(self, micro_batches: int) -> float:
+        """Return the seconds of a step of so many micro-batches, as `simulate_step` says them."""
+        return max(self.last + (micro_batches - 1) * self.before, micro_batches * self.launching)
+
+
 def check_groups(plan: Plan, array: Array, options: RunOptions) -> None:
     """Refuse what groups of accelerators do not have, and a plan of groups on an array without.
 
@@ -211,6 +235,12 @@ def _exchanges(
     repeats: Repeats,
 ) -> StepExchanges:
     """Return the exchanges of a micro-batch, and those of the step's end."""
+    check_loads(workload, array, shared_out=problem.is_shared_out)
+    if workload.loads and options.profile is not None:
+        raise HyparError(
+            f"{argument('profile')}: measured layers do not say what parts of experts take; a"
+            " router's load should be 'even'"
+        )
     sharded = Repeats(sharded=repeats.sharded, reduced=repeats.reduced)
     # Updated weights are gathered where the next step reads them.
     in_halves = options.on(array)[1] == "prefetch"
@@ -221,8 +251,50 @@ def _exchanges(
         cost = CommunicationCost.of_problem(unweighted, unequal=True)
         shares = problem.part_shares
         return of_groups(rules_of(*step), workload, rows, cost, shares, in_halves=in_halves)
-    longest = rules_of(*step, longest=True) if _longest(array, options) else None
+    uneven = _longest(workload, array, options)
+    if uneven and not workload.loads:
+        states = of_rows(rows, len(workload.nodes))
+        uneven = bool(stretches_of(split_sizes(workload), states, step[1]))
+    longest = rules_of(*step, longest=True) if uneven else None
     return of_plan(rules_of(*step), rows, problem.element_bytes, longest, in_halves=in_halves)
+
+
+def fullest_experts(
+    problem: Problem,
+    workload: Workload,
+    rows: Rows,
+    repeats: Repeats,
+) -> FullestExperts | None:
+    """Return the part of experts with most tokens; None where all have as many.
+
+    Parameters
+    ----------
+    workload
+        Of a micro-batch.
+    rows : (levels, nodes)
+    repeats
+        Of a whole step.
+    """
+    if not workload.loads:
+        return None
+    fullest = []
+    parts = parts_of(rows, len(workload.nodes), len(workload.choices), problem.hierarchy)
+    for choice, node in zip(*workload.split_loads.nonzero(), strict=True):
+        if workload.nodes[node].operator.axes.weight:
+            load, count = workload.nodes[node].load, int(parts[choice, node])
+            more = Fraction(most_loaded(load, count) * count, sum(load))
+            fullest.append((more, -int(node), count))
+    more, node, count = max(fullest, default=(Fraction(1), 0, 1))
+    if more == 1:
+        return None
+    step = repeated(workload, repeats), problem.hierarchy, problem.reading, phases_of(problem)
+    received = (
+        sum(one.quarters for one in PlanExchanges.of(rules_of(*step, longest=longest), rows))
+        for longest in (False, True)
+    )
+    quarter = problem.element_bytes / 4 / problem.accelerators
+    mean, most = (quarter * quarters for quarters in received)
+    return FullestExperts(workload.nodes[-node].name, count, float(more), mean, most)
 
 
 def phases_of(problem: ProblemFields) -> tuple[Phase, ...]:
@@ -246,7 +318,7 @@ def _seconds(
     phases = phases_of(problem)
     nodes, states = np.arange(len(workload.nodes)), of_rows(rows, len(workload.nodes))
     if options.profile is None:
-        works = _works(problem, array, options)
+        works = _works(problem, workload, array, options)
         computed = [work.passes(workload, states, phases) for work in works]
         return {phase: _of_parts([own[phase] for own in computed]) for phase in phases}
     names = [layer.name for layer in workload.layers]
@@ -264,13 +336,13 @@ def _seconds(
     }
 
 
-def _works(problem: Problem, array: Array, options: RunOptions) -> list[Work]:
+def _works(problem: Problem, workload: Workload, array: Array, options: RunOptions) -> list[Work]:
     """Return the work of an accelerator, or of one of each part of H1 between groups."""
     return [
         Work(
             accelerator.updated_by(problem.constraints.optimizer),
             *(problem.hierarchy, problem.element_bytes, options.input_sizes),
-            longest=_longest(array, options),
+            longest=_longest(workload, array, options),
             part=WorkOfPart(share, share.indices) if share else None,
         )
         for accelerator, share in parts_between_groups(problem, array)
@@ -283,9 +355,13 @@ def _of_parts(seconds: Sequence[Sequence[Fraction]]) -> list[float] | list[OfPar
     return each[0] if len(each) == 1 else list(zip(*each, strict=True))
 
 
-def _longest(array: Array, options: RunOptions) -> bool:
-    """Return whether layers and exchanges take as long as those of the longest part."""
-    return array.step_model.by_largest_shard and not options.exact_shares
+def _longest(workload: Workload, array: Array, options: RunOptions) -> bool:
+    """Return whether layers and exchanges take as long as those of the longest part.
+
+    Where experts have a load they do: what else is divided exactly then counts as its longest part.
+    """
+    exact = options.exact_shares and not workload.loads
+    return array.step_model.by_largest_shard and not exact
 
 
 def _updates(
@@ -299,7 +375,8 @@ def _updates(
     """Return the seconds in which each node's weights are updated, where an array counts them."""
     if problem.inference or options.profile is not None:
         return []
-    works, states = _works(problem, array, options), of_rows(rows, len(workload.nodes))
+    works = _works(problem, workload, array, options)
+    states = of_rows(rows, len(workload.nodes))
     return _of_parts([work.updates(workload, states, repeats) for work in works])
 
 
@@ -310,4 +387,5 @@ def _epilogues(
     if options.profile is not None:
         return [0.0] * len(workload.nodes)
     states = of_rows(rows, len(workload.nodes))
-    return _of_parts([work.epilogues(workload, states) for work in _works(problem, array, options)])
+    works = _works(problem, workload, array, options)
+    return _of_parts([work.epilogues(workload, states) for work in works])

@@ -120,6 +120,8 @@ class ExchangeTask:
     part of H1; empty where all send as much."""
     once: bool = False
     """Whether only the last micro-batch of a step has it."""
+    collective: StepKind | None = None
+    """What accelerators call for it: of an all-reduce, level by level, also one of its halves."""
 
     @property
     def of_parts(self) -> bool:

@@ -23,9 +23,10 @@ from hypar_opt.hardware.accelerator import SINGLE, state_bytes
 from hypar_opt.integers import exact_dtype
 from hypar_opt.sharding.layouts import PARTIAL, WHOLE, Layout
 from hypar_opt.step.states import copies
+from hypar_opt.step.uneven import most_loaded
 from hypar_opt.workload.layer_tensors import Boundary, Extent
 from hypar_opt.workload.layouts import FIRST_SPLIT
-from hypar_opt.workload.operators.axes import BATCH, REPLICATING, SPATIAL
+from hypar_opt.workload.operators.axes import BATCH, BY_EXPERT, EXPERTS, REPLICATING, SPATIAL
 from hypar_opt.workload.parallelism import SIDES
 from hypar_opt.workload.recomputation import blocks_by_op, repeated, segments
 from hypar_opt.workload.repeats import CONVERTED, EPILOGUE, PASS, Repeats
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.axes import Axes, Choice
     from hypar_opt.workload.operators.kernels import Fused
+    from hypar_opt.workload.operators.maps import Load
     from hypar_opt.workload.operators.saved import Saved
     from hypar_opt.workload.tensors import Workload
 
@@ -74,6 +76,8 @@ class WeightBytes(NamedTuple):
         state = state_bytes(optimizer, exact, copies=element_bytes < SINGLE)
         return cls(element_bytes, gradient_bytes or exact, state)
 
+
+_SLOTS = "k"
 
 REPLICA, DATA_REPLICA, SCATTERED, ONE_PART = -1, -2, -3, -4
 """In place of the number of an axis that a choice splits: each part has all of the tensor, by data
@@ -110,6 +114,11 @@ class Hold(NamedTuple):
     certain
         Whether the way in which the node's block is computed again says that it is there, and no
         other block's.
+    load
+        Counts of tokens, in the ratios of which parts of an axis have the tensor; none where they
+        have equally many indices of each axis.
+    by_load
+        The number of that axis.
     """
 
     node: int
@@ -122,6 +131,8 @@ class Hold(NamedTuple):
     gathered: bool = False
     border: tuple[int, ...] = ()
     certain: bool = True
+    load: Load = ()
+    by_load: int = -1
 
 
 KEPT = ("weights", "gradients", "state", "saved")
@@ -397,8 +408,13 @@ class HoldRules:
     def _map(self, node: int, shape: Shape, *, reads: bool = False) -> Hold:
         """Return a feature map as a node stores its output, or as it reads its first input."""
         extent = Boundary(0, 0, shape).extent
+        load = self.workload.nodes[node].load if extent.experts > 1 else ()
+        if load:  # slots may be fractions, of all experts together they are whole
+            extent = extent._replace(experts=int(shape[1] * shape[3]))
         sizes = (extent.elements // prod(extent[1:]), *extent[1:])
-        return Hold(node, self.element_bytes, sizes, (self._read if reads else self._stored)[node])
+        split = (self._read if reads else self._stored)[node]
+        by_load = Extent.axis(BY_EXPERT) if load else -1
+        return Hold(node, self.element_bytes, sizes, split, load=load, by_load=by_load)
 
     def _with_axes(self, node: int, element_bytes: int, axes: Axes) -> Hold:
         """Return a tensor of a node's own, with some of its axes."""
@@ -409,7 +425,14 @@ class HoldRules:
             pairs = zip(choices, self.workload.choices, strict=True)
             self._splits[key] = tuple([_split(axes, choice, word) for choice, word in pairs])
         shape = tuple([sizes[axis] for axis in axes])
-        return Hold(node, element_bytes * bool(axes), shape, self._splits[key])
+        hold = Hold(node, element_bytes * bool(axes), shape, self._splits[key])
+        load = self.workload.nodes[node].load
+        if load and {EXPERTS.axis, _SLOTS} <= {*axes}:
+            slots = axes.index(_SLOTS)
+            whole = {axes.index(EXPERTS.axis): int(sizes[EXPERTS.axis] * sizes[_SLOTS]), slots: 1}
+            shape = tuple([whole.get(n, size) for n, size in enumerate(shape)])
+            hold = hold._replace(sizes=shape, load=load, by_load=axes.index(EXPERTS.axis))
+        return hold
 
     @cached_property
     def _blocks_by_op(self) -> dict[int, tuple[int, ...]]:
@@ -634,6 +657,7 @@ class HoldArrays:
         for axes, count in zip(split, self._hierarchy.sizes, strict=False):
             plan, column = (axes >= 0).nonzero()
             parts[axes[plan, column], plan, column] *= count
+        loaded = self._parts_by_load(parts)
         if share and len(rows):
             at_h1 = split[0] == np.arange(len(sizes))[:, None, None]
             below = parts // len(share.parts)
@@ -642,6 +666,8 @@ class HoldArrays:
             parts = np.where(at_h1, below * share.whole if exact else below, parts)
         divided = _up(sizes, parts)
         elements = _up(sizes.prod(axis=0), parts.prod(axis=0)) if exact else divided.prod(axis=0)
+        for column, plan, over, under in loaded:
+            elements[plan, column] = -(-int(elements[plan, column]) * over // under)
         if border.any():
             beside = (divided + border * (parts > 1)).prod(axis=0) - divided.prod(axis=0)
             elements = np.where(border.any(axis=0), beside, elements)
@@ -656,6 +682,28 @@ class HoldArrays:
             elements = np.where(self._gathered, elements * times, _up(elements, shards[0]))
         amounts: Integers = self.bytes * elements
         return amounts
+
+    def _parts_by_load(self, parts: Integers) -> list[tuple[int, int, int, int]]:
+        """Return the share of the part that has most of each tensor by its load, in each plan.
+
+        Its axis counts as one part from then on.
+
+        Parameters
+        ----------
+        parts : (axes, programs, holds)
+
+        Returns
+        -------
+        list of (hold, program, share, of)
+        """
+        shares = []
+        for column, hold in enumerate(self.holds):
+            if hold.load:
+                for plan, count in enumerate(parts[hold.by_load, :, column].tolist()):
+                    most = most_loaded(hold.load, count), sum(hold.load)
+                    shares.append((column, plan, *most))
+                parts[hold.by_load, :, column] = 1
+        return shares
 
     @cached_property
     def _axes(self) -> tuple[Integers, Integers]:

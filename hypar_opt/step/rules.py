@@ -28,6 +28,9 @@ from hypar_opt.step.operations import Collective
 from hypar_opt.step.readings import reading_of
 from hypar_opt.step.states import level_choices, replicas
 from hypar_opt.step.uneven import (
+    SplitLoads,
+    loads_at_ends,
+    loads_of,
     most_stretched,
     sizes_at_ends,
     split_sizes,
@@ -192,28 +195,42 @@ class StepRules:
                 [tensor.whole[choice, nodes] for choice in choices], self.hierarchy.sizes
             )
         # The level at which a tensor is reduced divides its elements, whatever their axes.
-        uneven = self._uneven(tensor.lacks, nodes, choices)
+        of_weights = tensor.phase is Phase.GRADIENT
+        uneven = self._uneven(tensor.lacks, nodes, choices, of_weights=of_weights)
         for level, partial in enumerate(lacks):
             if partial.any():
                 parts = self.hierarchy.sizes[level]
                 yield level, stretched(quarters * (partial * (parts - 1)), uneven)
                 quarters = quarters * np.where(partial, parts, 1)
 
-    def _uneven(self, lacks: Flags, nodes: Indices, choices: Sequence[Indices]) -> Stretches:
+    def _uneven(
+        self,
+        lacks: Flags,
+        nodes: Indices,
+        choices: Sequence[Indices],
+        *,
+        of_weights: bool = False,
+    ) -> Stretches:
         """Return the axes of nodes' tensors whose longest part counts for all, if any does.
 
         Parameters
         ----------
         lacks : (choices, nodes)
             Whether a choice splits no axis of the tensor.
+        of_weights
+            Whether it has weights, which experts have equally many of.
         """
         if not self.longest:
             return ()
         sizes = np.where(lacks, 0, split_sizes(self.workload))[:, nodes]
-        return self._stretches(sizes, choices)
+        loads = None if of_weights else loads_of(self.workload, lacks, nodes)
+        return self._stretches(sizes, choices, loads)
 
-    def _stretches(self, sizes: NDArray[np.int64], choices: Sequence[Indices]) -> Stretches:
-        return stretches_of(sizes, [choice[None] for choice in choices], self.hierarchy)
+    def _stretches(
+        self, sizes: NDArray[np.int64], choices: Sequence[Indices], loads: SplitLoads | None
+    ) -> Stretches:
+        states = [choice[None] for choice in choices]
+        return stretches_of(sizes, states, self.hierarchy, loads=loads)
 
     def _at_h1(
         self, tensor: PartialSums, nodes: Indices, choices: Sequence[Indices]
@@ -229,10 +246,7 @@ class StepRules:
         """Yield the all-reduces of nodes' gradients, or ZeRO's halves of them."""
         top = self._at_h1(self._gradient, nodes, choices)
         for level, all_reduce in self._sums(self._gradient, nodes, choices):
-            for word in SHARDED:
-                splits = self._repeats.splits(len(self.workload.nodes), level, word)
-                if not splits.any():
-                    continue
+            for word, splits in self._splits[max(n for n in self._splits if n <= level)]:
                 often = splits[nodes].astype(np.int64)
                 moved = all_reduce if splits.all() else all_reduce * often
                 for half in self._of_gradient(word, level, moved, nodes, often):
@@ -252,6 +266,19 @@ class StepRules:
             yield Collective(
                 *(phase, kind, tensor, level, quarters * times, often * times, stage.halves, group)
             )
+
+    @cached_property
+    def _splits(self) -> dict[int, list[tuple[str, Flags]]]:
+        """What is split from each of `Repeats.begins` on, of `SHARDED`, and of which nodes."""
+        repeats, nodes = self._repeats, len(self.workload.nodes)
+        return {
+            level: [
+                (word, splits)
+                for word in SHARDED
+                if (splits := repeats.splits(nodes, level, word)).any()
+            ]
+            for level in repeats.begins
+        }
 
     @cached_property
     def _gradient(self) -> PartialSums:
@@ -397,8 +424,18 @@ class StepRules:
         """Return the axes of tensors whose longest part counts: as written, and as read."""
         if not self.longest:
             return []
-        sizes = zip(sizes_at_ends(self.workload), ends, strict=False)
-        return [self._stretches(axes[:, boundaries], choices) for axes, choices in sizes]
+        loads = self.workload.loads
+        at_ends = zip(
+            sizes_at_ends(self.workload), loads_at_ends(self.workload), ends, strict=False
+        )
+        return [
+            self._stretches(
+                sizes[:, boundaries],
+                choices,
+                SplitLoads(loads, numbers[:, boundaries]) if loads else None,
+            )
+            for sizes, numbers, choices in at_ends
+        ]
 
     @cached_property
     def _ways(self) -> tuple[Phase, ...]:
@@ -676,7 +713,5 @@ def _conversions(
     whole = (reads == 0)[:, None, :]
     ways = moved[:1] if (moved[0] == moved[1]).all() else moved
     pairs = [way[index] for way in ways]
-    return {
-        StepKind.ALL_TO_ALL: [table * ~whole for table in pairs],
-        StepKind.ALL_GATHER: [table * whole for table in pairs],
-    }
+    kinds = (StepKind.ALL_TO_ALL, ~whole), (StepKind.ALL_GATHER, whole)
+    return {kind: [table * read for table in pairs if read.any()] for kind, read in kinds}

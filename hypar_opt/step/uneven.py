@@ -1,16 +1,18 @@
 """The longest part of a tensor whose axes levels divide unevenly: what its exchange waits for.
 
 Of 12 heads in eight parts the longest has two, so that the tensor counts as one of 16. An amount
-that is no multiple of an axis is rounded up, axis by axis, in the order of the choices.
+that is no multiple of an axis is rounded up, axis by axis, in the order of the choices. Of experts
+with a load the longest part is that of the consecutive experts that take most tokens.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -23,11 +25,27 @@ if TYPE_CHECKING:
 
     from hypar_opt.hierarchy import Hierarchy, SplitRule
     from hypar_opt.integers import Integers
-    from hypar_opt.step.states import States
+    from hypar_opt.step.states import Indices, States
+    from hypar_opt.workload.operators.maps import Load
     from hypar_opt.workload.tensors import Workload
 
 Stretches = Sequence[tuple["NDArray[np.int64]", "NDArray[np.int64]"]]
 """Of each axis that is divided unevenly: its size, and that of as many parts like the longest."""
+
+
+class SplitLoads(NamedTuple):
+    """The loads of axes that choices split.
+
+    Parameters
+    ----------
+    loads
+        Counts along an axis.
+    numbers : (choices, ...)
+        Of the load of each axis, from 1; 0 of an even one.
+    """
+
+    loads: tuple[Load, ...]
+    numbers: NDArray[np.int64]
 
 
 def stretches_of(
@@ -35,6 +53,7 @@ def stretches_of(
     states: States,
     hierarchy: Hierarchy,
     at_h1: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None,
+    loads: SplitLoads | None = None,
 ) -> Stretches:
     """Return the axes of tensors that states over all levels divide unevenly.
 
@@ -45,11 +64,14 @@ def stretches_of(
     at_h1
         Returns how many indices a part of H1 has of axes of some sizes, where its parts are
         unequal: the longest parts are then those of that part.
+    loads
+        None if all are even.
     """
     stretches: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
     for choice, size in enumerate(sizes):
         top = (states[0][0] == choice) & (size > 0) if at_h1 and states else np.zeros(1, bool)
-        if not top.any() and (size % hierarchy.accelerators == 0).all():
+        loaded = loads is not None and loads.numbers[choice].any()
+        if not top.any() and not loaded and (size % hierarchy.accelerators == 0).all():
             continue  # no level leaves a remainder
         splits = ((choices_made == choice) & (size > 0) for choices_made in level_choices(states))
         parts = replicas(splits, hierarchy.sizes)
@@ -58,8 +80,38 @@ def stretches_of(
         if at_h1 and top.any():
             divided = np.where(top, at_h1(extents), extents)
             below = np.where(top, parts // hierarchy.sizes[0], parts)
-        stretches.append((extents, -(-divided // below) * parts))
+        stretch = (extents, -(-divided // below) * parts)
+        if loads is not None and loaded:
+            stretch = _by_load(loads, choice, parts, *stretch)
+        whole, longest = stretch
+        if (longest != whole).any():
+            stretches.append(stretch)
     return stretches
+
+
+def _by_load(
+    loads: SplitLoads, choice: int, parts: Integers, *even: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return a stretch in tokens where it is of an axis with a load."""
+    numbers, parts, *axis = np.broadcast_arrays(loads.numbers[choice], parts, *even)
+    whole, longest = (own.copy() for own in axis)
+    for number in np.unique(numbers[numbers > 0]).tolist():
+        load = loads.loads[number - 1]
+        for count in np.unique(parts[numbers == number]).tolist():
+            has = (numbers == number) & (parts == count)
+            whole[has], longest[has] = sum(load), most_loaded(load, count) * count
+    return whole, longest
+
+
+@lru_cache(maxsize=1024)
+def most_loaded(load: Load, parts: int) -> int:
+    """Return the tokens of the part of consecutive experts that has most of them.
+
+    The first parts have the remainder's experts.
+    """
+    fewest, more = divmod(len(load), parts)
+    ends = [part * fewest + min(part, more) for part in range(parts + 1)]
+    return max(sum(load[begin:end]) for begin, end in itertools.pairwise(ends))
 
 
 def stretched(amounts: Integers, stretches: Stretches, *, down: bool = False) -> Integers:
@@ -76,6 +128,19 @@ def split_sizes(workload: Workload) -> NDArray[np.int64]:
     return workload.split_sizes.astype(np.int64)
 
 
+def loads_of(workload: Workload, lacks: NDArray[np.bool_], nodes: Indices) -> SplitLoads | None:
+    """Return the loads of nodes' tensors; None if all are even.
+
+    Parameters
+    ----------
+    lacks : (choices, nodes)
+        Whether a choice splits no axis of the tensor.
+    """
+    if not workload.loads:
+        return None
+    return SplitLoads(workload.loads, np.where(lacks, 0, workload.split_loads)[:, nodes])
+
+
 @lru_cache(maxsize=16)
 def sizes_at_ends(workload: Workload) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the axes of each boundary's tensor: as its source splits them, and as its target.
@@ -84,20 +149,35 @@ def sizes_at_ends(workload: Workload) -> tuple[NDArray[np.int64], NDArray[np.int
     -------
     Two of ``(choices, boundaries)``.
     """
-    layouts, sizes, (sources, targets) = workload.layouts, split_sizes(workload), workload.ends.T
+    return _at_ends(workload, split_sizes(workload))
+
+
+@lru_cache(maxsize=16)
+def loads_at_ends(workload: Workload) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the numbers of the loads of these axes; as `sizes_at_ends`."""
+    return _at_ends(workload, workload.split_loads)
+
+
+def _at_ends(
+    workload: Workload, of_nodes: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    layouts, (sources, targets) = workload.layouts, workload.ends.T
     written, read = layouts.output[:, sources], layouts.inputs[workload.operand, :, targets].T
     moved = ~workload.is_weight_boundary
     return (
-        np.where((written >= FIRST_SPLIT) & moved, sizes[:, sources], 0),
-        np.where((read >= FIRST_SPLIT) & moved, sizes[:, targets], 0),
+        np.where((written >= FIRST_SPLIT) & moved, of_nodes[:, sources], 0),
+        np.where((read >= FIRST_SPLIT) & moved, of_nodes[:, targets], 0),
     )
 
 
 @lru_cache(maxsize=64)
 def uneven_boundaries(workload: Workload, hierarchy: Hierarchy, rule: SplitRule | None) -> bool:
-    """Return whether a rule allows to split the axes of any boundary's tensor unevenly."""
+    """Return whether a rule allows to split the axes of any boundary's tensor unevenly.
+
+    Or they have a load that is not even.
+    """
     sizes = {size for ends in sizes_at_ends(workload) for size in ends.reshape(-1).tolist()}
-    return not all(divides_evenly(size, hierarchy, rule) for size in sizes)
+    return bool(workload.loads) or not all(divides_evenly(size, hierarchy, rule) for size in sizes)
 
 
 def divides_evenly(size: int, hierarchy: Hierarchy, rule: SplitRule | None) -> bool:
@@ -120,6 +200,8 @@ def _subsets(sizes: tuple[int, ...]) -> set[tuple[int, ...]]:
 @lru_cache(maxsize=64)
 def most_stretched(workload: Workload, hierarchy: Hierarchy) -> int:
     """Return how many times as long as the mean part of a tensor the longest may be, at most."""
+    if workload.loads:
+        return hierarchy.accelerators
     more = hierarchy.accelerators - 1
     longer = [
         math.prod(1 + Fraction(more, size) for size in column if size)

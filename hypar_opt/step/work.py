@@ -21,7 +21,7 @@ from hypar_opt.sharding.layouts import TOKEN
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.operations import Kernel, Update
 from hypar_opt.step.states import added_up, copies, level_choices, replicas
-from hypar_opt.step.uneven import split_sizes, stretched, stretches_of
+from hypar_opt.step.uneven import loads_of, split_sizes, stretched, stretches_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.mirrored import are_mirrored, causal_nodes, windowed_nodes
 from hypar_opt.workload.operators.attention import Attention
@@ -170,10 +170,9 @@ class WorkRules:
         self, workload: Workload, nodes: Indices, states: States, phases: Sequence[Phase]
     ) -> Iterator[Kernel]:
         """Yield what each pass of nodes computes, reads and writes, in states over all levels."""
-        weights, *operands, output = (
-            self._amounts(workload, sizes, lacks, nodes, states)
-            for sizes, lacks in local_tensors(workload, self.hierarchy)
-        )
+        of_weights, *of_maps = local_tensors(workload, self.hierarchy)
+        weights = self._amounts(workload, *of_weights, nodes, states, of_weights=True)
+        *operands, output = (self._amounts(workload, *own, nodes, states) for own in of_maps)
         once, whole = repeated(workload, ONCE), workload.layouts.whole
         inner = inner_elements(once).astype(output.dtype)
         amounts = (
@@ -201,7 +200,7 @@ class WorkRules:
         """
         stored = np.array(workload.stored, exact_dtype(workload.elements * self._accelerators))
         lacks = workload.layouts.weight < FIRST_SPLIT
-        words = self._amounts(workload, stored, lacks, nodes, states)
+        words = self._amounts(workload, stored, lacks, nodes, states, of_weights=True)
         if repeats.sharded:
             first = repeats.first_levels(len(stored), "state")
             levels = np.arange(self.hierarchy.levels)[:, None, None]
@@ -240,7 +239,14 @@ class WorkRules:
         return stretched(done, [_most_seen(once, nodes, parts, mirrored=mirrored)])
 
     def _amounts(
-        self, workload: Workload, sizes: Integers, lacks: Flags, nodes: Indices, states: States
+        self,
+        workload: Workload,
+        sizes: Integers,
+        lacks: Flags,
+        nodes: Indices,
+        states: States,
+        *,
+        of_weights: bool = False,
     ) -> Integers:
         """Return an amount of nodes in all accelerators together: of words, or of operations.
 
@@ -252,6 +258,8 @@ class WorkRules:
             Before any split: the product of the sizes of axes.
         lacks : (choices, nodes)
             Whether a choice splits none of them, so that each part has all.
+        of_weights
+            Whether they are of weights, which experts have equally many of.
         """
         if self.part is not None:
             arguments = workload, sizes, lacks, nodes, states, self.hierarchy
@@ -259,7 +267,8 @@ class WorkRules:
         amounts: Integers = sizes[nodes] * copies(lacks, nodes, states, self.hierarchy)
         if self.longest:
             split = np.where(lacks, 0, split_sizes(workload))[:, nodes]
-            amounts = stretched(amounts, stretches_of(split, states, self.hierarchy))
+            loads = None if of_weights else loads_of(workload, lacks, nodes)
+            amounts = stretched(amounts, stretches_of(split, states, self.hierarchy, loads=loads))
         return amounts
 
 

@@ -22,7 +22,7 @@ from hypar_opt.errors import (
     argument,
 )
 from hypar_opt.hardware.array import Array
-from hypar_opt.pipeline import plan_of_configuration
+from hypar_opt.instance.staged import without_stages
 from hypar_opt.plan.configuration import (
     HYBRID,
     Configuration,
@@ -39,7 +39,6 @@ from hypar_opt.search.open_ways import problem_left_open
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.options import RunOptions
-from hypar_opt.studies.simulation import simulate
 from hypar_opt.units import format_bytes, format_si
 from hypar_opt.workload.network import Network, TokenInput
 from hypar_opt.workload.operators.attention import Attention
@@ -163,6 +162,8 @@ class Configurations(Results[Evaluated]):
         number
             Its place in the order, from 0.
         """
+        from hypar_opt.pipeline import plan_of_configuration
+
         return plan_of_configuration(self.network, self.problem, self[number].configuration)
 
     @checked
@@ -475,7 +476,10 @@ def beside(plan: Plan, deadline: Deadline = NEVER) -> str | None:
     str or None
         None if the plan's problem has no configurations, or the best is not known in time.
     """
-    network, problem = plan.network.description, problem_left_open(plan)
+    from hypar_opt.studies.simulation import simulate
+
+    network = plan.network.description
+    problem = without_stages(plan.problem) if plan.is_staged else problem_left_open(plan)
     if problem.array is None or not has_configurations(network, problem):
         return None
     try:
@@ -491,7 +495,8 @@ def beside(plan: Plan, deadline: Deadline = NEVER) -> str | None:
     )
     how = "simulated" if overlap == "none" else f"with overlap ({overlap})"
     words = in_words(best.configuration, sum(repeat.count for repeat in network.repeats))
-    takes = f"The best configuration takes {format_si(best.seconds, 's')} {how}"
+    named = "The best configuration without stages" if plan.is_staged else "The best configuration"
+    takes = f"{named} takes {format_si(best.seconds, 's')} {how}"
     return f"{takes}, this plan {format_si(seconds, 's')}: {words}."
 
 
@@ -569,6 +574,7 @@ def _allowed(network: Network, problem: Problem, frameworks: Sequence[str]) -> A
     if not frameworks:
         return lambda configuration: True
     from hypar_opt.execution.settings import TrainingRun, framework
+    from hypar_opt.pipeline import plan_of_configuration
 
     named = [framework(name) for name in frameworks]
     configuration = next(iter(family(network, problem)), None)

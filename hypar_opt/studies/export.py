@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from hypar_opt.checked import checked
-from hypar_opt.documents.document import check_writable, write_whole
+from hypar_opt.documents.document import check_writable
 from hypar_opt.execution.formats import FORMATS
 from hypar_opt.plan.plan import Plan
 from hypar_opt.search.solver_settings import SolveArguments
@@ -34,7 +34,7 @@ def export(
     to
         A name of `hypar_opt.execution.formats.FORMATS`, as ``hypar-opt list formats`` has them.
     output
-        Also write this file.
+        Also write this file; beside it those of a format that has several, such as ``chakra``.
     approximate
         Export a network that leaves out parts of its model, such as a mask; without it all
         formats but ``json`` and the settings of frameworks, which say nothing of what is computed,
@@ -51,7 +51,6 @@ def export(
     if output is not None:
         check_writable(output)
     described, _ = planned(plan, arguments)
-    text = form.text(described, approximate=approximate)
     if output is not None:
-        write_whole(output, text)
-    return text
+        return form.write(described, output, approximate=approximate)
+    return form.text(described, approximate=approximate)

@@ -16,6 +16,7 @@ from hypar_opt.hardware.profile import Profile
 from hypar_opt.pipeline import (
     or_of_wider_choices,
     plan_of,
+    plans_of_stages,
     search_again,
     solve_problem,
     with_overlap,
@@ -32,9 +33,11 @@ from hypar_opt.search.result import Progress, silent
 from hypar_opt.search.solver_settings import SourceArguments
 from hypar_opt.studies.advice import turns
 from hypar_opt.studies.alternatives import best_plans
+from hypar_opt.studies.memory import memory
 from hypar_opt.studies.sources import is_network, planned
-from hypar_opt.studies.targets import array_with, fitting, micro_batch, own_array
+from hypar_opt.studies.targets import array_with, fitting, micro_batch, own_array, trained_on
 from hypar_opt.units import PREFIXES
+from hypar_opt.workload.parallelism import part_word
 from hypar_opt.workload.patterns import Words
 
 if TYPE_CHECKING:
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
     from hypar_opt.simulator.pipeline import StagePasses
     from hypar_opt.simulator.pipeline_result import PipelineResult
     from hypar_opt.simulator.result import StepResult
-    from hypar_opt.simulator.simulation import StepTimes
+    from hypar_opt.simulator.step import StepTimes
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
 
@@ -123,10 +126,58 @@ def simulate(
     if settings:
         array, other_array = array_with(plan, array, settings), True
     if plan.is_staged:
-        from hypar_opt.studies.staged import simulated_stages
-
-        return simulated_stages(plan, _target(plan, array, other_array=other_array), run)
+        return _simulated_stages(plan, _target(plan, array, other_array=other_array), run)
     return simulated_step(plan, array, other_array=other_array, **run)
+
+
+def _simulated_stages(plan: Plan, array: Array, run: Mapping[str, Any]) -> PipelineResult:
+    """Simulate the passes of each stage, and then its schedule.
+
+    Parameters
+    ----------
+    run
+        As for `hypar_opt.simulate`.
+
+    Raises
+    ------
+    RefusedError
+        If the array has no such parts, or an option is not of steps in stages.
+    """
+    # Imported late: planning alone needs no simulator.
+    from hypar_opt.simulator.options import RunOptions
+    from hypar_opt.simulator.pipeline import pipeline_step
+    from hypar_opt.simulator.pipeline_order import in_flight
+    from hypar_opt.simulator.pipeline_result import PipelineResult, StageTime, trace_of_stages
+
+    for name in ("profile", "input_sizes"):
+        if run.get(name):
+            raise RefusedError(f"{name} is not supported with stages")
+    plan = trained_on(plan, array, run)
+    stages, training = plan.stages, plan.training
+    assert stages is not None
+    count = training.micro_batches or 1
+    of_all = {*Training.model_fields, "trace"}
+    inside = {name: own for name, own in run.items() if name not in of_all}
+    plans = plans_of_stages(plan)
+    passes = [simulated_passes(own, own_array(own), **inside) for own in plans]
+    step = pipeline_step(passes, training.schedule, count)
+    times = [
+        StageTime(
+            part_word(part),
+            " and ".join(stages.labels[part :: stages.parts]),
+            own,
+            count * own.micro_batch + own.once,
+            step.bubbles[part],
+            in_flight(step.passes[part], [len(chunk) for chunk in stages.chunks_of(part)]),
+            memory(plans[part], exact_shares=inside.get("exact_shares", False)),
+        )
+        for part, own in enumerate(passes)
+    ]
+    names = [f"stage {number}" for number in range(1, stages.parts + 1)]
+    trace = trace_of_stages(step, names) if run.get("trace") else None
+    where = plan, array.name, *RunOptions(**inside).on(array)
+    charged = plan.cost.total / per_second(plan)
+    return PipelineResult(*where, step.seconds, charged, tuple(times), trace)
 
 
 def simulated_step(
@@ -145,11 +196,9 @@ def simulated_step(
     """
     from hypar_opt.simulator.simulation import simulate_step
 
-    if plan.is_staged:
-        raise RefusedError("a plan in stages is simulated by simulate alone")
     if "schedule" in run:
         raise HyparError(f"{argument('schedule')} is of a plan in stages, which this is not")
-    step, rows = _step(plan, _target(plan, array, other_array=other_array), run)
+    step, rows = step_of(plan, _target(plan, array, other_array=other_array), run)
     return simulate_step(*step, rows=rows)
 
 
@@ -169,7 +218,7 @@ def simulated_times(plan: Plan, array: Array, **run: Unpack[RunArguments]) -> St
     """Return the seconds from which those of `simulate` follow, for any number of micro-batches."""
     from hypar_opt.simulator.simulation import step_times
 
-    step, rows = _step(plan, array, run)
+    step, rows = step_of(plan, array, run)
     return step_times(*step, rows=rows)
 
 
@@ -177,16 +226,18 @@ def simulated_passes(plan: Plan, array: Array, **run: Unpack[RunArguments]) -> S
     """Return the seconds of the passes of a plan of a pipeline stage, on its accelerators."""
     from hypar_opt.simulator.pipeline import stage_passes
 
-    step, rows = _step(plan, array, run)
+    step, rows = step_of(plan, array, run)
     return stage_passes(*step, rows=rows)
 
 
-def _step(
+def step_of(
     plan: Plan, array: Array, run: Mapping[str, Any]
 ) -> tuple[tuple[Plan, Workload, Array, RunOptions], Rows | None]:
     """Return what a step is of, and the choices of its nodes where there are shared ones."""
     from hypar_opt.simulator.options import RunOptions
 
+    if plan.is_staged:
+        raise RefusedError("a plan in pipeline stages is simulated stage by stage, not as one")
     stated = {**plan.training.stated, **run}
     if "shard" in stated:
         stated["shard"] = shards_of_plan(stated["shard"], plan, fitting(plan, array))

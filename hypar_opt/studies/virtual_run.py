@@ -103,7 +103,7 @@ def run(
     from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.execution.result import RunResult
     from hypar_opt.execution.run import run_program
-    from hypar_opt.execution.virtual.checks import MAX_MEMORY, check_limits
+    from hypar_opt.execution.virtual.checks import MAX_MEMORY, check_layers, check_limits
     from hypar_opt.studies.model_weights import with_weights
 
     plan, _ = planned(plan, arguments)
@@ -117,6 +117,7 @@ def run(
     program = Program(workload, to_run.rows, plan.hierarchy, plan.unequal_shares, joined=joined)
     model = None
     if weights is not None:
+        check_layers(instance.network)
         check_limits(instance.network, program, most=most)
         model = with_weights(weights, dims, instance.network, program, seed)
     labels: dict[str, Any] = {
@@ -162,7 +163,7 @@ class _ToRun(NamedTuple):
 def _to_run(plan: Plan, *, scale_down: bool) -> _ToRun:
     from hypar_opt.execution.scale_down import scaled_down
 
-    instance = Instance.of_plan(plan)
+    instance = Instance(plan.network.description, plan.problem)
     workload = instance.executed_workload
     rows = rows_of_plan(plan, workload)
     if not scale_down:

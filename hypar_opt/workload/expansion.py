@@ -164,7 +164,8 @@ def _stated(
                 reads = (before,) if layer.inputs is None else layer.inputs
                 name = local[layer.name]
                 inputs = tuple(resolved(read, f"layer {name!r}", local) for read in reads)
-                yield layer.model_copy(update={"name": name}), inputs
+                own = layer.in_repetition(n, block.repeat or 1)
+                yield own.model_copy(update={"name": name}), inputs
                 before = layer.name
             entry = local[block.layers[-1].name]
 

@@ -21,7 +21,7 @@ from hypar_opt.workload.operators.axes import (
     SPATIAL,
     TOKENS,
 )
-from hypar_opt.workload.operators.maps import FeatureMap
+from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap
 from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.axes import Choice, Contraction
     from hypar_opt.workload.operators.base import Operator
     from hypar_opt.workload.operators.kernels import Fused, PassesKernels
-    from hypar_opt.workload.operators.maps import LayerMaps, Map
+    from hypar_opt.workload.operators.maps import LayerMaps, Load, Map
 
 Made = TypeVar("Made")
 
@@ -73,6 +73,8 @@ class LayerTensors:
     """Of rows and columns, where they may be split: the parts, and what these exchange."""
     results: tuple[int, ...] = ()
     """The channels of each of several results that are side by side in its output."""
+    load: Load = ()
+    """Of dispatched tokens without a capacity, as `Routing` has it."""
 
     @property
     def weight(self) -> Shape:
@@ -157,7 +159,7 @@ class Boundary(NamedTuple):
     @property
     def extent(self) -> Extent:
         """Its size, and those of batch and channels, or features of tokens."""
-        elements = prod(self.shape)
+        elements = int(prod(self.shape))  # with fractions of slots, too
         if self.weights:
             return Extent(elements)
         if len(self.shape) == 4:
@@ -261,6 +263,9 @@ def tensors_of(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = Fal
             )
         ),
         borders=FrozenDict({axis: own for axis, own in borders.items() if own}),
+        load=next(
+            (own.load for own in (maps.output, maps.input) if isinstance(own, ExpertMap)), ()
+        ),
     )
 
 

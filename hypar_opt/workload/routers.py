@@ -1,14 +1,80 @@
-"""A mixture of experts has one router: what is dispatched by one is combined by the same."""
+"""The routers of a network: which layers read one, and counts of tokens in files of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from hypar_opt.documents.document import LARGEST_SIZE, read_text
+from hypar_opt.documents.parsing import shown
+from hypar_opt.errors import InputError
 from hypar_opt.workload.operators.experts import Combine, Dispatch
 
 if TYPE_CHECKING:
     from hypar_opt.workload.operators.base import Operator
+
+
+def with_counts(content: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the content of a network's file with the counts that routers name files of.
+
+    Parameters
+    ----------
+    content
+        As a file has it; what is wrong elsewhere is left as it is.
+    folder
+        What files are relative to.
+
+    Raises
+    ------
+    InputError
+        Naming the file of counts, its line, and what would be right.
+    """
+
+    def of_layers(table: dict[str, Any], repeat: object = 1) -> dict[str, Any]:
+        layers = table.get("layer")
+        if not isinstance(layers, list):
+            return table
+        return {**table, "layer": [of_layer(layer, repeat) for layer in layers]}
+
+    def of_layer(layer: Any, repeat: object) -> Any:
+        is_router = isinstance(layer, dict) and layer.get("kind") == "router"
+        load = layer.get("load") if is_router else None
+        if not isinstance(load, str) or load == "even":
+            return layer
+        rows = _counts(folder / load, layer.get("experts"))
+        if len(rows) not in (1, repeat):
+            lines = (
+                f"a line, or one for each of {repeat} repetitions of layer {layer.get('name')!r}"
+            )
+            raise InputError(f"should have {lines}, got {len(rows)}", file=load)
+        return {**layer, "load": rows[0] if len(rows) == 1 else rows}
+
+    whole, blocks = of_layers(content), content.get("block")
+    if isinstance(blocks, list):
+        tables = (
+            of_layers(own, own.get("repeat", 1)) if isinstance(own, dict) else own for own in blocks
+        )
+        whole = {**whole, "block": [*tables]}
+    return whole
+
+
+def _counts(path: Path, experts: object) -> list[list[int]]:
+    """Return the counts of a file: a line has those of all experts, separated by commas."""
+    rows: list[list[int]] = []
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        words = line.partition("#")[0].split(",")
+        if words == [""] or not any(word.strip() for word in words):
+            continue
+        for word in map(str.strip, words):
+            if not (word.isdecimal() and len(word) < 11 and int(word) <= LARGEST_SIZE):
+                problem = f"should be tokens of experts, separated by commas, got {shown(word)}"
+                raise InputError(problem, where=f"line {number}", file=str(path))
+        if len(words) != experts:
+            problem = f"should have counts of {experts} experts, got {len(words)}"
+            raise InputError(problem, where=f"line {number}", file=str(path))
+        rows.append([*map(int, words)])
+    return rows
 
 
 def check_routers(layers: Sequence[Operator], sources: Sequence[Sequence[int]]) -> None:

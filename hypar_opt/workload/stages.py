@@ -152,7 +152,7 @@ def stage_of(network: Network, chunks: Sequence[range]) -> Network:
     HyparError
         If what is between two layers is no cut.
     """
-    return _Stage(network, chunks).network
+    return _Device(network, chunks).network
 
 
 def message_writers(network: Network, chunks: Sequence[range]) -> dict[str, int]:
@@ -163,10 +163,10 @@ def message_writers(network: Network, chunks: Sequence[range]) -> dict[str, int]
     chunks
         As for `stage_of`.
     """
-    return _Stage(network, chunks).writers
+    return _Device(network, chunks).writers
 
 
-class _Stage:
+class _Device:
     """The parts of a device's network, as a description has them."""
 
     def __init__(self, whole: Network, chunks: Sequence[range]) -> None:

@@ -24,6 +24,7 @@ from hypar_opt.workload.layer_tensors import (
 )
 from hypar_opt.workload.layouts import FIRST_SPLIT, Layouts, choices_of_nodes, layouts_of
 from hypar_opt.workload.operands import with_results
+from hypar_opt.workload.operators.axes import EXPERTS
 from hypar_opt.workload.operators.words import words_of
 from hypar_opt.workload.parallelism import PAPERS_CHOICES
 from hypar_opt.workload.repeats import ONCE, Repeats
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.axes import Choice
+    from hypar_opt.workload.operators.maps import Load
 
 _of_tensors = derived_from("once")
 
@@ -260,6 +262,27 @@ class Workload:
         return np.array(sizes, object).T
 
     @_of_tensors
+    def loads(self) -> tuple[Load, ...]:
+        """The loads of experts that are not even, each once."""
+        return tuple(dict.fromkeys(node.load for node in self.nodes if len({*node.load}) > 1))
+
+    @_of_tensors
+    def split_loads(self) -> NDArray[np.int64]:
+        """The number, from 1, of the load of the axis that each choice splits; 0 for an even one.
+
+        ``(choices, nodes)``.
+        """
+        numbers = {load: number for number, load in enumerate(self.loads, 1)}
+        loads = [
+            [
+                numbers.get(node.load, 0) if choice and choice.axis == EXPERTS.axis else 0
+                for choice in choices
+            ]
+            for node, choices in zip(self.nodes, self.choices_of_nodes, strict=True)
+        ]
+        return np.array(loads, np.int64).T
+
+    @_of_tensors
     def words(self) -> tuple[tuple[str | None, ...], ...]:
         """Each node's words for the problem's choices; None for a choice that its kind lacks."""
         return tuple(words_of(node, self.choices) for node in self.nodes)
@@ -420,4 +443,4 @@ def _kept(
 
 def _count(shape: Shape) -> int:
     """Return the elements of a tensor; 0 for one without a shape."""
-    return math.prod(shape) if shape else 0
+    return int(math.prod(shape)) if shape else 0

@@ -350,6 +350,10 @@ def test_nothing_is_imported_that_a_call_does_not_use() -> None:
     assert imported("--help") <= {"typing_extensions"}
     assert imported("solve", "--help") <= CHECKING  # Typer's own, to read defaults
     assert imported("solve", "vgg-a") <= {"numpy", *CHECKING}
+    assert imported("configure", "gpt2", "--array", "h100-8", "--batch", "8") <= {
+        "numpy",
+        *CHECKING,
+    }
 
 
 def marked(mark: str) -> list[str]:

@@ -18,7 +18,7 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.proofs.check.operations import padded, padded_axes
+from hypar_opt.proofs.check.operations import SplitAxis, padded, padded_axes
 from hypar_opt.sharding.program import Program
 from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.step.uneven import stretched, stretches_of
@@ -54,7 +54,8 @@ def test_the_longest_part_is_that_of_an_axis_divided_level_by_level(sizes: tuple
             for some in (1, 7, 10**6 + 3):
                 (rounded,) = stretched(np.array([some]), uneven).tolist()
                 # The proofs' own derivation rounds axis by axis, too.
-                assert rounded == padded(some, padded_axes(enumerate(axes.tolist()), state, sizes))
+                split = [SplitAxis(*own) for own in enumerate(axes.tolist())]
+                assert rounded == padded(some, padded_axes(split, state, sizes))
                 exact = Fraction(some * longest, first * second)
                 assert exact <= rounded < exact + 1 + Fraction(longest, second)
 

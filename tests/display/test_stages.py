@@ -24,6 +24,7 @@ from hypar_opt.simulator.pipeline_result import PipelineResult
 from hypar_opt.studies.alternatives import best_plans, regrets
 from hypar_opt.studies.targets import own_array
 from hypar_opt.units import format_bytes, format_percent, format_seconds
+from tests.cli.shell import Shell
 from tests.display.test_report import Page
 from tests.instance.test_staged import SMALL, nodes, problem, solved
 
@@ -136,3 +137,20 @@ def test_a_plan_says_its_bubble_and_what_is_in_flight(chunks: int, held: str) ->
     bubble = 1 - fmean(own.seconds for own in stages) / charged
     assert says.endswith(f"4 micro-batches, 1f1b; bubble {bubble:.1%}; in flight {held}")
     assert says.startswith(f"2 stages of 2{', 2 chunks each' if chunks > 1 else ''}: ")
+
+
+def test_a_schedule_is_typed_and_reaches_the_page(tmp_path: Path, shell: Shell) -> None:
+    network = "gpt:layers=2,hidden=32,heads=4,tokens=8,vocabulary=64"
+    file, out = tmp_path / "plan.json", tmp_path / "page.html"
+    asked = ["--array", "rtx4090x4", "--batch", "8", "--micro-batches", "4", "--schedule", "zb-h1"]
+    said = shell.refused("solve", network, *asked)
+    assert said == "schedule: should be with stages, layers in parts of H1"
+    assert run(["solve", network, *asked, "--stages", "2", "-o", str(file)]) == 0
+    assert run(["report", str(file), "-o", str(out)]) == 0
+    found = Page(out.read_text())
+    # All stages hold two micro-batches, and weights' gradients are passes of their own.
+    assert "4 micro-batches, zb-h1;" in found.text
+    assert "in flight 2 solver" in found.text
+    late = [trace for trace in found.charts["timeline"]["data"] if trace["name"] == "gradient"]
+    numbers = [text for trace in late for text in trace["text"] if text.isdigit()]
+    assert sorted(numbers) == sorted(f"{number}" for number in range(1, 5) for _ in range(2))

@@ -62,7 +62,7 @@ def test_an_uneven_split_and_an_unknown_format_are_refused_by_name(tmp_path: Pat
 
 def test_every_format_takes_approximate_of_any_network(tmp_path: Path) -> None:
     """So that one script is for all formats, and for networks that keep all of their models."""
-    of_data = ho.solve("lenet-c", levels=1, constraints={"fix": ("*=data",)})
+    of_data = ho.solve("lenet-c", array="hmc-htree-2", constraints={"fix": ("*=data",)})
     ho.write_plan(of_data, tmp_path / "plan.json")
     for name in FORMATS:
         texts = [

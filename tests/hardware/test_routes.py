@@ -16,6 +16,7 @@ from hypar_opt.errors import RefusedError
 from hypar_opt.hardware import traffic
 from hypar_opt.hardware.grid_paths import GridPaths
 from hypar_opt.hardware.interconnect import Interconnect
+from hypar_opt.hardware.links import Graph
 from hypar_opt.hardware.patterns import MessagePattern
 from hypar_opt.hardware.routing import ShortestPaths
 from hypar_opt.hardware.topologies import TOPOLOGIES
@@ -28,7 +29,7 @@ from tests.slow import examples, slow_after
 LINK = {"bandwidth": "1 GB/s", "latency": "1 us"}
 
 
-def searched(graph: nx.Graph[Any], sizes: tuple[int, ...]) -> Interconnect:
+def searched(graph: Graph | nx.Graph[Any], sizes: tuple[int, ...]) -> Interconnect:
     """Return the interconnect of a graph whose routes are searched, whatever it is."""
     interconnect = Interconnect(graph, sizes=sizes)
     interconnect.__dict__["paths"] = ShortestPaths(graph, interconnect.links)
@@ -104,7 +105,7 @@ def test_a_block_of_a_grid_stands_for_all_of_it(table: dict[str, Any], data: st.
 class Shortcut(Torus):
     """A torus with a link more, whose author did not think of its shape."""
 
-    def graph(self) -> nx.Graph[Any]:
+    def graph(self) -> Graph:
         graph = super().graph()
         graph.add_edge(0, 5, **self.link.edge())
         return graph
@@ -113,18 +114,18 @@ class Shortcut(Torus):
 class Slow(Torus):
     """A torus with one link of a longer latency."""
 
-    def graph(self) -> nx.Graph[Any]:
+    def graph(self) -> Graph:
         graph = super().graph()
-        graph.edges[0, 1]["latency"] = Fraction(1)
+        graph[0][1]["latency"] = Fraction(1)
         return graph
 
 
 class Open(Torus):
     """A torus without one of its links."""
 
-    def graph(self) -> nx.Graph[Any]:
+    def graph(self) -> Graph:
         graph = super().graph()
-        graph.remove_edge(0, 1)
+        del graph[0][1], graph[1][0]
         return graph
 
 

@@ -143,13 +143,13 @@ def test_links_of_an_h_tree_widen_upwards() -> None:
 )
 def test_a_grid_has_one_link_between_neighbours(kind: str, shape: list[int], links: int) -> None:
     graph = topology({"kind": kind, "shape": shape, "link": LINK}).graph()
-    assert graph.number_of_edges() == links
+    assert len(Interconnect(graph).links) == links
 
 
 def test_a_ring_is_a_torus_of_one_dimension() -> None:
     ring = topology({"kind": "ring", "accelerators": 8, "link": LINK})
     torus = topology({"kind": "torus", "shape": [8], "link": LINK})
-    assert nx.utils.graphs_equal(ring.graph(), torus.graph())
+    assert ring.graph() == torus.graph()
     assert ring.levels() == torus.levels() == ((8,),)
 
 
@@ -185,7 +185,7 @@ def test_the_slower_of_a_fabric_and_its_links_decides_by_hand() -> None:
 
 @given(random_interconnects(latencies=range(10)))
 def test_traffic_is_spread_evenly_over_all_shortest_paths(interconnect: Interconnect) -> None:
-    graph = interconnect.graph
+    graph = nx.Graph(interconnect.graph)
     ways = directions(interconnect)
     for source, target in itertools.permutations(range(interconnect.accelerators), 2):
         paths = list(nx.all_shortest_paths(graph, source, target))
@@ -210,7 +210,7 @@ def test_traffic_is_spread_evenly_over_all_shortest_paths(interconnect: Intercon
 @given(random_interconnects())
 def test_no_exchange_beats_its_most_loaded_channel(interconnect: Interconnect) -> None:
     """Of n parts, that of each of n - 1 rounds; so many have the exchange's bytes together."""
-    graph = interconnect.graph
+    graph = nx.Graph(interconnect.graph)
     for digit in range(interconnect.levels):
         level = interconnect.levels - 1 - digit
         parts = interconnect.hierarchy.sizes[level]
@@ -231,6 +231,6 @@ def test_no_exchange_beats_its_most_loaded_channel(interconnect: Interconnect) -
 
 
 def test_a_switch_that_leads_nowhere_does_no_harm() -> None:
-    graph = topology({"kind": "ring", "accelerators": 4, "link": LINK}).graph()
+    graph = nx.Graph(topology({"kind": "ring", "accelerators": 4, "link": LINK}).graph())
     graph.add_node("spare")
     assert Interconnect(graph).bisection(1).hops == 2

@@ -33,9 +33,10 @@ def test_the_arguments_of_a_problem_are_its_fields() -> None:
     """Its levels and their parts are stated as a hierarchy, too, and its array's bucket.
 
     The length of sequences is its network's, as settings are its and its array's; degrees are pins.
+    What a stage depends on in others is nobody's to state.
     """
     stated = {"hierarchy", "whole_levels", "bucket", "tokens", "settings", "degrees"}
-    fields = (set(Problem.model_fields) | stated) - {"parts"}
+    fields = (set(Problem.model_fields) | stated) - {"parts", "stage"}
     fields |= Constraints.model_fields.keys() | Training.model_fields.keys()
     assert set(ProblemArguments.__annotations__) == fields
 

@@ -496,7 +496,7 @@ def fastest_named(network: str, asked: Any, below: float) -> float | None:
     rows = rows_by_mesh(Instance.to_search(described, problem))
     fitting: dict[Any, Configuration] = {}  # of each mesh and stage, the one that does least
     for again in ("none", "full"):
-        for one in family(described, problem, tp_across_nodes=True):
+        for one in family(described, problem):
             key = one[:6], one.zero
             if (
                 is_named(one)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -235,3 +236,21 @@ def test_messages_are_the_same_in_slices_of_any_size(seed: int) -> None:
         sliced = eliminated(table, NEVER)
     for left, right in zip(whole.messages, sliced.messages, strict=True):
         assert (left.at(0) == right.at(0)).all()
+
+
+def test_many_layers_of_one_choice_around_a_free_one_are_no_axes_of_its_table() -> None:
+    """Each of 40 layers is charged with each other; numpy's arrays have 32 axes at most."""
+    rng, layers = np.random.default_rng(1), 40
+    ends = np.array([*combinations(range(layers), 2)])
+    allowed = np.zeros((layers, 3), bool)
+    allowed[:, 0] = True
+    allowed[[7, 21]] = True
+    node = rng.integers(0, 99, (layers, 3))
+    table = CostTable(node, rng.integers(0, 99, (len(ends), 3, 3)), ends, allowed=allowed)
+
+    best, _ = solved(DP, table)
+    rest = [0] * 13
+    assert best == min(
+        table.price([*rest[:7], first, *rest, second, *rest, *rest[:5]])
+        for first, second in product(range(3), repeat=2)
+    )

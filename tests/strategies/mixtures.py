@@ -108,3 +108,13 @@ def eight_groups(seed: int = 1) -> ho.Network:
         if layer["kind"] == "router":
             layer |= {"group": 2, "experts": 8}
     return ho.Network.model_validate(document)
+
+
+def with_load(network: ho.Network, load: Any) -> ho.Network:
+    """Return a mixture whose experts have a load in place of a capacity."""
+    document = network.description()
+    for layer in document["layer"]:
+        if layer["kind"] == "router":
+            layer.pop("capacity_factor", None)
+            layer["load"] = load
+    return ho.Network.model_validate(document)

@@ -165,9 +165,11 @@ def strategies(stated: Problem) -> Iterator[Configuration]:
 @pytest.mark.parametrize(
     ("network", "array", "batch"),
     slow_after(
-        1,
+        2,
         [
             ("vit-b16", "h100-8", 64),
+            # The fastest has tensor parallelism across nodes.
+            ("gpt:layers=2,hidden=2048,heads=16,tokens=512,vocabulary=512", "h100-8x8", 4),
             (TINY, "tpu-v4-8", 64),
             *product(
                 [name for name in names() if find_network(name).repeats],

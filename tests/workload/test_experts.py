@@ -6,6 +6,7 @@ import pickle
 from copy import deepcopy
 from fractions import Fraction
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.documents.document import validate
 from hypar_opt.errors import InputError
-from hypar_opt.workload.operators.maps import LogitMap, Routing
+from hypar_opt.models import read_network
+from hypar_opt.workload.operators.experts import Router
+from hypar_opt.workload.operators.maps import ExpertMap, LogitMap, Routing
 from tests.strategies.mixtures import smallest
 
 
@@ -62,6 +65,13 @@ def test_a_routers_map_is_copied_with_its_routing() -> None:
         (0, {"expert_groups": 3}, "expert_groups: should divide 4 experts, got 3"),
         (0, {"top_groups": 2}, "top_groups: should be groups with at least 2 experts of 1, got 2"),
         (0, {"expert_groups": 4}, "should be groups with at least 2 experts of 4, got 1"),
+        (0, {"load": "uneven"}, "load: should be 'even', the tokens of each expert, or a list of"),
+        (0, {"load": [1, 2.0, 1, 1]}, "load: should be 'even', the tokens of each expert, or a"),
+        (0, {"load": [1, 1, 1]}, "layer 'router', load: should have counts of 4 experts, got 3"),
+        (0, {"load": [0, 0, 0, 0]}, "load: should count some tokens, got zeros"),
+        (0, {"load": [9, 2, 3, 2]}, "load: should be at most 8 of an expert, the tokens of 16"),
+        (0, {"load": [[1, 1, 1, 1]]}, "load: should be one list of counts outside of a block's"),
+        (0, {"load": "even", "capacity_factor": 2.0}, "capacity_factor: should be left out where"),
         (1, {"inputs": ["input", "other"]}, "the second should be a 'router', got 4 tokens of 16"),
         (1, {"inputs": ["input"]}, "layer 'dispatch', inputs: should be 2 layers, got 1"),
         (2, {"kind": "fc"}, "'fc' takes no dispatched tokens, got 4 experts with 2 x 1 slots of"),
@@ -114,3 +124,71 @@ def test_a_token_uses_as_many_parameters_as_published(name: str, active: float) 
         share = Fraction(top_k, experts) if layer.kind == "experts" else 1
         used += layer.parameters(maps) * share
     assert round(float(used) / 1e9, 1) == active
+
+
+def test_slots_without_a_capacity_are_the_mean_and_tokens_groups_of_their_own() -> None:
+    even = Routing(6, 1, Fraction(1), over_chosen=True, load=(1,) * 160)
+    assert LogitMap(4096, 160, even).slots == (160, 4096, Fraction(6, 160))
+    whole = LogitMap(4096, 160, even._replace(group=80)).slots
+    assert (*whole, type(whole[2])) == (160, 51, 3, int)
+
+
+def test_maps_of_other_loads_differ() -> None:
+    first, second = (ExpertMap(4, 2, 1, 8, load) for load in ((1, 2, 1, 1), (2, 1, 1, 1)))
+    assert first != second
+    assert {first, second, first.with_features(8)} == {first, second}
+    for copied in (pickle.loads(pickle.dumps(first)), deepcopy(first)):
+        assert (copied, copied.load) == (first, first.load)
+
+
+BLOCKS = """
+schema = "hypar-opt/network/2"
+name = "two mixtures"
+input = { tokens = 4, features = 16 }
+layer = [{ name = "head", kind = "fc", inputs = ["b"], units = 6 }]
+[[block]]
+name = "b"
+repeat = 2
+inputs = ["input"]
+layer = [
+  { name = "router", kind = "router", experts = 4, top_k = 2, load = "counts.csv" },
+  { name = "dispatch", kind = "dispatch", inputs = ["input", "router"] },
+  { name = "up", kind = "experts", units = 16 },
+  { name = "combine", kind = "combine", inputs = ["up", "router"] },
+]
+"""
+
+
+def test_counts_in_a_file_are_those_of_a_blocks_repetitions(tmp_path: Path) -> None:
+    file = tmp_path / "net.toml"
+    file.write_text(BLOCKS)
+
+    def loads(text: str) -> list[Any]:
+        (tmp_path / "counts.csv").write_text(text)
+        layers = read_network(file).layers
+        return [layer.routing.load for layer in layers if isinstance(layer, Router)]
+
+    assert loads("# of step 100\n4, 2,1,1\n\n2,2,2,2\n") == [(4, 2, 1, 1), (1, 1, 1, 1)]
+    assert loads("6,4,2,2") == [(3, 2, 1, 1)] * 2
+    plan = ho.solve(read_network(file), batch=4, levels=1)
+    assert plan.network.description == read_network(file)
+    set_here = ho.solve(
+        read_network(file),
+        batch=4,
+        levels=1,
+        settings={"router.load": str(tmp_path / "counts.csv")},
+    )
+    assert set_here.network.description.layers == plan.network.description.layers
+    for text, refused in (
+        ("4,2,1,1\n4,2,1", "counts.csv: line 2: should have counts of 4 experts, got 3"),
+        (
+            "4,2,1,x",
+            "counts.csv: line 1: should be tokens of experts, separated by commas",
+        ),
+        ("4,2,1,1\n" * 3, "counts.csv: should have a line, or one for each of 2 repetitions of"),
+        ("", "counts.csv: should have a line, or one for each of 2 repetitions of layer 'router'"),
+        ("9,1,1,1", "net.toml: layer 'b.0.router', load: should be at most 6 of an expert, the"),
+    ):
+        with pytest.raises(InputError) as caught:
+            loads(text)
+        assert refused in str(caught.value)

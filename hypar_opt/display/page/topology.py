@@ -37,7 +37,7 @@ class Drawing:
 def draw(array: Array) -> Drawing:
     """Draw a tree as a tree, a grid of up to three dimensions as a grid, a ring as a circle."""
     topology, interconnect = array.topology, array.interconnect
-    graph = interconnect.graph
+    graph = nx.Graph(interconnect.graph)
     shape = getattr(topology, "shape", ())
     # A grid of more than three dimensions cannot be read in a plane.
     if topology.kind in {"torus", "mesh"} and 2 <= len(shape) <= 3:

@@ -39,7 +39,13 @@ def step_view(step: StepResult) -> RenderableType:
         *([_levels(step)] if step.levels else []),
         *([_energy(step)] if step.known_energy is not None else []),
     ]
-    notes = (*_bounds(step), _bottleneck(step), *_memory(step), as_executed(plan.cost))
+    notes = (
+        *_bounds(step),
+        _bottleneck(step),
+        *_experts(step),
+        *_memory(step),
+        as_executed(plan.cost),
+    )
     all_reduce = f"{step.collective} all-reduce"
     options = [f"reading {plan.cost.reading}", all_reduce, _OVERLAPPED[step.overlap]]
     options += ["inference"] if plan.inference else []
@@ -144,6 +150,16 @@ def _bottleneck(step: StepResult) -> str:
     percent = format_percent(share, 0)
     moved = format_bytes(link.bytes)
     return f"Bottleneck: link {name}{others}: {moved}, full {percent} of the step."
+
+
+def _experts(step: StepResult) -> list[str]:
+    if (most := step.experts) is None:
+        return []
+    received, mean = format_bytes(most.bytes), format_bytes(most.mean_bytes)
+    return [
+        f"Experts: of {most.parts} parts of {most.layer} the fullest has {most.tokens:.3g} times"
+        f" the mean of tokens; an accelerator receives up to {received} a step, {mean} in the mean."
+    ]
 
 
 def _memory(step: StepResult) -> list[str]:

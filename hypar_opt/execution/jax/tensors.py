@@ -18,6 +18,7 @@ from hypar_opt.execution.jax.mesh import Axes, AxesOf, mesh_axes, on_axes
 from hypar_opt.execution.jax.padding import PaddedBatch, padded
 from hypar_opt.execution.jax.ties import SplitAxes, split_axes
 from hypar_opt.sharding.layouts import BATCH, EXPERT, TOKEN
+from hypar_opt.workload.operators.experts import Router
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,7 +128,8 @@ class ShardedNetwork(NetworkMaps):
     Raises
     ------
     HyparError
-        If an activation has no program, or a size cannot be split evenly.
+        If an activation or a mixture without a capacity has no program, or a size cannot be split
+        evenly.
     """
 
     by_level: Program
@@ -137,6 +139,8 @@ class ShardedNetwork(NetworkMaps):
 
     def __post_init__(self) -> None:
         for layer in self.network.layers:
+            if isinstance(layer, Router):
+                layer.check_runs()
             activation = getattr(layer, "activation", None)
             if activation is not None and activation not in ACTIVATIONS:
                 known = ", ".join(ACTIVATIONS)

@@ -21,6 +21,7 @@ from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.units import format_bytes
 from hypar_opt.workload.activations import ACTIVATIONS
 from hypar_opt.workload.operands import operands_of
+from hypar_opt.workload.operators.experts import Router
 from hypar_opt.workload.operators.maps import ExpertMap, LogitMap
 from hypar_opt.workload.parallelism import SIDES
 
@@ -62,6 +63,8 @@ def check_layers(network: Network) -> None:
     """
     read = {source for sources in network.sources for source in sources}
     for position, layer in enumerate(network.layers):
+        if isinstance(layer, Router):
+            layer.check_runs()
         if layer.kind not in KINDS:
             raise RefusedError(
                 f"layer {layer.name!r}: kind {layer.kind!r} cannot be run; supported:"

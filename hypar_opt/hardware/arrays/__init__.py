@@ -70,7 +70,7 @@ def load(name: str) -> Array:
     UnknownNameError
         Suggesting the nearest name.
     """
-    # Imported late: the names alone are listed without pydantic and networkx.
+    # Imported late: the names alone are listed without pydantic.
     from hypar_opt.documents.document import load_preset
     from hypar_opt.hardware.array import Array
 

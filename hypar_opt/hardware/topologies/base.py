@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
     from hypar_opt.hardware.folded import FoldedInterconnect
-    from hypar_opt.hardware.links import Link
+    from hypar_opt.hardware.links import Graph, Link
     from hypar_opt.hardware.traffic import Paths
 
 MAX_ACCELERATORS = 2**20
@@ -70,7 +70,7 @@ class Topology(Document, ABC):
     """Where a level of its first dimension is, and one of its second, in words; None for none."""
 
     @abstractmethod
-    def graph(self) -> nx.Graph[Any]:
+    def graph(self) -> Graph | nx.Graph[Any]:
         """Return the graph that `hypar_opt.hardware.interconnect.Interconnect` takes."""
 
     def grid(self) -> tuple[int, ...] | None:

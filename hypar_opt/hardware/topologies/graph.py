@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-import networkx as nx
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
 from hypar_opt.documents.document import Document, read_text, rule
 from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import InputError
+from hypar_opt.hardware.links import Graph
 from hypar_opt.hardware.topologies.base import LinkSpec, Topology, as_dimensions, check_size
 from hypar_opt.hierarchy import Hierarchy
 
@@ -143,10 +143,9 @@ class GraphTopology(Topology):
         inline = parse_json(read_text(folder / file), file=str(folder / file))
         return {key: value for key, value in table.items() if key != "file"} | {"graph": inline}
 
-    def graph(self) -> nx.Graph[Any]:
-        graph: nx.Graph[Any] = nx.Graph()
+    def graph(self) -> Graph:
         names = {node.id: node.graph_node for node in self.document.nodes}
-        graph.add_nodes_from(names.values())
+        graph = Graph((name, {}) for name in names.values())
         for edge in self.document.edges:
             graph.add_edge(names[edge.source], names[edge.target], **edge.edge())
         return graph

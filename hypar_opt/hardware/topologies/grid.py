@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import product
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-import networkx as nx
 from pydantic import AfterValidator
 
 from hypar_opt.documents.document import rule
 from hypar_opt.hardware.folded import FoldedGrid
 from hypar_opt.hardware.interconnect import Interconnect
+from hypar_opt.hardware.links import Graph
 from hypar_opt.hardware.topologies.base import (
     Length,
     LinkSpec,
@@ -44,13 +44,12 @@ class GridTopology(Topology):
     shape: Shape
     link: LinkSpec
 
-    def graph(self) -> nx.Graph[Any]:
+    def graph(self) -> Graph:
         """Return the graph of neighbours along every dimension, numbers row-major."""
-        graph: nx.Graph[Any] = nx.Graph()
         numbers = {
             position: number for number, position in enumerate(product(*map(range, self.shape)))
         }
-        graph.add_nodes_from(numbers.values())
+        graph = Graph((number, {}) for number in numbers.values())
         edge = self.link.edge()
         for position, number in numbers.items():
             for dimension, size in enumerate(self.shape):
@@ -103,7 +102,7 @@ class Ring(Topology):
     accelerators: Length
     link: LinkSpec
 
-    def graph(self) -> nx.Graph[Any]:
+    def graph(self) -> Graph:
         return Torus(kind="torus", shape=self.grid(), link=self.link).graph()
 
     def grid(self) -> tuple[int, ...]:

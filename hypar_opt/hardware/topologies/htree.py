@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-import networkx as nx
 from pydantic import AfterValidator, Field, Strict
 
 from hypar_opt.documents.document import rule
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.folded import FoldedTree
-from hypar_opt.hardware.links import Link
+from hypar_opt.hardware.links import Graph, Link
 from hypar_opt.hardware.topologies.base import Accelerators, LinkSpec, Topology
 
 
@@ -38,10 +37,9 @@ class HTree(Topology):
     growth: Annotated[float, Strict(), Field(ge=1 / 1024, le=1024)] = 2.0
     """Bandwidth of a level's links over that of the level below."""
 
-    def graph(self) -> nx.Graph[Any]:
-        graph: nx.Graph[Any] = nx.Graph()
+    def graph(self) -> Graph:
         lower_nodes: list[int | str] = list(range(self.accelerators))
-        graph.add_nodes_from(lower_nodes)
+        graph = Graph((node, {}) for node in lower_nodes)
         for below, link in self._links():
             switches = [f"switch{2 * below}.{index}" for index in range(len(lower_nodes) // 2)]
             for index, node in enumerate(lower_nodes):

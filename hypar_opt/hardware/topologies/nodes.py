@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-import networkx as nx
 from pydantic import model_validator
 
 from hypar_opt.documents.document import Size
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.folded import FoldedTree
-from hypar_opt.hardware.links import Link
+from hypar_opt.hardware.links import Graph, Link
 from hypar_opt.hardware.rail_paths import RailPaths, rail
 from hypar_opt.hardware.topologies.base import LinkSpec, Topology, as_dimensions, check_size
 
@@ -46,8 +45,8 @@ class NodesTopology(Topology):
         check_size(self.nodes * self.per_node)
         return self
 
-    def graph(self) -> nx.Graph[Any]:
-        graph: nx.Graph[Any] = nx.Graph()
+    def graph(self) -> Graph:
+        graph = Graph()
         link = self.link.edge()
         for node in range(self.nodes):
             for number in range(node * self.per_node, (node + 1) * self.per_node):

@@ -169,7 +169,7 @@ class NodeMemory:
             passing = of_block if n in by_op.passes | by_op.epilogues else full
             scores = (*of_block, "selective") if node.inner else passing
             for axes, elements, extra_bytes in saves.own:
-                count = prod(sizes[axis] for axis in axes if axis in sizes)
+                count = int(prod(sizes[axis] for axis in axes if axis in sizes))
                 holds[position].append(
                     HeldTensor((elements * size + extra_bytes) * count, dropped=scores)
                 )

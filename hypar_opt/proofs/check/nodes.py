@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.axes import Axes, Choice
     from hypar_opt.workload.operators.base import LayerMaps, Operator
     from hypar_opt.workload.operators.kernels import PassKernels
-    from hypar_opt.workload.operators.maps import Map
+    from hypar_opt.workload.operators.maps import Load, Map
 
 State = tuple[int, ...]
 """A node's choices at the topmost levels, H1 first."""
@@ -66,6 +66,8 @@ class Split(NamedTuple):
         The most parts, all of them equal, of an axis of images; 0 of another axis.
     shares_statistics
         Whether each part has a share of what a norm's statistics are summed over.
+    load
+        Counts of tokens, which parts of an axis have in place of equally many indices.
     """
 
     size: int
@@ -75,6 +77,7 @@ class Split(NamedTuple):
     last_resort: bool = False
     max_parts: int = 0
     shares_statistics: bool = False
+    load: Load = ()
 
 
 class Strip(NamedTuple):
@@ -344,6 +347,11 @@ def _sizes(over: Map, plan: Plan) -> dict[str, int]:
     return {**sizes, "row": rows, "column": columns, BY_CHANNEL: over.channels}
 
 
+def _load(maps: Iterable[Map]) -> Load:
+    """Return the counts of tokens of the experts that one of some maps is dispatched to."""
+    return next((over.load for over in maps if isinstance(over, ExpertMap)), ())
+
+
 def _without(node: PlanNode, choices: Iterable[int]) -> PlanNode:
     """Return a node without some of its choices."""
     left = (None if number in choices else split for number, split in enumerate(node.splits))
@@ -538,6 +546,7 @@ def _splits(
             last_resort=choice.last_resort,
             max_parts=strip.max_parts if strip else 0,
             shares_statistics=bool(choice.axis) and choice.axis not in described.statistics.axes,
+            load=_load((*maps.inputs, maps.output)) if choice.axis == "x" else (),
         )
 
 
@@ -615,7 +624,8 @@ def _tensor(writer: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
         lacks = size == 1 if image else layout in ("token", "expert") and not size
         if not layout or lacks:
             return None
-        return Split(size, (layout,), layout, max_parts=size if image else 0)
+        load = _load([maps.pooled]) if layout == "expert" else ()
+        return Split(size, (layout,), layout, max_parts=size if image else 0, load=load)
 
     return PlanNode(
         f"output of {writer.name}", tuple(split(layouts[word]) for word in plan.choices)

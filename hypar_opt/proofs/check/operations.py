@@ -43,6 +43,7 @@ from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.workload.operators.maps import Load
 
 Share = tuple[Fraction, Fraction]
 """Where a gradient's share of a latency begins and ends; rounded there, shares add up to it."""
@@ -106,7 +107,7 @@ class TensorEnd(NamedTuple):
     """
 
     layouts: tuple[str, ...]
-    axes: tuple[tuple[int, int], ...]
+    axes: tuple[SplitAxis, ...]
 
 
 class LayerWork(NamedTuple):
@@ -188,6 +189,15 @@ READINGS: Mapping[str, ReadingFactors] = MappingProxyType(
 PaddedAxes = tuple[tuple[int, int], ...]
 """Of each axis that is divided unevenly: its size, and that of as many parts like the longest."""
 
+
+class SplitAxis(NamedTuple):
+    """An axis of a tensor: the choice that splits it, its size, and counts of tokens along it."""
+
+    choice: int
+    size: int
+    load: Load = ()
+
+
 SizeAtH1 = Callable[[int], int]
 """Returns how many indices of an axis of some size a part of H1 has."""
 
@@ -219,7 +229,7 @@ def _most_seen(tokens: int, window: int, parts: int, *, mirrored: bool) -> tuple
 
 
 def padded_axes(
-    axes: Iterable[tuple[int, int]],
+    axes: Iterable[SplitAxis],
     state: State,
     sizes: Sequence[int],
     at_h1: SizeAtH1 | None = None,
@@ -229,20 +239,26 @@ def padded_axes(
     Parameters
     ----------
     axes
-        The choice that splits each, and its size.
+        With their loads where these count.
     at_h1
         Of a part of H1 between groups: what it has of an axis that H1 divides by shares.
     """
     uneven = []
-    for choice, size in axes:
+    for choice, size, load in axes:
         levels = [level for level, chosen in enumerate(state) if chosen == choice]
         parts, divided = prod(sizes[level] for level in levels), size
         below = parts
         if at_h1 is not None and 0 in levels and size:
             divided, below = at_h1(size), parts // sizes[0]
         longest = -(-divided // below) * parts
-        if longest != size:
-            uneven.append((size, longest))
+        whole = size
+        if load:
+            fewest, more = divmod(size, parts)  # the first parts have one expert more
+            experts = iter(load)
+            tokens = [sum(itertools.islice(experts, fewest + (n < more))) for n in range(parts)]
+            whole, longest = sum(tokens), max(tokens) * parts
+        if longest != whole:
+            uneven.append((whole, longest))
     return tuple(uneven)
 
 
@@ -376,7 +392,8 @@ class PlanStep:
         reduced = [choice in partial for choice in state]
         repeated = [choice in whole for choice in state]
         top = WHOLE if reduced[0] or repeated[0] else self.layout_at_h1(n, state)
-        uneven = self._uneven(self.graph.nodes[n], state, partial)
+        of_weights = step is Pass.GRADIENT
+        uneven = self._uneven(self.graph.nodes[n], state, partial, of_weights=of_weights)
         for op in self._reduced(step, times, amount, reduced, repeated):
             yield op._replace(amount=padded(op.amount, uneven), top=top)
 
@@ -432,6 +449,8 @@ class PlanStep:
         state: State,
         copied: Iterable[int] = (),
         at_h1: SizeAtH1 | None = None,
+        *,
+        of_weights: bool = False,
     ) -> PaddedAxes:
         """Return the axes of a tensor, or of all work, whose largest part counts as all do.
 
@@ -441,10 +460,16 @@ class PlanStep:
         ----------
         copied
             The choices that leave copies of the tensor.
+        of_weights
+            Whether it has weights: experts have as many of these whatever they are sent.
         """
         if not (self._pads if at_h1 else self._pads_exchanges(state)):
             return ()
-        axes = ((c, split.size) for c, split in node.choices.items() if c not in copied)
+        axes = (
+            SplitAxis(c, split.size, () if of_weights else split.load)
+            for c, split in node.choices.items()
+            if c not in copied
+        )
         return padded_axes(axes, state, self.sizes, at_h1)
 
     def _pads_exchanges(self, state: State) -> bool:
@@ -481,7 +506,7 @@ class PlanStep:
             if choice in node.copied[0] and self.counts.sharded[n][level] != "none"
         )
         copies = copies_in(state, node.copied[0], self.hierarchy)
-        uneven = self._uneven(node, state, node.copied[0], at_h1)
+        uneven = self._uneven(node, state, node.copied[0], at_h1, of_weights=True)
         updated = 0 if self.plan.inference else padded(node.stored * copies, uneven) // shards
         return LayerWork(macs, padded(repeated * node.inner, of_all), words, updated)
 
@@ -491,9 +516,11 @@ class PlanStep:
         return [
             padded(
                 size * copies_in(state, copied, self.hierarchy),
-                self._uneven(node, state, copied, at_h1),
+                self._uneven(node, state, copied, at_h1, of_weights=not n_of_tensor),
             )
-            for size, copied in zip(node.tensors, node.copied, strict=True)
+            for n_of_tensor, (size, copied) in enumerate(
+                zip(node.tensors, node.copied, strict=True)
+            )
         ]
 
     @cached_property
@@ -571,7 +598,11 @@ class PlanStep:
         layouts = [
             split and (split.inputs[edge.operand] if end else split.output) for split in node.splits
         ]
-        axes = ((c, s.size) for c, s in node.choices.items() if layouts[c] not in (PARTIAL, WHOLE))
+        axes = (
+            SplitAxis(c, s.size, s.load)
+            for c, s in node.choices.items()
+            if layouts[c] not in (PARTIAL, WHOLE)
+        )
         # No proof rests on a choice that a node does not have, but potentials state one for it.
         lacking = layouts[0] if self._reading.runs and self.graph.reads_whole else None
         return TensorEnd(tuple(layout or lacking or "none" for layout in layouts), tuple(axes))

@@ -33,7 +33,7 @@ from hypar_opt.search.result import Progress, silent
 from hypar_opt.search.solver_settings import SolveArguments, options_of
 from hypar_opt.search.way_of_training import bytes_held
 from hypar_opt.studies.alternatives.marginals import least_with_choices
-from hypar_opt.studies.alternatives.solved_again import REGRETS, extra_of_pin, extra_within_memory
+from hypar_opt.studies.alternatives.solved_again import extra_of_pin, extra_within_memory
 from hypar_opt.studies.sources import planned
 from hypar_opt.units import format_cost
 
@@ -115,10 +115,6 @@ def regrets(
     plan, _ = planned(plan, arguments, overlap="none")
     options = options_of(plan, parameters=parameters)
     deadline = deadline or Deadline.after(options.time_limit)
-    if plan.is_staged:
-        raise RefusedError(
-            f"{REGRETS}: a plan in stages has none, as each takes a search of stages"
-        )
     instance = Instance.of_plan(plan)
     check_additive(instance.cost)
     words = _words_of_reading(plan, instance)
@@ -266,8 +262,6 @@ def best_plans(
     if number < 1:
         raise HyparError(f"{worded('number', '--best')} should be 1 or more, got {number}")
     plan, _ = planned(plan, arguments, overlap="none")
-    if plan.is_staged:
-        raise RefusedError("the best plans are without stages, each of which is a problem itself")
     deadline = deadline or Deadline.after(plan.solver.options.time_limit)
     instance = Instance.of_plan(plan)
     problem, workload, cost = instance.problem, instance.workload, instance.cost

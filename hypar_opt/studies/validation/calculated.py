@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.pipeline import StagePasses
-    from hypar_opt.simulator.simulation import StepTimes
+    from hypar_opt.simulator.step import StepTimes
     from hypar_opt.studies.validation.machines import Machines
     from hypar_opt.studies.validation.rows import Row
     from hypar_opt.workload.network import Network
@@ -226,7 +226,8 @@ class Calculator:
         stages = stages_of_row(whole, row, count)
         # Stages of whole nodes have equal links; others as in the first node.
         size = part.description.interconnect.accelerators
-        inside = [every.hop(n, parts) for n in range(max(1, every.topology.per_node // size))]
+        alike = max(1, every.description()["topology"]["per_node"] // size)
+        inside = [every.hop(number, parts) for number in range(alike)]
         links = [inside[number % len(inside)] for number in range(parts)]
         kinds = kinds_of_layers(whole)
         found: dict[Hashable, _AskedStage] = {}

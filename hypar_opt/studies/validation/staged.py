@@ -56,12 +56,13 @@ def stages_of_row(network: Network, row: Row, micro_batches: int) -> Stages:
             wanted = f"should name what {count} parts begin with, but for the first"
             raise HyparError(f"cuts: {wanted}, got {cuts!r}")
         return stages_before(network, parts, names)
-    if not cuts and row.get("balance", "") != "cost":
-        try:
-            return even_stages(network, parts, chunks)
-        except HyparError as error:
-            raise HyparError(f"pp: {error.message}, or cuts say how many each has") from None
     blocks = sorted(own.start for block in network.repeats for own in block.repetitions)
+    if not cuts and row.get("balance", "") != "cost":
+        if not blocks or len(blocks) % count:
+            got = f"{parts} times interleave {chunks}" if chunks > 1 else parts
+            wanted = f"should divide the {len(blocks)} blocks, or cuts say how many each stage has"
+            raise HyparError(f"pp: {wanted}, got {got}")
+        return even_stages(network, parts, chunks)
     if cuts:
         begins = _counted(network, blocks, cuts, count)
     else:
@@ -97,13 +98,14 @@ def _balanced(network: Network, blocks: Sequence[int], count: int, turns: int) -
 def kinds_of_layers(network: Network) -> tuple[Hashable, ...]:
     """Return what layers of stages have in common that have equal networks.
 
-    Of a repeated block its number and the place in it; others are like no other layer.
+    Of a repeated block its number and the place in it; others, and the first and the last layer of
+    all, are like no other layer.
     """
     kinds: list[Hashable] = [*range(len(network.layers))]
     for number, block in enumerate(network.repeats):
         for own in block.repetitions:
             kinds[own.start : own.stop] = [(number, place) for place in range(len(own))]
-    return tuple(kinds)
+    return (0, *kinds[1:-1], len(kinds) - 1)
 
 
 def tied_seconds(stages: Stages, link: BisectionLink, groups: int, element_bytes: int) -> float:

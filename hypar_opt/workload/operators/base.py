@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, Self
 
 from pydantic import AfterValidator, Field
 
@@ -194,6 +194,16 @@ class Operator(Document):
     def maps(self, *reads: Map) -> LayerMaps:
         """Return the layer's maps for its inputs; raise `refuse`'s error where they do not fit."""
 
+    def in_repetition(self, number: int, count: int) -> Self:  # noqa: ARG002
+        """Return the layer as one of some repetitions of its block has it.
+
+        Parameters
+        ----------
+        number
+            From 0.
+        """
+        return self
+
     def checked_maps(self, *reads: Map) -> LayerMaps:
         """Return the layer's maps; raise an error where an axis is longer than `MAX_AXIS`, too."""
         maps = self.maps(*reads)
@@ -323,4 +333,4 @@ class Operator(Document):
 
 def elements(axes: tuple[str, ...], sizes: Mapping[str, int]) -> int:
     """Return the elements of a tensor with these axes; 0 for none."""
-    return math.prod(sizes[axis] for axis in axes if axis in sizes) if axes else 0
+    return int(math.prod(sizes[axis] for axis in axes if axis in sizes)) if axes else 0

@@ -1,11 +1,13 @@
 """Mixtures of experts: a router, the dispatch of tokens to experts, these, and their sum.
 
 Tokens are routed in groups: an expert takes as many of each group as it has slots, in the order of
-the tokens, and the others miss it. So what moves depends on the slots alone. Experts that all
+the tokens, and the others miss it. So what moves depends on the slots alone. Without a capacity
+each expert takes all that choose it: then a load says how many that are, all experts together have
+a slot for each choice, and the part of the most loaded experts is the longest. Experts that all
 tokens use are plain fully-connected layers beside these.
 
 Source: Lepikhin et al., "GShard", ICLR 2021, section 2.2; Fedus et al., "Switch Transformers", JMLR
-2022, section 2.2; docs/decisions/0034-experts.md.
+2022, section 2.2; Gale et al., "MegaBlocks", MLSys 2023, section 3; docs/decisions/0034-experts.md.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from math import gcd
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, Strict
+from pydantic import Field, Strict, ValidationError, WrapValidator
 
-from hypar_opt.documents.document import Positive, Size
+from hypar_opt.documents.document import LARGEST_SIZE, Positive, Size, rule
+from hypar_opt.documents.parsing import shown
+from hypar_opt.errors import RefusedError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
     CHANNELS,
@@ -36,6 +40,7 @@ from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.operators.maps import (
     ExpertMap,
     LayerMaps,
+    Load,
     LogitMap,
     Map,
     Routing,
@@ -44,6 +49,9 @@ from hypar_opt.workload.operators.maps import (
 )
 from hypar_opt.workload.operators.saved import OwnTensor, Saved
 from hypar_opt.workload.operators.weightless import expert_sizes
+
+if TYPE_CHECKING:
+    from pydantic import ValidatorFunctionWrapHandler
 
 GROUPS = Choice("tokens", "t", "group", TOKENS.glyph, TOKENS.ascii_glyph)
 """Each sequence is split between groups of its tokens, which are routed by themselves."""
@@ -56,6 +64,19 @@ _FEATURES = FrozenDict(
 )
 
 
+_Counts = Annotated[
+    tuple[Annotated[int, Strict(), Field(ge=0, le=LARGEST_SIZE)], ...], Field(min_length=1)
+]
+
+
+def _load(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return handler(value)
+    except ValidationError:
+        what = "'even', the tokens of each expert, or a list of them for each repetition of a block"
+        raise rule(f"should be {what}, got {shown(value)}") from None
+
+
 class Router(Operator):
     """A logit of each expert for each token, of which the ``top_k`` largest choose experts."""
 
@@ -63,9 +84,16 @@ class Router(Operator):
     experts: Size
     top_k: Size
     group: Size | None = None
-    """Consecutive tokens that are routed together; by default a whole sequence."""
+    """Consecutive tokens that are routed together; by default a whole sequence, and with a ``load``
+    each token by itself."""
     capacity_factor: Annotated[float | None, Strict(), Field(gt=0, le=2**31), default(1.0)] = None
     """Slots of an expert, as a multiple of its equal share of a group's choices."""
+    load: Annotated[
+        Literal["even"] | _Counts | Annotated[tuple[_Counts, ...], Field(min_length=1)] | None,
+        WrapValidator(_load),
+    ] = None
+    """No capacity: each expert takes all tokens that choose it. These are equally many of each, or
+    in the ratios of counts, of a block one list for each repetition."""
     softmax: Annotated[Literal["chosen", "all"] | None, default("chosen")] = None
     """The experts that the softmax of their outputs' weights is over."""
     sigmoid: Literal["normalised", "plain"] | None = None
@@ -94,13 +122,32 @@ class Router(Operator):
         factor = Fraction(str(self.capacity_factor or 1))
         return Routing(
             self.top_k,
-            self.group,
+            self.group or (1 if self.load else None),
             factor,
             self.softmax != "all" and self.sigmoid != "plain",
             self.sigmoid is not None,
             self.factor or 1.0,
             self._limit,
+            self._ratios,
         )
+
+    @property
+    def _ratios(self) -> Load:
+        """The load of experts, as routing has it."""
+        if self.load is None:
+            return ()
+        if self.load == "even":
+            return (1,) * self.experts
+        counts = [int(count) for count in self.load if not isinstance(count, tuple)]
+        return tuple(count // gcd(*counts) for count in counts)
+
+    def in_repetition(self, number: int, count: int) -> Self:
+        if not (isinstance(self.load, tuple) and isinstance(self.load[0], tuple)):
+            return self
+        if len(self.load) != count:
+            problem = f"should have counts for each of {count} repetitions, got {len(self.load)}"
+            raise self.refuse("load", problem)
+        return self.model_copy(update={"load": self.load[number]})
 
     @property
     def _limit(self) -> tuple[int, int]:
@@ -123,15 +170,39 @@ class Router(Operator):
             raise self.refuse("top_groups", problem)
         if self.softmax and self.sigmoid:
             raise self.refuse("sigmoid", "should be left out where softmax is stated")
+        self._check_load()
         if read.tokens % (self.group or 1):
             raise self.refuse("group", f"should divide {read.tokens} tokens, got {self.group}")
         output = LogitMap(read.tokens, self.experts, self.routing)
         return LayerMaps(read, output, output)
 
+    def _check_load(self) -> None:
+        """Refuse a load beside a capacity, and counts that no tokens have."""
+        if self.load is None:
+            return
+        if self.capacity_factor is not None:
+            raise self.refuse("capacity_factor", "should be left out where load is stated")
+        if self.load == "even":
+            return
+        counts = [count for count in self.load if isinstance(count, int)]
+        if len(counts) < len(self.load):
+            raise self.refuse("load", "should be one list of counts outside of a block's layers")
+        if len(counts) != self.experts:
+            problem = f"should have counts of {self.experts} experts, got {len(counts)}"
+            raise self.refuse("load", problem)
+        if not sum(counts):
+            raise self.refuse("load", "should count some tokens, got zeros")
+        # A token chooses an expert once.
+        if max(counts) * self.top_k > sum(counts):
+            problem = f"should be at most {sum(counts) // self.top_k:,} of an expert, the tokens"
+            problem += f" of {sum(counts):,} choices of {self.top_k} each, got {max(counts):,}"
+            raise self.refuse("load", problem)
+
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
         return {"t": maps.output.tokens, "i": maps.input.channels, "X": self.experts}
 
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:
+        self.check_runs()
         (read,) = reads
         assert read.tokens is not None
         experts, tokens = constant(small.parts), small.of(read.tokens)
@@ -141,6 +212,21 @@ class Router(Operator):
         if self.group is not None:
             keys["group"] = constant(tokens // gcd(tokens, maps.input.tokens // self.group))
         return SmallMap(experts, read.tokens), keys
+
+    def check_runs(self) -> None:
+        """Refuse to execute a mixture without a capacity.
+
+        Raises
+        ------
+        RefusedError
+            Naming the capacity with which experts take all tokens, too.
+        """
+        if self.load is not None:
+            raise RefusedError(
+                f"layer {self.name!r}, load: what experts without a capacity exchange is known once"
+                f" tokens are routed, and does not run; capacity_factor = {self.experts} /"
+                f" {self.top_k} in place of load drops no token either, with slots for all"
+            )
 
 
 class _Routed(Operator):
@@ -177,7 +263,7 @@ class Dispatch(_Routed):
                 f"the first should be the {logits.tokens} tokens that are routed, got"
                 f" {described(read)}",
             )
-        output = ExpertMap(*logits.slots, read.channels)
+        output = ExpertMap(*logits.slots, read.channels, logits.routing.load)
         return LayerMaps(read, output, output, (logits,))
 
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
@@ -219,7 +305,7 @@ class Experts(Operator):
         (read,) = reads
         if not isinstance(read, ExpertMap):
             raise self.refuse("inputs", f"should be dispatched tokens, got {described(read)}")
-        output = read._replace(features=self.units)
+        output = read.with_features(self.units)
         return LayerMaps(read, output, output)
 
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:

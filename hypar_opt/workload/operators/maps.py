@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
+
+Load = tuple[int, ...]
+"""Counts of the tokens of each expert, as their ratios: of an even load ones."""
 
 
 class FeatureMap(NamedTuple):
@@ -67,6 +70,9 @@ class Routing(NamedTuple):
         What the weights are multiplied by.
     limit
         The groups of consecutive experts, and how many of these a token chooses experts from.
+    load
+        How tokens are spread over experts, of which each takes all that choose it; none where they
+        have a capacity.
     """
 
     top_k: int
@@ -76,6 +82,7 @@ class Routing(NamedTuple):
     sigmoid: bool = False
     factor: float = 1.0
     limit: tuple[int, int] = (1, 1)
+    load: Load = ()
 
 
 class LogitMap(TokenMap):
@@ -91,26 +98,69 @@ class LogitMap(TokenMap):
 
     @property
     def slots(self) -> tuple[int, int, int]:
-        """The experts, the groups of tokens, and the tokens of a group that an expert takes."""
-        group = self.routing.group or self.tokens
-        share = self.routing.capacity_factor * self.routing.top_k * group / self.channels
-        return self.channels, self.tokens // group, min(group, max(1, math.ceil(share)))
+        """The experts, the groups of tokens, and the tokens of a group that an expert takes.
+
+        Without a capacity these are the mean of all experts, which may be a fraction of a token.
+        """
+        routing = self.routing
+        group = routing.group or self.tokens
+        share = routing.capacity_factor * routing.top_k * group / self.channels
+        count = min(group, max(1, math.ceil(share)))
+        if routing.load:
+            # All that is made of it has whole elements in all experts together.
+            count = share.numerator if share.denominator == 1 else cast("int", share)
+        return self.channels, self.tokens // group, count
 
     def __getnewargs__(self) -> tuple[int, int, Routing]:
         return (*self, self.routing)
 
 
-class ExpertMap(NamedTuple):
-    """The size of one sequence's tokens as they are dispatched: an expert's are in its slots."""
-
+class _Dispatched(NamedTuple):
     experts: int
     groups: int
     slots: int
     features: int
 
+
+class ExpertMap(_Dispatched):
+    """The size of one sequence's tokens as they are dispatched: an expert's are in its slots.
+
+    Parameters
+    ----------
+    slots
+        Without a capacity what an expert has in the mean, which may be a `Fraction`.
+    load
+        As `Routing` has it.
+    """
+
+    load: Load
+
+    def __new__(cls, experts: int, groups: int, slots: int, features: int, load: Load = ()) -> Self:
+        """Return the map; a tuple is as long as its tensor has axes, without the load."""
+        made = super().__new__(cls, experts, groups, slots, features)
+        made.load = load
+        return made
+
+    def with_features(self, features: int) -> Self:
+        """Return the map of as many tokens with other features."""
+        return type(self)(*self[:-1], features, self.load)
+
+    def __eq__(self, other: object) -> bool:
+        same_load = self.load == getattr(other, "load", ())
+        return super().__eq__(other) is True and same_load
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((*self, self.load))
+
+    def __getnewargs__(self) -> tuple[int, int, int, int, Load]:
+        return (*self, self.load)
+
     @property
     def elements(self) -> int:
-        return math.prod(self)
+        return int(math.prod(self))
 
     @property
     def tokens(self) -> int:
@@ -125,7 +175,7 @@ class ExpertMap(NamedTuple):
     @property
     def positions(self) -> int:
         """The slots of all experts."""
-        return self.experts * self.groups * self.slots
+        return int(self.experts * self.groups * self.slots)
 
 
 Map = FeatureMap | TokenMap | ExpertMap

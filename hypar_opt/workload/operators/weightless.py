@@ -48,7 +48,10 @@ WITH_EXPERTS = FrozenDict({**Weightless.choices, "experts": EXPERTS})
 
 
 def expert_sizes(over: ExpertMap) -> dict[str, int]:
-    """Return the axes of dispatched tokens but their features."""
+    """Return the axes of dispatched tokens but their features.
+
+    Slots may be a fraction, of which experts together have a whole number.
+    """
     return {"x": over.experts, "t": over.groups, "k": over.slots}
 
 

@@ -1,0 +1,178 @@
+"""Export to MLCommons Chakra: traces of a plan's step, and ASTRA-sim's configuration for its array.
+
+Source: astra-sim/astra-sim, astra-sim/workload/Workload.cc at 0383c20 (traces, communicators) and
+astra-sim/system/Sys.cc at 013fe67 (the system); astra-sim/astra-network-analytical,
+common/network-parser/NetworkParser.cc at 047ef65 and common/NetworkFunction.cc at 0f6d65e (the
+network, whose gigabytes are of 2^30 bytes).
+"""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from itertools import groupby
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from hypar_opt.errors import printable
+from hypar_opt.execution.export import check_kept, check_splits, not_counted
+from hypar_opt.execution.formats import ExportFormat
+from hypar_opt.studies.targets import own_array
+from hypar_opt.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.simulator.chakra import Traces
+
+_RINGS = ("torus", "ring")
+"""Topologies whose dimensions are rings."""
+
+_SCRIPT = """
+name=$(basename "$0")
+files=$(dirname "$0")/${name%.*}
+"${ASTRA_SIM:-AstraSim_Analytical_Congestion_Unaware}" \\
+  --workload-configuration="$files" \\
+  --comm-group-configuration="$files.groups.json" \\
+  --system-configuration="$files.system.json" \\
+  --network-configuration="$files.network.json" \\
+  --remote-memory-configuration="$files.memory.json" \\
+  "$@"
+"""
+
+
+class Chakra(ExportFormat):
+    """Chakra's traces, and a script that runs ASTRA-sim on them."""
+
+    summary: ClassVar[str] = "MLCommons Chakra traces, one a device, and ASTRA-sim's configuration"
+
+    def text(self, plan: Plan, *, approximate: bool) -> str:
+        # Imported late: that package lists all formats.
+        from hypar_opt.execution.settings.framework import commented
+
+        check_kept(plan, approximate)
+        check_splits(plan)
+        traces, array = _traces(plan)
+        what = f"{printable(plan.network.name)}, batch {plan.batch:,}, on {plan.accelerators:,}"
+        step = "a step of inference" if plan.inference else "a training step"
+        remarks = [
+            f"{what} devices: {step} as MLCommons Chakra traces of schema {traces.schema}, by"
+            f" hypar-opt {__version__}.",
+            "Beside this script: NAME.RANK.et, each device's trace, and ASTRA-sim's configuration,"
+            " NAME.groups.json, .system.json, .network.json and .memory.json.",
+            *not_counted(plan),
+            *(f"Not expressed: {lack}." for lack in _unexpressed(traces, array)),
+        ]
+        return "#!/bin/sh\n" + commented(remarks) + _SCRIPT.lstrip()
+
+    def files(self, plan: Plan) -> Iterator[tuple[str, bytes]]:
+        traces, array = _traces(plan)
+        for accelerator in range(plan.accelerators):
+            yield f".{accelerator}.et", traces.of(accelerator)
+        dimensions = _dimensions(array)
+        for name, document in (
+            ("groups", traces.communicators),
+            ("system", _system(array, dimensions)),
+            ("network", _network(dimensions)),
+            ("memory", {"memory-type": "NO_MEMORY_EXPANSION"}),
+        ):
+            yield f".{name}.json", f"{json.dumps(document, indent=2)}\n".encode()
+
+
+def _traces(plan: Plan) -> tuple[Traces, Array]:
+    """Return the traces of a plan's step as it runs, and its array with the plan's levels."""
+    from hypar_opt.search.plan_file import repriced
+    from hypar_opt.simulator.chakra import Traces
+    from hypar_opt.simulator.step import program
+    from hypar_opt.studies.simulation import step_of
+
+    executed = repriced(plan, reading=plan.problem.run_reading)
+    step, rows = step_of(executed, own_array(plan), {})
+    _, _, array, options = step
+    return Traces(program(*step, rows=rows), array.interconnect, options.micro_batches), array
+
+
+def _unexpressed(traces: Traces, array: Array) -> Iterator[str]:
+    """Yield what traces and ASTRA-sim's configuration have no words for."""
+    if traces.overlaps_exchanges:
+        yield "exchanges side by side: ASTRA-sim runs one at a time on a device"
+    if traces.has_uneven:
+        yield "uneven shards: all devices of a group send the mean"
+    if array.efficiency_of_overlap < 1:
+        yield "overlap_efficiency: what runs side by side keeps its rate"
+    if any(accelerator.host for accelerator in array.accelerators_of_parts):
+        yield "host: a device waits for no launch"
+    if array.topology.kind not in (*_RINGS, "nodes", "htree"):
+        kind = array.topology.kind
+        yield f"the links of a {kind}: a dimension is a switch with the bandwidth of its bisection"
+
+
+class _Dimension(NamedTuple):
+    """A dimension of ASTRA-sim's network: of accelerators on a switch, or around a ring."""
+
+    topology: str
+    accelerators: int
+    bytes_per_second: Fraction
+    latency: Fraction
+
+
+def _dimensions(array: Array) -> list[_Dimension]:
+    """Return an array's dimensions, that of accelerators next to each other first.
+
+    A ring has its links. Any other dimension is a switch at which an accelerator has the bandwidth
+    and latency with which it exchanges with others there.
+    """
+    interconnect = array.interconnect
+    dimension_of = dict(zip(array.placement, array.dimensions_of(array.placement), strict=True))
+    is_ring = array.topology.kind in _RINGS
+    link = interconnect.links[0]
+
+    def rates(digit: int) -> tuple[int, Fraction, Fraction]:
+        if is_ring:
+            return dimension_of[digit], link.bytes_per_second, link.latency
+        across = interconnect.bisection(digit)
+        each = 1 / (across.seconds_per_byte * interconnect.accelerators)
+        return dimension_of[digit], each, across.latency
+
+    return [
+        _Dimension(
+            "Ring" if is_ring else "Switch",
+            prod(interconnect.place(digit).parts for digit in digits),
+            *alike[1:],
+        )
+        for alike, digits in groupby(range(interconnect.levels), rates)
+    ]
+
+
+def _network(dimensions: Sequence[_Dimension]) -> dict[str, Any]:
+    """Return the file of the analytical network: JSON, which is YAML, too."""
+    return {
+        "topology": [own.topology for own in dimensions],
+        "npus_count": [own.accelerators for own in dimensions],
+        "bandwidth": [float(own.bytes_per_second / 2**30) for own in dimensions],  # GB/s
+        "latency": [float(own.latency * 10**9) for own in dimensions],  # ns
+    }
+
+
+def _system(array: Array, dimensions: Sequence[_Dimension]) -> dict[str, Any]:
+    """Return the file of the system layer: computing times are the traces', messages are whole."""
+    pairs = array.collective == "pairwise"
+    reductions = [
+        "halvingDoubling" if pairs and own.accelerators.bit_count() == 1 else "ring"
+        for own in dimensions
+    ]
+    return {
+        "scheduling-policy": "FIFO",
+        "endpoint-delay": 1,
+        "active-chunks-per-dimension": 1,
+        "preferred-dataset-splits": 1,
+        "all-reduce-implementation": reductions,
+        "all-gather-implementation": reductions,
+        "reduce-scatter-implementation": reductions,
+        "all-to-all-implementation": ["direct"] * len(dimensions),
+        "collective-optimization": "baseline",
+        "roofline-enabled": 0,
+        "replay-only": 0,
+    }

@@ -1,0 +1,385 @@
+"""Chakra's traces: protobuf's bytes, a run's bytes, the simulator's times, in one order for all."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+import hypar_opt as ho
+from hypar_opt.errors import RefusedError
+from hypar_opt.execution.formats import FORMATS
+from hypar_opt.hardware import arrays
+from hypar_opt.instance.instance import Instance
+from hypar_opt.plan.problem import RUN_READINGS
+from hypar_opt.plan.stored_layouts import rows_of_plan
+from hypar_opt.sharding.program import Program
+from hypar_opt.simulator import chakra
+from hypar_opt.simulator.chakra import Traces
+from hypar_opt.simulator.options import RunOptions
+from hypar_opt.simulator.step import phases_of, program
+from hypar_opt.simulator.streams import OVERLAPS
+from hypar_opt.simulator.tasks import ComputeTask, predecessors
+from hypar_opt.step.order import exchanges_of_step
+from hypar_opt.studies.chakra import _dimensions, _network, _system
+from hypar_opt.workload.parallelism import CHOICES
+from tests.commands import command
+from tests.simulator.plans import IN_LOCKSTEP, KERNELS, plan_on, plans
+from tests.simulator.plans import array as small_array
+from tests.slow import ALL, examples, slow_after
+from tests.strategies.groups import nodes as two_nodes
+from tests.strategies.groups import of_counts
+from tests.strategies.written_plans import every_rows, fully_connected, written
+from tests.studies.chakra_reader import (
+    COLLECTIVE,
+    COMPUTE,
+    RECEIVE,
+    SEND,
+    Node,
+    exported,
+    moved,
+    read,
+)
+
+Files = dict[str, Any]
+
+
+def level_of(plan: ho.Plan, ranks: tuple[int, ...]) -> int:
+    """The level that tells accelerators apart, from 0: their numbers differ in its digit alone."""
+    assert plan.array is not None
+    assert plan.problem.placement is not None
+    place = plan.array.description.interconnect.place
+    differ = [
+        level
+        for level, digit in enumerate(plan.problem.placement)
+        for stride, parts in [place(digit)]
+        if len({rank // stride % parts for rank in ranks}) > 1
+    ]
+    (level,) = differ
+    return level
+
+
+def received(plan: ho.Plan) -> dict[tuple[int, int, str], Fraction]:
+    """The bytes that traces say, by device, level and kind; an all-reduce is two halves."""
+    traces, files = exported(plan)
+    total: dict[tuple[int, int, str], Fraction] = defaultdict(Fraction)
+    for device, kind, ranks, size in moved(traces, files[".groups.json"]):
+        level = level_of(plan, ranks)
+        kinds = ["reduce-scatter", "all-gather"] if kind == "all-reduce" else [kind]
+        for half in kinds:
+            total[device, level, half] += Fraction(size) / len(kinds)
+    return total
+
+
+def operations(plan: ho.Plan) -> dict[tuple[int, str], Fraction]:
+    """The bytes of a plan's operations by level and kind, of all devices together."""
+    workload = Instance.of_plan(plan).workload
+    rows, joined = rows_of_plan(plan, workload), plan.joins_levels
+    ran = Program(workload, rows, plan.hierarchy, joined=joined)
+    total: dict[tuple[int, str], Fraction] = defaultdict(Fraction)
+    for exchange in exchanges_of_step(ran, phases_of(plan)):
+        assert exchange.kind is not None
+        kind = "message" if exchange.kind == "halo" else str(exchange.kind)
+        kinds = ["reduce-scatter", "all-gather"] if kind == "all-reduce" else [kind]
+        for half in kinds:
+            own = Fraction(exchange.elements * plan.element_bytes, len(kinds))
+            total[exchange.level, half] += own
+    return total
+
+
+def test_every_plan_of_a_small_network_has_the_bytes_of_its_operations() -> None:
+    """Exactly, on each device and at each level, whatever all layers choose."""
+    asked: dict[str, Any] = {"batch": 16, "array": arrays.load("hmc-htree-4")}
+    asked |= {"choices": CHOICES[:3], "reading": "executed"}
+    plan_of = written(fully_connected(8, 16, 4), "joint", **asked)
+    kinds = Counter[str]()
+    for rows in [*every_rows(2, 2, 3)][:: 1 if ALL else 7]:
+        plan = plan_of(rows)
+        expected = {
+            (device, *key): size / 4
+            for key, size in operations(plan).items()
+            for device in range(4)
+            if size
+        }
+        assert received(plan) == expected
+        kinds.update(kind for _, _, kind in expected)
+    assert {*kinds} == {"reduce-scatter", "all-gather", "all-to-all"}
+
+
+def tasks_of(plan: ho.Plan, **options: Any) -> tuple[Any, ...]:
+    assert plan.array is not None
+    instance = Instance.of_plan(plan)
+    rows = rows_of_plan(plan, instance.workload)
+    array = plan.array.description
+    return program(plan, instance.workload, array, RunOptions(**options), rows)
+
+
+def traced(plan: ho.Plan, micro_batches: int = 1, **options: Any) -> list[list[Node]]:
+    assert plan.array is not None
+    interconnect = plan.array.description.interconnect
+    traces = Traces(tasks_of(plan, **options), interconnect, micro_batches)
+    return [read(traces.of(device)) for device in range(plan.accelerators)]
+
+
+@examples(12)
+@given(plans(IN_LOCKSTEP, readings=RUN_READINGS))
+def test_any_plan_has_the_bytes_of_its_operations_and_the_simulators_times(plan: ho.Plan) -> None:
+    """To half a byte of what a device passes in, where shards are uneven, and half a microsecond.
+
+    The half microsecond is of the sum of all computations so far.
+    """
+    moved_bytes, count = received(plan), plan.accelerators
+    for (level, kind), size in operations(plan).items():
+        own = [moved_bytes.pop((device, level, kind), Fraction()) for device in range(count)]
+        assert len({*own}) == 1
+        assert abs(own[0] - size / count) <= plan.hierarchy.sizes[level] - Fraction(1, 2)
+    assert not any(moved_bytes.values())
+    for nodes in traced(plan):
+        check_times(nodes, tasks_of(plan))
+
+
+def check_times(nodes: list[Node], tasks: Iterable[Any]) -> None:
+    """Compare each computation with the simulator's, and the time of all so far."""
+    computed = [task for task in tasks if isinstance(task, ComputeTask) and task.seconds]
+    own = [node for node in nodes if node.type == COMPUTE]
+    assert [node.name for node in own] == [task.name for task in computed]
+    exact, whole = Fraction(), 0
+    for node, task in zip(own, computed, strict=True):
+        exact, whole = exact + Fraction(task.seconds) * 10**6, whole + node.micros
+        assert abs(exact - whole) <= Fraction(1, 2)
+
+
+def before(waits_for: Iterable[Sequence[int]]) -> list[set[int]]:
+    """All that each waits for, directly or not; both are numbered from 0."""
+    sets: list[set[int]] = []
+    for own in waits_for:
+        sets.append({*own}.union(*(sets[other] for other in own)))
+    return sets
+
+
+def test_what_waits_for_what_is_as_simulated_whatever_overlaps() -> None:
+    """Streams and prefetching: a node waits for all that its task waits for, and no other."""
+    network = "gpt:layers=2,hidden=256,heads=4,tokens=64,vocabulary=512"
+    asked: dict[str, Any] = {"array": "rtx4090x4", "batch": 8, "degrees": "dp=2,tp=2"}
+    plan = ho.solve(network, **asked)
+    orders = set()
+    for overlap in OVERLAPS:
+        tasks = tasks_of(plan, overlap=overlap, shard="weights")
+        kept = [n for n, task in enumerate(tasks) if getattr(task, "seconds", 1)]
+        number = {task: node for node, task in enumerate(kept)}
+        simulated = before(predecessors(tasks))
+        expected = [{number[m] for m in simulated[n] if m in number} for n in kept]
+        for nodes in traced(plan, overlap=overlap, shard="weights"):
+            assert [node.id for node in nodes] == [*range(1, len(kept) + 1)]
+            assert before([n - 1 for n in node.after] for node in nodes) == expected
+            check_times(nodes, tasks)
+        orders.add(tuple(map(frozenset, expected)))
+    assert len(orders) == len(OVERLAPS)
+
+
+@pytest.mark.parametrize("collective", ["pairwise", "ring", "one-ring", "hierarchical"])
+def test_rings_over_several_levels_have_the_bytes_of_all(collective: str) -> None:
+    array = arrays.load("hmc-torus-8").model_copy(update={"collective": collective})
+    plan = ho.solve("lenet-c", array=array, batch=64, reading="executed")
+    traces, files = exported(plan)
+    sizes = [size for _, _, _, size in moved(traces, files[".groups.json"])]
+    assert sum(sizes) == sum(operations(plan).values())
+    assert sum(sizes) == sum(level.bytes for level in ho.simulate(plan).levels)
+
+
+def test_micro_batches_follow_one_another_and_gradients_are_reduced_in_the_last() -> None:
+    plan = ho.solve("lenet-c", array="hmc-htree-4", batch=16, reading="executed")
+    tasks, count = tasks_of(plan), 3
+    once = [task for task in tasks if not task.once]
+    assert len(once) < len(tasks)
+    for nodes in traced(plan, count):
+        assert [node.name for node in nodes] == [task.name for task in (*once * 2, *tasks)]
+        waited = before([n - 1 for n in node.after] for node in nodes)
+        for first in (len(once), 2 * len(once)):
+            assert all({*range(first)} <= own for own in waited[first:])
+
+
+SIDES = ("data", "model", "output", "first", "second")
+
+
+def of_groups(*choices: str, **more: Any) -> ho.Plan:
+    """A chain between two groups of two accelerators, of which one has a quarter."""
+    network = fully_connected(8, *(16 * n for n, _ in enumerate(choices, 1)))
+    pins = [f"fc{n}@H1={word}" for n, word in enumerate(choices, 1)]
+    pins += [f"fc{n}@H2=data" for n, _ in enumerate(choices, 1)]
+    asked: dict[str, Any] = {"array": two_nodes(2), "batch": 48, "cost": "time", "share": 0.25}
+    asked |= {"choices": SIDES, "reading": "executed"} | more
+    return ho.solve(network, **asked, constraints={"fix": tuple(pins), "runnable": False})
+
+
+def ends_in_order(traces: list[list[Node]], groups: dict[str, list[int]]) -> None:
+    """Let each device go through its exchanges in order, and wait in each for all that take part.
+
+    That all come to their ends shows that the two ends of a pair are in one order, and that all
+    members of a communicator have its collectives in one order.
+    """
+    at: list[list[tuple[Any, ...]]] = []
+    for device, nodes in enumerate(traces):
+        own: list[tuple[Any, ...]] = []
+        for node in nodes:
+            if node.type == COLLECTIVE:
+                name = node.attributes["pg_name"]
+                assert device in groups[name]
+                size, kind = node.attributes["comm_size"], node.attributes["comm_type"]
+                own.append((tuple(groups[name]), name, kind, size))
+            elif node.type in (SEND, RECEIVE):
+                keys = ("comm_src", "comm_dst", "comm_tag", "comm_size")
+                source, target, tag, size = (node.attributes[key] for key in keys)
+                assert device == (source if node.type == SEND else target)
+                own.append(((source, target), tag, size))
+        at.append(own[::-1])
+    while any(at):
+        ready = [
+            device
+            for device, own in enumerate(at)
+            if own and all(at[other] and at[other][-1] == own[-1] for other in own[-1][0])
+        ]
+        assert ready, [own[-1:] for own in at]
+        for device in ready:
+            at[device].pop()
+
+
+@pytest.mark.parametrize(
+    "choices",
+    slow_after(
+        3,
+        [
+            "first output second",
+            "model data first",
+            "data second data",
+            "first second first",
+            "second second",
+            "output model data",
+        ],
+    ),
+)
+def test_parts_of_their_own_send_and_receive_what_a_run_does(choices: str) -> None:
+    plan = of_groups(*choices.split())
+    traces, files = exported(plan)
+    groups = files[".groups.json"]
+    ends_in_order(traces, groups)
+    levels = [Fraction()] * plan.levels
+    for _, _, ranks, size in moved(traces, groups):
+        levels[level_of(plan, ranks)] += Fraction(size)
+    ran, simulated = ho.run(plan), ho.simulate(plan)
+    counted = ran.counted or (0,) * plan.levels
+    assert levels == [level.bytes for level in simulated.levels] == [*counted]
+    # A device computes what its part does, and has no node of what the other part alone does.
+    for device, nodes in enumerate(traces):
+        tasks = [task for task in tasks_of(plan) if isinstance(task, ComputeTask)]
+        own = [(task.of_parts or (task.seconds,) * 2)[device // 2] for task in tasks]
+        micros = sum(node.micros for node in nodes)
+        assert abs(micros - 10**6 * sum(map(Fraction, own), Fraction())) <= Fraction(1, 2)
+        assert sum(node.type == COMPUTE for node in nodes) == sum(map(bool, own))
+
+
+def test_a_border_has_a_tag_for_each_direction_and_micro_batch() -> None:
+    plan = of_groups("first", "second", "first", micro_batches=3)
+    (nodes, *_), _ = exported(plan)
+    tags = [node.attributes["comm_tag"] for node in nodes if node.type == SEND]
+    # Forward over the first border, backward over the second, in each of three micro-batches.
+    assert tags == [0, 3, 4, 7, 8, 11]
+    assert tags == [0 + 4 * n + k for n in range(3) for k in (0, 3)]
+
+
+def test_files_lie_beside_a_script_that_runs_astra_sim_on_them(tmp_path: Path) -> None:
+    ho.solve("lenet-c", array="hmc-htree-4", batch=16).save(tmp_path / "plan.json")
+    done = command(["export", "plan.json", "--to", "chakra", "--output", "a step.sh"], tmp_path)
+    assert (done.status, done.output) == (0, "")
+    names = [f"a step.{end}" for end in ("sh", "system.json", "network.json", "memory.json")]
+    names += ["a step.groups.json", *(f"a step.{rank}.et" for rank in range(4))]
+    assert {path.name for path in tmp_path.iterdir()} == {"plan.json", *names}
+    script = tmp_path / "a step.sh"
+    assert script.read_text() == ho.export(tmp_path / "plan.json", "chakra")
+    environment = {**os.environ, "ASTRA_SIM": "echo"}
+    called = subprocess.run(
+        ["sh", str(script), "--logging-folder=log"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    keys = ["workload", "comm-group", "system", "network", "remote-memory"]
+    ends = ["", ".groups.json", ".system.json", ".network.json", ".memory.json"]
+    base = str(tmp_path / "a step")
+    options = [f"--{key}-configuration={base}{end}" for key, end in zip(keys, ends, strict=True)]
+    assert called == " ".join([*options, "--logging-folder=log"]) + "\n"
+    assert json.loads(Path(f"{base}.memory.json").read_text())["memory-type"]
+    assert len(read(Path(f"{base}.3.et").read_bytes())) > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "dimensions"),
+    [
+        ("a100-4x8", [("Switch", 8, 230, 14), ("Switch", 4, 20, 24)]),
+        ("tpu-v4-4x4x4", [("Ring", 4, 50, 1)] * 3),
+        ("hmc-htree-8", [("Switch", 8, 0.4, 0)]),
+    ],
+)
+def test_the_network_is_the_arrays(name: str, dimensions: list[Any]) -> None:
+    """Accelerators next to each other first; in units of 2^30 bytes a second, and nanoseconds."""
+    array = arrays.load(name)
+    network = _network(_dimensions(array))
+    rows = zip(
+        *(network[key] for key in ("topology", "npus_count", "bandwidth", "latency")), strict=True
+    )
+    assert [*rows] == [
+        (kind, count, pytest.approx(rate * 10**9 / 2**30), pytest.approx(latency * 1000))
+        for kind, count, rate, latency in dimensions
+    ]
+    system = _system(array, _dimensions(array))
+    for key, value in system.items():
+        assert len(value) == len(dimensions) if key.endswith("implementation") else True
+
+
+def test_what_traces_cannot_say_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    form = FORMATS["chakra"]()
+    with pytest.raises(ho.HyparError, match="solved without an array"):
+        form.text(ho.solve("lenet-c", levels=2), approximate=False)
+    with pytest.raises(ho.HyparError, match="on one accelerator splits nothing"):
+        form.text(ho.solve("lenet-c", levels=0), approximate=False)
+    array = of_counts((2, 2, 2))
+    asked: dict[str, Any] = {"array": array, "cost": "time", "reading": "executed", "batch": 48}
+    pins = ("fc1@H1=first", "fc2@H1=third")
+    choices = (*CHOICES[:3], "first", "second", "third")
+    plan = ho.solve(
+        fully_connected(8, 16, 4),
+        **asked,
+        share=(0.25, 0.25, 0.5),
+        choices=choices,
+        constraints={"fix": pins, "runnable": False},
+    )
+    with pytest.raises(RefusedError, match="fc2 boundary H1: 3 parts of H1 send different"):
+        form.text(plan, approximate=False)
+    small = ho.solve("lenet-c", array="hmc-htree-4", batch=16)
+    monkeypatch.setattr(chakra, "MAX_NODES", 119)
+    with pytest.raises(RefusedError, match="up to 120 nodes, and at most 119 are written"):
+        form.text(small, approximate=False)
+
+
+def test_what_is_not_expressed_stands_in_the_script() -> None:
+    form = FORMATS["chakra"]()
+    plain = form.text(ho.solve("lenet-c", array="hmc-htree-4", batch=16), approximate=False)
+    assert "Not expressed" not in plain
+    edges = [{"source": 0, "target": 1, "bandwidth": "8 B/s"}]
+    graph = {"nodes": [{"id": n, "accelerator": n} for n in range(2)], "edges": edges}
+    found = small_array({"kind": "graph", "graph": graph}, **KERNELS | {"host": "1 ms"})
+    found = found.model_copy(update={"overlap_efficiency": 0.5})
+    rows = [["output", "data"]]
+    plan = plan_on(fully_connected(6, 9, 4), found, rows, batch=5, choices=CHOICES[:3])
+    said = form.text(plan, approximate=False)
+    for lack in ("uneven shards:", "overlap_efficiency:", "host:", "the links of a graph:"):
+        assert f"# Not expressed: {lack}" in said
