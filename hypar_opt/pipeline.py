@@ -611,6 +611,20 @@ def _in_stages(
     return plan_of_stages(staged, record(known, proved=proved))
 
 
+def solve_in_stages(
+    network: Network,
+    problem: Problem,
+    stages: int | Literal["auto"],
+    *,
+    progress: Progress = silent,
+) -> Plan:
+    """Solve a validated problem in stages; the other parameters and errors are those of `solve`."""
+    options = SolverOptions()
+    settings = settings_of(options, warm_start=False)
+    how = SolveRequest("dp", "joint", options, settings, None, NEVER)
+    return _in_stages(network, problem, how, stages, problem.training.schedule, progress)
+
+
 def _check_goes_with_stages(**given: object) -> None:
     """Refuse options that a search of stages does not have."""
     for name, value in given.items():

@@ -145,16 +145,7 @@ class SolvingOptions:
             help="Also optimise the placement: the assignment of levels to the array's bisections.",
         ),
     ] = False
-    stages: Annotated[
-        str | None,
-        problem_option(
-            metavar="N",
-            help="Pipeline stages, each a part of the array: how many; or auto, for the fastest of"
-            " all numbers. Where they are cut, and what each does inside, are searched. Default: no"
-            " stages.",
-            autocompletion=completion.one_of("auto"),
-        ),
-    ] = None
+    stages: Annotated[str | None, options.STAGES] = None
     cuts: Annotated[
         str | None,
         problem_option(

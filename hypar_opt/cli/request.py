@@ -165,7 +165,9 @@ def solved(
     # The array itself, not its name: its file is read, and recorded as read, only once.
     arguments["array"] = array
     if training is not None:
-        arguments["training"] = stated(training)
+        arguments["training"] = trained = stated(training)
+        # Of stages, which are not known yet.
+        arguments["schedule"] = trained.pop("schedule", None)
     options = solver_options(solving, log, export)
     with output.progress_bar("levels") as progress:
         return pipeline.solve(

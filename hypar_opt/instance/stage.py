@@ -9,6 +9,7 @@ from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pins import Pin
 from hypar_opt.plan.problem import ArrayRecord, StageContext
+from hypar_opt.plan.training import Training
 from hypar_opt.workload.parallelism import on_all_sides
 from hypar_opt.workload.patterns import compact, matching, words_by_layer
 from hypar_opt.workload.shards import renumbered
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.constraints import Constraints
     from hypar_opt.plan.problem import Problem
-    from hypar_opt.plan.training import Training
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.patterns import Words
 
@@ -138,4 +138,5 @@ def stage_training(training: Training, network: Network, own: Network, above: in
         kept = {name: word for name, word in stated.items() if name in there}
         complete = len(kept) == len(there & {*names})
         update[key] = compact([*kept.values()], [*kept]) if complete else FrozenDict(kept) or None
-    return training.model_copy(update=update)
+    # A schedule is of all stages.
+    return training.model_copy(update={**update, "schedule": Training().schedule})

@@ -319,7 +319,9 @@ def warnings_of_run(reading: str, steps: Steps, executed: Steps | None) -> list[
     return [sentence for sentence in sentences if sentence is not None]
 
 
-def energy_ratio(own: StepResult, data: StepResult) -> float | None:
+def energy_ratio(
+    own: StepResult | PipelineResult, data: StepResult | PipelineResult
+) -> float | None:
     """Return Data Parallelism's energy over the plan's; None if energies are not known."""
     if own.joules is None or data.joules is None:
         return None
