@@ -23,7 +23,7 @@ from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator import chakra
-from hypar_opt.simulator.chakra import Traces
+from hypar_opt.simulator.chakra import Traces, by_micro_batch
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.step import phases_of, program
 from hypar_opt.simulator.streams import OVERLAPS
@@ -125,7 +125,7 @@ def tasks_of(plan: ho.Plan, **options: Any) -> tuple[Any, ...]:
 def traced(plan: ho.Plan, micro_batches: int = 1, **options: Any) -> list[list[Node]]:
     assert plan.array is not None
     interconnect = plan.array.description.interconnect
-    traces = Traces(tasks_of(plan, **options), interconnect, micro_batches)
+    traces = Traces(by_micro_batch(tasks_of(plan, **options), micro_batches), interconnect)
     return [read(traces.of(device)) for device in range(plan.accelerators)]
 
 
