@@ -10,6 +10,7 @@ from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pins import Pin
 from hypar_opt.plan.problem import ArrayRecord, StageContext
+from hypar_opt.plan.training import Training
 from hypar_opt.workload.parallelism import on_all_sides
 from hypar_opt.workload.patterns import compact, matching, words_by_layer
 from hypar_opt.workload.stages import RECEIVED, Message, stage_of
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.constraints import Constraints
     from hypar_opt.plan.problem import Problem
-    from hypar_opt.plan.training import Training
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.patterns import Words
 
@@ -122,7 +122,8 @@ def _constraints_of(constraints: Constraints, own: Network, above: int) -> Const
 def _training_of(training: Training, network: Network, own: Network, above: int) -> Training:
     """Return how a stage's layers train: its words, and levels as it numbers them."""
     names, there = [layer.name for layer in network.layers], {layer.name for layer in own.layers}
-    update: dict[str, Words | None] = {}
+    # In which order stages have their passes is the whole plan's.
+    update: dict[str, Words | None] = {"schedule": Training().schedule}
     for key in BY_LAYER:
         words = words_by_layer(getattr(training, key), names, key)
         each = zip(names, words, strict=True)

@@ -136,12 +136,22 @@ def stage_passes(
 
 
 def stage_tasks(
-    plan: Plan, workload: Workload, array: Array, options: RunOptions, *, rows: Rows | None = None
+    plan: Plan,
+    workload: Workload,
+    array: Array,
+    options: RunOptions,
+    *,
+    rows: Rows | None = None,
+    gradients: bool = False,
 ) -> tuple[dict[tuple[Phase, int], Sequence[Task]], Sequence[Task]]:
     """Return the tasks of a micro-batch's passes by phase and chunk, and those once a step.
 
-    Each pass waits for none of another. Where the schedule has the weights' gradients in passes of
-    their own, so have these. Parameters as for `stage_passes`.
+    Each pass waits for none of another. Parameters as for `stage_passes`.
+
+    Parameters
+    ----------
+    gradients
+        Whether the weights' gradients have passes of their own.
     """
     rows = plan.assignments() if rows is None else rows
     step = plan.problem, workload, array, options, rows
@@ -154,7 +164,7 @@ def stage_tasks(
             passes[Phase.FORWARD, number] = own
             continue
         chunk = 2 * chunks - 1 - number
-        if plan.training.schedule == "zb-h1":
+        if gradients:
             passes[Phase.GRADIENT, chunk] = only(own, lambda task: task.phase is Phase.GRADIENT)
             own = only(own, lambda task: task.phase is not Phase.GRADIENT)
         passes[Phase.BACKWARD, chunk] = own

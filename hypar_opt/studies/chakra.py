@@ -130,11 +130,15 @@ def _turns(plan: Plan) -> Iterator[tuple[list[Turn], Interconnect]]:
     stages, training, staged = plan.stages, plan.training, StagedPlan.of_plan(plan)
     assert stages is not None
     count, borders = training.micro_batches or 1, stages.borders
-    order = with_messages(orders(training.schedule, stages.parts, count, stages.chunks))
+    passes_of = orders(training.schedule, stages.parts, count, stages.chunks)
+    gradients = any(one.phase is Phase.GRADIENT for one in passes_of[0])
+    order = with_messages(passes_of)
     each, layers = plan.accelerators // stages.parts, plan.network.description.layers
     for part, own in enumerate(plans_of_stages(plan)):
-        (step, rows), turns, ended = _step_run(own), list[Turn](), dict[StagePass, int]()
-        passes, once = stage_tasks(*step, rows=rows)
+        step, rows = _step_run(own)
+        turns: list[Turn] = []
+        ended: dict[StagePass, int] = {}
+        passes, once = stage_tasks(*step, rows=rows, gradients=gradients)
         for one in order[part]:
             if not isinstance(one, MessageEnd):
                 ended[one] = len(turns)
