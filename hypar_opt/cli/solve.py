@@ -119,7 +119,7 @@ def solve(
     output.draw(picture, lambda pictures: pictures.plan_dots(plan))
     print_plan(plan, regret=regret, best=best, as_json=as_json, deadline=deadline)
     # JSON output is a plan file, which has no place for this sentence.
-    if not as_json and plan.array is not None and not plan.is_staged:
+    if not as_json and plan.array is not None:
         # Imported late: without an array nothing is simulated.
         from hypar_opt.studies.configurations import beside
 

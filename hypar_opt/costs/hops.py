@@ -116,7 +116,8 @@ class Hops:
             ends = sorted({int(whole.argmax()), int(whole.argmin())})
             states = np.array([*product(ends, repeat=len(self.splits))]).T
             times += self._seconds(node, link, [states], per_second).tolist()
-        return tuple(Fraction(self._often * of(times)) / per_second for of in (min, max))
+        least, most = (Fraction(self._often * of(times)) / per_second for of in (min, max))
+        return least, most
 
     def seconds(self, rows: Rows) -> dict[str, float]:
         """Return what one message of each layer takes, by the names of the layers.

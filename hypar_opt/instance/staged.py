@@ -26,7 +26,6 @@ from hypar_opt.instance.pricing import layouts_of, nodes_of, price, total_cost
 from hypar_opt.instance.stage import BY_LAYER, renumbered, stage_instance
 from hypar_opt.plan.costs import Baselines, Cost, Ratios, StageCost, json_number
 from hypar_opt.plan.plan import words_of
-from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.plan.stages import stages_of
 from hypar_opt.plan.stored_layouts import tensor_columns
 from hypar_opt.plan.training import Training
@@ -72,6 +71,20 @@ def in_stages_of(problem: Problem, parts: int, micro_batches: int, schedule: str
         "placement": array.placement,
         "choices": (*on_all_sides(problem.choices), *map(part_word, range(parts))),
         "training": problem.training.model_copy(update=trained),
+    }
+    return problem.model_copy(update=update)
+
+
+def without_stages(problem: Problem, micro_batches: int | None = None) -> Problem:
+    """Return the problem of plans of the same array without stages, however else they train."""
+    assert problem.array is not None
+    array = problem.array.description
+    update = {
+        "placement": array.placement,
+        "levels": array.levels,
+        "parts": array.hierarchy().unless_halves,
+        "choices": on_all_sides(problem.choices),
+        "training": Training(micro_batches=micro_batches),
     }
     return problem.model_copy(update=update)
 
@@ -353,21 +366,12 @@ class StagedPlan:
     @property
     def _baselines(self) -> tuple[Fraction, Fraction, int | float]:
         """The seconds of Data and Model Parallelism without stages, and the bytes of the former."""
-        problem = self.problem
-        assert problem.array is not None
-        array = problem.array.description
-        update = {
-            "array": ArrayRecord.of(array),
-            "placement": array.placement,
-            "levels": array.levels,
-            "parts": array.hierarchy().unless_halves,
-            "choices": on_all_sides(problem.choices),
-            "training": Training(micro_batches=problem.training.micro_batches),
-        }
-        instance = Instance(self.network, problem.model_copy(update=update))
+        count = self.problem.training.micro_batches
+        instance = Instance(self.network, without_stages(self.problem, count))
         workload = instance.workload
         rows = [
-            [workload.baselines[name][workload.shared :]] * array.levels for name in PAPERS_CHOICES
+            [workload.baselines[name][workload.shared :]] * instance.problem.levels
+            for name in PAPERS_CHOICES
         ]
         own: TimeCost = instance.cost.time
         data, model = (Fraction(total_cost(instance, row)) / own.per_unit for row in rows)

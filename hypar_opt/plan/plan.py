@@ -403,6 +403,8 @@ class Plan(Displayed, ProblemFields):
                 del dumped[key]
         if not self.constraints.runnable:
             del dumped["constraints"]["runnable"]
+        if self.cost.stages is None:
+            del dumped["cost"]["stages"]
         dumped["training"] = self.training.stated
         if self.is_staged:
             dumped["training"]["schedule"] = self.training.schedule

@@ -17,6 +17,7 @@ Megatron-LM", SC 2021; docs/decisions/0036-ways-by-layer.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -44,6 +45,7 @@ from hypar_opt.search.within_memory import within_memory
 from hypar_opt.simulator.pipeline_order import in_flight, orders
 from hypar_opt.solvers.base import Status
 from hypar_opt.step.uneven import divides_evenly
+from hypar_opt.workload.operators.maps import ExpertMap, LogitMap
 from hypar_opt.workload.patterns import compact, words_by_layer
 from hypar_opt.workload.stages import RECEIVED, cuts_between_blocks
 
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.costs.base import CostModel
+    from hypar_opt.costs.time import TimeCost
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.problem import Problem
     from hypar_opt.plan.training import Training
@@ -69,6 +72,9 @@ _ROUNDED = 1 - Fraction(1, 2**20)
 
 _LONGEST_RUN = 24
 """The most units that are alike of which it is asked what they take together at least."""
+
+_ROUTED = ExpertMap, LogitMap
+"""Maps of routed tokens, which no stage sends."""
 
 _LESS = 8
 """The share of a step that a plan is taken to need more if its stages need twice their memory."""
@@ -133,7 +139,9 @@ class _Units:
     """What a network may be cut into, and which of that is alike."""
 
     def __init__(self, network: Network, problem: Problem) -> None:
-        borders = [0, *cuts_between_blocks(network), len(network.layers)]
+        ends = cuts_between_blocks(network)
+        sent = [end for end in ends if not isinstance(network.map_of(end - 1), _ROUTED)]
+        borders = [0, *sent, len(network.layers)]
         self.network, self.borders = network, borders
         self.count = len(borders) - 1
         unit_of = {
@@ -230,14 +238,14 @@ class _PartsOfArray:
         key = self.units.kinds[unit], count, length
         if key not in self._least:
             instance = self._by_itself(*key)
-            if length == 1:
-                found = Fraction(least_compute(instance), _per_second(instance))
-            else:
+            found = Fraction(least_compute(instance), _per_second(instance))
+            if length > 1:
                 request = self.request(replace(instance, bounded=_alone))
                 ways = WaysByLayer(request, count, ample=True)
-                own = bound_at(ways, Fraction())
-                found = own.bound
-                self._held[key] = own.excess / ways.first.capacity + 1
+                with suppress(InfeasibleError, RefusedError):
+                    own = bound_at(ways, Fraction())
+                    found = own.bound
+                    self._held[key] = own.excess / ways.first.capacity + 1
             self._least[key] = found * _ROUNDED
         return self._least[key]
 
@@ -281,8 +289,8 @@ class _PartsOfArray:
 
 
 def _per_second(instance: Instance) -> int:
-    assert instance.cost.physical is not None
-    return instance.cost.physical.per_unit
+    own: TimeCost = instance.cost.time
+    return own.per_unit
 
 
 def _of_others(own: Instance, other: Instance) -> Training:
@@ -302,9 +310,9 @@ def _of_others(own: Instance, other: Instance) -> Training:
 
 def _alone(cost: CostModel, workload: Workload) -> CostModel:
     """Return a cost without messages, or latencies of gradients that others may share."""
-    assert cost.time is not None
+    time: TimeCost = cost.time
     none = LatencyShares(np.zeros((1, 2, len(workload.nodes)), np.int64), {})
-    return replace(cost.time, hops=None, latencies=cost.time.latencies and none)
+    return replace(time, hops=None, latencies=time.latencies and none)
 
 
 @dataclass
@@ -407,7 +415,8 @@ class _Pair:
         more_of_runs = self._more_of_runs(scaled, each)
         for own, other in units.tied:  # weights that both have are charged once
             least[: own + 1, other + 1 :] -= each[other]
-        hops = {None: np.zeros((2, units.count + 1), np.int64)}
+        hops: dict[BisectionLink | None, NDArray[np.int64]] = {}
+        hops[None] = np.zeros((2, units.count + 1), np.int64)
         for link in parts.links:
             of_borders = [parts.hop(n, link, fewer) for n in range(1, units.count)]
             rows = [(0, 0), *(tuple(map(scaled, own)) for own in of_borders), (0, 0)]
@@ -418,23 +427,22 @@ class _Pair:
             # What a stage of some of its units takes, and the others.
             more = np.zeros_like(least)
             there = [own for own in asked if own[0].in_flight <= self._in_flight[number]]
-            for own, starts, ends in there:
-                messages = hops[own.links[0]][1, starts] + hops[own.links[1]][1, ends]
-                further = scaled(own.value) - messages - least[starts, ends]
+            for stage, starts, ends in there:
+                messages = hops[stage.links[0]][1, starts] + hops[stage.links[1]][1, ends]
+                further = scaled(stage.value) - messages - least[starts, ends]
                 more[starts, ends] = np.maximum(more[starts, ends], further)
             more = np.maximum.accumulate(more, axis=1)
             more = np.maximum.accumulate(more[::-1], axis=0)[::-1]
             bound = (
                 least + np.maximum(more, more_of_runs) + hops[before][0][:, None] + hops[behind][0]
             )
-            for own, starts, ends in there:
-                if own.links == (before, behind):
-                    same = own.is_settled and own.in_flight == self._in_flight[number]
-                    value = scaled(own.value)
+            for stage, starts, ends in there:
+                if stage.links == (before, behind):
+                    same = stage.is_settled and stage.in_flight == self._in_flight[number]
+                    value = scaled(stage.value)
                     bound[starts, ends] = value if same else np.maximum(bound[starts, ends], value)
             table[number] = np.minimum(bound, IMPOSSIBLE)
-        rows, columns = np.tril_indices(len(least))
-        table[:, rows, columns] = IMPOSSIBLE
+        table[:, *np.tril_indices(len(least))] = IMPOSSIBLE
         return table
 
     def _more_of_runs(
@@ -589,6 +597,9 @@ class _Pair:
             own.value, own.error = NEVER, error
         except InfeasibleError:
             own.proved = own.value = NEVER
+        except (NoAnswerError, RefusedError):
+            own.search.deadline.check()
+            own.proved, own.value = own.value, NEVER  # more than memory allows
         else:
             way = WayOfTraining(search)
             own.proved = own.value if found.bound is None else way.amount_of(found.bound)
@@ -612,10 +623,10 @@ class _StageSearch:
         self._batches = [stated] if stated else divisors(problem.batch)
         self._pairs: list[_Pair] = []
         for parts in self._each_parts(counts, schedule):
-            uneven = [count for count in self._batches if not parts.even(count)]
-            parts.any_batches = parts.count == 1 and not uneven and not stated
-            most = self._batches[0 if parts.any_batches else -1]
-            for count in {*uneven, most}:
+            even = [count for count in self._batches if parts.even(count)]
+            parts.any_batches = parts.count == 1 and even == self._batches and not stated
+            last = even[:1] if parts.any_batches else even[-1:]
+            for count in sorted({*self._batches} - {*even} | {*last}):
                 self._open(parts, count, Fraction())
 
     def _open(self, parts: _PartsOfArray, count: int, bound: Fraction) -> None:
@@ -689,8 +700,8 @@ class _StageSearch:
         if errors:
             least = min(errors, key=lambda error: error.counted.excess)
             proved = not stopped_by and all(pair.unproved == NEVER for pair in self._pairs)
-            stopped = {"stopped_by": stopped_by} if stopped_by else {}
-            return NothingFitsError(least.counted, proved=proved, **stopped)
+            stopped = stopped_by or least.stopped_by or "limits"
+            return NothingFitsError(least.counted, proved=proved, stopped_by=stopped)
         if stopped_by:
             return NoAnswerError(f"no answer within the {stopped_by}", stopped_by)
         return InfeasibleError("no stages keep to the constraints")

@@ -22,6 +22,7 @@ from hypar_opt.errors import (
     argument,
 )
 from hypar_opt.hardware.array import Array
+from hypar_opt.instance.staged import without_stages
 from hypar_opt.plan.configuration import (
     HYBRID,
     Configuration,
@@ -477,7 +478,8 @@ def beside(plan: Plan, deadline: Deadline = NEVER) -> str | None:
     """
     from hypar_opt.studies.simulation import simulate
 
-    network, problem = plan.network.description, problem_left_open(plan)
+    network = plan.network.description
+    problem = without_stages(plan.problem) if plan.is_staged else problem_left_open(plan)
     if problem.array is None or not has_configurations(network, problem):
         return None
     try:
@@ -493,7 +495,8 @@ def beside(plan: Plan, deadline: Deadline = NEVER) -> str | None:
     )
     how = "simulated" if overlap == "none" else f"with overlap ({overlap})"
     words = in_words(best.configuration, sum(repeat.count for repeat in network.repeats))
-    takes = f"The best configuration takes {format_si(best.seconds, 's')} {how}"
+    named = "The best configuration without stages" if plan.is_staged else "The best configuration"
+    takes = f"{named} takes {format_si(best.seconds, 's')} {how}"
     return f"{takes}, this plan {format_si(seconds, 's')}: {words}."
 
 

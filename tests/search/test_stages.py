@@ -16,7 +16,7 @@ from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.stage import stage_instance
-from hypar_opt.instance.staged import charge_of
+from hypar_opt.instance.staged import StagedPlan, charge_of
 from hypar_opt.integers import divisors
 from hypar_opt.pipeline import solve_jointly
 from hypar_opt.plan.arguments import problem_of
@@ -30,10 +30,13 @@ from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
 from hypar_opt.studies.random_networks import random_chain, random_graph
 from hypar_opt.studies.simulation import per_second
+from hypar_opt.workload.parallelism import part_word
 from hypar_opt.workload.stages import cuts_between_blocks
 from tests.slow import slow_after
 
-QUICK = 8
+SMALL = 8
+"""The seeds below which problems are small; first of all are three chains and a GPT."""
+SEEDS = sorted(range(200), key=lambda seed: (seed not in (2, 3, 6, 7), seed))
 SHAPES = [(1, 4), (2, 2), (4, 1), (1, 8), (2, 4), (4, 2)]
 
 
@@ -131,14 +134,14 @@ def way_of(instance: Instance) -> WayOfTraining:
     return WayOfTraining(SearchRequest(instance, SOLVERS["dp"]()))
 
 
-@pytest.mark.parametrize("seed", slow_after(QUICK, range(200)))
+@pytest.mark.parametrize("seed", slow_after(4, SEEDS))
 def test_stages_are_the_best_of_all(seed: int) -> None:
     rng = Random(seed)
-    shape = rng.choice(SHAPES if seed >= QUICK else SHAPES[:3])
-    network, array = drawn(rng, 7 if seed >= QUICK else 5), array_of(*shape)
+    shape = rng.choice(SHAPES if seed >= SMALL else SHAPES[:3])
+    network, array = drawn(rng, 7 if seed >= SMALL else 5), array_of(*shape)
     batch = rng.choice([2, 3, 8, 16])
     training: dict[str, Any] = {}
-    if batch > 3 or seed < QUICK:
+    if batch > 3:
         training["micro_batches"] = rng.choice(divisors(batch))
     constraints: dict[str, Any] = {"optimizer": rng.choice(["adam", "sgd"])}
     problem = problem_on(array, batch, training=training, constraints=constraints)
@@ -219,3 +222,20 @@ def test_blocks_with_a_head_are_cut_before_they_are_half() -> None:
     first, _ = found.stages.ends
     assert sum(own.stop <= first for own in repeat.repetitions) > 4
     assert found.status is Status.OPTIMAL
+
+
+def test_stages_that_are_alike_are_named_by_their_own_layers() -> None:
+    """What is sent is received as it was stored, so that words say all of the plan."""
+    network = ho.gpt(layers=8, hidden=4096, heads=32, tokens=2048, vocabulary=51200)
+    problem = problem_on(array_of(4, 8), 16, training={"micro_batches": 16})
+    found = searched(network, problem, [4])
+    assert problem.array is not None
+    merged = problem.array.description.hierarchy().merged(4)
+    assert merged is not None
+    choices = *map(part_word, range(4)), *problem.choices
+    update = {"levels": merged.levels, "parts": merged.sizes, "choices": choices}
+    staged = problem.model_copy(update=update)
+    plan = StagedPlan.of(network, staged, found.stages, found.plans)
+    plan.check()
+    assert plan.seconds == found.seconds
+    assert [own.seconds for own in plan.plans] == [own.seconds for own in found.plans]
