@@ -130,7 +130,8 @@ def stage_training(training: Training, network: Network, own: Network, above: in
         The levels between the stages.
     """
     names, there = [layer.name for layer in network.layers], {layer.name for layer in own.layers}
-    update: dict[str, Words | None] = {}
+    # In which order stages have their passes is the whole plan's.
+    update: dict[str, Words | None] = {"schedule": Training().schedule}
     for key in BY_LAYER:
         words = words_by_layer(getattr(training, key), names, key)
         each = zip(names, words, strict=True)

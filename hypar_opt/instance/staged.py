@@ -382,20 +382,32 @@ class StagedPlan:
 
         Between them are messages, and sums of gradients of weights that several hold.
         """
-        problem, stages = self.problem, self.stages
         inside = sum((Fraction(own.cost.executed_bytes or 0) for own in self.plans), Fraction())
-        between = 0
-        for border in stages.borders:
+        tied = zip(self.stages.tied, self.tied_bytes, strict=True)
+        summed = sum((len(own.parts) - 1) * size for own, size in tied)
+        return inside + 2 * (sum(self.border_bytes) + summed)
+
+    @property
+    def border_bytes(self) -> list[int]:
+        """The bytes that cross each border forward in a step, and back again.
+
+        Each accelerator sends what it stores.
+        """
+        problem, sent = self.problem, []
+        for border in self.stages.borders:
             size = problem.batch * border.map.elements * problem.element_bytes
             stored = self.layouts[self.network.layers[border.writer].name][1:]
             below = zip(stored, problem.hierarchy.sizes[1:], strict=True)
-            between += 2 * size * prod(parts for word, parts in below if word == WHOLE)
+            sent.append(size * prod(parts for word, parts in below if word == WHOLE))
+        return sent
+
+    @property
+    def tied_bytes(self) -> list[int]:
+        """The bytes of the gradients of weights that several stages hold."""
+        stages, problem = self.stages, self.problem
         reduced = problem.element_bytes * problem.training.reduced(problem.element_bytes)
         tensors = workload_of(self.network, 1).layers if stages.tied else ()
-        for tied in stages.tied:
-            weights = prod(tensors[tied.owner].weight)
-            between += 2 * (len(tied.parts) - 1) * weights * reduced
-        return inside + between
+        return [prod(tensors[own.owner].weight) * reduced for own in stages.tied]
 
     @property
     def _baselines(self) -> tuple[Fraction, Fraction, int | float]:
