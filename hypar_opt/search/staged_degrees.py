@@ -76,6 +76,10 @@ _NEAR = 1 - 2.0**-10
 """How much of the estimated memory of a stage has to fit before it is counted exactly."""
 
 
+_MOST_CHUNKS = 8
+"""Of a stage: more make little difference, and take many times as long to simulate."""
+
+
 class Shape(NamedTuple):
     """How a network is cut: a configuration's `pp`, `interleave` and `cuts`."""
 
@@ -126,10 +130,12 @@ class _Stage(NamedTuple):
 def shapes(network: Network, count: int) -> Iterator[Shape]:
     """Yield how a network may be cut into so many stages: evenly, and by multiplications.
 
-    Chunks are interleaved where all have as many blocks.
+    Chunks are interleaved where all have as many blocks, up to eight a stage.
     """
     blocks = sum(repeat.count for repeat in network.repeats)
-    every = [Shape(count, v) for v in divisors(blocks) if blocks % (count * v) == 0]
+    every = [
+        Shape(count, v) for v in divisors(blocks) if v <= _MOST_CHUNKS and blocks % (count * v) == 0
+    ]
     balanced = balanced_cuts(network, count)
     if balanced and not (every and len({*balanced}) == 1):
         every.append(Shape(count, 1, balanced))
@@ -308,20 +314,26 @@ class StagedEvaluator:
         def passes() -> StagePasses:
             if key not in self._found:
                 self.deadline.check()
-                # Chunks whose first blocks alone run again are no few repetitions.
-                is_short = len(sizes) == 1 or one.recompute == "none" or one.blocks is None
+                step = network, problem, workload, self.array, options
                 try:
-                    if self.whole.is_branched or not is_short:
-                        raise NotInLockstepError("not in few repetitions")
-                    steps = _ShortStage(network, problem, choices=problem.choices)
-                    found = steps.passes(one.inside, self._messages)
+                    if self.whole.is_branched:
+                        raise NotInLockstepError("of several queues")
+                    # Where blocks in the midst run again there are no few repetitions.
+                    if len(sizes) == 1 or one.recompute == "none" or one.blocks is None:
+                        steps = _ShortStage(network, problem, choices=problem.choices)
+                        found = steps.passes(one.inside, self._messages)
+                    else:
+                        found = stage_passes(*step, rows=rows, measure=self._in_lockstep)
                 except NotInLockstepError:  # each accelerator is simulated
-                    step = network, problem, workload, self.array, options
                     found = stage_passes(*step, rows=rows)
                 self._found[key] = found
             return self._found[key]
 
         return _Stage(kept, of_chunks, reserve, passes)
+
+    def _in_lockstep(self, tasks: Sequence[Task], _nodes: Sequence[int]) -> float:
+        parts = [RepeatedPart(0, len(tasks))]
+        return seconds_of_parts(tasks, parts, self._messages, self.array.efficiency_of_overlap)
 
     def evaluate(self, one: Configuration, counted: Sequence[_Stage]) -> Evaluated:
         """Return what a step of a configuration takes, given what its stages hold."""

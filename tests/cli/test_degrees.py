@@ -31,12 +31,14 @@ def test_degrees_are_the_configuration_of_tensor_inside_data_parallelism(
 
 
 def test_other_degrees_are_refused_with_those_that_would_do(tmp_path: Path) -> None:
-    form = "should be some of dp, dp_replicate, dp_shard, cp, tp, ep, each once, as tp=8,dp=4, got "
+    names = "dp, dp_replicate, dp_shard, cp, tp, ep, pp, v"
+    form = f"should be some of {names}, each once, as tp=8,dp=4, got "
     for typed in ("tp=2,dp=4,xp=1", "tp=2,tp=4", "", "dp", "tp=0", "tp=-1"):
         done = command(["memory", GPT, *ASKED, "--degrees", typed], tmp_path)
         assert (done.status, form + repr(typed) in done.errors) == (2, True), typed
     for typed, why in (
-        ("tp=2,dp=4,pp=1", "pp, pipeline parallelism, is not modelled"),
+        ("tp=2,dp=4,pp=2", "pp x dp x cp x tp should be the 8 accelerators, got 'tp=2,dp=4,pp=2'"),
+        ("tp=4,v=2", "v needs pp, got 'tp=4,v=2'"),
         ("ep=8", "ep needs experts, and"),
         ("tp=3,dp=4", "dp x cp x tp should be the 8 accelerators, got 'tp=3,dp=4'"),
         ("tp=3", "dp x cp x tp should be the 8 accelerators, got 'tp=3'"),

@@ -393,3 +393,77 @@ def test_a_plan_that_is_no_configuration_is_refused_by_name(tmp_path: Path) -> N
             assert (done.status, done.errors.count("\n")) == (2, 1)
             assert message in done.errors
             assert not (tmp_path / "settings").exists()
+
+
+STAGED = Configuration(dp_shard=2, tp=2, pp=4, micro_batches=8, zero="state")
+OF_STAGES = TrainingRun(batch=64, tokens=64, devices=16, layers=12)
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "said"),
+    [
+        ("megatron", {}, {"pipeline-model-parallel-size": "4"}),
+        ("megatron", {"interleave": 3}, {"num-virtual-stages-per-pipeline-rank": "3"}),
+        (
+            "megatron",
+            {"cuts": (3, 4, 3, 2)},
+            {"pipeline-model-parallel-layout": "Et*3|t*4|t*3|t*2L"},
+        ),
+        ("nemo", {"interleave": 3}, {"model.virtual_pipeline_model_parallel_size": 3}),
+        (
+            "nemo",
+            {"cuts": (3, 4, 3, 2)},
+            {"model.pipeline_model_parallel_layout": "Et*3|t*4|t*3|t*2L"},
+        ),
+        (
+            "torchtitan",
+            {"cuts": (1, 9, 1, 1)},
+            {
+                "parallelism.pipeline_parallel_degree": 4,
+                "parallelism.pipeline_parallel_schedule": "1F1B",
+                # Micro-batches are parts of the local batch.
+                "parallelism.pipeline_parallel_microbatch_size": 4,
+                "training.local_batch_size": 32,
+                "parallelism.module_fqns_per_model_part": [
+                    ["tok_embeddings", "layers.0"],
+                    [f"layers.{n}" for n in range(1, 10)],
+                    ["layers.10"],
+                    ["layers.11", "norm", "output"],
+                ],
+            },
+        ),
+        (
+            "torchtitan",
+            {"interleave": 3},
+            {"parallelism.pipeline_parallel_schedule": "Interleaved1F1B"},
+        ),
+        (
+            "maxtext",
+            {"interleave": 3},
+            {
+                "num_pipeline_microbatches": 8,
+                "num_layers_per_pipeline_stage": 1,
+                "num_pipeline_repeats": 3,
+                "gradient_accumulation_steps": 1,
+                "per_device_batch_size": 4.0,
+            },
+        ),
+    ],
+)
+def test_stages_are_in_the_words_of_each_framework(
+    name: str, changed: dict[str, Any], said: Values
+) -> None:
+    values = PARSERS[name](settings(name, STAGED._replace(**changed), OF_STAGES))
+    assert {key: values[key] for key in said} == said
+
+
+def test_stages_that_a_framework_lacks_are_named() -> None:
+    (stages,) = [lack for lack in lacks("deepspeed", STAGED, OF_STAGES) if "stages" in lack]
+    assert "PipelineModule(num_stages=4" in stages
+    assert "4 pipeline stages in the order 1f1b: it has gpipe" in lacks(
+        "maxtext", STAGED, OF_STAGES
+    )
+    late = OF_STAGES._replace(schedule="zb-h1")
+    assert "4 pipeline stages in the order zb-h1: it has 1f1b" in lacks("megatron", STAGED, late)
+    with pytest.raises(HyparError, match="Accelerate has no pipeline stages, got pp 4"):
+        settings("accelerate", STAGED, OF_STAGES)
