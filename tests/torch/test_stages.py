@@ -249,7 +249,7 @@ def test_as_much_moves_as_planned_where_no_difference_is_named() -> None:
 
 
 def test_modules_that_a_plan_does_not_name_go_with_the_one_before_them() -> None:
-    """At each cut of a chain, chunk after chunk computes the model; GELUs and the pool are one's."""
+    """At each cut of a chain, chunk after chunk computes the model; a pool is in one of them."""
     own = models.cnn()
     modules = {
         "conv1": nn.Conv2d(4, 8, 3, padding=1),
