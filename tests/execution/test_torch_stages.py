@@ -100,6 +100,20 @@ def test_what_pytorch_has_no_stages_for_is_refused_by_name(
         torch_file(planned(GPT, stages, micro_batches=micro_batches))
 
 
+def test_a_shared_weight_is_sharded_alike_in_all_its_stages() -> None:
+    stages = even_stages(GPT, 2)
+    stated = problem(nodes(2, 2), 2, constraints={"fix": ["*=data"]})
+    alike = {"*": "weights", "token": "none", "head": "none"}
+    for shard in (alike, {"*": "weights", "head": "none"}):
+        training = stated.training.model_copy(update={"shard": shard})
+        plan = plan_of_stages(solved(GPT, stated.model_copy(update={"training": training}), stages))
+        if shard == alike:
+            assert {"token", "head"} <= {*tables(torch_file(plan))["WHOLE"]}
+            continue
+        with pytest.raises(ho.HyparError, match="'token' and 'head' share a weight in several"):
+            torch_file(plan)
+
+
 def test_jax_has_one_program_and_names_the_format_that_has_stages(tmp_path: Path) -> None:
     plan = planned(GPT, even_stages(GPT, 2))
     for export in (jax_module, jax_shardings):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -25,11 +26,12 @@ from hypar_opt.execution.export import torch_file
 from hypar_opt.models.gpt import gpt
 from hypar_opt.pipeline import plan_of_stages
 from hypar_opt.plan.plan import Plan
-from hypar_opt.plan.stages import even_stages
+from hypar_opt.plan.stages import Stages, even_stages
 from hypar_opt.plan.strategies import strategy_pins
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.pipeline_order import orders
 from hypar_opt.workload.network import Network
+from hypar_opt.workload.stages import cuts
 from tests.instance.test_staged import nodes, problem, solved
 from tests.torch import models
 from tests.torch.counting import counted
@@ -244,6 +246,46 @@ def test_as_much_moves_as_planned_where_no_difference_is_named() -> None:
         assert ("exchanges the whole gradient" in torch_file(plans[name])) == (name in tied)
         planned = plans[name].cost.executed_bytes / plans[name].element_bytes
         assert steps[name].elements == planned + more * (name in tied), name
+
+
+def test_modules_that_a_plan_does_not_name_go_with_the_one_before_them() -> None:
+    """At each cut of a chain, chunk after chunk computes the model; a pool is in one of them."""
+    own = models.cnn()
+    modules = {
+        "conv1": nn.Conv2d(4, 8, 3, padding=1),
+        "bn": nn.BatchNorm2d(8),
+        "gelu": nn.GELU(),
+        "pool": nn.MaxPool2d(2),
+        "conv2": nn.Conv2d(8, 16, 3, padding=1),
+        "again": nn.GELU(),
+        "flat": nn.Flatten(),
+        "fc1": nn.Linear(256, 32),
+        "last": nn.GELU(),
+        "fc2": nn.Linear(32, 16),
+    }
+    model, images = nn.Sequential(OrderedDict(modules)).eval(), torch.randn(2, 4, 8, 8)
+    stated = problem(nodes(2, 2), 2, BATCH)
+    ends = cuts(own)[:-1]
+    for end in ends:
+        plan = plan_of_stages(solved(own, stated, Stages(own, 2, (end, len(own.layers)))))
+        exported: dict[str, Any] = {}
+        exec(torch_file(plan), exported)
+        first, second = (exported["_chunk"](model, n, str) for n in range(2))
+        assert torch.equal(second(first(images)), model(images))
+        counts = [len([*chunk.parameters()]) for chunk in (first, second)]
+        assert all(counts)
+        assert sum(counts) == len([*model.parameters()])
+    assert len(ends) > 3
+
+
+def test_a_parameter_that_several_stages_would_have_is_refused_by_name() -> None:
+    exported: dict[str, Any] = {}
+    exec(torch_file(Case(2, 2).plan), exported)
+    model = Gpt()
+    model.positions = nn.Parameter(torch.zeros(models.TOKENS, models.WIDTH))
+    names = {"position": "positions"}
+    with pytest.raises(ValueError, match="'positions', a parameter outside of modules"):
+        exported["_chunk"](model, 1, lambda name: names.get(name) or name_in_gpt(name))
 
 
 LETTERS = {"F": Phase.FORWARD, "B": Phase.BACKWARD, "I": Phase.BACKWARD, "W": Phase.GRADIENT}

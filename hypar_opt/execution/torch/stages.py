@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hypar_opt.errors import HyparError, RefusedError
+from hypar_opt.errors import RefusedError
 from hypar_opt.execution.torch.modules import REPLICATE, as_tuple, modules_of, placements
 from hypar_opt.execution.torch.rules import has_module
 from hypar_opt.execution.torch.shards import words_of
@@ -21,6 +21,7 @@ from hypar_opt.plan.plan import columns_of
 from hypar_opt.plan.stored_layouts import rows_with_stored, tensor_columns
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.parallelism import on_all_sides
+from hypar_opt.workload.patterns import words_by_layer
 from hypar_opt.workload.stages import cuts_between_blocks
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Pipeline:
         if stages.chunks > 1:
             schedule = f"Interleaved{schedule}"
         _check_borders(stages)
-        _check_ties(stages)
+        _check_ties(plan, stages)
         return cls(stages, schedule, micro_batches, _modules(stages))
 
     def tables(self, flow: Flow) -> Iterator[str]:
@@ -91,7 +92,7 @@ class Pipeline:
         if self.stages.tied:
             yield "\n# Weights that stages share: the layer that has each, by its stage."
             yield "TIED = ["
-            for by_stage in _tied(self.stages, flow):
+            for by_stage in _tied(self.stages):
                 held = (f"{part}: {quoted(name)}" for part, name in by_stage.items())
                 yield f"    {{{', '.join(held)}}},"
             yield "]"
@@ -105,7 +106,7 @@ class Pipeline:
 
     def exchanged_whole(self, flow: Flow) -> list[str]:
         """Return the layers that share weights with those of other stages, and are replicated."""
-        names = [name for held in _tied(self.stages, flow) for name in held.values()]
+        names = [name for held in _tied(self.stages) for name in held.values()]
         words, weights = words_of(flow), {own.name: own.weight for own in modules_of(flow)}
         whole = {name for name in names if REPLICATE in weights[name]}
         if flow.mesh.data:
@@ -166,8 +167,8 @@ def _check_borders(stages: Stages) -> None:
                 )
 
 
-def _check_ties(stages: Stages) -> None:
-    """Refuse weights that chunks of one device share, each of which has its own."""
+def _check_ties(plan: Plan, stages: Stages) -> None:
+    """Refuse weights that chunks of one device share, or that are not sharded alike."""
     layers = stages.network.layers
     chunk = {layers[n].name: c for c, own in enumerate(stages.layers) for n in own}
     for layer in layers:
@@ -178,6 +179,14 @@ def _check_ties(stages: Stages) -> None:
             raise RefusedError(
                 f"layers {owner!r} and {layer.name!r} share a weight in two chunks of one stage,"
                 " and the file for PyTorch adds up those of different stages alone"
+            )
+    shard = words_by_layer(plan.training.shard, plan.layers, "shard")
+    words = dict(zip(plan.layers, shard, strict=True))
+    for own in _tied(stages):
+        if len({words[name] or "none" for name in own.values()}) > 1:
+            raise RefusedError(
+                f"layers {' and '.join(map(repr, own.values()))} share a weight in several stages,"
+                " and are not sharded alike, as PyTorch would need them"
             )
 
 
@@ -217,23 +226,11 @@ def _paths(name: str) -> list[str]:
     return [".".join(parts[: n + 1]) for n in range(len(parts))]
 
 
-def _tied(stages: Stages, flow: Flow) -> Iterator[dict[int, str]]:
-    """Yield the layers that share a weight, one of each stage that holds it.
-
-    Raises
-    ------
-    HyparError
-        If only some of them are sharded.
-    """
+def _tied(stages: Stages) -> Iterator[dict[int, str]]:
+    """Yield the layers that share a weight, one of each stage that holds it."""
     part, layers = stages.part_of_layers, stages.network.layers
-    words = words_of(flow)
     for tied in stages.tied:
         own: dict[int, str] = {}
         for n in (tied.owner, *tied.users):
             own.setdefault(part[n], layers[n].name)
-        if len({words[name] for name in own.values()}) > 1:
-            raise HyparError(
-                f"layers {', '.join(map(repr, own.values()))} share a weight in several stages, and"
-                " should be sharded alike for PyTorch"
-            )
         yield own
