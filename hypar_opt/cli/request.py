@@ -179,6 +179,7 @@ def solved(
             solution=solution,
             place=solving.place,
             stages=stages(solving.stages),
+            cuts=() if solving.cuts is None else solving.cuts.split(","),
             overlap=overlap,
             progress=progress,
             **arguments,

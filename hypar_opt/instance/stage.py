@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from hypar_opt.plan.problem import ArrayRecord, StageContext
 from hypar_opt.plan.training import Training
 from hypar_opt.workload.parallelism import on_all_sides
 from hypar_opt.workload.patterns import compact, matching, words_by_layer
+from hypar_opt.workload.shards import renumbered
 from hypar_opt.workload.stages import RECEIVED, Message, stage_of
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def stage_instance(
         "placement": part.placement,
         "levels": part.levels,
         "parts": part.hierarchy().unless_halves,
-        "training": _training_of(problem.training, network, own, above),
+        "training": stage_training(problem.training, network, own, above),
         "stage": context,
     }
     return Instance.to_search(own, problem.model_copy(update=update))
@@ -119,10 +119,19 @@ def _constraints_of(constraints: Constraints, own: Network, above: int) -> Const
     return constraints.model_copy(update={"fix": tuple(pins)})
 
 
-def _training_of(training: Training, network: Network, own: Network, above: int) -> Training:
-    """Return how a stage's layers train: its words, and levels as it numbers them."""
+def stage_training(training: Training, network: Network, own: Network, above: int) -> Training:
+    """Return how a stage's layers train: its words, and levels as it numbers them.
+
+    Parameters
+    ----------
+    training
+        Of the network in stages.
+    above
+        The levels between the stages.
+    """
     names, there = [layer.name for layer in network.layers], {layer.name for layer in own.layers}
-    update: dict[str, Words | None] = {}
+    # In which order stages have their passes is the whole plan's.
+    update: dict[str, Words | None] = {"schedule": Training().schedule}
     for key in BY_LAYER:
         words = words_by_layer(getattr(training, key), names, key)
         each = zip(names, words, strict=True)
@@ -132,8 +141,3 @@ def _training_of(training: Training, network: Network, own: Network, above: int)
         update[key] = compact([*kept.values()], [*kept]) if complete else FrozenDict(kept) or None
     # A schedule is of all stages.
     return training.model_copy(update={**update, "schedule": Training().schedule})
-
-
-def renumbered(word: str, by: int) -> str:
-    """Return a word of what is sharded with levels that are numbered otherwise."""
-    return re.sub(r"H(\d+)", lambda level: f"H{int(level[1]) + by}", word)

@@ -4,7 +4,8 @@ A trace is messages of Protocol Buffers, each behind its length as a varint: the
 then the nodes. A computation is a COMP_NODE that lasts as long as simulated. An exchange in which
 all of a group send as much, by a collective of the schema, is a COMM_COLL_NODE; any other is pairs
 of a COMM_SEND_NODE and a COMM_RECV_NODE. A node depends on those that its task waits for, whether
-for a tensor or in its stream.
+for a tensor or in its stream. In pipeline stages, devices have the nodes of their stage's passes in
+the order of its schedule, and pairs between them.
 
 Source: mlcommons/chakra, schema/protobuf/et_def.proto at 6dc63e1 (messages, fields, numbers), and
 src/feeder/et_feeder_node.cpp at 02da5d0 (attributes that ASTRA-sim reads, and their types);
@@ -14,13 +15,13 @@ Protocol Buffers, "Encoding".
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import chain
 from math import prod
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 from hypar_opt.errors import RefusedError, argument
 from hypar_opt.hardware.folded import MAX_LISTED
@@ -84,11 +85,85 @@ class _Whole:
         return self._rounded - before
 
 
+class TracedPass(NamedTuple):
+    """Tasks that begin when all before them have ended."""
+
+    tasks: Sequence[Task]
+    micro_batch: int
+
+
+class TracedEnd(NamedTuple):
+    """An end of a message to, or from, the accelerator at the same place in another stage.
+
+    Parameters
+    ----------
+    other
+        The first accelerator of the other stage.
+    size
+        The bytes of each accelerator.
+    after
+        The number of the turn whose result is sent; None for what is received.
+    border
+        Of messages that round their sizes together.
+    """
+
+    name: str
+    other: int
+    tag: int
+    size: Fraction
+    after: int | None
+    border: Hashable
+
+
+class TracedSum(NamedTuple):
+    """An all-reduce among the accelerators at the same place in several stages.
+
+    Parameters
+    ----------
+    size
+        The bytes of each accelerator.
+    communicator
+        The number of the first accelerators' one.
+    """
+
+    name: str
+    size: Fraction
+    communicator: int
+
+
+Turn = TracedPass | TracedEnd | TracedSum
+"""What an accelerator does at a time."""
+
+
+def by_micro_batch(tasks: Sequence[Task], micro_batches: int) -> list[Turn]:
+    """Return a step whose micro-batches follow one another; its tasks are those of the last."""
+    single, last = of_one_micro_batch(tasks), micro_batches - 1
+    return [*(TracedPass(single, number) for number in range(last)), TracedPass(tasks, last)]
+
+
 class _Collective(NamedTuple):
-    """A node of which only the communicator differs between accelerators."""
+    """A node of which only the communicator differs between accelerators.
+
+    Parameters
+    ----------
+    over
+        The digits of its members, or the number of the first accelerators' communicator.
+    """
 
     body: bytes
-    digits: tuple[int, ...]
+    over: tuple[int, ...] | int
+
+
+class _End(NamedTuple):
+    """An end of a message to another stage, as `TracedEnd` says."""
+
+    number: int
+    name: str
+    after: Dependencies
+    kind: int
+    other: int
+    tag: int
+    size: int
 
 
 class _Message(NamedTuple):
@@ -118,7 +193,7 @@ class DeviceNodes:
     """
 
     def __init__(self) -> None:
-        self.nodes: list[bytes | _Collective | _Message] = []
+        self.nodes: list[bytes | _Collective | _Message | _End] = []
         self._count = 0
         self._last: dict[int, None] = {}
 
@@ -135,14 +210,22 @@ class DeviceNodes:
         return numbers
 
     def collective(
-        self, name: str, after: Dependencies, kind: StepKind, size: int, digits: tuple[int, ...]
+        self,
+        name: str,
+        after: Dependencies,
+        kind: StepKind,
+        size: int,
+        over: tuple[int, ...] | int,
     ) -> Dependencies:
-        """Add a collective among the accelerators that differ in some digits alone."""
+        """Add a collective among the accelerators that differ in some digits alone.
+
+        Or, by a number, in the communicator that is as many behind it as the accelerator is.
+        """
         numbers = self._added(after, 1)
         node = _node(numbers[0], name, COLLECTIVE, after) + _ON_DEVICE
         node += _attribute("comm_type", _INT64, COLLECTIVES[kind])
         node += _attribute("comm_size", _INT64, size)
-        self.nodes.append(_Collective(node, digits))
+        self.nodes.append(_Collective(node, over))
         return numbers
 
     def messages(
@@ -160,6 +243,15 @@ class DeviceNodes:
                 ended += numbers
         return ended or after
 
+    def end(self, turn: TracedEnd, after: Dependencies, size: int) -> Dependencies:
+        """Add an end of a message to another stage, or from it."""
+        if not size:
+            return after
+        numbers, kind = self._added(after, 1), RECEIVE if turn.after is None else SEND
+        node = _End(numbers[0], turn.name, after, kind, turn.other, turn.tag, size)
+        self.nodes.append(node)
+        return numbers
+
     def _added(self, after: Dependencies, nodes: int) -> Dependencies:
         numbers = tuple(range(self._count + 1, self._count + nodes + 1))
         for other in after if nodes else ():
@@ -171,38 +263,35 @@ class DeviceNodes:
 
 @dataclass(frozen=True, eq=False)
 class Traces:
-    """The traces of a step, one for each accelerator.
+    """The traces of a step, one for each accelerator of an array, or of a stage's part of it.
 
     Times are whole microseconds, and sizes whole bytes: what rounding leaves is carried on to the
     next computation, or the next exchange of the same kind over the same levels.
 
     Parameters
     ----------
-    tasks
-        Of the last micro-batch; each before it ends before the next one begins.
+    turns
+        What each accelerator does, in order.
+    first
+        The number that its first accelerator has in all of the array.
+    named
+        The communicators of others, which are numbered before.
 
     Raises
     ------
     RefusedError
-        If there are more than `MAX_NODES`, or tasks do not say what parts of H1 send each other.
+        If tasks do not say what parts of H1 send each other.
     """
 
     schema: ClassVar[str] = "0.0.4"
     """The version, as Chakra's own generators state it."""
 
-    tasks: Sequence[Task]
+    turns: Sequence[Turn]
     interconnect: Interconnect
-    micro_batches: int = 1
+    first: int = 0
+    named: int = 0
 
     def __post_init__(self) -> None:
-        accelerators = self.interconnect.accelerators
-        nodes = accelerators * len(self.tasks) * self.micro_batches
-        if nodes > MAX_NODES or accelerators > MAX_LISTED:
-            raise RefusedError(
-                f"traces of this step have up to {nodes:,} nodes, and at most {MAX_NODES:,} are"
-                f" written; use an array of fewer than {accelerators:,} accelerators, or fewer"
-                " micro-batches"
-            )
         for task in self._exchanges:
             is_unsaid = len(task.levels) > 1 or len(task.sent) > 2
             if task.is_together and is_unsaid and _collective_of(task) is None:
@@ -212,15 +301,53 @@ class Traces:
                     f" plans of {argument('cost', 'bytes')} have equal parts"
                 )
 
+    @classmethod
+    def of_stages(
+        cls, stages: Iterable[tuple[Sequence[Turn], Interconnect]], named: int = 0
+    ) -> list[Self]:
+        """Return the traces of each stage, whose accelerators are numbered after one another.
+
+        Raises
+        ------
+        RefusedError
+            If there are more than `MAX_NODES`.
+        """
+        first, traces = 0, list[Self]()
+        for turns, interconnect in stages:
+            traces.append(cls(turns, interconnect, first, named))
+            first += interconnect.accelerators
+            named += len(traces[-1].communicators)
+        nodes = sum(own.most_nodes for own in traces)
+        if nodes > MAX_NODES or first > MAX_LISTED:
+            raise RefusedError(
+                f"traces of this step have up to {nodes:,} nodes, and at most {MAX_NODES:,} are"
+                f" written; use an array of fewer than {first:,} accelerators, or fewer"
+                " micro-batches"
+            )
+        return traces
+
+    @property
+    def most_nodes(self) -> int:
+        """The nodes of all accelerators, if no task were left out."""
+        each = (len(own.tasks) if isinstance(own, TracedPass) else 1 for own in self.turns)
+        return self.interconnect.accelerators * sum(each)
+
     def of(self, accelerator: int) -> bytes:
-        """Return an accelerator's trace."""
+        """Return the trace of an accelerator, by its number among these."""
         parts = [_framed(_text(1, self.schema))]
         for node in self._programs[self._part(accelerator)].nodes:
             if isinstance(node, bytes):
                 parts.append(node)
             elif isinstance(node, _Collective):
-                name = self._names[node.digits, self._first(node.digits, accelerator)]
+                if isinstance(node.over, int):
+                    name = str(node.over + accelerator)
+                else:
+                    name = self._names[node.over, self._lowest(node.over, accelerator)]
                 parts.append(_framed(node.body + _attribute("pg_name", _STRING, name)))
+            elif isinstance(node, _End):
+                own, other = self.first + accelerator, node.other + accelerator
+                ends = (own, other) if node.kind == SEND else (other, own)
+                parts.append(_end(*node[:4], *ends, node.tag, node.size))
             else:
                 parts += self._ends(node, accelerator)
         return b"".join(parts)
@@ -239,8 +366,8 @@ class Traces:
     def communicators(self) -> dict[str, list[int]]:
         """The accelerators of each communicator, by the name that its nodes give."""
         return {
-            name: (self.interconnect.group(digits) + first).tolist()
-            for (digits, first), name in self._names.items()
+            name: (self.interconnect.group(digits) + self.first + lowest).tolist()
+            for (digits, lowest), name in self._names.items()
         }
 
     @cached_property
@@ -254,23 +381,37 @@ class Traces:
             (digits, accelerator)
             for digits in sorted(over)
             for accelerator in range(self.interconnect.accelerators)
-            if self._first(digits, accelerator) == accelerator
+            if self._lowest(digits, accelerator) == accelerator
         )
-        return {key: str(number) for number, key in enumerate(keys, 1)}
+        return {key: str(number) for number, key in enumerate(keys, 1 + self.named)}
 
-    def _first(self, digits: tuple[int, ...], accelerator: int) -> int:
+    def _lowest(self, digits: tuple[int, ...], accelerator: int) -> int:
         """Return the first accelerator of a communicator: that of which its digits are 0."""
         places = map(self.interconnect.place, digits)
         return accelerator - sum(stride * (accelerator // stride % n) for stride, n in places)
 
+    @cached_property
+    def _passes(self) -> dict[int, Sequence[Task]]:
+        """The tasks of all passes, of equal ones once; first those of the last pass."""
+        passes = (own.tasks for own in reversed(self.turns) if isinstance(own, TracedPass))
+        return {id(tasks): tasks for tasks in passes}
+
+    @cached_property
+    def _waits(self) -> dict[int, list[Dependencies]]:
+        return {key: predecessors(tasks) for key, tasks in self._passes.items()}
+
+    @cached_property
+    def _tasks(self) -> list[Task]:
+        return [task for tasks in self._passes.values() for task in tasks]
+
     @property
     def _exchanges(self) -> Iterator[ExchangeTask]:
-        return (task for task in self.tasks if isinstance(task, ExchangeTask))
+        return (task for task in self._tasks if isinstance(task, ExchangeTask))
 
     @cached_property
     def _parts(self) -> int:
         """The parts of H1 whose accelerators may have different nodes."""
-        computed = (task.of_parts for task in self.tasks if isinstance(task, ComputeTask))
+        computed = (task.of_parts for task in self._tasks if isinstance(task, ComputeTask))
         exchanged = (task.sent for task in self._exchanges)
         return max((len(own) for own in chain(computed, exchanged) if own), default=1)
 
@@ -284,29 +425,48 @@ class Traces:
     def _program(self, part: int) -> DeviceNodes:
         """Return the nodes of a part's accelerators."""
         program, time, sizes = DeviceNodes(), _Whole(), defaultdict[Hashable, _Whole](_Whole)
-        for micro_batch in range(self.micro_batches):
-            is_last = micro_batch == self.micro_batches - 1
-            tasks = self.tasks if is_last else of_one_micro_batch(self.tasks)
-            began, ends = program.last, list[Dependencies]()
-            for task, waits_for in zip(tasks, predecessors(tasks), strict=True):
-                # What the part neither computes nor exchanges hands on what it would wait for.
-                waited = {node for other in waits_for for node in ends[other]}
-                ended = tuple(sorted(waited)) or began
-                if isinstance(task, ComputeTask):
-                    seconds = task.of_parts[part] if task.of_parts else task.seconds
-                    if seconds:
-                        whole = time.next(10**6 * Fraction(seconds))
-                        ended = program.compute(task.name, ended, whole)
-                elif kind := _collective_of(task):
-                    exact = collective_input(kind, self._sent(task)[part], self._ranks(task))
-                    if size := sizes[kind, task.digits].next(exact):
-                        ended = program.collective(task.name, ended, kind, size, _digits(task))
-                else:
-                    tag = self._tag(task, micro_batch)
-                    for messages in self._messages(task, part, sizes):
-                        ended = program.messages(task.name, ended, messages, tag)
-                ends.append(ended)
+        ended_turns: list[Dependencies] = []
+        for turn in self.turns:
+            began = program.last
+            if isinstance(turn, TracedPass):
+                self._add_pass(program, turn, part, time, sizes)
+            elif isinstance(turn, TracedEnd):
+                after = began if turn.after is None else ended_turns[turn.after]
+                program.end(turn, after, sizes[turn.border].next(turn.size))
+            else:
+                size, kind = round(turn.size), StepKind.ALL_REDUCE
+                program.collective(turn.name, began, kind, size, turn.communicator)
+            ended_turns.append(program.last)
         return program
+
+    def _add_pass(
+        self,
+        program: DeviceNodes,
+        turn: TracedPass,
+        part: int,
+        time: _Whole,
+        sizes: Mapping[Hashable, _Whole],
+    ) -> None:
+        """Add the nodes of a pass of a part's accelerators."""
+        began, ends = program.last, list[Dependencies]()
+        for task, waits_for in zip(turn.tasks, self._waits[id(turn.tasks)], strict=True):
+            # What the part neither computes nor exchanges hands on what it would wait for.
+            waited = {node for other in waits_for for node in ends[other]}
+            ended = tuple(sorted(waited)) or began
+            if isinstance(task, ComputeTask):
+                seconds = task.of_parts[part] if task.of_parts else task.seconds
+                if seconds:
+                    whole = time.next(10**6 * Fraction(seconds))
+                    ended = program.compute(task.name, ended, whole)
+            elif kind := _collective_of(task):
+                exact = collective_input(kind, self._sent(task)[part], self._ranks(task))
+                if size := sizes[kind, task.digits].next(exact):
+                    ended = program.collective(task.name, ended, kind, size, _digits(task))
+            else:
+                tag = self._tag(task, turn.micro_batch)
+                for messages in self._messages(task, part, sizes):
+                    ended = program.messages(task.name, ended, messages, tag)
+            ends.append(ended)
 
     def _ranks(self, task: ExchangeTask) -> int:
         return prod(self.interconnect.place(number).parts for number in task.digits)
@@ -366,14 +526,8 @@ class Traces:
         pairs += [(sender, accelerator, RECEIVE, message.received)]
         present = sorted(pair for pair in pairs if pair[-1])
         for number, (source, target, kind, size) in enumerate(present, message.number):
-            yield _framed(
-                _node(number, message.name, kind, message.after)
-                + _ON_DEVICE
-                + _attribute("comm_src", _INT32, source)
-                + _attribute("comm_dst", _INT32, target)
-                + _attribute("comm_tag", _INT32, message.tag)
-                + _attribute("comm_size", _INT64, size)
-            )
+            ends = self.first + source, self.first + target
+            yield _end(number, message.name, message.after, kind, *ends, message.tag, size)
 
     def _peers(self, pattern: MessagePattern) -> tuple[list[int], list[int]]:
         """Return the accelerators that each sends to, and receives from, in a pattern."""
@@ -408,6 +562,27 @@ def _node(number: int, name: str, kind: int, after: Dependencies, microseconds: 
     if after:
         body += _block(5, b"".join(map(_varint, after)))
     return body + (_number(7, microseconds) if microseconds else b"")
+
+
+def _end(
+    number: int,
+    name: str,
+    after: Dependencies,
+    kind: int,
+    source: int,
+    target: int,
+    tag: int,
+    size: int,
+) -> bytes:
+    """Return a node that is one end of a message."""
+    return _framed(
+        _node(number, name, kind, after)
+        + _ON_DEVICE
+        + _attribute("comm_src", _INT32, source)
+        + _attribute("comm_dst", _INT32, target)
+        + _attribute("comm_tag", _INT32, tag)
+        + _attribute("comm_size", _INT64, size)
+    )
 
 
 def _attribute(name: str, field: int, value: int | str) -> bytes:

@@ -11,6 +11,7 @@ bubble pipeline parallelism", ICLR 2024 (ZB-H1).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import mul
@@ -29,6 +30,29 @@ class StagePass(NamedTuple):
 
 
 Order = tuple[StagePass, ...]
+
+
+class MessageEnd(NamedTuple):
+    """An end of a message from one part to the next, or of its errors back.
+
+    Parameters
+    ----------
+    border
+        The number of the part before the border.
+    chunk
+        That of the device's pass which sends it, or waits for it.
+    """
+
+    is_sent: bool
+    border: int
+    phase: Phase
+    chunk: int
+    micro_batch: int
+
+    @property
+    def of_pass(self) -> StagePass:
+        """The device's pass that sends it, or waits for it."""
+        return StagePass(self.phase, self.chunk, self.micro_batch)
 
 
 class PipelineRun(NamedTuple):
@@ -195,6 +219,40 @@ def walked(
             raise ValueError("the passes of a schedule wait for one another")
     free = [own + more for own, more in zip(free, once or [0.0] * stages, strict=True)]
     return PipelineRun(max(free), tuple(free), tuple(map(tuple, begun)))
+
+
+def with_messages(passes: Sequence[Order]) -> list[list[StagePass | MessageEnd]]:
+    """Return each device's passes, and between them the ends of the messages that they send.
+
+    Passes and messages of all devices are in one order, of which each has its own: so both ends of
+    messages may wait for each other. A message is where its reader begins, if all passes take as
+    long.
+
+    Parameters
+    ----------
+    passes
+        Each device's in order, as `orders` gives them.
+    """
+    stages, chunks = len(passes), 1 + max(one.chunk for one in passes[0])
+    alike = [[1.0] * chunks] * stages
+    begun = walked(passes, dict.fromkeys(Phase, alike)).begun
+    together: dict[float, list[tuple[int, StagePass]]] = defaultdict(list)
+    for device, own in enumerate(zip(passes, begun, strict=True)):
+        for one, start in zip(*own, strict=True):
+            together[start].append((device, one))
+    turns: list[list[StagePass | MessageEnd]] = [[] for _ in passes]
+    for start in sorted(together):
+        for device, (phase, chunk, number) in together[start]:
+            part = chunk * stages + device
+            awaited = _awaited(phase, part, number, stages * chunks - 1)
+            if awaited and awaited[1] != part:
+                border = min(part, awaited[1])
+                of_sender, sender = divmod(awaited[1], stages)
+                turns[sender].append(MessageEnd(True, border, phase, of_sender, number))
+                turns[device].append(MessageEnd(False, border, phase, chunk, number))
+        for device, one in together[start]:
+            turns[device].append(one)
+    return turns
 
 
 def _awaited(phase: Phase, part: int, number: int, last: int) -> tuple[Phase, int, int] | None:

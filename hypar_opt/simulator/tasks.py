@@ -7,7 +7,7 @@ start, the first in the order of the program.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -167,8 +167,13 @@ def changed(task: Changed, **fields: Any) -> Changed:
 
 def of_one_micro_batch(tasks: Sequence[Task]) -> list[Task]:
     """Return the tasks of a micro-batch before the last: those of the last alone take no time."""
+    return only(tasks, lambda task: not task.once)
+
+
+def only(tasks: Sequence[Task], belongs: Callable[[Task], bool]) -> list[Task]:
+    """Return some tasks; the others, for which those behind them wait, take no time."""
     return [
-        ComputeTask(task.layer, task.phase, 0.0, task.after) if task.once else task
+        task if belongs(task) else ComputeTask(task.layer, task.phase, 0.0, task.after)
         for task in tasks
     ]
 

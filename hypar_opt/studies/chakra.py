@@ -17,15 +17,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from hypar_opt.errors import printable
 from hypar_opt.execution.export import check_kept, check_splits, not_counted
 from hypar_opt.execution.formats import ExportFormat
+from hypar_opt.pipeline import plans_of_stages
+from hypar_opt.sharding.passes import Phase
 from hypar_opt.studies.targets import own_array
 from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.hardware.array import Array
+    from hypar_opt.hardware.interconnect import Interconnect
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.simulator.chakra import Traces
+    from hypar_opt.simulator.chakra import Traces, Turn
+    from hypar_opt.simulator.options import RunOptions
+    from hypar_opt.simulator.pipeline_order import StagePass
+    from hypar_opt.workload.tensors import Workload
 
 _RINGS = ("torus", "ring")
 """Topologies whose dimensions are rings."""
@@ -54,26 +61,30 @@ class Chakra(ExportFormat):
 
         check_kept(plan, approximate)
         check_splits(plan)
-        traces, array = _traces(plan)
+        stages, array = _traces(plan)
         what = f"{printable(plan.network.name)}, batch {plan.batch:,}, on {plan.accelerators:,}"
         step = "a step of inference" if plan.inference else "a training step"
         remarks = [
-            f"{what} devices: {step} as MLCommons Chakra traces of schema {traces.schema}, by"
+            f"{what} devices: {step} as MLCommons Chakra traces of schema {stages[0].schema}, by"
             f" hypar-opt {__version__}.",
             "Beside this script: NAME.RANK.et, each device's trace, and ASTRA-sim's configuration,"
             " NAME.groups.json, .system.json, .network.json and .memory.json.",
             *not_counted(plan),
-            *(f"Not expressed: {lack}." for lack in _unexpressed(traces, array)),
+            *(f"Not expressed: {lack}." for lack in _unexpressed(stages, array)),
         ]
         return "#!/bin/sh\n" + commented(remarks) + _SCRIPT.lstrip()
 
     def files(self, plan: Plan) -> Iterator[tuple[str, bytes]]:
-        traces, array = _traces(plan)
-        for accelerator in range(plan.accelerators):
-            yield f".{accelerator}.et", traces.of(accelerator)
+        stages, array = _traces(plan)
+        for traces in stages:
+            for accelerator in range(traces.interconnect.accelerators):
+                yield f".{traces.first + accelerator}.et", traces.of(accelerator)
         dimensions = _dimensions(array)
+        communicators = _communicators_of_tied(plan)
+        for traces in stages:
+            communicators |= traces.communicators
         for name, document in (
-            ("groups", traces.communicators),
+            ("groups", communicators),
             ("system", _system(array, dimensions)),
             ("network", _network(dimensions)),
             ("memory", {"memory-type": "NO_MEMORY_EXPANSION"}),
@@ -81,24 +92,97 @@ class Chakra(ExportFormat):
             yield f".{name}.json", f"{json.dumps(document, indent=2)}\n".encode()
 
 
-def _traces(plan: Plan) -> tuple[Traces, Array]:
-    """Return the traces of a plan's step as it runs, and its array with the plan's levels."""
-    from hypar_opt.search.plan_file import repriced
-    from hypar_opt.simulator.chakra import Traces
+def _traces(plan: Plan) -> tuple[list[Traces], Array]:
+    """Return the traces of a plan's step as it runs, by stages, and its array.
+
+    The array of a plan without stages has the plan's levels.
+    """
+    from hypar_opt.simulator.chakra import Traces, by_micro_batch
     from hypar_opt.simulator.step import program
+
+    if plan.is_staged:
+        return Traces.of_stages(_turns(plan), len(_communicators_of_tied(plan))), own_array(plan)
+    step, rows = _step_run(plan)
+    _, _, array, options = step
+    turns = by_micro_batch(program(*step, rows=rows), options.micro_batches)
+    return Traces.of_stages([(turns, array.interconnect)]), array
+
+
+def _step_run(plan: Plan) -> tuple[tuple[Plan, Workload, Array, RunOptions], Rows | None]:
+    """Return what a step is of, whatever the reading of its plan, as it runs."""
+    from hypar_opt.search.plan_file import repriced
     from hypar_opt.studies.simulation import step_of
 
     executed = repriced(plan, reading=plan.problem.run_reading)
-    step, rows = step_of(executed, own_array(plan), {})
-    _, _, array, options = step
-    return Traces(program(*step, rows=rows), array.interconnect, options.micro_batches), array
+    return step_of(executed, own_array(plan), {})
 
 
-def _unexpressed(traces: Traces, array: Array) -> Iterator[str]:
+def _turns(plan: Plan) -> Iterator[tuple[list[Turn], Interconnect]]:
+    """Yield what the accelerators of each stage do, and how they are connected.
+
+    Last, gradients of weights that several stages hold are summed.
+    """
+    from hypar_opt.instance.staged import StagedPlan
+    from hypar_opt.simulator.chakra import TracedEnd, TracedPass, TracedSum
+    from hypar_opt.simulator.pipeline import stage_tasks
+    from hypar_opt.simulator.pipeline_order import MessageEnd, orders, with_messages
+
+    stages, training, staged = plan.stages, plan.training, StagedPlan.of_plan(plan)
+    assert stages is not None
+    count, borders = training.micro_batches or 1, stages.borders
+    passes_of = orders(training.schedule, stages.parts, count, stages.chunks)
+    gradients = any(one.phase is Phase.GRADIENT for one in passes_of[0])
+    order = with_messages(passes_of)
+    each, layers = plan.accelerators // stages.parts, plan.network.description.layers
+    for part, own in enumerate(plans_of_stages(plan)):
+        step, rows = _step_run(own)
+        turns: list[Turn] = []
+        ended: dict[StagePass, int] = {}
+        passes, once = stage_tasks(*step, rows=rows, gradients=gradients)
+        for one in order[part]:
+            if not isinstance(one, MessageEnd):
+                ended[one] = len(turns)
+                turns.append(TracedPass(passes[one.phase, one.chunk], one.micro_batch))
+                continue
+            backward = one.phase is Phase.BACKWARD
+            other = part + (1 if backward != one.is_sent else -1)
+            what = "error" if backward else "output"
+            turns.append(
+                TracedEnd(
+                    f"{layers[borders[one.border].writer].name} {what} H1",
+                    other % stages.parts * each,
+                    2 * (one.border + one.micro_batch * len(borders)) + backward,
+                    Fraction(staged.border_bytes[one.border], each * count),
+                    ended[one.of_pass] if one.is_sent else None,
+                    (one.border, one.phase),
+                )
+            )
+        turns.append(TracedPass(once, count - 1))
+        for number, (tied, size) in enumerate(zip(stages.tied, staged.tied_bytes, strict=True)):
+            if part in tied.parts:
+                name = f"{layers[tied.owner].name} gradients H1"
+                turns.append(TracedSum(name, Fraction(size, each), 1 + number * each))
+        yield turns, step[2].interconnect
+
+
+def _communicators_of_tied(plan: Plan) -> dict[str, list[int]]:
+    """Return the accelerators that sum gradients of weights that several stages hold.
+
+    Each accelerator sums with those at its place in the other stages.
+    """
+    stages = plan.stages
+    if stages is None:
+        return {}
+    each = plan.accelerators // stages.parts
+    groups = ([part * each + n for part in own.parts] for own in stages.tied for n in range(each))
+    return {str(number): group for number, group in enumerate(groups, 1)}
+
+
+def _unexpressed(stages: Sequence[Traces], array: Array) -> Iterator[str]:
     """Yield what traces and ASTRA-sim's configuration have no words for."""
-    if traces.overlaps_exchanges:
+    if any(traces.overlaps_exchanges for traces in stages):
         yield "exchanges side by side: ASTRA-sim runs one at a time on a device"
-    if traces.has_uneven:
+    if any(traces.has_uneven for traces in stages):
         yield "uneven shards: all devices of a group send the mean"
     if array.efficiency_of_overlap < 1:
         yield "overlap_efficiency: what runs side by side keeps its rate"

@@ -8,6 +8,7 @@ import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +19,29 @@ import hypar_opt as ho
 from hypar_opt.errors import RefusedError
 from hypar_opt.execution.formats import FORMATS
 from hypar_opt.hardware import arrays
+from hypar_opt.hardware.array import Array
 from hypar_opt.instance.instance import Instance
+from hypar_opt.pipeline import plan_of_stages, plans_of_stages
 from hypar_opt.plan.problem import RUN_READINGS
+from hypar_opt.plan.stages import Stages
 from hypar_opt.plan.stored_layouts import rows_of_plan
+from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator import chakra
-from hypar_opt.simulator.chakra import Traces
+from hypar_opt.simulator.chakra import Traces, by_micro_batch
 from hypar_opt.simulator.options import RunOptions
+from hypar_opt.simulator.pipeline_order import StagePass, orders
 from hypar_opt.simulator.step import phases_of, program
 from hypar_opt.simulator.streams import OVERLAPS
 from hypar_opt.simulator.tasks import ComputeTask, predecessors
 from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.studies.chakra import _dimensions, _network, _system
+from hypar_opt.studies.simulation import simulated_passes, step_of
+from hypar_opt.studies.targets import own_array
 from hypar_opt.workload.parallelism import CHOICES
+from hypar_opt.workload.stages import cuts
 from tests.commands import command
+from tests.instance import test_staged as staged
 from tests.simulator.plans import IN_LOCKSTEP, KERNELS, plan_on, plans
 from tests.simulator.plans import array as small_array
 from tests.slow import ALL, examples, slow_after
@@ -125,7 +135,7 @@ def tasks_of(plan: ho.Plan, **options: Any) -> tuple[Any, ...]:
 def traced(plan: ho.Plan, micro_batches: int = 1, **options: Any) -> list[list[Node]]:
     assert plan.array is not None
     interconnect = plan.array.description.interconnect
-    traces = Traces(tasks_of(plan, **options), interconnect, micro_batches)
+    traces = Traces(by_micro_batch(tasks_of(plan, **options), micro_batches), interconnect)
     return [read(traces.of(device)) for device in range(plan.accelerators)]
 
 
@@ -293,6 +303,160 @@ def test_a_border_has_a_tag_for_each_direction_and_micro_batch() -> None:
     # Forward over the first border, backward over the second, in each of three micro-batches.
     assert tags == [0, 3, 4, 7, 8, 11]
     assert tags == [0 + 4 * n + k for n in range(3) for k in (0, 3)]
+
+
+@cache
+def in_stages(schedule: str, parts: int, chunks: int, recompute: str) -> ho.Plan:
+    """A small GPT on eight accelerators, cut behind additions; the weights at its ends are tied."""
+    network = staged.SMALL
+    stated = staged.problem(staged.nodes(2, 4), parts)
+    training = {"schedule": schedule, "recompute": recompute}
+    training = stated.training.model_copy(update=training)
+    stated = stated.model_copy(update={"training": training})
+    ends = *cuts(network)[2 : 1 + parts * chunks], len(network.layers)
+    return plan_of_stages(staged.solved(network, stated, Stages(network, parts, ends)))
+
+
+IN_STAGES = slow_after(
+    3,
+    [
+        ("1f1b", 4, 2, "full"),
+        ("zb-h1", 4, 1, "none"),
+        ("gpipe", 2, 1, "none"),
+        ("1f1b", 2, 2, "none"),
+        ("1f1b", 4, 2, "none"),
+        ("1f1b", 2, 1, "full"),
+        ("1f1b", 4, 1, "none"),
+        ("gpipe", 4, 1, "full"),
+        ("zb-h1", 2, 1, "full"),
+    ],
+)
+
+stages_exported = cache(exported)
+
+
+def passes_alone(plan: ho.Plan) -> dict[Phase, tuple[float, ...]]:
+    """What a stage's passes take as simulated, if exchanges take no time."""
+    described = own_array(plan).description()
+    described["topology"] |= {
+        key: {"bandwidth": "1e30 B/s", "latency": "0 s"} for key in ("link", "fabric")
+    }
+    passes = simulated_passes(plan, Array.model_validate(described))
+    return dict(zip((Phase.FORWARD, Phase.BACKWARD, Phase.GRADIENT), passes[:3], strict=True))
+
+
+def schedule_of(plan: ho.Plan) -> tuple[tuple[StagePass, ...], ...]:
+    stages, training = plan.stages, plan.training
+    assert stages is not None
+    return orders(training.schedule, stages.parts, training.micro_batches or 1, stages.chunks)
+
+
+@pytest.mark.parametrize(("schedule", "parts", "chunks", "recompute"), IN_STAGES)
+def test_stages_send_each_other_and_inside_what_a_run_does(
+    schedule: str, parts: int, chunks: int, recompute: str
+) -> None:
+    """In one order at both ends, also if these wait for each other."""
+    plan = in_stages(schedule, parts, chunks, recompute)
+    traces, files = stages_exported(plan)
+    groups, each = files[".groups.json"], plan.accelerators // parts
+    ends_in_order(traces, groups)
+    inside, between, tags = [Fraction()] * parts, Fraction(), Counter[tuple[int, int]]()
+    for device, kind, ranks, size in moved(traces, groups):
+        if len({rank // each for rank in ranks}) == 1:
+            inside[device // each] += Fraction(size)
+            continue
+        between += Fraction(size)
+        assert len({rank % each for rank in ranks}) == 1
+        if kind == "all-reduce":  # of the tied weights' gradients
+            assert [rank // each for rank in ranks] == [0, parts - 1]
+    assert inside == [own.cost.executed_bytes for own in plans_of_stages(plan)]
+    assert sum(inside) + between == plan.cost.executed_bytes
+    # Weights that some of more parts hold are not run; and in a run blocks of which a border is
+    # inside begin again before it.
+    if parts == 2 and recompute == "none":
+        counted = ho.run(plan).counted
+        assert counted is not None
+        assert (between, sum(inside)) == (counted[0], sum(counted[1:]))
+    borders, count = parts * chunks - 1, plan.training.micro_batches or 1
+    for device, nodes in enumerate(traces):
+        for node in nodes:
+            if node.type == SEND:
+                keys = "comm_src", "comm_dst", "comm_tag"
+                source, target, tag = (node.attributes[key] for key in keys)
+                micro_batch, rest = divmod(tag, 2 * borders)
+                border, backward = divmod(rest, 2)
+                assert source == device
+                assert source // each == (border + backward) % parts
+                assert target // each == (border + 1 - backward) % parts
+                tags[device % each, tag] += 1
+                assert micro_batch < count
+    assert len(tags) == each * 2 * borders * count
+    assert {*tags.values()} == {1}
+
+
+@pytest.mark.parametrize(("schedule", "parts", "chunks", "recompute"), IN_STAGES)
+def test_stages_compute_by_their_schedule_as_simulated(
+    schedule: str, parts: int, chunks: int, recompute: str
+) -> None:
+    """Between what they receive and what they send; reductions and updates once, at the end."""
+    plan = in_stages(schedule, parts, chunks, recompute)
+    traces, _ = stages_exported(plan)
+    each, borders = plan.accelerators // parts, parts * chunks - 1
+    assert plan.stages is not None
+    names = [layer.name for layer in plan.network.description.layers]
+    own_plans, passes = plans_of_stages(plan), schedule_of(plan)
+    for device in range(0, plan.accelerators, each):
+        part = device // each
+        chunk_of = {
+            names[n]: number for number, own in enumerate(plan.stages.chunks_of(part)) for n in own
+        }
+        step, rows = step_of(own_plans[part], own_array(own_plans[part]), {})
+        tasks = [own for own in program(*step, rows=rows) if isinstance(own, ComputeTask)]
+        tasks = [own for own in tasks if own.seconds]
+        of_pass: dict[tuple[Phase, int], list[ComputeTask]] = defaultdict(list)
+        for n, own in enumerate(tasks):
+            # What runs again forward is part of the backward pass.
+            again = own.name in (other.name for other in tasks[:n])
+            backward = own.phase is not Phase.FORWARD or again
+            phase = Phase.BACKWARD if backward else Phase.FORWARD
+            if schedule == "zb-h1" and own.phase is Phase.GRADIENT:
+                phase = Phase.GRADIENT
+            if not own.once:
+                of_pass[phase, chunk_of[own.layer]].append(own)
+        once = [own for own in tasks if own.once]
+        expected = [own for one in passes[part] for own in of_pass[one.phase, one.chunk]]
+        check_times(traces[device], [*expected, *once])
+        simulated = passes_alone(own_plans[part])
+        waited = before([n - 1 for n in node.after] for node in traces[device])
+        computed = [n for n, node in enumerate(traces[device]) if node.type == COMPUTE]
+        ends = {
+            (node.type, node.attributes["comm_tag"]): n
+            for n, node in enumerate(traces[device])
+            if node.type in (SEND, RECEIVE)
+        }
+        done, whole, exact = 0, 0, 0.0
+        for phase, chunk, micro_batch in passes[part]:
+            count = len(of_pass[phase, chunk])
+            own_nodes, done = {*computed[done : done + count]}, done + count
+            exact += simulated[phase][chunk] - (
+                simulated[Phase.GRADIENT][chunk]
+                if schedule == "zb-h1" and phase is Phase.BACKWARD
+                else 0.0
+            )
+            whole += sum(traces[device][n].micros for n in own_nodes)
+            assert whole == pytest.approx(10**6 * exact, abs=0.51)
+            if phase is Phase.GRADIENT:
+                continue
+            backward, place = phase is Phase.BACKWARD, chunk * parts + part
+            read, sent = (place, place - 1) if backward else (place - 1, place)
+            for kind, border in ((RECEIVE, read), (SEND, sent)):
+                end = ends.pop((kind, 2 * (border + micro_batch * borders) + backward), None)
+                assert (end is not None) == (0 <= border < borders)
+                if end is not None and kind == SEND:
+                    assert own_nodes <= waited[end]
+                elif end is not None:
+                    assert all(end in waited[n] for n in own_nodes)
+        assert not ends
 
 
 def test_files_lie_beside_a_script_that_runs_astra_sim_on_them(tmp_path: Path) -> None:
