@@ -36,7 +36,7 @@ from hypar_opt.simulator.streams import OVERLAPS
 from hypar_opt.simulator.tasks import ComputeTask, predecessors
 from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.studies.chakra import _dimensions, _network, _system
-from hypar_opt.studies.simulation import simulated_passes, step_of
+from hypar_opt.studies.simulation import simulated_passes, simulated_step, step_of
 from hypar_opt.studies.targets import own_array
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.stages import cuts
@@ -202,7 +202,7 @@ def test_rings_over_several_levels_have_the_bytes_of_all(collective: str) -> Non
     traces, files = exported(plan)
     sizes = [size for _, _, _, size in moved(traces, files[".groups.json"])]
     assert sum(sizes) == sum(operations(plan).values())
-    assert sum(sizes) == sum(level.bytes for level in ho.simulate(plan).levels)
+    assert sum(sizes) == sum(level.bytes for level in simulated_step(plan).levels)
 
 
 def test_micro_batches_follow_one_another_and_gradients_are_reduced_in_the_last() -> None:
@@ -284,7 +284,7 @@ def test_parts_of_their_own_send_and_receive_what_a_run_does(choices: str) -> No
     levels = [Fraction()] * plan.levels
     for _, _, ranks, size in moved(traces, groups):
         levels[level_of(plan, ranks)] += Fraction(size)
-    ran, simulated = ho.run(plan), ho.simulate(plan)
+    ran, simulated = ho.run(plan), simulated_step(plan)
     counted = ran.counted or (0,) * plan.levels
     assert levels == [level.bytes for level in simulated.levels] == [*counted]
     # A device computes what its part does, and has no node of what the other part alone does.
@@ -310,8 +310,8 @@ def in_stages(schedule: str, parts: int, chunks: int, recompute: str) -> ho.Plan
     """A small GPT on eight accelerators, cut behind additions; the weights at its ends are tied."""
     network = staged.SMALL
     stated = staged.problem(staged.nodes(2, 4), parts)
-    training = {"schedule": schedule, "recompute": recompute}
-    training = stated.training.model_copy(update=training)
+    trains = {"schedule": schedule, "recompute": recompute}
+    training = stated.training.model_copy(update=trains)
     stated = stated.model_copy(update={"training": training})
     ends = *cuts(network)[2 : 1 + parts * chunks], len(network.layers)
     return plan_of_stages(staged.solved(network, stated, Stages(network, parts, ends)))
@@ -376,7 +376,7 @@ def test_stages_send_each_other_and_inside_what_a_run_does(
     if parts == 2 and recompute == "none":
         counted = ho.run(plan).counted
         assert counted is not None
-        assert (between, sum(inside)) == (counted[0], sum(counted[1:]))
+        assert [between, sum(inside)] == [counted[0], sum(counted[1:])]
     borders, count = parts * chunks - 1, plan.training.micro_batches or 1
     for device, nodes in enumerate(traces):
         for node in nodes:
