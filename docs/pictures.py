@@ -37,6 +37,9 @@ FIGURES = ("fig6", "fig8", "fig10", "fig11")
 GALLERY = {
     "gallery-solve": "hypar-opt solve vgg-e --picture gallery-solve.svg",
     "gallery-simulate": "hypar-opt simulate alexnet --array h100-8 --picture gallery-simulate.svg",
+    "gallery-stages": "hypar-opt simulate gpt:layers=8,hidden=2048,heads=16,tokens=1024,"
+    "vocabulary=8192 --array a100-8 --batch 32 --stages 4 --micro-batches 8 --picture"
+    " gallery-stages.svg",
     "gallery-compare": "hypar-opt compare alexnet vgg-a vgg-e --array h100-8x8 --picture"
     " gallery-compare.svg",
     "gallery-pareto": "hypar-opt pareto alexnet --array hmc-htree-8 --picture gallery-pareto.svg",

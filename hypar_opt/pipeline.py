@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +27,7 @@ from hypar_opt.errors import (
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, price, tensors_of
+from hypar_opt.integers import divisors
 from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.configuration import check, rows_of, training_of
 from hypar_opt.plan.costs import json_number
@@ -41,8 +42,8 @@ from hypar_opt.plan.plan import (
 )
 from hypar_opt.plan.problem import NetworkRecord, ProblemFields
 from hypar_opt.plan.schemas import schema_of
-from hypar_opt.plan.stated import stated_problem
-from hypar_opt.plan.stated_degrees import pinned
+from hypar_opt.plan.stated import gathered_as, stated_problem
+from hypar_opt.plan.stated_degrees import pinned, stated_degrees, states_stages
 from hypar_opt.plan.trained import trained
 from hypar_opt.search.best_fit import NothingFitsError
 from hypar_opt.search.default_solver import default_solver
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     from hypar_opt.plan.costs import Cost
     from hypar_opt.plan.problem import Problem
     from hypar_opt.search.overlap import Rows
+    from hypar_opt.search.stages import StatedStages
     from hypar_opt.solvers.solution.solver import SolutionFile
     from hypar_opt.workload.network import Network
 
@@ -104,6 +106,7 @@ def solve(
     solution: str | Path | SolutionFile | None = None,
     place: bool = False,
     stages: int | Literal["auto"] | None = None,
+    cuts: Sequence[str] = (),
     overlap: Overlap | None = None,
     progress: Progress = silent,
     **arguments: Unpack[SolveArguments],
@@ -134,6 +137,9 @@ def solve(
         How many pipeline stages, each a part of the array; ``auto`` for the fastest of all numbers,
         1 among them; None for a plan without. Where they are cut, and what each does inside, are
         searched, to least time without overlap.
+    cuts
+        With stages in ``degrees``: the layers or blocks that each chunk but the first begins with,
+        by name; else chunks have equally many blocks.
     overlap
         Which exchanges of gradients and weights overlap in the time that is minimised, as in the
         simulator: ``gradient``, ``prefetch`` or ``none``. None for what the array says, in a joint
@@ -163,7 +169,11 @@ def solve(
     recorded = settings_of(options, warm_start=start is not None)
     # Started before anything is read or built: the limit is that of the whole call.
     deadline = Deadline.after(options.time_limit)
-    schedule = problem.pop("schedule", None) if stages is not None else None
+    degrees = problem.pop("degrees", None) if states_stages(problem.get("degrees")) else None
+    if cuts and degrees is None:
+        raise HyparError(f"{argument('cuts')} goes with pp among {argument('degrees')}")
+    in_stages = stages is not None or degrees is not None
+    schedule = problem.pop("schedule", None) if in_stages else None
     with recorded_reads() as read:
         described, stated = stated_problem(network, problem, search)
         answer = None if solution is None else read_solution(solution)
@@ -175,7 +185,7 @@ def solve(
     how = SolveRequest(
         solver, _search_for(stated, search), options, recorded, start, deadline, answer
     )
-    if stages is not None:
+    if in_stages:
         _check_goes_with_stages(
             solver=solver,
             search=search,
@@ -184,7 +194,14 @@ def solve(
             overlap=overlap,
             solution=solution,
         )
-        return _in_stages(described, stated, how, stages, schedule or "1f1b", progress)
+        if degrees is None:
+            assert stages is not None
+            return _in_stages(described, stated, how, stages, schedule or "1f1b", progress)
+        if stages is not None:
+            raise HyparError(f"{argument('stages')} goes without pp among {argument('degrees')}")
+        choices = None if problem.get("choices") is None else stated.choices
+        known = described, stated, degrees, choices
+        return _in_stated_stages(*known, cuts, how, schedule or "1f1b", progress)
     instance = Instance.to_search(described, stated)
     is_stated = overlap is not None
     if overlap is None:
@@ -486,6 +503,52 @@ def plan_of_stages(staged: StagedPlan, solver: SolverRecord | None = None) -> Pl
     return _plan(*described, staged.cost, solver or _unproved())
 
 
+def _in_stated_stages(
+    network: Network,
+    problem: Problem,
+    degrees: str,
+    choices: Sequence[str] | None,
+    cuts: Sequence[str],
+    how: SolveRequest,
+    schedule: str,
+    progress: Progress,
+) -> Plan:
+    """Return the fastest plan of stated degrees with stages; what trains how is searched."""
+    from hypar_opt.plan.stages import check_schedule, even_stages, stages_before
+    from hypar_opt.search.stages import StatedStages
+
+    own = stated_degrees(network, problem, degrees, choices)
+    problem = gathered_as(own, network, problem)
+    stages = even_stages(network, own.pp, own.interleave)
+    if cuts:
+        stages = stages_before(network, own.pp, cuts)
+        if stages.chunks != own.interleave:
+            wanted = own.pp * own.interleave - 1
+            raise HyparError(f"{argument('cuts')} should be {wanted:,}, got {len(cuts):,}")
+    data, count = own.dp_replicate * own.dp_shard, problem.training.micro_batches
+    if problem.batch % (data * (count or 1)):
+        raise HyparError(
+            f"{argument('degrees')}: dp x micro_batches = {data * (count or 1):,} should divide the"
+            f" batch of {problem.batch:,}"
+        )
+    counts = [count] if count else divisors(problem.batch // data)
+    if own.interleave > 1 and not count:
+        counts = [n for n in counts if n % own.pp == 0] or counts[-1:]
+    check_schedule(schedule, own.pp, counts[-1], own.interleave)
+
+    def inside(instance: Instance) -> Instance:
+        return Instance.to_search(
+            instance.network, pinned(instance.network, instance.problem, own.inside)
+        )
+
+    stated = StatedStages(stages, counts, inside)
+
+    def as_stated(staged: Problem) -> Problem:
+        return pinned(network, staged, own)
+
+    return _in_stages(network, problem, how, own.pp, schedule, progress, stated, as_stated)
+
+
 def _in_stages(
     network: Network,
     problem: Problem,
@@ -493,8 +556,18 @@ def _in_stages(
     stages: int | Literal["auto"],
     schedule: str,
     progress: Progress,
+    stated: StatedStages | None = None,
+    as_stated: Callable[[Problem], Problem] = lambda problem: problem,
 ) -> Plan:
-    """Return the fastest plan of some pipeline stages, or of any number of them."""
+    """Return the fastest plan of some pipeline stages, or of any number of them.
+
+    Parameters
+    ----------
+    stated
+        Stages that are stated.
+    as_stated
+        Returns the problem in stages with what else is.
+    """
     # Imported late: most problems have no stages.
     from hypar_opt.instance.staged import StagedPlan, in_stages_of
     from hypar_opt.search.stages import in_stages
@@ -510,7 +583,7 @@ def _in_stages(
     )
     counts = None if stages == "auto" else [stages]
     try:
-        found = in_stages(asked, counts, schedule=schedule)
+        found = in_stages(asked, counts, schedule=schedule, stated=stated)
     except NothingFitsError as error:
         raise _nothing_fits(error, f"stages of {network.name}") from None
     parts = found.stages.parts
@@ -529,13 +602,27 @@ def _in_stages(
         (own,) = found.plans
         bound = floor(found.bound * own.per_unit)
         return _priced(own.instance, own.rows, record(bound, proved=proved), found.results[0])
-    staged_problem = in_stages_of(problem, parts, found.micro_batches, schedule)
+    staged_problem = as_stated(in_stages_of(problem, parts, found.micro_batches, schedule))
     staged = StagedPlan.of(network, staged_problem, found.stages, found.plans)
     # What is sent is received as it is stored: where stages wanted it otherwise they take longer.
     proved = proved and staged.seconds == found.seconds
     total = staged.cost.total
     known = total if proved else min(total, floor(found.bound * staged.per_unit))
     return plan_of_stages(staged, record(known, proved=proved))
+
+
+def solve_in_stages(
+    network: Network,
+    problem: Problem,
+    stages: int | Literal["auto"],
+    *,
+    progress: Progress = silent,
+) -> Plan:
+    """Solve a validated problem in stages; the other parameters and errors are those of `solve`."""
+    options = SolverOptions()
+    settings = settings_of(options, warm_start=False)
+    how = SolveRequest("dp", "joint", options, settings, None, NEVER)
+    return _in_stages(network, problem, how, stages, problem.training.schedule, progress)
 
 
 def _check_goes_with_stages(**given: object) -> None:
@@ -571,6 +658,10 @@ def plan_of_configuration(network: Network, problem: Problem, configuration: Con
         If the network has no such configuration on these accelerators, naming the degree; or if it
         does not keep to the problem's constraints.
     """
+    if configuration.pp > 1:
+        from hypar_opt.instance.staged import StagedPlan
+
+        return plan_of_stages(StagedPlan.of_configuration(network, problem, configuration))
     check(configuration, network, problem)
     training = training_of(configuration, network, problem.hierarchy, problem.training)
     problem = problem.model_copy(update={"training": training})

@@ -77,6 +77,7 @@ def results(folder: Path) -> list[Any]:
         ho.doctor(["numpy"]),
         ho.compare("sfc", "hmc-htree-2", batches=16),
         ho.simulate(placed, trace=True),
+        ho.simulate("lenet-c", "rtx4090x4", stages=2, micro_batches=2, batch=16, trace=True),
         ho.memory(placed, recompute="full"),
         ho.validate(steps_file(folder)),
         ho.calibrate("a100-8", steps_file(folder)),

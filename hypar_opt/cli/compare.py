@@ -46,6 +46,7 @@ def compare(
     array: Annotated[str | None, ARRAYS] = None,
     bucket: Annotated[str | None, options.BUCKET] = None,
     settings: options.SETTINGS = None,
+    stages: Annotated[str | None, options.STAGES] = None,
     *,  # the groups need no default
     cost: CostOptions,
     running: RunningOptions,
@@ -81,6 +82,7 @@ def compare(
             batches=request.whole_numbers("--batch", batch, "32,256"),
             progress=progress,
             run={"collective": running.collective, "overlap": running.overlap},
+            stages=request.stages(stages),
             **arguments,
         )
     # Reasons name arguments; on the command line they name options.

@@ -20,7 +20,7 @@ FIX = problem_option(
     metavar="KEY=VALUE,...",
     help="What configurations keep to, as tp=8,zero=weights: tp, sp (yes or no), cp, ep, dp_shard,"
     " dp_replicate, zero (none, state, gradients, weights, state+weights), micro_batches, recompute"
-    " (none, selective, op, full).",
+    " (none, selective, op, full); with stages pp, interleave.",
 )
 MARGIN = problem_option(
     metavar="BYTES",
@@ -39,6 +39,12 @@ BOUND = solving_option(
     help="The bound over all plans, those included that no framework expresses: memory, of those"
     " that fit; or none, which takes no time.",
     autocompletion=completion.one_of("none", "memory"),
+)
+STAGES = problem_option(
+    metavar="N",
+    help="Pipeline stages, each a part of the array: how many; or auto, for any number, 1 among"
+    " them. Default: no stages.",
+    autocompletion=completion.one_of("auto"),
 )
 TO = typer.Option(
     metavar="FRAMEWORK",
@@ -65,6 +71,7 @@ def configure(
     frameworks: Annotated[str | None, FRAMEWORKS] = None,
     best: Annotated[int, BEST] = 10,
     bound: Annotated[str, BOUND] = "memory",
+    stages: Annotated[str | None, STAGES] = None,
     time_limit: options.TIME_LIMIT = None,
     to: Annotated[str | None, TO] = None,
     output_file: Annotated[Path | None, OUTPUT] = None,
@@ -97,6 +104,7 @@ def configure(
             frameworks=() if frameworks is None else frameworks.split(","),
             best=best,
             bound=bound,
+            stages=request.stages(stages),
             time_limit=time_limit,
             progress=progress,
         )

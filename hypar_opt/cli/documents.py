@@ -204,8 +204,13 @@ class ConfigurationRow(Document):
     mfu: float
     memory: int
     spare: int
-    exposed: float
+    exposed: float | None
     over_first: float
+    pp: int = 1
+    interleave: int = 1
+    cuts: str | None = None
+    in_flight: float = 1.0
+    bubble: float = 0.0
 
 
 class ConfiguredPlans(Document):
@@ -226,6 +231,7 @@ class ConfiguredPlans(Document):
     unit: str
     rows: tuple[ConfigurationRow, ...]
     unsharded: ConfigurationRow | None
+    staged: bool = False
 
 
 class BestOfSubspace(Document):

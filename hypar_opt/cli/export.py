@@ -22,7 +22,8 @@ TO = typer.Option(
     metavar="FORMAT",
     help="The format (list formats): jax, a Python module with the training step, which needs only"
     " jax; jax-shardings and torch, Python files that split one's own JAX program or PyTorch"
-    " model; json, the dimension of each weight and tensor that each level shards, by name;"
+    " model, into pipeline stages, too; json, the dimension of each weight and tensor that each"
+    " level shards, by name;"
     " torchtitan, megatron, nemo, deepspeed, maxtext and accelerate, the framework's settings for a"
     " plan that is a configuration, with what it has no words for as comments; chakra, an execution"
     " trace of each device, with a script that runs ASTRA-sim on them.",

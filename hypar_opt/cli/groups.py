@@ -116,9 +116,10 @@ class ProblemOptions(CostOptions, SizeOptions):
     degrees: Annotated[
         str | None,
         problem_option(
-            metavar="tp=N,dp=M",
+            metavar="tp=N,pp=P,dp=M",
             help="Pin Megatron-LM's plan: tensor parallelism N inside data parallelism M, or"
-            " without dp of all other parts.",
+            " without dp of all other parts; cp, ep, dp_replicate and dp_shard, and on an array pp"
+            " stages of v chunks each.",
         ),
     ] = None
     share: Annotated[
@@ -144,14 +145,14 @@ class SolvingOptions:
             help="Also optimise the placement: the assignment of levels to the array's bisections.",
         ),
     ] = False
-    stages: Annotated[
+    stages: Annotated[str | None, options.STAGES] = None
+    cuts: Annotated[
         str | None,
         problem_option(
-            metavar="N",
-            help="Pipeline stages, each a part of the array: how many; or auto, for the fastest of"
-            " all numbers. Where they are cut, and what each does inside, are searched. Default: no"
-            " stages.",
-            autocompletion=completion.one_of("auto"),
+            metavar="BLOCK,...",
+            help="With pp among --degrees: the layers or blocks that stages but the first begin"
+            " with, as decoder.10,decoder.22; with v chunks a stage, each chunk. Default: as many"
+            " blocks each.",
         ),
     ] = None
     solver: Annotated[

@@ -55,6 +55,12 @@ HIERARCHY = problem_option(
     help="The levels by their parts, H1 first: 2,2,2 is --levels 3; 6,8 is six nodes of eight,"
     " with one level per prime factor.",
 )
+STAGES = problem_option(
+    metavar="N",
+    help="Pipeline stages, each a part of the array: how many; or auto, for the fastest of all"
+    " numbers. Where they are cut, and what each does inside, are searched. Default: no stages.",
+    autocompletion=completion.one_of("auto"),
+)
 WHOLE_LEVELS = problem_option(
     "--whole-levels", help="Keep the levels of --hierarchy whole, in place of their prime factors."
 )

@@ -165,7 +165,9 @@ def solved(
     # The array itself, not its name: its file is read, and recorded as read, only once.
     arguments["array"] = array
     if training is not None:
-        arguments["training"] = stated(training)
+        arguments["training"] = trained = stated(training)
+        # Of stages, which are not known yet.
+        arguments["schedule"] = trained.pop("schedule", None)
     options = solver_options(solving, log, export)
     with output.progress_bar("levels") as progress:
         return pipeline.solve(
@@ -176,14 +178,15 @@ def solved(
             start=start,
             solution=solution,
             place=solving.place,
-            stages=_stages(solving.stages),
+            stages=stages(solving.stages),
+            cuts=() if solving.cuts is None else solving.cuts.split(","),
             overlap=overlap,
             progress=progress,
             **arguments,
         )
 
 
-def _stages(typed: str | None) -> Any:
+def stages(typed: str | None) -> Any:
     """Return a number of stages, ``auto`` or None."""
     if typed is None or typed == "auto":
         return typed

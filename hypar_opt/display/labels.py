@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+from typing import TYPE_CHECKING
+
 from hypar_opt.plan.costs import Cost
+from hypar_opt.plan.degrees import degrees, staged
 from hypar_opt.plan.plan import Plan, SolverRecord
+from hypar_opt.plan.trained import trained
+from hypar_opt.simulator.pipeline_order import in_flight, orders
 from hypar_opt.units import format_percent
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.stages import Stages
 
 ENERGY_PARTS = {
     "macs": "multiply-accumulates",
@@ -51,6 +60,27 @@ def _feasible(solver: SolverRecord) -> str:
     if solver.gap is None or solver.scope == "level":
         return "not proved optimal"
     return f"not proved optimal, {solver.says}gap {format_percent(solver.gap)}"
+
+
+def stages_in_words(plan: Plan, stages: Stages) -> str:
+    """Return a plan's stages, how they train, wait by the charge, and what is in flight."""
+    training = {**plan.training.unlike_defaults, "schedule": plan.training.schedule}
+    bubbles = [own.bubble for own in plan.cost.stages or ()]
+    count = plan.training.micro_batches or 1
+    passes = orders(plan.training.schedule, stages.parts, count, stages.chunks)
+    each = [
+        sum(in_flight(order, [len(chunk) for chunk in stages.chunks_of(part)]))
+        for part, order in enumerate(passes)
+    ]
+    held = " .. ".join(dict.fromkeys((f"{each[0]:,}", f"{each[-1]:,}")))
+    says = [
+        staged(plan, stages),
+        degrees(plan, first=1),
+        trained(training, plan),
+        f"bubble {format_percent(fmean(bubbles), 1)}" if bubbles else "",
+        f"in flight {held}{' chunks' if stages.chunks > 1 else ''}",
+    ]
+    return "; ".join(filter(None, says))
 
 
 def level_costs(cost: Cost) -> tuple[int | float, ...]:

@@ -65,17 +65,25 @@ def torch_file(plan: Plan, *, approximate: bool = False) -> str:
     from hypar_opt.execution.torch.flow import Flow, in_best_order
     from hypar_opt.execution.torch.mesh import mesh_of
     from hypar_opt.execution.torch.program import program_text
+    from hypar_opt.execution.torch.stages import Pipeline, program_inside, sent
 
     check_kept(plan, approximate)
-    _check_exports(plan)
     check_splits(plan)
-    program = _program(plan)
+    pipeline = None
+    if (stages := plan.stages) is None:
+        _check_exports(plan)
+        program = _program(plan)
+    else:
+        check_trains(plan)
+        pipeline, program = Pipeline.of(plan, stages), program_inside(plan)
     _check_whole_images(program)
-    flow = in_best_order(Flow(plan.network.description, program, mesh_of(plan, program)))
+    crosses = sent(plan, stages) if stages else {}
+    flow = Flow(plan.network.description, program, mesh_of(plan, program), crosses)
+    flow = in_best_order(flow)
     title = _title(plan, "PyTorch")
     if plan.training.by_level:
         raise HyparError(f"{argument('shard')}: a file for PyTorch shards all levels alike")
-    return program_text(flow, plan.training, title=title)
+    return program_text(flow, plan.training, title=title, pipeline=pipeline)
 
 
 def _title(plan: Plan, framework: str) -> str:
@@ -115,7 +123,7 @@ def _check_exports(plan: Plan) -> None:
     if plan.is_staged:
         raise RefusedError(
             "the plan is in pipeline stages, each of which has a program of its own, and what is"
-            " exported is one program of all devices"
+            f" exported is one program of all devices: {argument('to', 'torch')} has a file"
         )
     if plan.unequal_shares:
         shuffles = any(layer.shuffles for layer in plan.network.description.layers)

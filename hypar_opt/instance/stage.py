@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from hypar_opt.plan.problem import ArrayRecord, StageContext
 from hypar_opt.plan.training import Training
 from hypar_opt.workload.parallelism import on_all_sides
 from hypar_opt.workload.patterns import compact, matching, words_by_layer
+from hypar_opt.workload.shards import renumbered
 from hypar_opt.workload.stages import RECEIVED, Message, stage_of
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def stage_instance(
         "placement": part.placement,
         "levels": part.levels,
         "parts": part.hierarchy().unless_halves,
-        "training": _training_of(problem.training, network, own, above),
+        "training": stage_training(problem.training, network, own, above),
         "stage": context,
     }
     return Instance.to_search(own, problem.model_copy(update=update))
@@ -119,8 +119,16 @@ def _constraints_of(constraints: Constraints, own: Network, above: int) -> Const
     return constraints.model_copy(update={"fix": tuple(pins)})
 
 
-def _training_of(training: Training, network: Network, own: Network, above: int) -> Training:
-    """Return how a stage's layers train: its words, and levels as it numbers them."""
+def stage_training(training: Training, network: Network, own: Network, above: int) -> Training:
+    """Return how a stage's layers train: its words, and levels as it numbers them.
+
+    Parameters
+    ----------
+    training
+        Of the network in stages.
+    above
+        The levels between the stages.
+    """
     names, there = [layer.name for layer in network.layers], {layer.name for layer in own.layers}
     # In which order stages have their passes is the whole plan's.
     update: dict[str, Words | None] = {"schedule": Training().schedule}
@@ -131,9 +139,5 @@ def _training_of(training: Training, network: Network, own: Network, above: int)
         kept = {name: word for name, word in stated.items() if name in there}
         complete = len(kept) == len(there & {*names})
         update[key] = compact([*kept.values()], [*kept]) if complete else FrozenDict(kept) or None
-    return training.model_copy(update=update)
-
-
-def renumbered(word: str, by: int) -> str:
-    """Return a word of what is sharded with levels that are numbered otherwise."""
-    return re.sub(r"H(\d+)", lambda level: f"H{int(level[1]) + by}", word)
+    # A schedule is of all stages.
+    return training.model_copy(update={**update, "schedule": Training().schedule})

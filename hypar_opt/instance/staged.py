@@ -23,10 +23,17 @@ from hypar_opt.errors import HyparError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, nodes_of, price, total_cost
-from hypar_opt.instance.stage import BY_LAYER, renumbered, stage_instance
+from hypar_opt.instance.stage import BY_LAYER, stage_instance
+from hypar_opt.plan.configuration import (
+    check,
+    rows_of,
+    stages_of_configuration,
+    training_of,
+)
 from hypar_opt.plan.costs import Baselines, Cost, Ratios, StageCost, json_number
 from hypar_opt.plan.plan import words_of
-from hypar_opt.plan.stages import stages_of
+from hypar_opt.plan.stages import check_schedule, stages_of
+from hypar_opt.plan.stated_degrees import pinned
 from hypar_opt.plan.stored_layouts import tensor_columns
 from hypar_opt.plan.training import Training
 from hypar_opt.sharding.layouts import WHOLE
@@ -34,12 +41,14 @@ from hypar_opt.simulator.pipeline_order import in_flight, orders
 from hypar_opt.step.states import of_rows
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, on_all_sides, part_word
 from hypar_opt.workload.patterns import compact, words_by_layer
+from hypar_opt.workload.shards import renumbered
 from hypar_opt.workload.stages import SENT, message_writers
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows, Tensors
     from hypar_opt.costs.time import TimeCost
+    from hypar_opt.plan.configuration import Configuration
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem
     from hypar_opt.plan.stages import Stages
@@ -219,6 +228,43 @@ class StagedPlan:
         """Return a plan by its words."""
         assert plan.layouts is not None, "a plan of version 1 has no stages"
         return cls(plan.network.description, plan.problem, plan.parallelism, plan.layouts)
+
+    @classmethod
+    def of_configuration(
+        cls, network: Network, problem: Problem, configuration: Configuration
+    ) -> Self:
+        """Return the plan of a configuration with stages.
+
+        Parameters
+        ----------
+        problem
+            Its batch, array, and what else of training is stated, such as the schedule.
+
+        Raises
+        ------
+        HyparError
+            If the network has no such configuration on the array, naming the degree.
+        """
+        parts, count = configuration.pp, configuration.micro_batches
+        problem = in_stages_of(problem, parts, count, problem.training.schedule)
+        check(configuration, network, problem)
+        stages = stages_of_configuration(configuration, network)
+        check_schedule(problem.training.schedule, parts, count, stages.chunks)
+        stated = network, problem.hierarchy, problem.training
+        training = training_of(configuration, *stated)
+        problem = problem.model_copy(update={"training": training})
+        problem = pinned(network, problem, configuration)
+        plans = []
+        for part, order in enumerate(orders(training.schedule, parts, count, stages.chunks)):
+            chunks = stages.chunks_of(part)
+            held = in_flight(order, [len(chunk) for chunk in chunks])
+            instance = stage_instance(network, problem, part, parts, chunks, held)
+            workload, hierarchy = instance.executed_workload, instance.problem.hierarchy
+            nodes = rows_of(configuration.inside, instance.network, workload, hierarchy)
+            tensors = [{node: row[node] for node in workload.tensor_writers} for row in nodes]
+            rows = tuple(row[workload.shared :] for row in nodes)
+            plans.append(StagePlan(instance, rows, tensors))
+        return cls.of(network, problem, stages, plans)
 
     @property
     def stored(self) -> Layouts:

@@ -11,23 +11,25 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import combinations_with_replacement, product, zip_longest
+from itertools import accumulate, combinations_with_replacement, product, zip_longest
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypar_opt.errors import HyparError, argument
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.integers import divisors
 from hypar_opt.plan.megatron import COLUMN, ROW, Role, roles
+from hypar_opt.plan.stages import Stages, even_stages
 from hypar_opt.plan.stored_layouts import stored_layouts
 from hypar_opt.plan.training import Training
 from hypar_opt.sharding.weights import shared_weights
 from hypar_opt.workload.layer_tensors import tensors_of
 from hypar_opt.workload.operators.attention import HEADS, QUERIES, Attention
 from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, EXPERTS, LAST_RESORT, TOKENS
-from hypar_opt.workload.parallelism import CHOICES, LEFT_WHOLE, SHARDED
+from hypar_opt.workload.parallelism import CHOICES, LEFT_WHOLE, SHARDED, SIDES
 from hypar_opt.workload.patterns import EVERY, words_by_layer
 from hypar_opt.workload.recomputation import recomputed_words, segments
-from hypar_opt.workload.shards import Shards, shards_of
+from hypar_opt.workload.shards import Shards, renumbered, shards_of
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
@@ -44,8 +46,9 @@ HYBRID = "state+weights"
 class Configuration(NamedTuple):
     """The degrees of a mesh of accelerators, and how a step trains on it.
 
-    The levels of the hierarchy are, H1 first: `dp_replicate`, `dp_shard`, `cp`, `tp`. `ep` borrows
-    the innermost parts of `dp_shard` and `cp`, as torchtitan, Megatron-LM and DeepSpeed have it.
+    The levels of the hierarchy are, H1 first: `pp`, `dp_replicate`, `dp_shard`, `cp`, `tp`. `ep`
+    borrows the innermost parts of `dp_shard` and `cp`, as torchtitan, Megatron-LM and DeepSpeed
+    have it.
 
     Parameters
     ----------
@@ -66,10 +69,17 @@ class Configuration(NamedTuple):
     recompute
         What the backward pass computes again, of `RECOMPUTED`.
     blocks
-        In how many of the network's blocks, from the first, it does; None in all.
+        In how many blocks of the network, or with stages of each chunk of it, from the first, it
+        does; None in all.
     zero
         What data parallelism shards: of `SHARDED`, or ``state+weights``: weights and gradients over
         `dp_shard`, the optimizer's state over `dp_replicate`, too (ZeRO++).
+    pp
+        Pipeline parallelism: stages.
+    interleave
+        The chunks of a stage; more than one are interleaved.
+    cuts
+        The blocks of each chunk, in order; empty where all have as many.
     """
 
     dp_replicate: int = 1
@@ -82,15 +92,23 @@ class Configuration(NamedTuple):
     recompute: str = "none"
     blocks: int | None = None
     zero: str = "none"
+    pp: int = 1
+    interleave: int = 1
+    cuts: tuple[int, ...] = ()
 
     @property
     def devices(self) -> int:
         """The number of accelerators."""
-        return self.dp_replicate * self.dp_shard * self.cp * self.tp
+        return self.pp * self.dp_replicate * self.dp_shard * self.cp * self.tp
+
+    @property
+    def inside(self) -> Configuration:
+        """What each of its stages does."""
+        return self._replace(pp=1, interleave=1, cuts=())
 
 
 DIMENSIONS = Configuration._fields[:4]
-"""The dimensions of a mesh, the outermost first."""
+"""The dimensions of a mesh in a stage, the outermost first."""
 
 
 class Levels(NamedTuple):
@@ -109,7 +127,7 @@ def levels_of(configuration: Configuration, sizes: Sequence[int]) -> Levels:
         If a degree is no product of the parts of consecutive levels, naming it and what would be.
     """
     dimensions: list[str] = []
-    for name in reversed(DIMENSIONS):
+    for name in reversed(("pp", *DIMENSIONS)):
         rest = sizes[: len(sizes) - len(dimensions)]
         count = _innermost(rest, getattr(configuration, name), name)
         dimensions += [name] * count
@@ -257,11 +275,16 @@ def training_of(
         )
     if count is not None and count < len(blocks):
         recompute = dict.fromkeys(blocks[:count], configuration.recompute) | {EVERY: "none"}
+    if configuration.pp > 1 and recompute != "none":
+        recompute = dict.fromkeys(_first_of_chunks(configuration, network), configuration.recompute)
+        recompute |= {EVERY: "none"}
     zero, levels = configuration.zero, hierarchy.levels
     # From the first level below the replicas.
-    first = levels_of(configuration, hierarchy.sizes).dimensions.count("dp_replicate")
+    dimensions = levels_of(configuration, hierarchy.sizes).dimensions
+    top = dimensions.count("pp")
+    first = top + dimensions.count("dp_replicate")
     if zero == HYBRID:
-        shards = Shards(0, first, first)
+        shards = Shards(top, first, first)
     else:
         stage = SHARDED.index(zero)
         shards = Shards(*(first if number < stage else None for number in range(3)))
@@ -273,6 +296,41 @@ def training_of(
             "shard": shards.word(levels),
         }
     )
+
+
+def stages_of_configuration(configuration: Configuration, network: Network) -> Stages:
+    """Return the stages of a configuration of a network.
+
+    Raises
+    ------
+    HyparError
+        If blocks are not as many as the configuration says, or cannot be cut there.
+    """
+    parts, cuts = configuration.pp, configuration.cuts
+    if not cuts:
+        return even_stages(network, parts, configuration.interleave)
+    firsts = sorted(own.start for repeat in network.repeats for own in repeat.repetitions)
+    if len(cuts) != parts * configuration.interleave or sum(cuts) != len(firsts) or 0 in cuts:
+        raise HyparError(
+            f"cuts: should be {parts * configuration.interleave} numbers of blocks,"
+            f" {len(firsts)} in all, got {'+'.join(map(str, cuts))}"
+        )
+    begins = [firsts[number] for number in accumulate(cuts[:-1])]
+    return Stages(network, parts, (*begins, len(network.layers)))
+
+
+def _first_of_chunks(configuration: Configuration, network: Network) -> list[str]:
+    """Return the patterns of the blocks of each chunk that are computed again."""
+    every = sorted(
+        (layers.start, label)
+        for repeat in network.repeats
+        for label, layers in zip(repeat.labels, repeat.repetitions, strict=True)
+    )
+    return [
+        glob.escape(label)
+        for chunk in stages_of_configuration(configuration, network).layers
+        for label in [label for first, label in every if first in chunk][: configuration.blocks]
+    ]
 
 
 def trains_as(
@@ -293,7 +351,8 @@ def is_named(configuration: Configuration) -> bool:
     """
     dp_replicate, _, cp, tp, ep = configuration[:5]
     zeros, tensor = (SHARDED, tp) if dp_replicate == 1 else (SHARDED[-1:], 1)
-    return cp == ep == 1 and tp == tensor and configuration.zero in zeros
+    alone = configuration.pp == cp == ep == 1
+    return alone and tp == tensor and configuration.zero in zeros
 
 
 def blocks_of(network: Network) -> list[str]:
@@ -541,6 +600,8 @@ def configuration_of(plan: Plan) -> Configuration:
         of its training no configuration has.
     """
     network, sizes = plan.network.description, plan.hierarchy.sizes
+    if plan.is_staged:
+        return _staged_configuration_of(plan)
     if plan.unequal_shares is not None:
         raise HyparError("no configuration: parts of H1 have unequal shares")
     choices = choices_of_configurations(network, kv_replicated=True)
@@ -571,6 +632,50 @@ def configuration_of(plan: Plan) -> Configuration:
                 raise _unlike(f"output of {layer}", level, has, word, configuration)
     check(configuration, network, plan)
     return configuration
+
+
+def _staged_configuration_of(plan: Plan) -> Configuration:
+    """Return the configuration that a plan in stages is; raises as `configuration_of`."""
+    network, stages = plan.network.description, plan.stages
+    assert stages is not None
+    shard = plan.training.shard
+    if isinstance(shard, str):
+        shard = renumbered(shard, -1)
+    elif shard is not None:
+        shard = FrozenDict({name: renumbered(word, -1) for name, word in shard.items()})
+    sizes = plan.hierarchy.sizes[1:]
+    once = {"recompute": None, "shard": shard}
+    below = {
+        "parallelism": plan.parallelism[1:],
+        "layouts": FrozenDict({name: own[1:] for name, own in (plan.layouts or {}).items()}),
+        "choices": tuple(word for word in plan.choices if word not in SIDES),
+        "levels": len(sizes),
+        "parts": sizes,
+        "training": plan.training.model_copy(update=once),
+    }
+    inside = configuration_of(plan.model_copy(update=below))
+    of_layers = recomputed_words(network, plan.training.recompute)
+    counts, again = [], {"": 0}
+    for chunk in stages.layers:
+        words = [of_layers[own.start] for own in segments(network) if own.start in chunk]
+        counts.append(len(words))
+        for word in {*words} - {None, "none"}:
+            again[word or ""] = max(again.get(word or "", 0), words.count(word))
+    recompute = max(again, key=lambda word: again[word]) or "none"
+    blocks = again.get(recompute)
+    own = inside._replace(
+        pp=stages.parts,
+        interleave=stages.chunks,
+        cuts=() if len({*counts}) == 1 else tuple(counts),
+        recompute=recompute,
+        blocks=None if blocks is None or blocks >= max(counts) else blocks,
+    )
+    if stages_of_configuration(own, network).ends != stages.ends:
+        raise HyparError("no configuration: stages begin elsewhere than between blocks")
+    training = training_of(own, network, plan.hierarchy, plan.training)
+    if recomputed_words(network, training.recompute) != [word or "none" for word in of_layers]:
+        raise HyparError("no configuration: chunks do not compute their first blocks again")
+    return own
 
 
 def _unlike(name: str, level: int, has: str, word: str, own: Configuration) -> HyparError:

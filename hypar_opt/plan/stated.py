@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt.errors import HyparError, argument
 from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
 from hypar_opt.plan.megatron import gathered_again
@@ -14,6 +15,7 @@ from hypar_opt.plan.stated_degrees import pinned, stated_degrees
 from hypar_opt.workload.recomputation import with_tied
 
 if TYPE_CHECKING:
+    from hypar_opt.plan.configuration import Configuration
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.network import Network
 
@@ -67,8 +69,16 @@ def _of_degrees(
         Those that a caller states; None for those that the degrees need.
     """
     configuration = stated_degrees(network, problem, stated, choices)
-    problem = pinned(network, problem, configuration)
-    # Megatron-LM keeps a shard of what tensor parallelism gathers, where memory matters.
+    if configuration.pp > 1:
+        raise HyparError(f"{argument('degrees')}: pp is of solve alone, got {stated!r}")
+    return gathered_as(configuration, network, pinned(network, problem, configuration))
+
+
+def gathered_as(configuration: Configuration, network: Network, problem: Problem) -> Problem:
+    """Return a problem in which tensors are gathered as a configuration's are, unless stated.
+
+    Megatron-LM keeps a shard of what tensor parallelism gathers, where memory matters.
+    """
     training = problem.training
     splits = configuration.tp > 1
     if splits and training.gather is None and problem.device_memory is not None:

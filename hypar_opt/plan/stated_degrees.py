@@ -17,7 +17,7 @@ from hypar_opt.plan.configuration import (
 )
 from hypar_opt.plan.megatron import roles
 from hypar_opt.workload.operators.axes import EXPERTS, LAST_RESORT, TOKENS
-from hypar_opt.workload.parallelism import CHOICES
+from hypar_opt.workload.parallelism import CHOICES, SIDES
 from hypar_opt.workload.patterns import EVERY, STORED, patterns_naming
 from hypar_opt.workload.tensors import workload_of
 
@@ -33,10 +33,13 @@ def stated_degrees(
     """Return the configuration of ``tp=8,dp=4``: data, context, tensor and expert parallelism.
 
     Data parallelism takes all other parts unless it is stated; ``dp_replicate`` and ``dp_shard``
-    are its two. Sequence parallelism goes with tensor parallelism where tokens divide.
+    are its two. Sequence parallelism goes with tensor parallelism where tokens divide. ``pp`` is
+    of pipeline stages, and ``v`` of the chunks of each.
 
     Parameters
     ----------
+    problem
+        Without stages.
     choices
         Those that a caller states; None for those that the degrees need.
 
@@ -45,31 +48,28 @@ def stated_degrees(
     HyparError
         If it is not of that form, or the network has no such configuration on these accelerators.
     """
-    name = argument("degrees")
-    if not isinstance(stated, str):
-        raise HyparError(f"{name} should be text such as tp=8,dp=4, got {shown(stated)}")
-    parts = [part.partition("=")[::2] for part in stated.split(",")]
-    typed = {key.strip(): text.strip() for key, text in parts}
-    if "pp" in typed:
-        raise HyparError(f"{name}: pp, pipeline parallelism, is not modelled, got {stated!r}")
-    known = ("dp", *DIMENSIONS, "ep")
-    numbers = all(text.isdecimal() and len(text) < 10 and int(text) for text in typed.values())
-    if not numbers or not typed.keys() <= {*known} or len(typed) < len(parts):
-        raise HyparError(
-            f"{name} should be some of {', '.join(known)}, each once, as tp=8,dp=4, got {stated!r}"
-        )
-    degree = {key: int(text) for key, text in typed.items()}
-    cp, tp, ep = (degree.get(key, 1) for key in ("cp", "tp", "ep"))
-    rest = max(1, problem.accelerators // (cp * tp))
+    name, degree = argument("degrees"), _stated_numbers(stated)
+    cp, tp, ep, pp, v = (degree.get(key, 1) for key in ("cp", "tp", "ep", "pp", "v"))
+    rest = max(1, problem.accelerators // (pp * cp * tp))
     replicate = degree.get("dp_replicate", 1)
     shard = degree.get("dp_shard", max(1, rest // replicate))
-    own = Configuration(replicate, shard, cp, tp, ep)
+    own = Configuration(replicate, shard, cp, tp, ep, pp=pp, interleave=v)
     if own.devices != problem.accelerators or degree.get("dp", rest) != rest:
+        product = "pp x dp x cp x tp" if "pp" in degree else "dp x cp x tp"
         raise HyparError(
-            f"{name}: dp x cp x tp should be the {problem.accelerators:,} accelerators, got"
-            f" {stated!r}"
+            f"{name}: {product} should be the {problem.accelerators:,} accelerators, got {stated!r}"
         )
-    levels_of(own, problem.hierarchy.sizes)
+    if v > 1 and pp == 1:
+        raise HyparError(f"{name}: v needs pp, got {stated!r}")
+    sizes = problem.hierarchy.sizes
+    if pp > 1:
+        if problem.array is None:
+            raise HyparError(f"{name}: pp needs an array, got {stated!r}")
+        problem.array.description.part(pp)
+        merged = problem.hierarchy.merged(pp)
+        assert merged is not None
+        sizes = merged.sizes
+    levels_of(own, sizes)
     for key, count, word in (("cp", cp, TOKENS.word), ("ep", ep, EXPERTS.word)):
         if count > 1 and choices is not None and word not in choices:
             raise HyparError(f"{name}: {key} needs {word} among the choices, got {stated!r}")
@@ -85,28 +85,50 @@ def stated_degrees(
     return own
 
 
+def states_stages(stated: object) -> bool:
+    """Return whether stated degrees have several stages."""
+    return stated is not None and _stated_numbers(stated).get("pp", 1) > 1
+
+
+def _stated_numbers(stated: object) -> dict[str, int]:
+    """Return the numbers of ``tp=8,dp=4``, by name."""
+    name = argument("degrees")
+    if not isinstance(stated, str):
+        raise HyparError(f"{name} should be text such as tp=8,dp=4, got {shown(stated)}")
+    parts = [part.partition("=")[::2] for part in stated.split(",")]
+    typed = {key.strip(): text.strip() for key, text in parts}
+    known = ("dp", *DIMENSIONS, "ep", "pp", "v")
+    numbers = all(text.isdecimal() and len(text) < 10 and int(text) for text in typed.values())
+    if not numbers or not typed.keys() <= {*known} or len(typed) < len(parts):
+        raise HyparError(
+            f"{name} should be some of {', '.join(known)}, each once, as tp=8,dp=4, got {stated!r}"
+        )
+    return {key: int(text) for key, text in typed.items()}
+
+
 def pinned(network: Network, problem: Problem, configuration: Configuration) -> Problem:
     """Return a problem whose layers and stored tensors are pinned to a configuration's choices.
 
     It has the choices that these are, counts what a run moves, with one all-to-all over several
-    levels, and leaves open how a step trains.
+    levels, and leaves open how a step trains. With stages H1 is one level, which has no pins.
 
     Raises
     ------
     HyparError
         As `levels_of`, and if the network has no such configuration, naming the degree.
     """
-    sizes = problem.hierarchy.sizes
+    above = int(configuration.pp > 1)
+    sizes = problem.hierarchy.sizes[above:]
     limits = limits_of(network, problem, kv_replicated=True)
     if (fault := limits.fault_in_degrees(configuration)) is not None:
         raise HyparError(f"{argument('degrees')}: {fault}")
     offered = choices_of_configurations(network, kv_replicated=True)
     workload = workload_of(network, 1, offered, shared_tensors=True)
-    rows = words_of(configuration, roles(network, workload), sizes)
+    rows = words_of(configuration.inside, roles(network, workload), sizes)
     tensors, layers = [*workload.tensor_writers], range(workload.shared, len(workload.nodes))
     pins: list[str] = []
     used = {*CHOICES}
-    for level, row in enumerate(rows, 1):
+    for level, row in enumerate(rows, 1 + above):
         for nodes, every in ((layers, EVERY), (tensors, f"{STORED}{EVERY}")):
             for word in dict.fromkeys(row[node] for node in nodes):
                 chosen = [node for node in nodes if row[node] == word]
@@ -119,7 +141,10 @@ def pinned(network: Network, problem: Problem, configuration: Configuration) -> 
         used.add(EXPERTS.word)
     constraints = problem.constraints
     update: dict[str, Any] = {
-        "choices": tuple(word for word in offered if word in used),
+        "choices": (
+            *(word for word in offered if word in used),
+            *(word for word in problem.choices if word in SIDES and above),
+        ),
         "constraints": constraints.model_copy(update={"fix": (*constraints.fix, *pins)}),
     }
     if (configuration.cp, configuration.tp, configuration.ep) != (1, 1, 1):

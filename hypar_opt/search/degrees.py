@@ -59,13 +59,17 @@ class Evaluated(NamedTuple):
     memory
         The bytes of the fullest accelerator, with what is reserved.
     exposed
-        The share of the step in which accelerators wait for exchanges.
+        The share of the step in which accelerators wait for exchanges; with stages it is not
+        counted, None.
+    bubble
+        With stages the share of the step in which they compute and reduce nothing, in the mean.
     """
 
     configuration: Configuration
     seconds: float
     memory: int
-    exposed: float
+    exposed: float | None
+    bubble: float = 0.0
 
     def __repr__(self) -> str:
         configuration = self.configuration
@@ -184,7 +188,7 @@ class Evaluator(StepBounds):
 
     def _seconds(self, configuration: Configuration) -> tuple[float, float]:
         """Return the seconds of a step, and those that it computes."""
-        if not self._is_branched:
+        if not self.is_branched:
             try:
                 last = self._last_alone(configuration.zero)
                 short = self._shortened(self._again(configuration), last)

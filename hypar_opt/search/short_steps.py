@@ -26,6 +26,7 @@ from hypar_opt.simulator.step import divides, repeats_on
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import RECOMPUTED
 from hypar_opt.workload.recomputation import repeated, repetitions
+from hypar_opt.workload.stages import Message
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class ShortSteps:
         return tuple(again.values())
 
     @property
-    def _is_branched(self) -> bool:
+    def is_branched(self) -> bool:
         """Whether more runs beside the program than one queue."""
         options = RunOptions()
         return options.on(self.array)[1] == "branches" or divides(self.array, options)
@@ -250,6 +251,11 @@ class ShortSteps:
                 # Where repetitions are left out they are alike, and so are their loads.
                 if isinstance(load, list | tuple) and isinstance(load[0], list | tuple):
                     layer["load"] = load[:count]
+        if self.problem.stage is not None:  # messages are of no network that is described
+            described["layer"] = [
+                Message.model_validate(own) if own["kind"] == "message" else own
+                for own in described["layer"]
+            ]
         return type(self.network).model_validate(described)
 
     def _new_workload(self, lengths: Lengths, batch: int) -> Workload:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate, pairwise
+from operator import le
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,7 +48,7 @@ from hypar_opt.solvers.base import Status
 from hypar_opt.step.uneven import divides_evenly
 from hypar_opt.workload.operators.maps import ExpertMap, LogitMap
 from hypar_opt.workload.patterns import compact, words_by_layer
-from hypar_opt.workload.stages import RECEIVED, cuts_between_blocks
+from hypar_opt.workload.stages import RECEIVED, cuts_between_blocks, kinds_of_layers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -108,8 +109,29 @@ class StagesFound:
     stopped_by: str | None = None
 
 
+@dataclass(frozen=True)
+class StatedStages:
+    """Stages that are stated, of which it is searched how they train.
+
+    Parameters
+    ----------
+    micro_batches
+        The numbers of micro-batches that there may be.
+    inside
+        Returns the problem of what a stage does inside, given that of all that it might do.
+    """
+
+    stages: Stages
+    micro_batches: Sequence[int]
+    inside: Callable[[Instance], Instance]
+
+
 def in_stages(
-    asked: SearchRequest, counts: Sequence[int] | None = None, *, schedule: str = "1f1b"
+    asked: SearchRequest,
+    counts: Sequence[int] | None = None,
+    *,
+    schedule: str = "1f1b",
+    stated: StatedStages | None = None,
 ) -> StagesFound:
     """Find the fastest plan in stages.
 
@@ -122,6 +144,8 @@ def in_stages(
         them. Micro-batches are those that the problem states, or any number of them.
     schedule
         Which says how many micro-batches are in flight.
+    stated
+        The stages, if these are not searched.
 
     Raises
     ------
@@ -132,22 +156,25 @@ def in_stages(
     InfeasibleError, NoAnswerError
         If no plan keeps to other constraints, or none is found before a limit.
     """
-    return _StageSearch(asked, counts, schedule).result()
+    return _StageSearch(asked, counts, schedule, stated).result()
 
 
 class _Units:
     """What a network may be cut into, and which of that is alike."""
 
-    def __init__(self, network: Network, problem: Problem) -> None:
+    def __init__(self, network: Network, problem: Problem, stages: Stages | None = None) -> None:
         ends = cuts_between_blocks(network)
         sent = [end for end in ends if not isinstance(network.map_of(end - 1), _ROUTED)]
         borders = [0, *sent, len(network.layers)]
-        self.network, self.borders = network, borders
-        self.count = len(borders) - 1
+        self._units: list[tuple[range, ...]] = [(range(*own),) for own in pairwise(borders)]
+        if stages is not None:
+            self._units = [*map(stages.chunks_of, range(stages.parts))]
+        self.network, self.stages, self.count = network, stages, len(self._units)
         unit_of = {
             network.layers[n].name: unit
-            for unit, own in enumerate(pairwise(borders))
-            for n in range(*own)
+            for unit, chunks in enumerate(self._units)
+            for own in chunks
+            for n in own
         }
         shared = (
             (unit_of[layer.shares_weights_with], unit_of[layer.name])
@@ -165,12 +192,12 @@ class _Units:
         if problem.constraints.fix or any(isinstance(own, Mapping) for own in words):
             return kinds
         unlike = {0, *(unit for pair in self.tied for unit in pair)}
-        place = {own: unit for unit, own in enumerate(pairwise(self.borders)) if unit not in unlike}
-        for repeat in self.network.repeats:
-            every = [(own.start, own.stop) for own in repeat.repetitions]
-            units = [place[own] for own in every if own in place]
-            for unit in units:
-                kinds[unit] = units[0]
+        of_layers = kinds_of_layers(self.network)
+        first: dict[Hashable, int] = {}
+        for unit, chunks in enumerate(self._units):
+            if unit not in unlike:
+                layers = tuple(of_layers[own.start : own.stop] for own in chunks)
+                kinds[unit] = first.setdefault(layers, unit)
         return kinds
 
     @property
@@ -183,8 +210,12 @@ class _Units:
     def runs_by_kind(self) -> dict[int, range]:
         return {self.kinds[run.start]: run for run in self.runs}
 
-    def chunk(self, first: int, end: int) -> range:
-        return range(self.borders[first], self.borders[end])
+    def chunks(self, first: int, end: int) -> tuple[range, ...]:
+        """Return the chunks of a stage of some units: of several units they follow one another."""
+        if end == first + 1:
+            return self._units[first]
+        (begin,), (last,) = self._units[first], self._units[end - 1]
+        return (range(begin.start, last.stop),)
 
     def alike(self, first: int, end: int) -> tuple[list[int], list[int]]:
         """Return where units that are like some begin and end."""
@@ -200,13 +231,21 @@ class _Units:
 class _PartsOfArray:
     """The array in so many parts: the problems of its stages, and what units take at least."""
 
-    def __init__(self, asked: SearchRequest, units: _Units, count: int, schedule: str) -> None:
+    def __init__(
+        self,
+        asked: SearchRequest,
+        units: _Units,
+        count: int,
+        schedule: str,
+        inside: Callable[[Instance], Instance] | None,
+    ) -> None:
         problem = asked.instance.problem
         assert problem.array is not None
         array = problem.array.description
         if count > 1:
             array.part(count)  # which may be none
         self._whole, self.asked, self.units, self.count = problem, asked, units, count
+        self._inside = inside
         self.schedule, self.any_batches = schedule, False
         """Whether one stage may have any number of micro-batches."""
         self.links = [array.hop(stage, count) for stage in range(count - 1)]
@@ -215,7 +254,9 @@ class _PartsOfArray:
         self._held: dict[tuple[int, int, int], Fraction] = {}
         self._hops: dict[tuple[int, BisectionLink, int], tuple[Fraction, Fraction]] = {}
 
-    def instance(self, stage: int, units: tuple[int, int], count: int, in_flight: int) -> Instance:
+    def instance(
+        self, stage: int, units: tuple[int, int], count: int, held: tuple[int, ...]
+    ) -> Instance:
         """Return the problem of some units in so many micro-batches."""
         network, is_whole = self.units.network, units == (0, self.units.count)
         problem = self._whole
@@ -224,8 +265,9 @@ class _PartsOfArray:
             problem = problem.model_copy(update={"training": training})
         if is_whole:
             return Instance.to_search(network, problem)
-        chunks = [self.units.chunk(*units)]
-        return stage_instance(network, problem, stage, self.count, chunks, [in_flight])
+        chunks = self.units.chunks(*units)
+        instance = stage_instance(network, problem, stage, self.count, chunks, held)
+        return self._inside(instance) if self._inside else instance
 
     def request(self, instance: Instance) -> SearchRequest:
         return replace(self.asked.quiet, instance=instance)
@@ -262,7 +304,8 @@ class _PartsOfArray:
         key = unit, length
         if key not in self._instances:
             units = unit, unit + length
-            self._instances[key] = self.instance(min(unit, 1), units, count, 1)
+            held = (1,) * len(self.units.chunks(*units))
+            self._instances[key] = self.instance(min(unit, 1), units, count, held)
         instance = self._instances[key]
         training = instance.problem.training
         if training.micro_batches == count:
@@ -336,7 +379,7 @@ class _Stage:
     number: int
     units: tuple[int, int]
     links: tuple[BisectionLink | None, BisectionLink | None]
-    in_flight: int
+    in_flight: tuple[int, ...]
     search: SearchRequest
     value: Fraction = Fraction()
     proved: Fraction = Fraction()
@@ -352,6 +395,10 @@ class _Stage:
             return Fraction()
         return self.low.excess / WayOfTraining(self.search).capacity
 
+    def holds_at_most(self, in_flight: tuple[int, ...]) -> bool:
+        """Return whether no chunk has more in flight than one of another stage."""
+        return all(map(le, self.in_flight, in_flight))
+
 
 class _Pair:
     """So many stages in so many micro-batches: their cuts, and a bound on all of these.
@@ -365,6 +412,8 @@ class _Pair:
     def __init__(self, parts: _PartsOfArray, count: int, fewer: int, bound: Fraction) -> None:
         self.parts, self._bounded_by = parts, fewer
         self.micro_batches = count
+        self._chunks = len(parts.units.chunks(0, 1))
+        self._turns = count * self._chunks
         self._limited = parts.asked.instance.problem.device_memory is not None
         self._stages: dict[Hashable, _Stage] = {}
         self.unproved, self.bound = NEVER, bound
@@ -381,13 +430,19 @@ class _Pair:
         return [own.error for own in self._stages.values() if own.error]
 
     @cached_property
-    def _in_flight(self) -> list[int]:
-        """Of each stage; 1 where nothing limits what it holds."""
+    def _in_flight(self) -> list[tuple[int, ...]]:
+        """Of each chunk of each stage; 1 where nothing limits what it holds."""
         count = self.parts.count
         if not self._limited or count == 1:
-            return [1] * count
-        passes = orders(self.parts.schedule, count, self.micro_batches)
-        return [in_flight(order, (1.0,))[0] for order in passes]
+            return [(1,) * self._chunks] * count
+        passes = orders(self.parts.schedule, count, self.micro_batches, self._chunks)
+        if self._chunks == 1:
+            return [in_flight(order, (1.0,)) for order in passes]
+        units = (self.parts.units.chunks(n, n + 1) for n in range(count))
+        return [
+            in_flight(order, [len(chunk) for chunk in chunks])
+            for order, chunks in zip(passes, units, strict=True)
+        ]
 
     @cached_property
     def _links(self) -> list[tuple[BisectionLink | None, BisectionLink | None]]:
@@ -426,7 +481,7 @@ class _Pair:
         for number, (before, behind) in enumerate(self._links):
             # What a stage of some of its units takes, and the others.
             more = np.zeros_like(least)
-            there = [own for own in asked if own[0].in_flight <= self._in_flight[number]]
+            there = [own for own in asked if own[0].holds_at_most(self._in_flight[number])]
             for stage, starts, ends in there:
                 messages = hops[stage.links[0]][1, starts] + hops[stage.links[1]][1, ends]
                 further = scaled(stage.value) - messages - least[starts, ends]
@@ -474,7 +529,7 @@ class _Pair:
             If the deadline passes.
         """
         per_second = self._per_second
-        found = least_cuts(self._table(per_second), self.micro_batches)
+        found = least_cuts(self._table(per_second), self._turns)
         self.is_bounded = True
         if self._limited and not self._stages and self._bounded_by == self.micro_batches:
             self.excess = self.parts.excess(self._bounded_by)
@@ -489,7 +544,7 @@ class _Pair:
         left = [own for own in stages if not own.is_settled]
         if not left:
             values = [own.value for own in stages]
-            self.plan = charge_of(values, self.micro_batches), stages, places
+            self.plan = charge_of(values, self._turns), stages, places
             self.is_done = True
             return
         unasked = [own for own in left if own.low is None]
@@ -503,7 +558,7 @@ class _Pair:
         if any(own.is_settled for own in left):
             return
         # Of those that fit the one that holds least tells what others take at least.
-        fewest = min((own for own in left), key=lambda own: (own.excess, own.in_flight))
+        fewest = min((own for own in left), key=lambda own: (own.excess, sum(own.in_flight)))
         own = fewest if not fewest.excess else max(left, key=lambda own: own.excess)
         self._settle(own, [other.value for other in stages if other is not own], limit)
 
@@ -512,10 +567,11 @@ class _Pair:
         assert self.plan is not None
         seconds, stages, units = self.plan
         found = [own.found for own in stages if own.found]
-        ends = tuple(self.parts.units.borders[end] for _, end in units)
         plans = enumerate(zip(stages, units, strict=True))
+        own, count = self.parts.units, self.parts.count
+        ends = tuple(own.chunks(*each)[-1].stop for each in units)
         return StagesFound(
-            Stages(self.parts.units.network, self.parts.count, ends),
+            own.stages or Stages(own.network, count, ends),
             found[0][0].instance.problem.training.micro_batches or 1,
             tuple(self._plan_of(number, *own) for number, own in plans),
             tuple(result for _, result in found),
@@ -555,10 +611,10 @@ class _Pair:
             for other in self._stages.values()
             if other.is_settled and other.links == own.links and self._kinds(other) == kinds
         ]
-        less = [other.proved for other in alike if other.in_flight <= own.in_flight]
+        less = [other.proved for other in alike if other.holds_at_most(own.in_flight)]
         own.value = max([own.value, *less])
         for other in alike:
-            if other.in_flight >= own.in_flight and other.value <= own.value and other.found:
+            if own.holds_at_most(other.in_flight) and other.value <= own.value and other.found:
                 own.value = own.proved = other.value
                 own.is_settled, own.found, own.units = True, other.found, other.units
 
@@ -581,11 +637,11 @@ class _Pair:
     def _settle(self, own: _Stage, others: Sequence[Fraction], limit: Fraction) -> None:
         """Find what a stage takes, if with what others take at least a step takes less."""
         rest, longest = sum(others, Fraction()), max(others, default=Fraction())
-        goal = limit - rest / self.micro_batches
+        goal = limit - rest / self._turns
         if goal < longest:
-            goal = self.micro_batches * (limit - longest) - rest + longest
+            goal = self._turns * (limit - longest) - rest + longest
         # A little more, since cuts are compared in whole parts of a second.
-        more = Fraction(self.parts.count * self.micro_batches, self._per_second)
+        more = Fraction(self.parts.count * self._turns, self._per_second)
         goal = min(goal + more, NEVER)
         try:
             search, found = own.found = within_memory(own.search, joint, below=goal)
@@ -613,14 +669,23 @@ class _Pair:
 class _StageSearch:
     """The search of all stages and micro-batches, the least bound first."""
 
-    def __init__(self, asked: SearchRequest, counts: Sequence[int] | None, schedule: str) -> None:
+    def __init__(
+        self,
+        asked: SearchRequest,
+        counts: Sequence[int] | None,
+        schedule: str,
+        own: StatedStages | None,
+    ) -> None:
         problem = asked.instance.problem
         if problem.cost != "time" or problem.array is None:
             raise HyparError("stages are planned for the least time on an array")
         self._asked, self._problem = asked, problem
-        self._units = _Units(asked.instance.network, problem)
+        self._own = own
+        self._units = _Units(asked.instance.network, problem, own.stages if own else None)
         stated = problem.training.micro_batches
         self._batches = [stated] if stated else divisors(problem.batch)
+        if own is not None:
+            self._batches = [*own.micro_batches]
         self._pairs: list[_Pair] = []
         for parts in self._each_parts(counts, schedule):
             even = [count for count in self._batches if parts.even(count)]
@@ -656,7 +721,8 @@ class _StageSearch:
                     f" which it may be cut, fewer than {count} stages"
                 )
             try:
-                yield _PartsOfArray(self._asked, self._units, count, schedule)
+                inside = self._own.inside if self._own else None
+                yield _PartsOfArray(self._asked, self._units, count, schedule, inside)
             except HyparError:
                 if counts is not None:
                     raise

@@ -128,7 +128,7 @@ class StepBounds(ShortSteps):
         that its queue is given from there on, one exchange after the other.
         """
         # Gradients may be in several queues; without blocks each layer would be a unit.
-        if self._is_branched or not self._counts:
+        if self.is_branched or not self._counts:
             return self.bounds([configuration])[0]
         mesh, count = configuration[:6], configuration.micro_batches
         passes = self._passes(self.problem.batch // count, configuration.recompute, [mesh])[mesh]
@@ -325,7 +325,7 @@ class StepBounds(ShortSteps):
             communication = replace(cost.communication, phases=phases)
             program = OverlapTime.of(replace(cost, communication=communication), workload)
             program = program.attributed
-            if self._is_branched:  # any exchange may be hidden
+            if self.is_branched:  # any exchange may be hidden
                 charged = [([program.compute(workload, nodes, of_nodes)], all_nodes, places)]
             else:
                 between = program.edge(workload, edges, *at_ends)

@@ -8,9 +8,11 @@ links to themselves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from hypar_opt.costs.hops import Hops
 from hypar_opt.sharding.passes import Phase
@@ -87,12 +89,15 @@ class PipelineStep(NamedTuple):
 
 
 def stage_passes(
-    plan: Plan,
+    network: Network,
+    problem: Problem,
     workload: Workload,
     array: Array,
     options: RunOptions,
     *,
-    rows: Rows | None = None,
+    rows: Rows,
+    measure: Callable[[Sequence[Task], Sequence[int]], float] | None = None,
+    often: Sequence[int] | None = None,
 ) -> StagePasses:
     """Simulate a micro-batch of a stage, and return what its passes take.
 
@@ -101,28 +106,39 @@ def stage_passes(
 
     Parameters
     ----------
-    plan
-        On the stage's network and accelerators. With a `StageContext` its messages are timed.
+    network, problem
+        Of the stage, on its accelerators. With a `StageContext` its messages are timed.
     workload
         Of a micro-batch.
     rows : (levels, nodes)
         As for `hypar_opt.simulator.simulate_step`.
+    measure
+        Returns the seconds of some tasks, given the node of each; None for events.
+    often
+        How often the step has each node; None for once.
     """
-    rows = plan.assignments() if rows is None else rows
-    step = plan.problem, workload, array, options, rows
-    network, efficiency = plan.network.description, array.efficiency_of_overlap
-    tasks, ends = _cut(network, *step)
+    step = problem, workload, array, options, rows
+    efficiency = array.efficiency_of_overlap
+    visits, ends = _cut(network, *step)
+    tasks = [task for _, own in visits for task in own]
+    of_tasks = [node for node, own in visits for _ in own]
+    times = np.ones(len(workload.nodes)) if often is None else np.array(often)
     single = of_one_micro_batch(tasks)
 
     def seconds(some: Sequence[Task]) -> float:
+        if measure is not None:
+            return measure(some, of_tasks[: len(some)])
         return seconds_of(in_parts(some, *step), array.interconnect, efficiency=efficiency)
 
     passes = [after - before for before, after in pairwise(seconds(single[:n]) for n in ends)]
-    gradients = [sum(map(_of_gradients, single[a:b])) for a, b in pairwise(ends)]
+    weights = [
+        times[node] * _of_gradients(task) for node, task in zip(of_tasks, single, strict=True)
+    ]
+    gradients = [float(sum(weights[a:b])) for a, b in pairwise(ends)]
     before, chunks = sum(passes), len(passes) // 2
-    launched = launching(plan.problem, workload, array, repeats_on(network, *step[:-1]))
+    launched = launching(problem, workload, array, repeats_on(network, *step[:-1]), often)
     slower = max(1.0, launched / before) if before else 1.0
-    hops = Hops.of_stage(plan.problem, workload)
+    hops = Hops.of_stage(problem, workload)
     sent = (
         [own for name, own in hops.seconds(rows).items() if name.startswith(SENT)] if hops else ()
     )
@@ -155,7 +171,8 @@ def stage_tasks(
     """
     rows = plan.assignments() if rows is None else rows
     step = plan.problem, workload, array, options, rows
-    tasks, ends = _cut(plan.network.description, *step)
+    visits, ends = _cut(plan.network.description, *step)
+    tasks = [task for _, own in visits for task in own]
     single, chunks = of_one_micro_batch(tasks), len(ends) // 2
     passes: dict[tuple[Phase, int], Sequence[Task]] = {}
     for number, (start, end) in enumerate(pairwise(ends)):
@@ -179,24 +196,21 @@ def _cut(
     array: Array,
     options: RunOptions,
     rows: Rows,
-) -> tuple[list[Task], list[int]]:
-    """Return a stage's tasks, and where passes begin and end among them.
+) -> tuple[list[tuple[int, Sequence[Task]]], list[int]]:
+    """Return a stage's tasks, by node, and where passes begin and end among them.
 
     Forward those of each chunk, then backward those of the last one first; the updates are among
     the last pass.
     """
-    visits = [
-        own for _, own in schedule_of(network, problem, workload, array, options, rows).visits()
-    ]
+    visits = [*schedule_of(network, problem, workload, array, options, rows).visits()]
     # A visit is a layer's forward pass, or in reverse order its backward pass.
     layers = len(workload.layers)
     stops = [n for n, layer in enumerate(workload.layers, 1) if _is_sent(layer)]
     starts = [0, *(n for n in stops if n < layers)]
     forward_ends = [*starts[1:], layers]
     backward_ends = [2 * layers - start for start in starts[:0:-1]]
-    done = [*accumulate(map(len, visits), initial=0)]
-    tasks = [task for own in visits for task in own]
-    return tasks, [0, *(done[n] for n in (*forward_ends, *backward_ends)), len(tasks)]
+    done = [*accumulate((len(own) for _, own in visits), initial=0)]
+    return visits, [0, *(done[n] for n in (*forward_ends, *backward_ends)), done[-1]]
 
 
 def _from(start: int, task: Task) -> Task:

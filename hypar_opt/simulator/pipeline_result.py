@@ -99,6 +99,15 @@ class PipelineResult(Displayed):
         return self.device_memory.capacity or 0
 
     @property
+    def closed_form(self) -> float:
+        """The seconds that the plan is charged, as of a step without stages."""
+        return self.charged
+
+    @property
+    def joules(self) -> None:
+        """None: the energy of a step in stages is not known."""
+
+    @property
     def bubble(self) -> float:
         """The part of the step in which a stage waits, as a mean of all."""
         return fmean(own.bubble for own in self.stages)

@@ -46,6 +46,9 @@ CONFIGURED = "configured"
 """The best configuration, on an array that has them: as it trains within memory in the least time.
 No solver finds it, but `hypar_opt.studies.configurations.best_configuration`."""
 
+STAGED = "stages"
+"""The plan of least time in pipeline stages, where they are asked for."""
+
 OF_TOKENS = ("context", "ulysses")
 """The strategies that need tokens among the choices."""
 
@@ -78,10 +81,17 @@ class ComparedPlan(NamedTuple):
         return in_accpars_order(network, self.problem) if self.in_order else self.problem
 
 
-def compared_plans(network: Network, problem: Problem) -> dict[str, ComparedPlan]:
+def compared_plans(
+    network: Network, problem: Problem, *, in_stages: bool = False
+) -> dict[str, ComparedPlan]:
     """Return a network's plans by name, in order; that of least time is one on an array.
 
     Plans that answer the problem as an earlier one does are left out.
+
+    Parameters
+    ----------
+    in_stages
+        Whether a plan in stages is among them.
     """
     names = [name for name in PLANS if name != "time" or problem.array is not None]
     if problem.groups:
@@ -96,6 +106,7 @@ def compared_plans(network: Network, problem: Problem) -> dict[str, ComparedPlan
         names += [f"{SPATIAL}-{n}" for n in every_degree(problem.hierarchy.sizes)[1:]]
     if has_configurations(network, _problem_of(CONFIGURED, network, problem)):
         names.append(CONFIGURED)
+    names += [STAGED] * in_stages
     plans: dict[str, ComparedPlan] = {}
     for name in names:
         solver, search, _ = _how(name, problem)
@@ -116,7 +127,7 @@ def strategy_of(name: str) -> tuple[str, int] | None:
 def _how(name: str, problem: Problem) -> tuple[str, str, str | None]:
     """Return a plan's solver, search and cost."""
     if strategy_of(name) is None:
-        return (PLANS | OF_GROUPS | {CONFIGURED: (CONFIGURED, "joint", "time")})[name]
+        return (PLANS | OF_GROUPS | {n: (n, "joint", "time") for n in (CONFIGURED, STAGED)})[name]
     # Layers without pins have the same optimum level by level, with far fewer states.
     apart = problem.cost == "bytes" and not problem.joins_levels
     levelwise = apart and problem.constraints.memory is None
@@ -135,7 +146,7 @@ def _problem_of(name: str, network: Network, problem: Problem) -> Problem:
     if name == "hypar" and problem.joins_levels:
         update["reading"] = "executed"  # which charges each level by itself, as Algorithm 2 needs
     strategy = strategy_of(name)
-    if name == CONFIGURED:
+    if name in (CONFIGURED, STAGED):
         update["reading"] = problem.run_reading
     if strategy is not None or name == "three":
         splits_maps = strategy is not None and strategy[0] in (*OF_TOKENS, SPATIAL)

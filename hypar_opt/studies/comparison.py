@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import exp, log
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Literal, NamedTuple, Unpack
 
 from hypar_opt.checked import checked, several
 from hypar_opt.costs import COSTS
@@ -16,7 +16,7 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
-from hypar_opt.pipeline import plan_of_configuration, solve_problem
+from hypar_opt.pipeline import plan_of_configuration, solve_in_stages, solve_problem
 from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
@@ -25,17 +25,19 @@ from hypar_opt.results import Results
 from hypar_opt.search.check_result import refused_baselines
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, parts_of, silent
+from hypar_opt.simulator.pipeline_result import PipelineResult
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.step.readings import READINGS
 from hypar_opt.studies.advice import EXECUTED, turns
 from hypar_opt.studies.compared_plans import (
     CONFIGURED,
+    STAGED,
     ComparedPlan,
     compared_plans,
     strategy_of,
 )
 from hypar_opt.studies.configurations import best_configuration
-from hypar_opt.studies.simulation import RunArguments, energy_ratio, simulated_step
+from hypar_opt.studies.simulation import RunArguments, energy_ratio, simulate
 from hypar_opt.units import format_bytes, format_percent, format_si
 from hypar_opt.workload.network import Network
 
@@ -129,8 +131,8 @@ class _Measured(NamedTuple):
     """A plan, its step on an array, and that by the reading ``executed``, where it is known."""
 
     plan: Plan
-    step: StepResult | None
-    executed: StepResult | None
+    step: StepResult | PipelineResult | None
+    executed: StepResult | PipelineResult | None
 
 
 @checked
@@ -141,6 +143,7 @@ def compare(
     batches: int | Sequence[int] = (256,),
     progress: Progress = silent,
     run: RunArguments | None = None,
+    stages: int | Literal["auto"] | None = None,
     **problem: Unpack[ProblemArguments],
 ) -> Comparison:
     """Compare Model and Data Parallelism, the Trick, HyPar and the optima over all levels.
@@ -154,6 +157,8 @@ def compare(
         simulated: plans are compared by their bytes, on ``levels`` or a ``hierarchy`` of any parts.
     run
         Options of the simulation: ``collective``, ``overlap``.
+    stages
+        As for `hypar_opt.solve`: with a row ``stages``, of the fastest plan in so many stages.
     **problem
         Further fields of `hypar_opt.plan.problem.Problem`: ``reading``, ``cost="bytes"``, which the
         rows ``hypar`` and ``joint`` minimise, and ``constraints``, which every row keeps to.
@@ -176,7 +181,8 @@ def compare(
     for one, several_of in (("array", "arrays"), ("batch", "batches")):
         if one in problem:
             raise HyparError(f"compare takes {several_of}, one or several, and no {one}")
-    for option, value in (run or {}).items() if arrays is None else ():
+    needing = {**(run or {}), "stages": stages}
+    for option, value in needing.items() if arrays is None else ():
         if value not in (None, "none"):
             raise HyparError(f"{argument(option)} is of a simulated step, which needs an array")
     network_names: Sequence[str | Path | Network] = several(networks)
@@ -194,9 +200,9 @@ def compare(
     rows: list[ComparisonRow] = []
     failures: list[HyparError] = []
     for (network, stated), case in parts_of(progress, cases):
-        plans = compared_plans(network, stated)
+        plans = compared_plans(network, stated, in_stages=stages is not None)
         measured = {
-            name: _measured(plan, network, run or {}, own)
+            name: _measured(plan, network, run or {}, stages or "auto", own)
             for (name, plan), own in parts_of(case, [*plans.items()])
         }
         # One infeasible plan is a row with a reason; a wrong input fails every row.
@@ -225,12 +231,18 @@ def _check_names(network: Network, problem: Problem) -> None:
 
 
 def _measured(
-    compared: ComparedPlan, network: Network, run: RunArguments, progress: Progress
+    compared: ComparedPlan,
+    network: Network,
+    run: RunArguments,
+    stages: int | Literal["auto"],
+    progress: Progress,
 ) -> _Measured | HyparError:
     """Solve one of the plans, and simulate it on an array; return the error if it has no answer."""
     try:
         problem = compared.stated(network)
-        if compared.solver == CONFIGURED:
+        if compared.solver == STAGED:
+            plan = solve_in_stages(network, problem, stages, progress=progress)
+        elif compared.solver == CONFIGURED:
             best = best_configuration(network, problem)
             plan = plan_of_configuration(network, problem, best.configuration)
         else:
@@ -239,7 +251,7 @@ def _measured(
             )
         if plan.array is None:
             return _Measured(plan, None, None)
-        step = simulated_step(plan, **run)
+        step = simulate(plan, **run)
     except HyparError as error:
         return error
     try:
@@ -247,7 +259,7 @@ def _measured(
     except HyparError:  # output parallelism, which has no run in this case
         return _Measured(plan, step, None)
     # `repriced` returns the same plan if its reading is that of a run already.
-    return _Measured(plan, step, step if executed is plan else simulated_step(executed, **run))
+    return _Measured(plan, step, step if executed is plan else simulate(executed, **run))
 
 
 def _row(
@@ -270,10 +282,11 @@ def _row(
     if isinstance(own, HyparError):
         who = f"solver {compared.solver!r} on {network.name}: "
         return replace(case, reason=Sentence(own.message.removeprefix(who)))
+    executed = own.plan.cost.executed_bytes
     amounts: dict[str, Any] = {
         # The plan for least time has a cost of time, and its bytes are still to be compared.
-        "bytes": repriced(own.plan, cost="bytes").cost.total,
-        "executed_bytes": own.plan.cost.executed_bytes,
+        "bytes": executed if own.plan.is_staged else repriced(own.plan, cost="bytes").cost.total,
+        "executed_bytes": executed,
         "data_parallel_bytes": own.plan.cost.data_parallel_bytes,
         "seconds": own.step and own.step.seconds,
         "closed_form_seconds": own.step and own.step.closed_form,

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 from hypar_opt.checked import checked, several
 from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
@@ -34,7 +35,13 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import ArrayRecord, Problem
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.results import Results
-from hypar_opt.search.degrees import Evaluated, Evaluator, all_that_fit, search_degrees
+from hypar_opt.search.degrees import (
+    Evaluated,
+    Evaluator,
+    Searched,
+    all_that_fit,
+    search_degrees,
+)
 from hypar_opt.search.open_ways import problem_left_open
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.simulator.lockstep import NotInLockstepError
@@ -43,9 +50,6 @@ from hypar_opt.units import format_bytes, format_si
 from hypar_opt.workload.network import Network, TokenInput
 from hypar_opt.workload.operators.attention import Attention
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
-
-if TYPE_CHECKING:
-    from hypar_opt.search.degrees import Searched
 
 Allowed = Callable[[Configuration], bool]
 """Whether a configuration is one to search among."""
@@ -61,6 +65,9 @@ PINS = (
     *("zero", "micro_batches", "recompute"),
 )
 """The fields of a `Configuration` that ``fix`` pins, in the order of a table."""
+
+OF_STAGES = ("pp", "interleave")
+"""Those that it pins of configurations with stages."""
 
 _WORDS: dict[str, dict[str, Any]] = {
     "sp": {"yes": True, "no": False},
@@ -94,6 +101,8 @@ class Configurations(Results[Evaluated]):
     unsharded
         Of the configurations that shard no weights, the fastest that fits, or if none does the one
         that needs the least memory; None if there is none, or a time limit came first.
+    staged
+        Whether configurations with pipeline stages were asked for.
     """
 
     network: Network
@@ -107,6 +116,7 @@ class Configurations(Results[Evaluated]):
     complete: bool
     bound: float | None
     unsharded: Evaluated | None
+    staged: bool = False
 
     @property
     def best(self) -> Evaluated:
@@ -204,8 +214,16 @@ class Configurations(Results[Evaluated]):
     def row(self, evaluated: Evaluated) -> dict[str, Any]:
         """Return a configuration as a row of a table."""
         configuration = evaluated.configuration
+        of_stages = {
+            "pp": configuration.pp,
+            "interleave": configuration.interleave,
+            "cuts": "+".join(map(str, configuration.cuts)) or None,
+            "in_flight": in_flight_at_most(configuration),
+            "bubble": evaluated.bubble,
+        }
         return {
             **{name: getattr(configuration, name) for name in PINS},
+            **(of_stages if self.staged else {}),
             "sp": None if configuration.tp == 1 else "yes" if configuration.sp else "no",
             "blocks": configuration.blocks,
             "seconds": evaluated.seconds,
@@ -239,6 +257,7 @@ class Configurations(Results[Evaluated]):
             "unit": self.unit,
             "rows": self.rows(),
             "unsharded": None if self.unsharded is None else self.row(self.unsharded),
+            **({"staged": True} if self.staged else {}),
         }
 
     def __repr__(self) -> str:
@@ -263,6 +282,7 @@ def configure(
     frameworks: str | Sequence[str] = (),
     best: int = 10,
     bound: str = "memory",
+    stages: int | Literal["auto"] | None = None,
     time_limit: float | None = None,
     progress: Progress = silent,
 ) -> Configurations:
@@ -292,7 +312,11 @@ def configure(
     best
         How many to return at most.
     bound
-        ``memory``: prove seconds that no plan of any kind that fits goes below; or ``none``.
+        ``memory``: prove seconds that no plan of any kind that fits goes below; or ``none``. It is
+        of plans without stages, and not sought where there may be some.
+    stages
+        Pipeline stages, each a part of the array: how many; ``auto`` for any number, 1 among them;
+        None for none. What shards is then of all data parallelism, unless ``fix`` has replicas.
     time_limit
         Seconds for the whole call. Without it only the bound has a limit, of `BOUND_SECONDS`.
 
@@ -341,6 +365,7 @@ def configure(
         frameworks=tuple(several(frameworks)),
         best=best,
         bound=bound,
+        stages=stages,
         deadline=deadline,
         progress=progress,
     )
@@ -355,6 +380,7 @@ def configurations_of(
     frameworks: tuple[str, ...] = (),
     best: int = 10,
     bound: str = "none",
+    stages: int | Literal["auto"] | None = None,
     deadline: Deadline,
     progress: Progress = silent,
 ) -> Configurations:
@@ -367,6 +393,9 @@ def configurations_of(
         )
     fixed, allowed = pins(fix), _allowed(network, problem, frameworks)
     within = _with_margin(problem, margin)
+    stages = fixed.pop("pp", stages)
+    counts = None if stages == "auto" else [stages or 1]
+    chunks = fixed.pop("interleave", None)
 
     def search(count: int, rule: Allowed, report: Progress) -> Searched:
         return search_degrees(
@@ -379,13 +408,39 @@ def configurations_of(
             progress=report,
         )
 
-    searched = search(best, allowed, progress)
+    searched = Searched((), 0, 0, 0, ())
+    if counts in (None, [1]):
+        searched = search(best, allowed, progress)
+    if counts != [1]:
+        from hypar_opt.search.staged_degrees import search_stages
+
+        also = search_stages(
+            network,
+            within,
+            counts=counts,
+            count=best,
+            fixed=fixed | ({"interleave": chunks} if chunks else {}),
+            allowed=allowed,
+            below=searched.best[-1].seconds if len(searched.best) == best else inf,
+            deadline=deadline,
+            progress=progress,
+        )
+        together = sorted((*searched.best, *also.best), key=lambda own: own[1:3])
+        searched = Searched(
+            tuple(together[:best]),
+            *(own + more for own, more in zip(searched[1:4], also[1:4], strict=True)),
+            searched.least,
+            searched.complete and also.complete,
+        )
+        if not searched.best and counts is not None:
+            raise _no_stages(searched, network, problem, counts[0])
     if not searched.considered and searched.complete:
         raise _none_allowed(network, problem, fix, frameworks)
     if not searched.best:
-        raise _none_fits(searched, network, problem, margin)
+        may_stage = counts == [1] and problem.accelerators > 2
+        raise _none_fits(searched, network, problem, margin, may_stage=may_stage)
     unsharded, bound_seconds = next(filter(_is_unsharded, searched.best), None), None
-    if unsharded is None and not deadline.passed():
+    if unsharded is None and counts in (None, [1]) and not deadline.passed():
         whole = search(
             1,
             lambda configuration: "weights" not in configuration.zero and allowed(configuration),
@@ -396,7 +451,7 @@ def configurations_of(
             if whole.least:
                 needs_least = whole.least[0].configuration
                 unsharded = Evaluator(network, within, deadline=deadline).evaluate(needs_least)
-    if bound != "none" and not deadline.passed():
+    if bound != "none" and counts == [1] and not deadline.passed():
         bound_seconds = _bound(network, problem, deadline)
     return Configurations(
         searched.best,
@@ -411,6 +466,7 @@ def configurations_of(
         searched.complete,
         bound_seconds,
         unsharded,
+        counts != [1],
     )
 
 
@@ -556,8 +612,8 @@ def pins(fix: str | None) -> dict[str, Any]:
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not equals:
             raise HyparError(f"{name} should be as tp=8,zero=weights, got {pair!r}")
-        if key not in PINS:
-            raise UnknownNameError(f"key of {name}", key, list(PINS))
+        if key not in (*PINS, *OF_STAGES):
+            raise UnknownNameError(f"key of {name}", key, [*PINS, *OF_STAGES])
         if key in pinned:
             raise HyparError(f"{name}: {key} is stated twice")
         words = _WORDS.get(key)
@@ -617,7 +673,28 @@ def _none_allowed(
     )
 
 
-def _none_fits(searched: Searched, network: Network, problem: Problem, margin: int) -> HyparError:
+def _no_stages(
+    searched: Searched, network: Network, problem: Problem, count: int | None
+) -> HyparError:
+    """Return the error that says that no configuration of so many stages fits, or that is none."""
+    of_stages = f"{network.name} {problem.place}: none of"
+    if not searched.complete:
+        message = f"{of_stages} {count} stages was found within the {TIME_LIMIT}"
+        return NoAnswerError(message, TIME_LIMIT)
+    if not searched.considered:
+        return HyparError(f"no configuration of {count} stages is known of {network.name}")
+    many = f"{searched.considered:,} configurations of {count} stages"
+    return InfeasibleError(f"{of_stages} {many} fits in memory")
+
+
+def _none_fits(
+    searched: Searched,
+    network: Network,
+    problem: Problem,
+    margin: int,
+    *,
+    may_stage: bool = False,
+) -> HyparError:
     """Return the error that says which configurations need the least memory."""
     assert problem.array is not None
     capacity = int(problem.array.description.accelerator.dram_capacity)
@@ -636,7 +713,22 @@ def _none_fits(searched: Searched, network: Network, problem: Problem, margin: i
     if not searched.complete:
         message = f"{network.name} {problem.place}: none was found within the {TIME_LIMIT} that"
         return NoAnswerError(f"{message} fits in {room}", TIME_LIMIT, *needs[:1])
-    return InfeasibleError(f"{message}; {which} least take {smallest}", *needs[:1])
+    more = f"; {argument('stages', 'auto')} may fit" if may_stage else ""
+    return InfeasibleError(f"{message}; {which} least take {smallest}{more}", *needs[:1])
+
+
+def in_flight_at_most(configuration: Configuration) -> float:
+    """Return of how many micro-batches the first stage holds what it saves, as 1F1B has it.
+
+    A chunk counts as its share of the stage.
+    """
+    if configuration.pp == 1:
+        return 1.0
+    from hypar_opt.simulator.pipeline_order import in_flight, orders
+
+    chunks = configuration.interleave
+    first, *_ = orders("1f1b", configuration.pp, configuration.micro_batches, chunks)
+    return sum(in_flight(first, (1,) * chunks)) / chunks
 
 
 @lru_cache(maxsize=16)
@@ -666,9 +758,13 @@ def in_words(configuration: Configuration, blocks: int) -> str:
     sp = " with sp" if configuration.sp else ""
     parts = [
         f"{name} {getattr(configuration, name)}{sp if name == 'tp' else ''}"
-        for name in ("tp", "cp", "ep", "dp_shard", "dp_replicate")
+        for name in ("tp", "pp", "cp", "ep", "dp_shard", "dp_replicate")
         if getattr(configuration, name) > 1
     ]
+    if configuration.interleave > 1:
+        parts.append(f"{configuration.interleave} chunks a stage")
+    if configuration.cuts:
+        parts.append(f"{'+'.join(map(str, configuration.cuts))} blocks")
     if configuration.micro_batches > 1:
         parts.append(f"{configuration.micro_batches:,} micro-batches")
     if configuration.recompute != "none":
@@ -683,4 +779,6 @@ def recomputation(configuration: Configuration, blocks: int) -> str:
     if configuration.recompute == "none" or configuration.blocks in (None, blocks):
         return configuration.recompute
     word = "" if configuration.recompute == "full" else f"{configuration.recompute} "
+    if configuration.pp > 1:
+        return f"{word}{configuration.blocks} a chunk"
     return f"{word}{configuration.blocks} of {blocks}"

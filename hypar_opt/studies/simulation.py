@@ -226,8 +226,10 @@ def simulated_passes(plan: Plan, array: Array, **run: Unpack[RunArguments]) -> S
     """Return the seconds of the passes of a plan of a pipeline stage, on its accelerators."""
     from hypar_opt.simulator.pipeline import stage_passes
 
-    step, rows = step_of(plan, array, run)
-    return stage_passes(*step, rows=rows)
+    (_, workload, on, options), rows = step_of(plan, array, run)
+    rows = plan.assignments() if rows is None else rows
+    network = plan.network.description
+    return stage_passes(network, plan.problem, workload, on, options, rows=rows)
 
 
 def step_of(
@@ -317,7 +319,9 @@ def warnings_of_run(reading: str, steps: Steps, executed: Steps | None) -> list[
     return [sentence for sentence in sentences if sentence is not None]
 
 
-def energy_ratio(own: StepResult, data: StepResult) -> float | None:
+def energy_ratio(
+    own: StepResult | PipelineResult, data: StepResult | PipelineResult
+) -> float | None:
     """Return Data Parallelism's energy over the plan's; None if energies are not known."""
     if own.joules is None or data.joules is None:
         return None

@@ -130,3 +130,8 @@ def fault_in_levels(words: Iterable[str], levels: int) -> str | None:
             down = f"down to H{levels}, the last" if levels else "none: there is one accelerator"
             return f"should name levels {down}, got {word!r}"
     return None
+
+
+def renumbered(word: str, by: int) -> str:
+    """Return a word of what is sharded with levels that are numbered otherwise."""
+    return re.sub(r"H(\d+)", lambda level: f"H{int(level[1]) + by}", word)

@@ -32,6 +32,8 @@ from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap, LogitMap, T
 from hypar_opt.workload.operators.weightless import Weightless
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from hypar_opt.workload.expansion import Repeat
     from hypar_opt.workload.operators.base import Operator
 
@@ -79,6 +81,19 @@ def blocks_of_layers(network: Network) -> list[tuple[int, int] | None]:
         for number, layers in enumerate(repeat.repetitions):
             blocks[layers.start : layers.stop] = [(block, number)] * len(layers)
     return blocks
+
+
+def kinds_of_layers(network: Network) -> tuple[Hashable, ...]:
+    """Return what layers of stages have in common that have equal networks.
+
+    Of a repeated block its number and the place in it; others, and the first and the last layer of
+    all, are like no other layer.
+    """
+    kinds: list[Hashable] = [*range(len(network.layers))]
+    for number, block in enumerate(network.repeats):
+        for own in block.repetitions:
+            kinds[own.start : own.stop] = [(number, place) for place in range(len(own))]
+    return (0, *kinds[1:-1], len(kinds) - 1)
 
 
 @lru_cache(maxsize=16)

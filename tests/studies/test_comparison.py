@@ -21,11 +21,14 @@ from hypar_opt.plan.strategies import degrees, strategy_pins
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.studies.compared_plans import PLANS
 from hypar_opt.studies.comparison import AMOUNTS, disagreements, warnings_of_rows
+from hypar_opt.studies.simulation import per_second
 from hypar_opt.units import format_bytes
 from hypar_opt.workload.parallelism import CHOICES
 from tests.cli.shell import Shell
 from tests.display.test_graph_reports import GPT
 from tests.hardware.cubes import CUBES, cubes
+from tests.instance.test_staged import nodes
+from tests.plan.test_stages import chain
 from tests.slow import slow_after
 from tests.strategies.arrays import AS_THE_PAPER
 
@@ -495,3 +498,26 @@ def test_the_page_of_strategies_shows_what_each_moves_over_the_optimum() -> None
         optimum = least["joint"][0]
         said = {word: f"{moved / optimum:.3f}{degree}" for word, (moved, degree) in least.items()}
         assert shown == [format_bytes(optimum), *(said.get(word, "-") for word in named)], name
+
+
+def test_with_stages_there_is_the_row_of_the_best_plan_in_stages(shell: Shell) -> None:
+    network, array = chain(4), nodes(1, 4)
+    compared = ho.compare(network, array, batches=8, stages=2)
+    rows = {row.plan: row for row in compared}
+    assert [*rows][-1] == "stages"
+    assert [row for row in compared if row.plan != "stages"] == [
+        *ho.compare(network, array, batches=8)
+    ]
+    plan = ho.solve(network, stages=2, array=array, batch=8)
+    assert plan.is_staged
+    step, row = ho.simulate(plan), rows["stages"]
+    assert row.seconds == step.seconds
+    assert row.closed_form_seconds == pytest.approx(float(plan.cost.total) / per_second(plan))
+    assert row.bytes == row.executed_bytes == plan.cost.executed_bytes
+    assert row.speedup == (rows["data"].seconds or 0) / step.seconds
+    assert (row.joules, row.energy_efficiency, row.reason) == (None, None, None)
+    said = shell.refused("compare", "sfc", "--hierarchy", "3", "--stages", "2")
+    assert said == "--stages is of a simulated step, which needs an array"
+    three = ho.compare(network, array, batches=8, stages=3)[-1]
+    assert three.plan == "stages"
+    assert "3" in (three.reason or "")

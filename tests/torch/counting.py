@@ -1,4 +1,4 @@
-"""The elements that collectives move, of one process: what all others send to it."""
+"""The elements that move, of one process: what all others send to it, or it to another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Moved(TorchDispatchMode):
-    """Counts elements, of all collectives but those of scalars."""
+    """Counts elements, of messages, and of all collectives but those of scalars."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,6 +27,8 @@ class Moved(TorchDispatchMode):
         if library in ("_c10d_functional", "c10d") and name in _OF_PEERS:
             tensor, peers = _OF_PEERS[name](args)
             self.elements += _TIMES[name](peers) * tensor.numel() * (tensor.numel() > 1)
+        elif library == "c10d" and name == "send":
+            self.elements += sum(own.numel() for own in args[0])
         return result
 
 

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
 import torch
@@ -83,6 +84,10 @@ def on_processes(count: int, call: Callable[[], Result]) -> Result:
     group = [context.Process(target=process, args=(rank,)) for rank in range(count)]
     for one in group:
         one.start()
+    if results._reader not in wait([results._reader, *(one.sentinel for one in group)]):
+        for one in group:
+            one.kill()
+        raise RuntimeError("a process failed; its error is above")
     found: Result = results.get()
     for one in group:
         one.join()

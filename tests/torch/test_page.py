@@ -17,11 +17,23 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "torch.md").read_text()
 
 
-def test_the_example_prints_what_the_page_shows(tmp_path: Path) -> None:
-    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.M | re.S)
-    first = dict(reversed(blocks))
+def blocks(text: str) -> dict[str, str]:
+    """Return the first block of each kind."""
+    return dict(reversed(re.findall(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S)))
+
+
+@pytest.mark.parametrize("section", ["A whole example", "Stages", "Traced models"])
+def test_the_example_prints_what_the_page_shows(section: str, tmp_path: Path) -> None:
+    whole, staged = blocks(PAGE), blocks(PAGE.partition("## Stages\n")[2])
+    traced = blocks(PAGE.partition("## Traced models\n")[2])["py"]
+    first, script = whole, whole["py"]
+    if section != "A whole example":
+        first, script = whole | staged, script.partition("mesh = ")[0] + staged["py"]
+    if section == "Traced models":
+        script, count = re.subn(r"chunks = .*\npasses = .*\n", traced, script)
+        assert count == 1
     (tmp_path / "transformer.toml").write_text(first["toml"])
-    (tmp_path / "train.py").write_text(first["py"])
+    (tmp_path / "train.py").write_text(script)
     for line in re.findall(r"^\$ hypar-opt (.*)$", first["console"], re.M):
         done = command(line.split(), tmp_path)
         assert done.status == 0, done.errors

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -13,10 +13,12 @@ from hypar_opt.costs.shared_nodes import level_tables, rows_with_shared
 from hypar_opt.costs.table import CostTable
 from hypar_opt.instance.instance import Instance
 from hypar_opt.integers import Integers
+from hypar_opt.pipeline import plans_of_stages
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import plan_tensors
 from hypar_opt.step.states import added_up, of_rows
 from hypar_opt.studies.alternatives import Regret
+from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.tensors import Workload
 
 MAX_CELLS = 300
@@ -44,11 +46,13 @@ class ChoiceCost:
 
 
 Cells = tuple[tuple[tuple[ChoiceCost, ...], ...], ...]
-"""Levels x layers x choices."""
+"""Levels x layers x choices; no choices where their costs are not known by layer."""
 
 
 def why_no_regrets(plan: Plan) -> str:
     """Return why the regrets of other choices are not computed; empty if they are."""
+    if plan.is_staged:
+        return "A plan in stages has no regrets of other choices: each takes a search of stages."
     cells = len(plan.layers) * plan.levels
     steps = 0
     if plan.solver.scope == "joint":
@@ -107,6 +111,27 @@ def cell_costs(plan: Plan, regrets: Sequence[Regret]) -> Cells:
             )
         )
     return tuple(levels)
+
+
+def cells_of_stages(plan: Plan) -> Cells:
+    """Return the charge of each choice inside its stage, without regrets.
+
+    Returns
+    -------
+    tuple
+        Levels x layers x choices, in the plan's unit; none at H1, whose parts are the stages.
+    """
+    columns: dict[str, list[tuple[ChoiceCost, ...]]] = {}
+    for own in plans_of_stages(plan):
+        units = Fraction(per_second(plan), per_second(own))
+        for level in cell_costs(own, ()):
+            for layer, options in zip(own.layers, level, strict=True):
+                charged = tuple(
+                    replace(one, layer=one.layer * units, neighbours=one.neighbours * units)
+                    for one in options
+                )
+                columns.setdefault(layer, [()]).append(charged)
+    return tuple(zip(*(columns[layer] for layer in plan.layers), strict=True))
 
 
 def _edge_costs(table: CostTable, row: Sequence[int]) -> list[list[int]]:

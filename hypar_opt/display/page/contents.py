@@ -9,7 +9,7 @@ from math import floor
 from typing import Unpack
 
 from hypar_opt.deadline import NEVER, Deadline
-from hypar_opt.display.page.cells import Cells, cell_costs, why_no_regrets
+from hypar_opt.display.page.cells import Cells, cell_costs, cells_of_stages, why_no_regrets
 from hypar_opt.display.page.trade_offs import TradeOffs, trade_offs
 from hypar_opt.errors import HyparError, InputError, shell_words
 from hypar_opt.hardware.array import Array
@@ -18,6 +18,7 @@ from hypar_opt.proofs import certificate
 from hypar_opt.proofs.certificate import Certificate
 from hypar_opt.search.open_ways import training_left_open
 from hypar_opt.search.result import Progress, part_of, silent
+from hypar_opt.simulator.pipeline_result import PipelineResult
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies import advice, alternatives, simulation
 from hypar_opt.studies.alternatives import Regret
@@ -44,7 +45,8 @@ class Contents:
     plan: Plan
     array: Array
     steps: dict[str, StepResult]
-    """The plan's simulated step under ``plan``, the baselines' under their solvers' names."""
+    """The plan's simulated step under ``plan``, the baselines' under their solvers' names; none of
+    a plan in stages."""
     executed: simulation.Steps | None
     """The steps of the plan and Data Parallelism in the reading ``executed``; None if that is the
     plan's reading, or if no run is known."""
@@ -60,6 +62,13 @@ class Contents:
     command: str
     """The command that makes this page."""
     trade_offs: TradeOffs
+    staged: PipelineResult | None = None
+    """The step of a plan in stages."""
+
+    @property
+    def step(self) -> StepResult | PipelineResult:
+        """The plan's simulated step."""
+        return self.staged or self.steps["plan"]
 
 
 def gather(
@@ -96,6 +105,8 @@ def gather(
     """
     if proof is not None:  # first, to refuse a wrong certificate before any simulation
         plan = _as_proved(plan, proof)
+    if plan.is_staged:
+        return _of_stages(plan, array, command, other_array=other_array, **run)
     first, second, third = (part_of(progress, number, _PARTS) for number in range(_PARTS))
     steps = _simulated(plan, array, first, other_array=other_array, **run)
     # A plan may beat Data Parallelism by its reading, but lose to it when run.
@@ -129,6 +140,34 @@ def gather(
         warnings=_warnings(plan, steps["plan"], reversals),
         command=command,
         trade_offs=against_memory,
+    )
+
+
+def _of_stages(
+    plan: Plan, array: Array, command: str, *, other_array: bool, **run: Unpack[RunArguments]
+) -> Contents:
+    """Simulate a plan in stages, and return what is known of it: no regrets, proof or front."""
+    stages = plan.stages
+    assert stages is not None
+    # Each micro-batch passes each chunk forward and backward, where weights' gradients may be late.
+    spans = 3 * len(stages.ends) * (plan.training.micro_batches or 1)
+    recorded: RunArguments = {**run, "trace": spans <= MAX_SPANS}
+    step = simulation.simulate(plan, array, other_array=other_array, **recorded)
+    assert isinstance(step, PipelineResult)
+    return Contents(
+        plan=plan,
+        array=array,
+        steps={},
+        executed=None,
+        cells=cells_of_stages(plan),
+        regretted=False,
+        note=f"{why_no_regrets(plan)} Charges are a stage's, of all micro-batches.",
+        proof=_why_no_proof(plan, limited=False),
+        proved=False,
+        warnings=_warnings(plan, step, ()),
+        command=command,
+        trade_offs=trade_offs(plan, array),
+        staged=step,
     )
 
 
@@ -199,6 +238,8 @@ def _simulated(
 
 def _why_no_proof(plan: Plan, *, limited: bool) -> str:
     """Return why no certificate is looked for; empty if one is."""
+    if plan.is_staged:
+        return "none: a plan in stages is not proved as a whole"
     if plan.solver.status != "optimal":
         return "not looked for: the plan is not said to be optimal"
     # A certificate has a potential for every product state: choices^levels of them a layer.
@@ -224,7 +265,9 @@ def _proof_note(plan: Plan, proof: Certificate) -> str:
     return f"potentials of {tables}, prove the plan optimal {within}"
 
 
-def _warnings(plan: Plan, step: StepResult, reversals: Sequence[str]) -> tuple[str, ...]:
+def _warnings(
+    plan: Plan, step: StepResult | PipelineResult, reversals: Sequence[str]
+) -> tuple[str, ...]:
     # The page shows a command line, so its warnings name options, not arguments.
     sentences = tuple(map(shell_words, (*advice.warnings(plan), *reversals)))
     if step.memory <= step.capacity:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from hypar_opt.display.labels import optimality
+from hypar_opt.display.labels import optimality, stages_in_words
 from hypar_opt.display.page.contents import Contents
 from hypar_opt.errors import shell_words
 from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.plan import Plan, SolverRecord
 from hypar_opt.plan.problem import RUN_READINGS
+from hypar_opt.simulator.pipeline_result import PipelineResult
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.advice import refused_baselines
 from hypar_opt.studies.simulation import Steps
@@ -15,6 +16,7 @@ from hypar_opt.units import (
     format_bytes,
     format_joules,
     format_page_cost,
+    format_percent,
     format_ratio,
     format_seconds,
 )
@@ -39,8 +41,10 @@ def provenance(contents: Contents) -> str:
 
 def facts(contents: Contents) -> list[tuple[str, str]]:
     """Return the problem and its answer, as names and values."""
-    parallelism = [("parallelism", sentence)] if (sentence := degrees(contents.plan)) else []
-    refused = [("baseline", shell_words(own)) for own in refused_baselines(contents.plan)]
+    plan = contents.plan
+    says = degrees(plan) if plan.stages is None else stages_in_words(plan, plan.stages)
+    parallelism = [("parallelism", says)] if says else []
+    refused = [("baseline", shell_words(own)) for own in refused_baselines(plan)]
     return [*_problem_facts(contents), *parallelism, *_answer_facts(contents), *refused]
 
 
@@ -113,6 +117,8 @@ def _bound(solver: SolverRecord, unit: str) -> str:
 
 def headline(contents: Contents) -> list[tuple[str, str, str]]:
     """Return the names of time, bytes and energy of a step, their amounts and comparisons."""
+    if contents.staged is not None:
+        return _headline_of_stages(contents.staged)
     step, reading = contents.steps["plan"], contents.plan.cost.reading
     names = ["step", "exchanged"]
     values = [format_seconds(step.seconds), format_bytes(_moved(step))]
@@ -133,6 +139,19 @@ def headline(contents: Contents) -> list[tuple[str, str, str]]:
         unknown = "no run of output parallelism is known"
         comparisons = [f"{by_own} by the reading {reading}; {unknown}" for by_own in by_reading]
     return list(zip(names, values, comparisons, strict=True))
+
+
+def _headline_of_stages(step: PipelineResult) -> list[tuple[str, str, str]]:
+    """Return the same of a step in stages, whose baselines, without stages, are not simulated."""
+    cost, charged = step.plan.cost, format_seconds(step.charged)
+    moved = format_bytes(cost.executed_bytes or 0)
+    data = f"Data Parallelism exchanges {format_bytes(cost.data_parallel_bytes)}"
+    times = format_ratio(cost.ratios.data)
+    return [
+        ("step", format_seconds(step.seconds), f"charged {charged}, Data Parallelism {times}×"),
+        ("exchanged", moved, data),
+        ("bubble", format_percent(step.bubble, 1), "the part in which a stage waits, on average"),
+    ]
 
 
 def _comparisons(steps: Steps) -> list[str]:

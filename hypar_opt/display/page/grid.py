@@ -57,7 +57,10 @@ def _cell(
     for position in column.positions:
         for option in row[position]:
             options.setdefault(symbol(option.choice), []).append(option)
-    chosen = next(own for own, costs in options.items() if any(cost.chosen for cost in costs))
+    here = column.choices[level - 1]
+    chosen = next(
+        (own for own, costs in options.items() if any(cost.chosen for cost in costs)), symbol(here)
+    )
     others = [cost for own, costs in options.items() if own != chosen for cost in costs]
     # The solver's tie-break decided, or its levelwise search missed a better plan.
     tied = any(option.extra is not None and option.extra <= 0 for option in others)
@@ -65,7 +68,7 @@ def _cell(
         "layer": column.name,
         "count": len(column.positions),
         "level": f"H{level}",
-        "choice": _words(options[chosen]),
+        "choice": _words(options[chosen]) if options else here,
         "symbol": chosen.name,
         "glyph": chosen.glyph,
         # Without regrets the extra costs are not known.

@@ -8,6 +8,7 @@ from html import escape, unescape
 from typing import Any
 
 from hypar_opt.display.page.figure import PALE, PHASES, Chart, chart_of, figure_of, short
+from hypar_opt.simulator.pipeline_result import PipelineResult
 from hypar_opt.simulator.result import LinkTraffic, StepResult
 from hypar_opt.simulator.spans import Span, StepTrace
 from hypar_opt.units import axis_unit, format_seconds
@@ -50,20 +51,8 @@ def timeline(step: StepResult) -> Chart:
     """Draw the timeline of a few accelerators and the busiest links of a recorded step."""
     assert step.trace is not None
     rows = _rows(step.trace, _busiest(step.links, step.seconds), step.seconds / _PIXELS)
-    size, unit = axis_unit(step.seconds)
-    figure = figure_of(_bar_traces(rows, size), 90 + 44 * len(rows), barmode="overlay", bargap=0.3)
-    figure.update_yaxes(
-        tickvals=list(range(len(rows))),
-        ticktext=[row.label for row in rows],
-        # The first row on top, although Plotly's axis runs upwards.
-        range=[len(rows) - 0.5, -0.5],
-        showgrid=False,
-        fixedrange=True,
-    )
-    # Zooms along time only, so that all rows stay in view.
-    figure.update_xaxes(title=unit, range=[0, step.seconds / size], fixedrange=False)
     return chart_of(
-        figure,
+        _figure(rows, step.seconds),
         "timeline",
         "The step in time",
         "Full colour computes, pale colour communicates. Drag to look closer, double-click to"
@@ -78,6 +67,47 @@ def timeline(step: StepResult) -> Chart:
             for row in rows
         ],
     )
+
+
+def pipeline_timeline(step: PipelineResult) -> Chart:
+    """Draw the passes of all stages of a recorded step; where one waits nothing is drawn."""
+    assert step.trace is not None
+    tracks = step.trace.accelerators
+    rows = [_Row(track.name, _bars(track.spans, step.seconds / _PIXELS)) for track in tracks]
+    # As many stages, evenly spread, as browsers draw quickly.
+    rows = rows[:: -(-sum(len(row.bars) for row in rows) // _MAX_BARS)]
+    figure = _figure(rows, step.seconds)
+    figure.update_traces(textposition="inside", textangle=0, insidetextanchor="middle")
+    figure.update_layout(uniformtext={"minsize": 8, "mode": "hide"})
+    for trace in figure.data:
+        # A task is named after its micro-batch, then its pass.
+        trace.text = [text.partition(" ")[0] for text in trace.hovertext]
+    return chart_of(
+        figure,
+        "timeline",
+        "The step in time",
+        "A row a stage; bars have the number of their micro-batch, and of their chunk if a stage"
+        " has several. Where nothing is drawn a stage waits. Drag to look closer, double-click to"
+        " see all.",
+        ("stage", "computing and exchanging"),
+        [(row.label, row.share(step.seconds, exchange=False)) for row in rows],
+    )
+
+
+def _figure(rows: Sequence[_Row], seconds: float) -> Any:
+    size, unit = axis_unit(seconds)
+    figure = figure_of(_bar_traces(rows, size), 90 + 44 * len(rows), barmode="overlay", bargap=0.3)
+    figure.update_yaxes(
+        tickvals=list(range(len(rows))),
+        ticktext=[row.label for row in rows],
+        # The first row on top, although Plotly's axis runs upwards.
+        range=[len(rows) - 0.5, -0.5],
+        showgrid=False,
+        fixedrange=True,
+    )
+    # Zooms along time only, so that all rows stay in view.
+    figure.update_xaxes(title=unit, range=[0, seconds / size], fixedrange=False)
+    return figure
 
 
 def _bar_traces(rows: Sequence[_Row], size: float) -> list[Any]:

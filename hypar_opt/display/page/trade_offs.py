@@ -45,6 +45,8 @@ def trade_offs(
     """
     if not plan.levels:
         return TradeOffs(None, None)
+    if plan.is_staged:
+        return _without("each point takes a search of stages, which pareto has not")
     if limited:
         return _without("fronts take no time limit; pareto NETWORK computes them")
     if plan.array is None or plan.array.digest != array.digest():

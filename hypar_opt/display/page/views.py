@@ -11,7 +11,8 @@ from hypar_opt.display.page.figure import Chart
 from hypar_opt.display.page.graph import graph_view
 from hypar_opt.display.page.grid import grid_view
 from hypar_opt.display.page.links import links
-from hypar_opt.display.page.timeline import timeline
+from hypar_opt.display.page.stages import memory_by_stage, stages_table
+from hypar_opt.display.page.timeline import pipeline_timeline, timeline
 from hypar_opt.display.page.trade_offs import by_memory
 from hypar_opt.units import format_bytes, format_percent
 
@@ -36,9 +37,10 @@ def template_values(contents: Contents) -> dict[str, Any]:
         "graph": graph_view(plan),
         "note": contents.note,
         "regretted": contents.regretted,
+        "stages": None if contents.staged is None else stages_table(contents.staged),
         "charts": _charts(contents),
         "without_fronts": contents.trade_offs.note,
-        "untraced": contents.steps["plan"].trace is None,
+        "untraced": contents.step.trace is None,
         "memory": _memory(contents),
         "warnings": [_sentence(warning, contents) for warning in contents.warnings],
         "command": contents.command,
@@ -48,6 +50,9 @@ def template_values(contents: Contents) -> dict[str, Any]:
 
 def _charts(contents: Contents) -> list[Chart]:
     """Return the charts that have something to show."""
+    if (staged := contents.staged) is not None:
+        drawn = [pipeline_timeline(staged)] if staged.trace is not None else []
+        return [*drawn, memory_by_stage(staged)]
     step = contents.steps["plan"]
     link_count = sum(link.count for link in step.links)
     return [
@@ -63,7 +68,7 @@ def _charts(contents: Contents) -> list[Chart]:
 
 
 def _memory(contents: Contents) -> dict[str, Any]:
-    step = contents.steps["plan"]
+    step = contents.step
     share = step.memory / step.capacity
     return {
         "needed": format_bytes(step.memory),
@@ -74,7 +79,7 @@ def _memory(contents: Contents) -> dict[str, Any]:
         "percent": format_percent(share, 1),
         # Inference has no gradients, errors or optimizer state.
         "holds": "weights and feature maps" if contents.plan.inference else _TRAINING_TENSORS,
-        "vaults": f"{step.vault_words:,}" if step.vault_words else "",
+        "vaults": f"{words:,}" if (words := getattr(step, "vault_words", 0)) else "",
     }
 
 

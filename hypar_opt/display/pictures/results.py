@@ -43,6 +43,7 @@ _PLANS = {
     "ratio": "compute ratio",
     "accpar": "AccPar's types",
     "configured": "best configuration",
+    "stages": "best in stages",
 }
 
 

@@ -28,6 +28,7 @@ def configurations_view(configurations: Configurations) -> RenderableType:
         ("#", COUNT),
         ("tp", COUNT),
         ("sp", str),
+        *((name, COUNT) for name in ("pp", "v") if configurations.staged),
         *((degree, COUNT) for degree in ("cp", "ep", "dp_shard", "dp_replicate")),
         ("zero", str),
         ("micro", COUNT),
@@ -37,6 +38,7 @@ def configurations_view(configurations: Configurations) -> RenderableType:
         ("MFU", _SHARE),
         ("memory", format_bytes),
         ("to spare", format_bytes),
+        *([("in flight", "{:.4g}".format), ("bubble", _SHARE)] if configurations.staged else []),
         ("exposed", _SHARE),
         ("over #1", _SHARE),
     ]
@@ -73,10 +75,12 @@ def optimizer(configurations: Configurations) -> str:
 
 def _cells(configurations: Configurations, candidate: Evaluated) -> Iterator[Any]:
     configuration, row = candidate.configuration, configurations.row(candidate)
-    degrees = ("tp", "sp", "cp", "ep", "dp_shard", "dp_replicate")
+    of_stages = ("pp", "interleave") if configurations.staged else ()
+    degrees = ("tp", "sp", *of_stages, "cp", "ep", "dp_shard", "dp_replicate")
     yield from (row[name] for name in (*degrees, "zero", "micro_batches"))
     yield recomputation(configuration, configurations.blocks)
     yield from (row[name] for name in ("seconds", "per_second", "mfu", "memory", "spare"))
+    yield from (row[name] for name in ("in_flight", "bubble") if configurations.staged)
     yield candidate.exposed
     yield row["over_first"] if candidate is not configurations.best else None
 

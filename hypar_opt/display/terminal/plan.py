@@ -12,13 +12,18 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt.display.glyphs import explained, legend, stored_legend, stored_symbol, symbol
-from hypar_opt.display.labels import cost_name, level_costs, optimality, total_costs
+from hypar_opt.display.labels import (
+    cost_name,
+    level_costs,
+    optimality,
+    stages_in_words,
+    total_costs,
+)
 from hypar_opt.display.plan_grid import Stored, is_short_chain, plan_grid
 from hypar_opt.display.terminal.console import Column, ascii_only, new_table, texts
 from hypar_opt.display.terminal.memory import trains
-from hypar_opt.plan.degrees import degrees, staged
+from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.share_of_group import SHARES
-from hypar_opt.plan.trained import trained
 from hypar_opt.search.open_ways import has_wider_choices
 from hypar_opt.search.shares import LEAST
 from hypar_opt.studies.advice import as_executed, refused_baselines
@@ -91,11 +96,9 @@ def plan_view(
 
 def _in_words(plan: Plan) -> str:
     """Return the degrees of a plan's parallelism, its stages, and how it trains."""
-    if plan.stages is None:
-        says = [degrees(plan), trains(memory(plan)) if plan.training.stated else ""]
-    else:
-        training = {**plan.training.unlike_defaults, "schedule": plan.training.schedule}
-        says = [staged(plan, plan.stages), degrees(plan, first=1), trained(training, plan)]
+    if plan.stages is not None:
+        return stages_in_words(plan, plan.stages)
+    says = [degrees(plan), trains(memory(plan)) if plan.training.stated else ""]
     return "; ".join(filter(None, says))
 
 

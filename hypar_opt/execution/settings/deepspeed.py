@@ -41,6 +41,7 @@ class DeepSpeed(Framework):
     )
     elsewhere: ClassVar[str] = "the model, its tokens, optimizer and data"
     has_models: ClassVar[bool] = False
+    schedules: ClassVar[tuple[str, ...]] = ("1f1b",)
 
     def unexpressed(self, configuration: Configuration, run: TrainingRun) -> Iterator[str]:
         if configuration.zero == HYBRID:
@@ -62,6 +63,13 @@ class DeepSpeed(Framework):
                 f"experts split by tensor parallelism {configuration.tp}:"
                 " expert_tensor_parallel_size is 1"
             )
+        if configuration.pp > 1:
+            yield (
+                f"{configuration.pp} pipeline stages, which are the model's:"
+                f" PipelineModule(num_stages={configuration.pp}, partition_method=...)"
+            )
+        if configuration.interleave > 1:
+            yield f"{configuration.interleave} chunks a stage: a stage has one"
         if configuration.recompute != NONE:
             yield (
                 f"{of_blocks(configuration, run)}: the model's, as its"

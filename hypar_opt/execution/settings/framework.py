@@ -57,6 +57,8 @@ class TrainingRun(NamedTuple):
         Whether the network reads images.
     name
         The network's, for the reader.
+    schedule
+        Of pipeline stages' passes.
     """
 
     batch: int
@@ -69,6 +71,7 @@ class TrainingRun(NamedTuple):
     kv_heads: int = 0
     images: bool = False
     name: str = "a network"
+    schedule: str = "1f1b"
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
@@ -88,6 +91,7 @@ class TrainingRun(NamedTuple):
             kv_heads=key_value_heads(network),
             images=not isinstance(network.input, TokenInput),
             name=network.name,
+            schedule=plan.training.schedule or "1f1b",
         )
 
     @property
@@ -107,11 +111,14 @@ class Framework(ExportFormat):
         What these settings leave to one's own program.
     has_models
         Whether it trains models of its own, which read tokens, and not any model.
+    schedules
+        Those of pipeline stages that it has; none if it has no stages.
     """
 
     sources: ClassVar[tuple[str, ...]]
     elsewhere: ClassVar[str]
     has_models: ClassVar[bool] = True
+    schedules: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def unexpressed(self, configuration: Configuration, run: TrainingRun) -> Iterator[str]:
@@ -137,6 +144,9 @@ class Framework(ExportFormat):
             lacks.append(f"elements of {run.element_bytes} bytes: it trains in 2 or 4")
         if run.images and self.has_models:
             lacks.append("a network that reads images: its models read tokens")
+        if configuration.pp > 1 and run.schedule not in self.schedules:
+            has = f": it has {' and '.join(self.schedules)}" if self.schedules else ""
+            lacks.append(f"{configuration.pp} pipeline stages in the order {run.schedule}{has}")
         return lacks
 
     def settings(self, configuration: Configuration, run: TrainingRun) -> str:
@@ -152,6 +162,9 @@ class Framework(ExportFormat):
                 f"{argument('degrees')} should have {run.devices:,} accelerators in all, got"
                 f" {configuration.devices:,}"
             )
+        if configuration.pp > 1 and not self.schedules:
+            name, pp = type(self).__name__, configuration.pp
+            raise HyparError(f"{argument('degrees')}: {name} has no pipeline stages, got pp {pp}")
         parts = configuration.dp_replicate * configuration.dp_shard * configuration.micro_batches
         if run.batch % parts:
             raise HyparError(
@@ -180,7 +193,8 @@ def plain(configuration: Configuration, run: TrainingRun) -> Configuration:
     Nothing is sharded over one part, and unsharded data parallelism is replicas; without tensor
     parallelism there is no sequence parallelism; all blocks are None, and none recompute nothing.
     """
-    replicas, shards, cp, tp, ep, sp, micro_batches, recompute, blocks, zero = configuration
+    replicas, shards, cp, tp, ep, sp, micro_batches, recompute, blocks, zero = configuration[:10]
+    most = max(blocks_of_chunks(configuration, run))
     if zero == HYBRID and replicas == 1:
         zero = WEIGHTS
     if shards * cp == 1:
@@ -190,12 +204,19 @@ def plain(configuration: Configuration, run: TrainingRun) -> Configuration:
         replicas, shards = replicas * shards, 1
     if recompute == NONE or blocks == 0:
         recompute, blocks = NONE, None
-    elif blocks is not None and blocks >= run.layers:
+    elif blocks is not None and blocks >= most:
         blocks = None
     ep = ep if run.experts > 1 else 1
     return Configuration(
-        replicas, shards, cp, tp, ep, sp and tp > 1, micro_batches, recompute, blocks, zero
+        *(replicas, shards, cp, tp, ep, sp and tp > 1, micro_batches, recompute, blocks, zero),
+        *configuration[10:],
     )
+
+
+def blocks_of_chunks(configuration: Configuration, run: TrainingRun) -> tuple[int, ...]:
+    """Return the blocks of each chunk of pipeline stages, in order; of one all."""
+    count = configuration.pp * configuration.interleave
+    return configuration.cuts or (run.layers // count,) * count
 
 
 def micro_batch_of(configuration: Configuration, run: TrainingRun) -> int:
@@ -279,6 +300,8 @@ def mirrored(configuration: Configuration, run: TrainingRun, name: str) -> Itera
 def of_blocks(configuration: Configuration, run: TrainingRun) -> str:
     """Return what is computed again and where, as text."""
     where = "all" if configuration.blocks is None else f"{configuration.blocks} of {run.layers}"
+    if configuration.pp > 1 and configuration.blocks is not None:
+        where = f"{configuration.blocks} of each chunk's"
     return f"{configuration.recompute} recomputation in {where} blocks"
 
 

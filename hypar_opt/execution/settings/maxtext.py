@@ -25,6 +25,7 @@ from hypar_opt.execution.settings.framework import (
     STATE,
     WEIGHTS,
     Framework,
+    blocks_of_chunks,
     commented,
     of_blocks,
 )
@@ -49,6 +50,7 @@ class MaxText(Framework):
         " src/maxtext/configs/types.py@a2a238f3",
     )
     elsewhere: ClassVar[str] = "model_name, hardware, attention, optimizer, data"
+    schedules: ClassVar[tuple[str, ...]] = ("gpipe",)
 
     def unexpressed(self, configuration: Configuration, run: TrainingRun) -> Iterator[str]:
         if configuration.zero == GRADIENTS:
@@ -86,6 +88,8 @@ class MaxText(Framework):
             yield f"degrees that do not fill nodes of {run.per_node}"
         if configuration.cp > 1 and run.tokens % (2 * configuration.cp):
             yield f"{run.tokens:,} tokens: they should be a multiple of {2 * configuration.cp}"
+        if configuration.cuts:
+            yield f"stages of {'+'.join(map(str, configuration.cuts))} blocks: all have as many"
         sequences = _per_device(configuration, run)
         if int(run.devices * sequences) * configuration.micro_batches != run.batch:
             yield f"{sequences!r} sequences per device, which are rounded down"
@@ -108,6 +112,16 @@ class MaxText(Framework):
         if axes["expert"] > 1:
             of_tokens = configuration.cp > 1
             settings["expert_shard_attention_option"] = "context" if of_tokens else "fsdp"
+        if configuration.pp > 1:
+            chunks = blocks_of_chunks(configuration, run)
+            settings |= {
+                # Micro-batches are those of its pipeline.
+                "per_device_batch_size": run.batch / run.devices,
+                "gradient_accumulation_steps": 1,
+                "num_pipeline_microbatches": configuration.micro_batches,
+                "num_layers_per_pipeline_stage": chunks[0],
+                "num_pipeline_repeats": configuration.interleave,
+            }
         for name, degree in axes.items():
             settings[f"ici_{name}_parallelism"] = inside[name]
             settings[f"dcn_{name}_parallelism"] = degree // inside[name]
@@ -136,6 +150,7 @@ def _axes(configuration: Configuration) -> dict[str, int] | None:
         "context": context,
         "fsdp": shards,
         "data": replicas,
+        **({"pipeline": configuration.pp} if configuration.pp > 1 else {}),
     }
 
 

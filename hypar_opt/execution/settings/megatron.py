@@ -11,11 +11,14 @@ model and ddp have the fields of Megatron Core's core_v0.16.1
 megatron/core/{model_parallel_config.py, transformer/transformer_config.py,
 distributed/distributed_data_parallel_config.py}. There: ``recompute_method="block"`` is of the
 first blocks, "'selective' always uses all layers", and ``cp_comm_type="all_gather"`` gathers keys
-and values before attention.
+and values before attention. There, too: ``pipeline_model_parallel_layout``, whose chunks ``|``
+separates: E is the embedding, ``t*3`` three layers, and L the loss; and ``recompute_num_layers`` is
+of each chunk.
 """
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hypar_opt.execution.settings.framework import (
@@ -45,6 +48,10 @@ if TYPE_CHECKING:
 class MegatronCore(Framework):
     """What frameworks that train with Megatron Core have in common."""
 
+    schedules: ClassVar[tuple[str, ...]] = ("1f1b",)
+    interleaving: ClassVar[str] = "virtual_pipeline_model_parallel_size"
+    """The field of the chunks of a stage."""
+
     def unexpressed(self, configuration: Configuration, run: TrainingRun) -> Iterator[str]:
         if configuration.recompute not in (NONE, SELECTIVE, FULL):
             yield of_blocks(configuration, run)
@@ -62,12 +69,17 @@ class MegatronCore(Framework):
         fields: dict[str, Any] = {
             "tensor_model_parallel_size": configuration.tp,
             "context_parallel_size": configuration.cp,
-            "pipeline_model_parallel_size": 1,
+            "pipeline_model_parallel_size": configuration.pp,
             "sequence_parallel": configuration.sp,
             "recompute_granularity": granularity,
             "recompute_method": ("uniform" if blocks is None else "block") if full else None,
             "recompute_num_layers": (blocks or 1) if full else None,
         }
+        if configuration.cuts:
+            chunks = [f"t*{count}" for count in configuration.cuts]
+            fields["pipeline_model_parallel_layout"] = f"E{'|'.join(chunks)}L"
+        elif configuration.interleave > 1:
+            fields[self.interleaving] = configuration.interleave
         if configuration.cp > 1:
             fields["cp_comm_type"] = "all_gather"
         if run.experts > 1:
@@ -99,6 +111,8 @@ class MegatronCore(Framework):
 class Megatron(MegatronCore):
     """Arguments of Megatron-LM's pretrain_gpt.py."""
 
+    interleaving: ClassVar[str] = "num_virtual_stages_per_pipeline_rank"
+
     summary: ClassVar[str] = "settings for Megatron-LM, a shell script with its arguments"
     sources: ClassVar[tuple[str, ...]] = (
         "NVIDIA/Megatron-LM megatron/training/arguments.py@000c4ac2,"
@@ -120,7 +134,7 @@ class Megatron(MegatronCore):
         if fsdp := fields["use_megatron_fsdp"]:
             fields |= {"no_gradient_accumulation_fusion": True, "ckpt_format": "fsdp_dtensor"}
         arguments = [
-            f"  --{name.replace('_', '-')}{'' if value is True else f' {value}'} \\"
+            f"  --{name.replace('_', '-')}{'' if value is True else f' {quote(str(value))}'} \\"
             for name, value in fields.items()
             if value not in (False, None)
         ]

@@ -6,11 +6,16 @@ Releases up to 0.2.2 read TOML; since then a configuration is a function that re
 Source: pytorch/torchtitan v0.3.0: torchtitan/config/configs.py (``TrainingConfig``,
 ``ParallelismConfig``), torchtitan/distributed/activation_checkpoint.py (``FullAC``, and None for
 none), torchtitan/distributed/parallel_dims.py (what degrees multiply to), torchtitan/trainer.py
-(``seq_len_divisor``, the global batch, and CUDA graphs with expert parallelism).
+(``seq_len_divisor``, the global batch, and CUDA graphs with expert parallelism). For stages:
+pytorch/torchtitan torchtitan/config/configs.py@0014ac2c (``pipeline_parallel_schedule``,
+``pipeline_parallel_microbatch_size``, ``module_fqns_per_model_part``) and
+torchtitan/distributed/pipeline_parallel.py@02ef790c: micro-batches are parts of the local batch,
+and a decoder's modules are ``tok_embeddings``, ``layers.0``, ..., ``norm`` and ``output``.
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hypar_opt.execution.settings.framework import (
@@ -22,6 +27,7 @@ from hypar_opt.execution.settings.framework import (
     WEIGHTS,
     Framework,
     PythonCode,
+    blocks_of_chunks,
     micro_batch_of,
     mirrored,
     module_text,
@@ -45,6 +51,7 @@ class Torchtitan(Framework):
         " torchtitan/distributed/activation_checkpoint.py",
     )
     elsewhere: ClassVar[str] = "model_spec, optimizer, data, compilation"
+    schedules: ClassVar[tuple[str, ...]] = ("1f1b", "gpipe")
 
     def unexpressed(self, configuration: Configuration, run: TrainingRun) -> Iterator[str]:
         replicas, shards = "data_parallel_replicate_degree", "data_parallel_shard_degree"
@@ -88,8 +95,20 @@ class Torchtitan(Framework):
             "parallelism.enable_sequence_parallel": configuration.sp,
             "parallelism.context_parallel_degree": configuration.cp,
             "parallelism.expert_parallel_degree": experts,
-            "parallelism.pipeline_parallel_degree": 1,
+            "parallelism.pipeline_parallel_degree": configuration.pp,
         }
+        if configuration.pp > 1:
+            # Its local batch is of all micro-batches.
+            micro_batch = micro_batch_of(configuration, run)
+            order = "GPipe" if run.schedule == "gpipe" else "1F1B"
+            if configuration.interleave > 1:
+                order = "Interleaved1F1B"
+            settings |= {
+                "training.local_batch_size": micro_batch * configuration.micro_batches,
+                "parallelism.pipeline_parallel_schedule": order,
+                "parallelism.pipeline_parallel_microbatch_size": micro_batch,
+                "parallelism.module_fqns_per_model_part": _modules(configuration, run),
+            }
         if experts > 1:
             # Its dispatch of tokens waits for the host.
             settings["training.disable_cuda_graphs"] = True
@@ -102,6 +121,18 @@ class Torchtitan(Framework):
             "    def run():\n        return configured(your_config())"
         )
         return module_text(remarks, use, imports, "config", "Trainer.Config", settings)
+
+
+def _modules(configuration: Configuration, run: TrainingRun) -> list[list[str]]:
+    """Return the modules of each chunk, as torchtitan's decoders call them."""
+    numbers = iter(range(run.layers))
+    chunks = [
+        [f"layers.{number}" for number in islice(numbers, count)]
+        for count in blocks_of_chunks(configuration, run)
+    ]
+    chunks[0].insert(0, "tok_embeddings")
+    chunks[-1] += ["norm", "output"]
+    return chunks
 
 
 def _most_experts(configuration: Configuration) -> int:

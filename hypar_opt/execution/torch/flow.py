@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.batches import sizes_remedy
 from hypar_opt.execution.torch.rules import has_hook, has_module, otherwise, without_rule
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.sharding.conversions import exchanges, scattered
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, TOKEN, WHOLE, is_split
 from hypar_opt.workload.operators.axes import BATCH as BATCH_AXIS
@@ -70,11 +71,14 @@ class Flow:
     ----------
     program
         The plan's, with the batch of a micro-batch.
+    sent
+        The layouts, at each level, of the outputs of layers that cross from one stage to the next.
     """
 
     network: Network
     program: Program
     mesh: DeviceMesh
+    sent: Mapping[int, Layouts] = FrozenDict()
 
     @cached_property
     def layers(self) -> tuple[LayerFlow, ...]:
@@ -206,6 +210,8 @@ class Flow:
 
         That of parts leaves as one tensor, whose channels are whole for a model to take parts.
         """
+        if position in self.sent:
+            return tuple(self.sent[position][own.levels[0]] for own in self.mesh.tensor)
         own = self._wanted(position)
         if len(parts := self.parts_of_weight(position)) == 1:
             return own
@@ -269,6 +275,8 @@ class Flow:
         splits = (own.axis in layer.axes.weight for own in flow.choices)
         if any(map(and_, splits, self.is_shared_whole(position))):
             yield "its weight is shared with a layer that splits it otherwise, and replicated"
+        if position in self.sent and self._is_sent_otherwise(position, flow):
+            yield "is sent to the next stage as levels of one dimension are split, not each alone"
         if not has_hook(layer):
             if flow.arrives != flow.reads:
                 what = "has no hook" if has_module(layer) else "is no module"
@@ -285,6 +293,15 @@ class Flow:
             yield "DTensor gathers the error of a replica that is sliced"
         if layer.fused_pool and any(changed):
             yield "its output is converted before its pool, not behind it"
+
+    def _is_sent_otherwise(self, position: int, flow: LayerFlow) -> bool:
+        """Whether the next stage gets a layer's output in other layouts than planned."""
+        data = ((BATCH, self.mesh.data),) if self.mesh.data else ()
+        return any(
+            self.sent[position][level] != own
+            for own, dimension in (*data, *zip(flow.leaves, self.mesh.tensor, strict=True))
+            for level in dimension.levels
+        )
 
     def _check_even(self, position: int, flow: LayerFlow) -> None:
         """Refuse sizes that are no multiple of their parts."""

@@ -37,7 +37,7 @@ class DeviceMesh:
         All other levels; adjacent ones at which every node has the same choice are one.
     placement
         The digit of a process' rank that each level splits, 0 being the most significant. The
-        rank is the accelerator's number.
+        rank is the accelerator's number, within a stage of a pipeline.
     """
 
     data: Dimension | None
@@ -68,7 +68,7 @@ class DeviceMesh:
 
 
 def mesh_of(plan: Plan, program: Program) -> DeviceMesh:
-    """Return the mesh of a plan; process r is the array's accelerator r."""
+    """Return the mesh of a plan, or of each of its stages; process r is the accelerator r."""
     sizes = program.hierarchy.sizes
     by_batch = [level for level in range(len(sizes)) if _splits_batch_alone(program, level)]
     rest = [level for level in range(len(sizes)) if level not in by_batch]
@@ -82,7 +82,8 @@ def mesh_of(plan: Plan, program: Program) -> DeviceMesh:
         ),
         hierarchy=program.hierarchy,
         # A plan counts digits from the least significant one.
-        placement=tuple(len(sizes) - 1 - digit for digit in plan.placement)
+        # In stages those of the levels below H1, which the array numbers last.
+        placement=tuple(len(sizes) - 1 - own for own in plan.placement[-len(sizes) :])
         if plan.placement
         else tuple(range(len(sizes))),
     )

@@ -101,10 +101,10 @@ def modules_of(flow: Flow) -> Iterator[Module]:
             reads_first=getattr(layer, "is_table", False),
             has_bias=sizes.get("s") == 2 or layer.has_bias,
             weight=weight,
-            arrives=_placements(own.arrives[0] if own.arrives else (WHOLE,) * len(weight), read),
-            input=_placements(own.reads[0] if own.reads else (WHOLE,) * len(weight), read),
-            computes=_placements(own.writes, written),
-            output=_placements(own.leaves, written),
+            arrives=placements(own.arrives[0] if own.arrives else (WHOLE,) * len(weight), read),
+            input=placements(own.reads[0] if own.reads else (WHOLE,) * len(weight), read),
+            computes=placements(own.writes, written),
+            output=placements(own.leaves, written),
             on_shards=kept in (_KERNEL, _TRANSPOSED)
             or (kept == _MATRIX and TOKEN in own.reads[0])
             or bool(getattr(layer, "groups", None)),
@@ -135,7 +135,7 @@ def _weight(axes: tuple[str, ...], own: LayerFlow, whole: Sequence[bool]) -> Pla
     )
 
 
-def _placements(layouts: Layouts, over: Map) -> Placements:
+def placements(layouts: Layouts, over: Map) -> Placements:
     """Return the placements of a feature map: of tokens features come last, else second."""
     channels = "Shard(-1)" if isinstance(over, TokenMap) else "Shard(1)"
     known = {WHOLE: REPLICATE, BATCH: BY_BATCH, TOKEN: "Shard(1)", PARTIAL: "Partial()"}

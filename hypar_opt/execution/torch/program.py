@@ -22,16 +22,18 @@ if TYPE_CHECKING:
 
     from hypar_opt.execution.torch.flow import Flow
     from hypar_opt.execution.torch.modules import Module
+    from hypar_opt.execution.torch.stages import Pipeline
     from hypar_opt.plan.training import Training
 
 _WIDTH = 100
 
 _IMPORTS = {
+    "import copy": "copy.",
     "import math": "math.",
     "import os": "os.",
     "from contextlib import contextmanager": "@contextmanager",
-    "from functools import partial": " partial(",
-    "import torch": "torch.Tensor|torch.arange",
+    "from functools import partial": " partial(|(partial(",
+    "import torch": "torch.Tensor|torch.arange|torch.empty",
     "import torch.distributed as dist": "dist.",
     "from torch import nn": "nn.",
 }
@@ -40,6 +42,10 @@ _IMPORTS = {
 _FROM = {
     "torch.distributed.device_mesh": ("DeviceMesh", "init_device_mesh"),
     "torch.distributed.fsdp": ("fully_shard",),
+    "torch.distributed.pipelining": (
+        *("PipelineStage", "Schedule1F1B", "ScheduleGPipe", "ScheduleInterleaved1F1B"),
+        *("ScheduleInterleavedZeroBubble",),
+    ),
     "torch.distributed.tensor": (
         *("DTensor", "Partial", "Replicate", "Shard", "distribute_module", "distribute_tensor"),
     ),
@@ -52,31 +58,38 @@ _FROM = {
 """What it imports of each module, where it has the name."""
 
 
-def program_text(flow: Flow, training: Training, *, title: str) -> str:
+def program_text(
+    flow: Flow, training: Training, *, title: str, pipeline: Pipeline | None = None
+) -> str:
     """Return the file that splits a model as a plan says.
 
     Parameters
     ----------
     title
         The first lines of its docstring.
+    pipeline
+        That of a plan in stages.
     """
     modules = list(modules_of(flow))
-    tables = "\n".join(_tables(flow, modules))
-    parts = [tables, *_functions(flow, modules)]
+    tables = "\n".join(_tables(flow, modules, pipeline))
+    parts = [tables, *_functions(flow, modules, pipeline)]
     if flow.mesh.tensor:
         on_shards = ["on shards style"] * ("OnShards(" in tables)
         parts[:0] = map(_part, ["sharded style", *on_shards, "turned style", "placed"])
     if any("_converted(" in part for part in parts):
         parts.append(_part("converted"))
     body = "\n\n\n".join(parts) + "\n"
-    return "\n".join([_docstring(flow, training, title), _imports(body), "", body])
+    head = _docstring(flow, training, title, pipeline)
+    return "\n".join([head, _imports(body), "", body])
 
 
-def _tables(flow: Flow, modules: Sequence[Module]) -> Iterator[str]:
+def _tables(flow: Flow, modules: Sequence[Module], pipeline: Pipeline | None) -> Iterator[str]:
     """Yield the file's constants."""
     mesh, repeats = flow.mesh, flow.network.repeats
 
-    sizes = (f"{quoted(own.name)}: {own.size}" for own in mesh.dimensions)
+    sizes = [f"{quoted(own.name)}: {own.size}" for own in mesh.dimensions]
+    if pipeline is not None:
+        sizes.insert(0, f'"pp": {pipeline.stages.parts}')
     yield f"MESH = {{{', '.join(sizes)}}}"
     if mesh.is_permuted:
         yield f"DIGITS = {mesh.digits}  # of a process' rank"
@@ -99,6 +112,8 @@ def _tables(flow: Flow, modules: Sequence[Module]) -> Iterator[str]:
     yield f"\n# The placements of each parameter, on {dimensions}; of those of TURNED, turned."
     yield table_text("PLACEMENTS", [*_placements(flow, modules)], repeats)
     yield from shards.tables(flow, [own.name for own in modules])
+    if pipeline is not None:
+        yield from pipeline.tables(flow)
 
 
 def _placements(flow: Flow, modules: Sequence[Module]) -> Iterator[Entry]:
@@ -112,32 +127,56 @@ def _placements(flow: Flow, modules: Sequence[Module]) -> Iterator[Entry]:
             yield Entry(own.position, f"{own.name}.bias", as_tuple((*data, *own.vector)))
 
 
-def _functions(flow: Flow, modules: Sequence[Module]) -> Iterator[str]:
+def _functions(flow: Flow, modules: Sequence[Module], pipeline: Pipeline | None) -> Iterator[str]:
     """Yield the texts of the file's functions."""
     mesh = flow.mesh
     yield _part("permuted mesh" if mesh.is_permuted else "mesh")
-    first = ["parallelize: first rows"] * any(own.reads_first for own in modules)
-    steps = ["parallelize", *first, "parallelize: refusal"]
+    in_chunks = pipeline is not None
+    steps = ["parallelize", *["parallelize: modules of chunk"] * in_chunks, "parallelize: shapes"]
+    steps += [*["parallelize: shapes of chunk"] * in_chunks, "parallelize: weights"]
+    steps += ["parallelize: first rows"] * any(own.reads_first for own in modules)
+    steps.append("parallelize: refusal")
     if mesh.tensor:
         steps.append("parallelize: tensor")
     way, some_whole = shards.of(flow), shards.some_are_whole(flow)
     if way is not None:
-        steps.append("parallelize: shard by layer" if way == "by layer" else "parallelize: shard")
-    text = "\n".join(map(_part, [*steps, "parallelize: end"]))
-    yield text.replace("RESHARD", str(way == "weights"))
+        by_layer = " by layer" * (way == "by layer")
+        steps.append(f"parallelize: shard{by_layer}")
+        steps += ["parallelize: units of chunk"] * in_chunks
+        steps.append(f"parallelize: unit{by_layer}")
+    yield _parts(*steps, "parallelize: end").replace("RESHARD", str(way == "weights"))
+    if pipeline is not None:
+        yield from _of_chunks(pipeline, borders=bool(mesh.tensor))
     if mesh.tensor:
         yield _part("sharded: loss" if _splits_loss(flow) else "sharded")
-    if way is None or some_whole:
+    tied = ["reduce: add tied"] * (pipeline is not None and bool(pipeline.stages.tied))
+    if (way is None or some_whole) and mesh.dimensions:
         which = "both" if mesh.tensor and mesh.data else "tensor" if mesh.tensor else "data"
-        reduce = _part(f"reduce: {which}")
+        reduce = _parts(f"reduce: {which}", *tied)
         if some_whole:
             found = "if parameter.grad is not None"
             reduce = reduce.replace(found, f"{found} and not _is_sharded(parameter)")
         yield reduce
         if mesh.tensor:
             yield _part("scattered")
+    elif tied:
+        yield _parts("reduce: tied", *tied)
+    if tied:
+        yield _part("tied")
     if way == "by layer":
-        yield _part("parameters of layers")
+        chunk = ["parameters of chunk"] * in_chunks
+        yield _parts("parameters of layers", *chunk, "parameters of module")
+
+
+def _of_chunks(pipeline: Pipeline, *, borders: bool) -> Iterator[str]:
+    """Yield the texts of the functions of a pipeline."""
+    tied = ["chunks: tied"] * bool(pipeline.stages.tied)
+    yield _parts("chunks", *["chunks: borders"] * borders, "chunks: end", *tied, "chunks: copy")
+    if borders:
+        yield _part("borders")
+    takes = "stages[0]" if pipeline.schedule in ("1F1B", "GPipe") else "stages"
+    schedule = _part("schedule").replace("SCHEDULE", f"Schedule{pipeline.schedule}")
+    yield schedule.replace("STAGES", takes)
 
 
 def _splits_loss(flow: Flow) -> bool:
@@ -149,32 +188,41 @@ def _splits_loss(flow: Flow) -> bool:
     )
 
 
-def _docstring(flow: Flow, training: Training, title: str) -> str:
+def _docstring(flow: Flow, training: Training, title: str, pipeline: Pipeline | None) -> str:
     uses = ['    mesh = device_mesh("cuda")', "    parallelize(model, mesh)"]
     step = [
         "    loss = ...  # the mean over this process' part of the batch",
         "    loss.backward()",
     ]
+    model = "model"
+    if pipeline is not None:
+        model = "own"
+        uses[1:] = ["    own = chunks(model, mesh)", "    passes = schedule(own, mesh, loss)"]
+        step = ["    passes.step(*inputs, target=targets)  # of the first stage, of the last one"]
     if flow.mesh.tensor:
         step = ["    with sharded():", *("    " + line for line in step)]
-    if shards.of(flow) is None or shards.some_are_whole(flow):
-        step.append("    reduce_gradients(model, mesh)")
+    unsharded = shards.of(flow) is None or shards.some_are_whole(flow)
+    if (unsharded and flow.mesh.dimensions) or (pipeline is not None and pipeline.stages.tied):
+        step.append(f"    reduce_gradients({model}, mesh)")
     titled = ("\n".join(_filled(line)) for line in title.splitlines())
-    words = [*titled, "", *uses, *step, "", *_notes(flow, training)]
+    words = [*titled, "", *uses, *step, "", *_notes(flow, training, pipeline)]
     words += [f"Written by hypar-opt {__version__}, tested with torch 2.13.", ""]
     return docstring("\n".join(words)) + "\n"
 
 
-def _notes(flow: Flow, training: Training) -> Iterator[str]:
+def _notes(flow: Flow, training: Training, pipeline: Pipeline | None) -> Iterator[str]:
     """Yield what a user of the file has to know: the batch, and what the plan says otherwise."""
     mesh, micro = flow.mesh, training.micro_batches or 1
     share = f"1/{mesh.data.size} of" if mesh.data else "all of"
     part = 'mesh.get_local_rank("dp") says which' if mesh.data else "every process the same"
     images = f"{flow.program.workload.batch} images or sequences"
     times = f"each of {micro} micro-batches of {images}" if micro > 1 else f"a batch of {images}"
-    yield from _filled(f"A process computes {share} {times}; {part}.")
+    stage = ' mesh.get_local_rank("pp") is its stage.' * (pipeline is not None)
+    yield from _filled(f"A process computes {share} {times}; {part}.{stage}")
     yield ""
     others = differences(flow, training)
+    if pipeline is not None and (tied := pipeline.exchanged_whole(flow)):
+        others[_WHOLE_TIED] = tied
     if others:
         yield "What is not as in the plan:"
         yield ""
@@ -214,6 +262,9 @@ def differences(flow: Flow, training: Training) -> dict[str, list[str]]:
     return named
 
 
+_WHOLE_TIED = (
+    "each replica exchanges the whole gradient of the weight that stages share, not a part"
+)
 _STATE = "fully_shard splits gradients too, not the optimizer's state alone"
 _ALIKE = "its weight is sharded as the first part of the one that it is a part of"
 _REPLICATED = "its weight is sharded on dp alone, and replicated where others are split"
@@ -249,3 +300,7 @@ def _template() -> Mapping[str, str]:
 
 def _part(name: str) -> str:
     return _template()[name]
+
+
+def _parts(*names: str) -> str:
+    return "\n".join(map(_part, names))

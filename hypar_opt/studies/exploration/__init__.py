@@ -84,6 +84,8 @@ def explore(
     """
     needs_array = objective in ("time", "energy")
     plan, array = planned(plan, arguments, array, needs_array=needs_array, overlap="none")
+    if plan.is_staged:
+        raise RefusedError("explore takes no plan in stages, each of which is a problem itself")
     cells = _checked_cells(free, plan)
     problem = _problem(plan, objective or plan.cost.kind, array)
     instance = Instance(plan.network.description, problem)

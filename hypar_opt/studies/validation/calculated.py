@@ -36,7 +36,6 @@ from hypar_opt.studies.validation.rows import (
     setting,
 )
 from hypar_opt.studies.validation.staged import (
-    kinds_of_layers,
     schedule_of,
     stages_of_row,
     tied_seconds,
@@ -45,7 +44,7 @@ from hypar_opt.workload.operators.attention import HEADS
 from hypar_opt.workload.operators.axes import DATA_CHOICE, EXPERTS, REPLICAS
 from hypar_opt.workload.parallelism import CHOICES, SHARDED
 from hypar_opt.workload.sequence_length import with_tokens
-from hypar_opt.workload.stages import stage_of
+from hypar_opt.workload.stages import kinds_of_layers, stage_of
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:

@@ -16,8 +16,6 @@ from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.studies.validation.rows import Row
     from hypar_opt.workload.network import Network
@@ -93,19 +91,6 @@ def _balanced(network: Network, blocks: Sequence[int], count: int, turns: int) -
     found = least_cuts(np.broadcast_to(cost, (count, *cost.shape)), turns)
     assert found is not None
     return [places[end] for end in found.ends[:-1]]
-
-
-def kinds_of_layers(network: Network) -> tuple[Hashable, ...]:
-    """Return what layers of stages have in common that have equal networks.
-
-    Of a repeated block its number and the place in it; others, and the first and the last layer of
-    all, are like no other layer.
-    """
-    kinds: list[Hashable] = [*range(len(network.layers))]
-    for number, block in enumerate(network.repeats):
-        for own in block.repetitions:
-            kinds[own.start : own.stop] = [(number, place) for place in range(len(own))]
-    return (0, *kinds[1:-1], len(kinds) - 1)
 
 
 def tied_seconds(stages: Stages, link: BisectionLink, groups: int, element_bytes: int) -> float:

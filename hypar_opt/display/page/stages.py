@@ -1,0 +1,87 @@
+"""The page's view of a plan in pipeline stages: a table of them, and the memory of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypar_opt.display.page.figure import Chart, bars, chart_of, figure_of
+from hypar_opt.display.terminal.memory import CATEGORIES
+from hypar_opt.simulator.pipeline_result import PipelineResult
+from hypar_opt.units import axis_byte_unit, format_bytes, format_percent, format_seconds
+
+_COLOURS = {
+    "weights": "#5a8fd6",
+    "gradients": "#c9649b",
+    "state": "#7da83f",
+    "saved": "#df8a20",
+    "moment": "#2aa198",
+}
+
+
+def stages_table(step: PipelineResult) -> dict[str, Any]:
+    """Return what each stage takes, waits and holds, as the template shows it."""
+    times = "forward", "backward", "once", "message", "seconds"
+    return {
+        "caption": "Simulated: forward and backward of a micro-batch; once a step, reductions and"
+        " update; a message to the next stage; and all that a stage computes and exchanges inside"
+        " itself in a step. The rest of the step is its bubble.",
+        "header": (
+            *("stage", "layers", *times[:-1], "in all"),
+            *("bubble", "in flight", "memory"),
+        ),
+        "rows": [
+            (
+                f"{number}",
+                row["layers"],
+                *(format_seconds(row[key]) for key in times),
+                format_percent(row["bubble"], 1),
+                f"{row['in_flight']:,}",
+                format_bytes(row["memory"]),
+            )
+            for number, row in enumerate(step.rows(), 1)
+        ],
+        "without": "Stages are simulated one by one, so that bytes by level, energy and links are"
+        " not shown of the whole array; nor are the baselines, which have no stages.",
+    }
+
+
+def memory_by_stage(step: PipelineResult) -> Chart:
+    """Draw what the fullest accelerator of each stage holds, by category."""
+    held = [own.memory for own in step.stages]
+    names = [f"stage {number}" for number in range(1, len(held) + 1)]
+    amounts = {name: [own.categories[key] for own in held] for key, name in CATEGORIES.items()}
+    size, unit = axis_byte_unit(max(sum(own.categories.values()) for own in held))
+    traces = [
+        bars(
+            (f"{stage}, {name}" for stage in names),
+            counts,
+            format_bytes,
+            name=name,
+            x=names,
+            y=[count / size for count in counts],
+            marker_color=colour,
+        )
+        for (name, counts), colour in zip(amounts.items(), _COLOURS.values(), strict=True)
+        if any(counts)
+    ]
+    figure = figure_of(traces, 320, barmode="stack", bargap=0.35)
+    figure.update_xaxes(showgrid=False)
+    figure.update_yaxes(title=unit, rangemode="tozero")
+    return chart_of(
+        figure,
+        "by-stage",
+        "Memory by stage",
+        "What an accelerator of each stage holds at most, without the array's reserve; saved is of"
+        " all micro-batches in flight.",
+        ("stage", *amounts, "reserve", "in all", "to spare"),
+        [
+            (
+                stage,
+                *(format_bytes(counts[n]) for counts in amounts.values()),
+                format_bytes(own.reserve),
+                format_bytes(own.total),
+                format_bytes(own.margin or 0),
+            )
+            for n, (stage, own) in enumerate(zip(names, held, strict=True))
+        ],
+    )

@@ -1,0 +1,647 @@
+"""The best configurations with pipeline stages: what each stage takes, walked through a schedule.
+
+Of all configurations a step is bounded first: a device runs its passes of all micro-batches, after
+the first forward passes and before the last backward passes of the stages before it, and no stage
+takes less than the program of its layers. These are of the whole network on a part of the array, a
+stage's share of which is that of its layers. Only configurations whose bounds are below the best
+steps are simulated: of stages that are alike one, for a micro-batch and the end of a step.
+
+What data parallelism shards is sharded over all of a stage's data parallelism, and what tensor
+parallelism leaves whole is split by token where it can be.
+
+Source: D. Narayanan et al., "Efficient large-scale language model training on GPU clusters using
+Megatron-LM", SC 2021, sections 2.2 and 3; docs/simulator.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property
+from heapq import heapify, heappop, heappush
+from itertools import accumulate, groupby, pairwise
+from math import inf
+from operator import mul
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.errors import HyparError, NoAnswerError
+from hypar_opt.instance.stage import stage_context, stage_training
+from hypar_opt.instance.staged import in_stages_of
+from hypar_opt.integers import divisors
+from hypar_opt.plan.configuration import (
+    Configuration,
+    choices_of_configurations,
+    family,
+    rows_of,
+    stages_of_configuration,
+    training_of,
+)
+from hypar_opt.plan.micro_batch import micro_batch_of
+from hypar_opt.plan.problem import ArrayRecord
+from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts
+from hypar_opt.search.degrees import Evaluated, Evaluator, _Held
+from hypar_opt.search.result import Progress, silent
+from hypar_opt.search.short_steps import ShortSteps
+from hypar_opt.simulator.lockstep import NotInLockstepError
+from hypar_opt.simulator.memory import counted_memory, reserved_by
+from hypar_opt.simulator.options import RunOptions
+from hypar_opt.simulator.pipeline import pipeline_step, stage_passes
+from hypar_opt.simulator.pipeline_order import in_flight, orders
+from hypar_opt.simulator.repeated_parts import Messages, RepeatedPart, seconds_of_parts
+from hypar_opt.step.holds import KEPT
+from hypar_opt.workload.stages import kinds_of_layers, stage_of
+from hypar_opt.workload.tensors import workload_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from numpy.typing import NDArray
+
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.plan.stages import Stages
+    from hypar_opt.search.short_steps import Mesh
+    from hypar_opt.simulator.pipeline import StagePasses
+    from hypar_opt.simulator.tasks import Task
+    from hypar_opt.step.holds import HoldArrays
+    from hypar_opt.workload.network import Network
+
+    Allowed = Callable[[Configuration], bool]
+
+_ROUNDED = 1 - 2.0**-20
+"""What is left of bounds, whose sums may be rounded otherwise than a simulation's."""
+
+_NEAR = 1 - 2.0**-10
+"""How much of the estimated memory of a stage has to fit before it is counted exactly."""
+
+
+class Shape(NamedTuple):
+    """How a network is cut: a configuration's `pp`, `interleave` and `cuts`."""
+
+    pp: int
+    interleave: int = 1
+    cuts: tuple[int, ...] = ()
+
+
+class SearchedStages(NamedTuple):
+    """The answer of a search over configurations with stages; fields as of `Searched`."""
+
+    best: tuple[Evaluated, ...]
+    considered: int
+    fitting: int
+    simulated: int
+    complete: bool
+
+
+class _Stage(NamedTuple):
+    """What an accelerator of a stage takes and holds.
+
+    Parameters
+    ----------
+    kept
+        Bytes but those that are saved of micro-batches, and the reserve.
+    saved
+        Bytes of a micro-batch in each chunk.
+    in_flight
+        The micro-batches that each chunk holds.
+    """
+
+    kept: int
+    saved: tuple[int, ...]
+    reserve: int
+    passes: Callable[[], StagePasses]
+    in_flight: tuple[int, ...] = ()
+
+    def holding(self, in_flight: tuple[int, ...]) -> _Stage:
+        """Return a stage that holds what it saves of so many micro-batches."""
+        return self._replace(in_flight=in_flight)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of an accelerator, with the reserve."""
+        return self.kept + sum(map(mul, self.saved, self.in_flight)) + self.reserve
+
+
+def shapes(network: Network, count: int) -> Iterator[Shape]:
+    """Yield how a network may be cut into so many stages: evenly, and by multiplications.
+
+    Chunks are interleaved where all have as many blocks.
+    """
+    blocks = sum(repeat.count for repeat in network.repeats)
+    every = [Shape(count, v) for v in divisors(blocks) if blocks % (count * v) == 0]
+    balanced = balanced_cuts(network, count)
+    if balanced and not (every and len({*balanced}) == 1):
+        every.append(Shape(count, 1, balanced))
+    for shape in every:
+        try:
+            stages_of_configuration(Configuration(**shape._asdict()), network)
+        except HyparError:  # more than one tensor crosses
+            continue
+        yield shape
+
+
+@cache
+def balanced_cuts(network: Network, count: int) -> tuple[int, ...]:
+    """Return the blocks of each stage whose longest one has the fewest multiplications.
+
+    None where there are fewer blocks than stages.
+    """
+    blocks = sorted(
+        (own for repeat in network.repeats for own in repeat.repetitions), key=lambda own: own.start
+    )
+    if len(blocks) < count:
+        return ()
+    places = [0, *(own.start for own in blocks[1:]), len(network.layers)]
+    macs = np.cumsum([0, *(layer.macs for layer in workload_of(network, 1).layers)])[places]
+    cost = np.where(np.tri(len(places), dtype=bool), IMPOSSIBLE, macs - macs[:, None])
+    # Of those with the shortest longest stage the first: the others weigh next to nothing.
+    found = least_cuts(np.broadcast_to(cost, (count, *cost.shape)), 2**20)
+    assert found is not None
+    return tuple(end - start for start, end in pairwise((0, *found.ends)))
+
+
+class StagedEvaluator:
+    """Seconds and bytes of configurations of one number of stages.
+
+    Parameters
+    ----------
+    problem
+        Without stages, on the whole array.
+    count
+        Of the stages.
+    """
+
+    def __init__(
+        self, network: Network, problem: Problem, count: int, *, deadline: Deadline = NEVER
+    ) -> None:
+        assert problem.array is not None
+        self.network, self.deadline, self.count = network, deadline, count
+        choices = choices_of_configurations(network, kv_replicated=True)
+        problem = problem.model_copy(update={"choices": choices})
+        self.staged = in_stages_of(problem, count, 1, problem.training.schedule)
+        whole = problem.array.description
+        self.array = whole.part(count)
+        self._links = [whole.hop(number % count, count) for number in range(-1, count)]
+        part = {
+            "array": ArrayRecord.of(self.array),
+            "placement": self.array.placement,
+            "levels": self.array.levels,
+            "parts": self.array.hierarchy().unless_halves,
+        }
+        self.problem = problem.model_copy(update=part)
+        self.whole = _WholeNetwork(network, self.problem, deadline=deadline)
+        self.stages = cache(self._new_stages)
+        self._orders, self._network = cache(self._new_orders), cache(self._new_network)
+        self._kinds = kinds_of_layers(network)
+        self._found: dict[Hashable, StagePasses] = {}
+        self._messages = Messages(self.array.interconnect)
+
+    def _new_stages(self, shape: Shape) -> Stages:
+        return stages_of_configuration(Configuration(**shape._asdict()), self.network)
+
+    def _new_network(self, chunks: tuple[range, ...]) -> Network:
+        return stage_of(self.network, chunks)
+
+    def _new_orders(self, shape: Shape, count: int) -> tuple[tuple[int, ...], ...]:
+        """Return the micro-batches in flight of each chunk of each stage."""
+        stages, schedule = self.stages(shape), self.staged.training.schedule
+        return tuple(
+            in_flight(order, [len(chunk) for chunk in stages.chunks_of(part)])
+            for part, order in enumerate(orders(schedule, shape.pp, count, shape.interleave))
+        )
+
+    def fits(self, memory: int, reserve: int) -> bool:
+        """Return whether bytes, with the reserve among them, fit an accelerator."""
+        stated = self.problem.constraints.memory
+        within = stated is None or memory - reserve <= stated
+        return within and memory <= int(self.array.accelerator.dram_capacity)
+
+    # Bounds
+
+    def bounds(self, ones: Sequence[Configuration]) -> NDArray[np.float64]:
+        """Return lower bounds on the seconds of configurations of one shape."""
+        stages = self.stages(_shape(ones[0]))
+        chunks, reduced = (own.T for own in self.whole.chunks_of(ones, stages))
+        before = np.cumsum(chunks[: stages.parts], axis=0) - chunks[: stages.parts]
+        shape = stages.chunks, stages.parts, -1
+        own, last = (of.reshape(shape).sum(axis=0) for of in (chunks, reduced))
+        counts = np.array([one.micro_batches for one in ones]) - 1
+        every = before + counts * own + np.maximum(own, last)
+        bounds: NDArray[np.float64] = every.max(axis=0) * _ROUNDED
+        return bounds
+
+    def shape_of(self, one: Configuration) -> tuple[Stages, Sequence[Sequence[int]]]:
+        """Return a configuration's stages, and what each one's chunks have in flight."""
+        shape = _shape(one)
+        return self.stages(shape), self._orders(shape, one.micro_batches)
+
+    def most_blocks(self, shape: Shape) -> int:
+        """Return the blocks of the chunk that has the most."""
+        blocks = sum(repeat.count for repeat in self.network.repeats)
+        return max(shape.cuts, default=blocks // (shape.pp * shape.interleave))
+
+    def may_fit(self, one: Configuration) -> bool:
+        """Return whether a configuration's stages may fit, by the tensors of the network."""
+        memory, reserve = self.whole.held(one, *self.shape_of(one))
+        return self.fits(int((memory - reserve) * _NEAR) + reserve, reserve)
+
+    # Exactly
+
+    def counted(self, one: Configuration) -> list[_Stage]:
+        """Return what stages hold, and how to find what they take: of those alike one."""
+        shape, count = _shape(one), one.micro_batches
+        stages, held = self.shape_of(one)
+        trained = self.staged.training.model_copy(update={"micro_batches": count})
+        training = training_of(one, self.network, self.staged.hierarchy, trained)
+        known: dict[Hashable, _Stage] = {}
+        every = []
+        for part in range(shape.pp):
+            chunks = stages.chunks_of(part)
+            links = self._links[part], self._links[part + 1]
+            kinds = tuple(self._kinds[chunk.start : chunk.stop] for chunk in chunks), links
+            if kinds not in known:
+                own = self._network(chunks)
+                once = (1,) * len(chunks)
+                update = {
+                    "training": stage_training(training, self.network, own, 1),
+                    "stage": stage_context(self.network, own, chunks, once, *links),
+                }
+                problem = self.problem.model_copy(update=update)
+                trains = one._replace(pp=1, interleave=1, cuts=())
+                sizes = [len(chunk) for chunk in chunks]
+                known[kinds] = self._stage(own, problem, one, sizes, (*kinds, trains))
+            every.append(known[kinds].holding(held[part]))
+        return every
+
+    def _stage(
+        self,
+        network: Network,
+        problem: Problem,
+        one: Configuration,
+        sizes: Sequence[int],
+        key: Hashable,
+    ) -> _Stage:
+        """Return a stage that holds what it saves once.
+
+        Parameters
+        ----------
+        sizes
+            The layers of each chunk.
+        key
+            Equal for stages that take as long.
+        """
+        assert problem.stage is not None
+        workload = micro_batch_of(problem, network, shared_tensors=True)
+        rows = rows_of(one.inside, network, workload, problem.hierarchy)
+        chip, hierarchy = self.array.accelerator, problem.hierarchy
+        layers, moment = counted_memory(problem, network, workload, rows, chip)
+        reserve = reserved_by(chip, workload, rows, hierarchy)
+        kept = sum(own.weights + own.gradients + own.state for own in layers) + moment.total
+        options, messages = RunOptions(**problem.training.stated), problem.stage.hops
+        saved = [own.saved for own in layers if own.layer not in messages]
+        places = pairwise(accumulate(sizes, initial=0))
+        of_chunks = tuple(sum(saved[first:end]) for first, end in places)
+        # What arrives is held where it is read.
+        kept += sum(own.saved for own in layers if own.layer in messages)
+
+        def passes() -> StagePasses:
+            if key not in self._found:
+                self.deadline.check()
+                # Chunks whose first blocks alone run again are no few repetitions.
+                is_short = len(sizes) == 1 or one.recompute == "none" or one.blocks is None
+                try:
+                    if self.whole.is_branched or not is_short:
+                        raise NotInLockstepError("not in few repetitions")
+                    steps = _ShortStage(network, problem, choices=problem.choices)
+                    found = steps.passes(one.inside, self._messages)
+                except NotInLockstepError:  # each accelerator is simulated
+                    step = network, problem, workload, self.array, options
+                    found = stage_passes(*step, rows=rows)
+                self._found[key] = found
+            return self._found[key]
+
+        return _Stage(kept, of_chunks, reserve, passes)
+
+    def evaluate(self, one: Configuration, counted: Sequence[_Stage]) -> Evaluated:
+        """Return what a step of a configuration takes, given what its stages hold."""
+        passes = [own.passes() for own in counted]
+        schedule = self.staged.training.schedule
+        step = pipeline_step(passes, schedule, one.micro_batches)
+        fullest = max(own.memory for own in counted)
+        bubble = sum(step.bubbles) / len(step.bubbles)
+        return Evaluated(one, step.seconds, fullest, None, bubble)
+
+
+def _shape(one: Configuration) -> Shape:
+    return Shape(one.pp, one.interleave, one.cuts)
+
+
+class _ShortStage(ShortSteps):
+    """Steps of a stage with few repetitions of each block, of accelerators in lockstep."""
+
+    def passes(self, configuration: Configuration, messages: Messages) -> StagePasses:
+        """Return what a micro-batch's passes take.
+
+        Raises
+        ------
+        NotInLockstepError
+            If accelerators are not.
+        """
+        last = self._last_alone(configuration.zero)
+        short = self._shortened(self._again(configuration), last)
+        network, problem = self._network(short.lengths), self.problem
+        batch = problem.batch // configuration.micro_batches
+        workload = self._workload(short.lengths, batch)
+        blocks, times = self._blocks(short.lengths).tolist(), (1, *short.times)
+
+        def seconds(tasks: Sequence[Task], nodes: Sequence[int]) -> float:
+            parts, first = [], 0
+            for block, own in groupby(blocks[node] for node in nodes):
+                end = first + len([*own])
+                parts.append(RepeatedPart(first, end, times[block]))
+                first = end
+            return seconds_of_parts(tasks, parts, messages, self.array.efficiency_of_overlap)
+
+        return stage_passes(
+            *(network, problem, workload, self.array, self._options(configuration, short)),
+            rows=self._rows(configuration[:6], short.lengths),
+            measure=seconds,
+            often=[times[block] for block in blocks],
+        )
+
+
+class _WholeNetwork(Evaluator):
+    """What layers of a network take and hold on a part of an array, as if it had all of them."""
+
+    def chunks_of(
+        self, ones: Sequence[Configuration], stages: Stages
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return bounds on the seconds of each chunk, each ``(configurations, chunks)``.
+
+        Of a micro-batch; and of all exchanges of the last one beside its program.
+        """
+        seconds = np.zeros((len(ones), len(stages.ends)))
+        reduced = np.zeros_like(seconds)
+        alike: dict[tuple[Any, ...], list[int]] = {}
+        for number, one in enumerate(ones):
+            alike.setdefault((one.micro_batches, *one[7:10]), []).append(number)
+        self.meshes.update(one[:6] for one in ones)
+        for (count, recompute, blocks, zero), numbers in alike.items():
+            self.deadline.check()
+            meshes = [ones[number][:6] for number in numbers]
+            passes = self._passes(self.problem.batch // count, recompute, meshes)
+            once = np.array([passes[own].forward + passes[own].backward for own in meshes])
+            again = np.array([passes[own].again for own in meshes])
+            often, runs_again = self._often(stages, 0 if recompute == "none" else blocks)
+            program = once @ often + again @ runs_again
+            queued = np.array([self._exchanged(own, zero) for own in meshes])
+            seconds[numbers] = np.maximum(program, queued[:, 0] @ often)
+            reduced[numbers] = queued.sum(axis=1) @ often
+        return seconds, reduced
+
+    def _often(
+        self, stages: Stages, blocks: int | None
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return how often chunks have each layer of the shortened network: ``(layers, chunks)``.
+
+        And how many of these are in so many blocks from the first; None for all.
+        """
+        places, again = self._layers(self._uniform)[0], self._again_in(stages, blocks)
+        often, count = [], places.max() + 1
+        for own in stages.layers:
+            every, of = places[own.start : own.stop], again[own.start : own.stop]
+            often.append([np.bincount(some, minlength=count) for some in (every, every[of])])
+        whole, runs_again = np.array(often).transpose(1, 2, 0)
+        return whole, runs_again
+
+    def _again_in(self, stages: Stages, blocks: int | None) -> NDArray[np.bool_]:
+        """Return which layers are in so many blocks of each chunk, from the first."""
+        of_layers = self._layers(self._uniform)[1]
+        again = np.zeros(len(of_layers), bool)
+        for own in stages.layers:
+            inside = of_layers[own.start : own.stop]
+            first = inside[inside >= 0].min(initial=len(of_layers))
+            most = len(of_layers) if blocks is None else blocks
+            again[own.start : own.stop] = (inside >= 0) & (inside < first + most)
+        return again
+
+    def _exchanged(self, mesh: Mesh, zero: str) -> NDArray[np.float64]:
+        """Return the seconds of layers' exchanges beside the program: ``(2, layers)``.
+
+        Of every micro-batch, and of the last one alone.
+        """
+        if (mesh, zero) not in self._exchanged_of:
+            meshes = self._meshes_with(mesh, alike=1)
+            queued, _ = self._of_queue(zero, meshes)
+            places = self._places(self._uniform.lengths)
+            count = len(self._network(self._uniform.lengths).layers)
+            seconds = np.zeros((2, count, len(meshes)))
+            for own in queued:
+                np.add.at(seconds[0 if own.each else 1], places, own.seconds)
+            for number, other in enumerate(meshes):
+                self._exchanged_of[other, zero] = seconds[:, :, number]
+        return self._exchanged_of[mesh, zero]
+
+    @cached_property
+    def _exchanged_of(self) -> dict[tuple[Mesh, str], NDArray[np.float64]]:
+        return {}
+
+    def held(
+        self, one: Configuration, stages: Stages, in_flight: Sequence[Sequence[int]]
+    ) -> tuple[int, int]:
+        """Return about how many bytes the fullest stage holds, with the reserve, and that.
+
+        Parameters
+        ----------
+        in_flight
+            The micro-batches that each stage's chunks hold.
+        """
+        mesh, lengths = one[:6], self._uniform.lengths
+        micro_batch = self.problem.batch // one.micro_batches
+        batch = self._base
+        if micro_batch % self._parts_of_batch(mesh, lengths):
+            batch = micro_batch
+        weights, reserve = self._weights(mesh, lengths, one.zero)
+        places = self._layers(self._uniform)[0]
+        kept = weights.kept[places]
+        maps = self._maps(mesh, lengths, 0, "none", batch)
+        saved, moments = maps.kept[places], maps.moments[places]
+        if one.recompute != "none":
+            every = len(self._uniform.times)
+            other = self._maps(mesh, lengths, every, one.recompute, batch)
+            again = self._again_in(stages, one.blocks)
+            saved = np.where(again, other.kept[places], saved)
+            moments = np.where(again, other.moments[places], moments)
+        moments = weights.moments[places] + moments * micro_batch // batch
+        starts, shape = (0, *stages.ends[:-1]), (stages.chunks, stages.parts)
+        of_chunks = np.add.reduceat(saved, starts).reshape(shape) * micro_batch // batch
+        bytes_ = np.add.reduceat(kept, starts).reshape(shape).sum(axis=0)
+        bytes_ += np.maximum.reduceat(moments, starts).reshape(shape).max(axis=0)
+        bytes_ += (np.array(in_flight).T * of_chunks).sum(axis=0)
+        for own in stages.tied:
+            others = [part for part in own.parts if part != stages.part_of_layers[own.owner]]
+            bytes_[others] += kept[own.owner]
+        return int(bytes_.max()) + reserve, reserve
+
+    def _held(
+        self, meshes: Sequence[Mesh], lengths: tuple[int, ...], holds: HoldArrays
+    ) -> dict[Mesh, _Held]:
+        """Return what meshes hold, by layer of the shortened network."""
+        places = self._places(lengths)
+        amounts = holds.largest([self._program(mesh, lengths) for mesh in meshes])
+        kept = np.zeros((places.max() + 1, len(meshes)), np.int64)
+        moments = np.zeros_like(kept)
+        for hold, own in zip(holds.holds, amounts.T.astype(np.int64), strict=True):
+            for node in hold.layers:
+                (kept if hold.tensor in KEPT else moments)[places[node]] += own
+        return dict(zip(meshes, map(_Held, kept.T, moments.T), strict=True))
+
+
+def search_stages(
+    network: Network,
+    problem: Problem,
+    *,
+    counts: Sequence[int] | None = None,
+    count: int = 10,
+    fixed: Mapping[str, Any] | None = None,
+    allowed: Allowed | None = None,
+    below: float = inf,
+    deadline: Deadline = NEVER,
+    progress: Progress = silent,
+) -> SearchedStages:
+    """Return the configurations with stages that fit and take the least time.
+
+    Parameters
+    ----------
+    problem
+        With an array, without stages.
+    counts
+        The stages that there may be; None for any number of parts of the array.
+    count
+        How many configurations.
+    fixed, allowed
+        As for `hypar_opt.search.degrees.search_degrees`.
+    below
+        The seconds of which a configuration has to take less.
+    """
+    evaluators: dict[int, StagedEvaluator] = {}
+    candidates: list[Configuration] = []
+    order: list[tuple[float, int]] = []
+    best: list[tuple[float, int, int, Evaluated]] = []
+    fitting = simulated = 0
+    complete = True
+    try:
+        for own in _offered(network, problem, counts):
+            evaluators[own] = evaluator = StagedEvaluator(network, problem, own, deadline=deadline)
+            for ones in _families(evaluator, fixed, allowed):
+                bounds = evaluator.bounds(ones).tolist()
+                for one, bound in zip(ones, bounds, strict=True):
+                    order.append((bound, len(candidates)))
+                    candidates.append(one)
+        heapify(order)
+        settled: set[int] = set()
+        while order and order[0][0] < (best[-1][0] if len(best) == count else below):
+            bound, number = heappop(order)
+            one = candidates[number]
+            evaluator = evaluators[one.pp]
+            if number not in settled:
+                # Its bound is of no blocks that run again.
+                settled.add(number)
+                if (found := _least_again(evaluator, one, allowed)) is not None:
+                    candidates[number] = found
+                    (new,) = evaluator.bounds([found]).tolist()
+                    heappush(order, (max(bound, new), number))
+                continue
+            progress(simulated, len(candidates))
+            counted = evaluator.counted(one)
+            if not all(evaluator.fits(own.memory, own.reserve) for own in counted):
+                if one.recompute != "none" and one.blocks is not None:
+                    candidates[number] = _more_again(evaluator, one)
+                    heappush(order, (bound, number))
+                continue
+            fitting += 1
+            evaluated = evaluator.evaluate(one, counted)
+            simulated += 1
+            if evaluated.seconds < below:
+                rank = evaluated.seconds, evaluated.memory, number
+                best = sorted([*best, (*rank, evaluated)])[:count]
+    except NoAnswerError:  # a limit
+        complete = False
+    progress(len(candidates), len(candidates))
+    found = tuple(evaluated for *_, evaluated in best)
+    return SearchedStages(found, len(candidates), fitting, simulated, complete)
+
+
+def _offered(network: Network, problem: Problem, counts: Sequence[int] | None) -> Iterator[int]:
+    """Yield the numbers of stages; those of parts of the array that are alike."""
+    assert problem.array is not None
+    array = problem.array.description
+    blocks = sum(repeat.count for repeat in network.repeats)
+    for count in divisors(problem.accelerators) if counts is None else counts:
+        if count == 1 or (counts is None and count > blocks):
+            continue
+        try:
+            array.part(count)
+        except HyparError:
+            if counts is not None:
+                raise
+            continue
+        yield count
+
+
+def _families(
+    evaluator: StagedEvaluator, fixed: Mapping[str, Any] | None, allowed: Allowed | None
+) -> Iterator[list[Configuration]]:
+    """Yield the configurations of each way to cut the network; of blocks none run again yet."""
+    own = {"dp_replicate": 1, **(fixed or {})}
+    of_shape = {name: own.pop(name, None) for name in ("pp", "interleave")}
+    whole = evaluator.whole
+    known = [*family(evaluator.network, evaluator.problem, fixed=own, recompute=whole.policies)]
+    # Sequence parallelism moves no more and holds less.
+    with_sp = {one[:5] for one in known if one.sp}
+    every = [
+        one._replace(blocks=0 if one.recompute != "none" else None)
+        for one in known
+        if one.sp or one[:5] not in with_sp
+    ]
+    for shape in shapes(evaluator.network, evaluator.count):
+        if of_shape["interleave"] not in (None, shape.interleave):
+            continue
+        ones = [
+            one._replace(**shape._asdict())
+            for one in every
+            if shape.interleave == 1 or one.micro_batches % shape.pp == 0
+        ]
+        if kept := [one for one in ones if allowed is None or allowed(one)]:
+            yield kept
+
+
+def _least_again(
+    evaluator: StagedEvaluator, one: Configuration, allowed: Allowed | None
+) -> Configuration | None:
+    """Return a configuration with as few blocks that run again as may fit; None if none may."""
+    if one.recompute == "none":
+        return one if evaluator.may_fit(one) else None
+    whole = one._replace(blocks=None)
+    if evaluator.may_fit(one._replace(recompute="none", blocks=None)):
+        return None  # it takes less
+    if not evaluator.may_fit(whole):
+        return None
+    below, enough = 0, evaluator.most_blocks(_shape(one))
+    while enough - below > 1:
+        middle = (below + enough) // 2
+        if evaluator.may_fit(one._replace(blocks=middle)):
+            enough = middle
+        else:
+            below = middle
+    fewer = one._replace(blocks=enough)
+    if enough == evaluator.most_blocks(_shape(one)) or not (allowed is None or allowed(fewer)):
+        return whole
+    return fewer
+
+
+def _more_again(evaluator: StagedEvaluator, one: Configuration) -> Configuration:
+    assert one.blocks is not None
+    more = one.blocks + 1
+    return one._replace(blocks=None if more >= evaluator.most_blocks(_shape(one)) else more)

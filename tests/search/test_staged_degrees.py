@@ -1,0 +1,148 @@
+"""Configurations with stages: what they take is what simulate and memory say of their plans."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import hypar_opt as ho
+import hypar_opt.plan.configuration
+from hypar_opt.models.gpt import gpt
+from hypar_opt.pipeline import plan_of_configuration
+from hypar_opt.plan.configuration import Configuration, configuration_of
+from hypar_opt.plan.stated import stated_problem
+from hypar_opt.search.staged_degrees import (
+    Shape,
+    StagedEvaluator,
+    balanced_cuts,
+    search_stages,
+    shapes,
+)
+
+NETWORK = gpt(layers=4, hidden=256, heads=4, tokens=64, vocabulary=4096)
+"""Small, with tied embeddings."""
+
+
+@pytest.fixture(scope="module")
+def problem():
+    asked = {"batch": 8, "array": "h100-8", "optimizer": "adam", "choices": "all", "cost": "time"}
+    return stated_problem(NETWORK, asked)[1]
+
+
+def _drawn(problem, count, number):
+    """Return some configurations of so many stages, of some that fit in any memory."""
+    evaluator = StagedEvaluator(NETWORK, problem, count)
+    family = [*ho.plan.configuration.family(NETWORK, evaluator.problem, recompute=("none", "full"))]
+    shape = [
+        one._replace(**own._asdict(), blocks=blocks if one.recompute == "full" else None)
+        for own in shapes(NETWORK, count)
+        for one in family
+        for blocks in (1, None)
+        if own.interleave == 1 or one.micro_batches % count == 0
+    ]
+    return evaluator, random.Random(number).sample(shape, number)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_what_it_takes_is_what_its_plan_takes(problem, count):
+    evaluator, drawn = _drawn(problem, count, 3)
+    for one in drawn:
+        plan = plan_of_configuration(NETWORK, problem, one)
+        evaluated = evaluator.evaluate(one, evaluator.counted(one))
+        assert evaluated.seconds == pytest.approx(ho.simulate(plan).seconds, rel=1e-9)
+        assert evaluated.memory == ho.memory(plan).total
+        # No bound exceeds it, and what may not fit does not.
+        assert evaluator.bounds([one])[0] <= evaluated.seconds
+        held = evaluator.whole.held(one, *evaluator.shape_of(one))[0]
+        assert held == pytest.approx(evaluated.memory, rel=2**-10)
+
+
+def test_a_plan_of_a_configuration_is_that_configuration(problem):
+    for one in (
+        Configuration(dp_shard=2, tp=2, pp=2, micro_batches=4, zero="state"),
+        Configuration(dp_shard=2, pp=4, micro_batches=2, recompute="full", zero="weights"),
+        Configuration(
+            dp_shard=2, cp=2, pp=2, interleave=2, micro_batches=4, recompute="full", blocks=1
+        )._replace(blocks=None),
+        Configuration(dp_shard=4, pp=2, cuts=(3, 1), micro_batches=2, recompute="full", blocks=2),
+    ):
+        assert configuration_of(plan_of_configuration(NETWORK, problem, one)) == one
+
+
+def test_the_best_are_those_of_all(problem):
+    fixed = {"tp": [1, 2], "micro_batches": [2, 4], "zero": ["none", "state"], "cp": 1}
+    found = search_stages(NETWORK, problem, counts=[2], count=3, fixed=fixed)
+    evaluator = StagedEvaluator(NETWORK, problem, 2)
+    family = ho.plan.configuration.family
+    every = [
+        one._replace(**own._asdict())
+        for own in shapes(NETWORK, 2)
+        for one in family(
+            NETWORK, evaluator.problem, fixed=fixed | {"dp_replicate": 1}, recompute=("none",)
+        )
+        if own.interleave == 1 or one.micro_batches % 2 == 0
+    ]
+    seconds = sorted(evaluator.evaluate(one, evaluator.counted(one)).seconds for one in every)
+    # In this memory nothing has to be computed again.
+    assert [own.seconds for own in found.best] == pytest.approx(seconds[:3], rel=1e-9)
+    assert found.complete
+    assert found.simulated <= len(every)
+
+
+def test_within_memory_fewer_blocks_would_not_fit(problem):
+    fixed = {"tp": 1, "cp": 1, "micro_batches": 2, "zero": "none"}
+    (free,) = search_stages(NETWORK, problem, counts=[2], count=1, fixed=fixed).best
+    kept = problem.constraints.model_copy(update={"memory": free.memory * 9 // 10})
+    tight = problem.model_copy(update={"constraints": kept})
+    evaluator = StagedEvaluator(NETWORK, tight, 2)
+    for own in search_stages(NETWORK, tight, counts=[2], count=5, fixed=fixed).best:
+        one = own.configuration
+        assert all(evaluator.fits(at.memory, at.reserve) for at in evaluator.counted(one))
+        if one.recompute != "none":
+            most = evaluator.most_blocks(Shape(one.pp, one.interleave, one.cuts))
+            fewer = (one.blocks or most) - 1
+            less = (
+                one._replace(blocks=fewer) if fewer else one._replace(recompute="none", blocks=None)
+            )
+            assert not all(evaluator.fits(at.memory, at.reserve) for at in evaluator.counted(less))
+
+
+def test_even_cuts_and_those_by_multiplications():
+    heavy = gpt(layers=8, hidden=64, heads=2, tokens=64, vocabulary=8192)
+    # The head is worth ten blocks: the last stage has as few as it can.
+    assert balanced_cuts(heavy, 2) == (7, 1)
+    even = gpt(layers=8, hidden=256, heads=2, tokens=64, vocabulary=16)
+    assert balanced_cuts(even, 4) == (2, 2, 2, 2)
+    assert {own.interleave for own in shapes(even, 4)} == {1, 2}
+    assert balanced_cuts(even, 16) == ()
+    assert not [*shapes(even, 16)]
+
+
+def test_configure_lists_stages_where_they_are_asked_for():
+    asked = {"batch": 8, "bound": "none", "best": 3}
+    found = ho.configure(NETWORK, "h100-8", **asked, stages=2, fix="tp=1,micro_batches=4")
+    assert {own.configuration.pp for own in found} == {2}
+    assert found.best.seconds == pytest.approx(ho.simulate(found.plan()).seconds, rel=1e-9)
+    row = found.rows()[0]
+    assert (row["pp"], row["exposed"]) == (2, None)
+    assert row["bubble"] > 0
+    assert "--pipeline-model-parallel-size 2" in found.to("megatron")
+    both = ho.configure(NETWORK, "h100-8", **asked, stages="auto", fix="tp=1,micro_batches=4")
+    without = ho.configure(NETWORK, "h100-8", **asked, fix="tp=1,micro_batches=4")
+    together = sorted([*(own.seconds for own in without), *(own.seconds for own in both)])
+    assert both.best.seconds == together[0]
+    assert "pp" not in without.rows()[0]
+
+
+@pytest.mark.parametrize(
+    ("stages", "fix", "says"),
+    [
+        (3, None, "parts"),
+        (8, None, "two accelerators or more"),
+        (2, "micro_batches=3", "no configuration of 2 stages"),
+    ],
+)
+def test_what_no_stages_are_is_refused(stages, fix, says):
+    with pytest.raises(ho.HyparError, match=says):
+        ho.configure(NETWORK, "h100-8", batch=8, bound="none", stages=stages, fix=fix)
