@@ -130,8 +130,7 @@ def stage_training(training: Training, network: Network, own: Network, above: in
         The levels between the stages.
     """
     names, there = [layer.name for layer in network.layers], {layer.name for layer in own.layers}
-    # In which order stages have their passes is the whole plan's.
-    update: dict[str, Words | None] = {"schedule": Training().schedule}
+    update: dict[str, Words | None] = {}
     for key in BY_LAYER:
         words = words_by_layer(getattr(training, key), names, key)
         each = zip(names, words, strict=True)

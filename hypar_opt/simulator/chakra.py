@@ -275,7 +275,7 @@ class Traces:
     first
         The number that its first accelerator has in all of the array.
     named
-        The communicators of others, which are numbered before.
+        How many communicators have lower numbers than theirs.
 
     Raises
     ------
@@ -305,7 +305,14 @@ class Traces:
     def of_stages(
         cls, stages: Iterable[tuple[Sequence[Turn], Interconnect]], named: int = 0
     ) -> list[Self]:
-        """Return the traces of each stage, whose accelerators are numbered after one another.
+        """Return the traces of each stage, whose accelerators are numbered one stage after another.
+
+        Parameters
+        ----------
+        stages
+            What its accelerators do, and how they are connected.
+        named
+            The communicators between stages.
 
         Raises
         ------

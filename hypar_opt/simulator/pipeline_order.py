@@ -245,9 +245,11 @@ def with_messages(passes: Sequence[Order]) -> list[list[StagePass | MessageEnd]]
         for device, (phase, chunk, number) in together[start]:
             part = chunk * stages + device
             awaited = _awaited(phase, part, number, stages * chunks - 1)
-            if awaited and awaited[1] != part:
+            if awaited is None:
+                continue
+            of_sender, sender = divmod(awaited[1], stages)
+            if sender != device:
                 border = min(part, awaited[1])
-                of_sender, sender = divmod(awaited[1], stages)
                 turns[sender].append(MessageEnd(True, border, phase, of_sender, number))
                 turns[device].append(MessageEnd(False, border, phase, chunk, number))
         for device, one in together[start]:

@@ -133,9 +133,10 @@ def _turns(plan: Plan) -> Iterator[tuple[list[Turn], Interconnect]]:
     passes_of = orders(training.schedule, stages.parts, count, stages.chunks)
     gradients = any(one.phase is Phase.GRADIENT for one in passes_of[0])
     order = with_messages(passes_of)
-    each, layers = plan.accelerators // stages.parts, plan.network.description.layers
-    for part, own in enumerate(plans_of_stages(plan)):
-        step, rows = _step_run(own)
+    per_stage, layers = plan.accelerators // stages.parts, plan.network.description.layers
+    crossing = [Fraction(size, per_stage * count) for size in staged.border_bytes]
+    for part, stage in enumerate(plans_of_stages(plan)):
+        step, rows = _step_run(stage)
         turns: list[Turn] = []
         ended: dict[StagePass, int] = {}
         passes, once = stage_tasks(*step, rows=rows, gradients=gradients)
@@ -150,9 +151,9 @@ def _turns(plan: Plan) -> Iterator[tuple[list[Turn], Interconnect]]:
             turns.append(
                 TracedEnd(
                     f"{layers[borders[one.border].writer].name} {what} H1",
-                    other % stages.parts * each,
+                    other % stages.parts * per_stage,
                     2 * (one.border + one.micro_batch * len(borders)) + backward,
-                    Fraction(staged.border_bytes[one.border], each * count),
+                    crossing[one.border],
                     ended[one.of_pass] if one.is_sent else None,
                     (one.border, one.phase),
                 )
@@ -161,7 +162,7 @@ def _turns(plan: Plan) -> Iterator[tuple[list[Turn], Interconnect]]:
         for number, (tied, size) in enumerate(zip(stages.tied, staged.tied_bytes, strict=True)):
             if part in tied.parts:
                 name = f"{layers[tied.owner].name} gradients H1"
-                turns.append(TracedSum(name, Fraction(size, each), 1 + number * each))
+                turns.append(TracedSum(name, Fraction(size, per_stage), 1 + number * per_stage))
         yield turns, step[2].interconnect
 
 
@@ -173,8 +174,12 @@ def _communicators_of_tied(plan: Plan) -> dict[str, list[int]]:
     stages = plan.stages
     if stages is None:
         return {}
-    each = plan.accelerators // stages.parts
-    groups = ([part * each + n for part in own.parts] for own in stages.tied for n in range(each))
+    per_stage = plan.accelerators // stages.parts
+    groups = [
+        [part * per_stage + place for part in tied.parts]
+        for tied in stages.tied
+        for place in range(per_stage)
+    ]
     return {str(number): group for number, group in enumerate(groups, 1)}
 
 

@@ -9,7 +9,13 @@ import pytest
 
 from hypar_opt.errors import HyparError
 from hypar_opt.sharding.passes import Phase
-from hypar_opt.simulator.pipeline_order import in_flight, orders, walked
+from hypar_opt.simulator.pipeline_order import (
+    MessageEnd,
+    in_flight,
+    orders,
+    walked,
+    with_messages,
+)
 from hypar_opt.workload.parallelism import SCHEDULES
 
 
@@ -34,6 +40,33 @@ CASES = [
     for schedule, p, m, v in product(SCHEDULES, (1, 2, 3, 4, 8), (1, 2, 3, 4, 8, 16), (1, 2, 3, 4))
     if v == 1 or (schedule == "1f1b" and m % p == 0)
 ]
+
+
+def test_both_ends_of_messages_may_wait_for_each_other() -> None:
+    """A device goes on once the other is at the other end: all of them come to their end."""
+    for schedule, p, m, v in CASES:
+        passes = orders(schedule, p, m, v)
+        turns = with_messages(passes)
+        messages = [[one for one in own if isinstance(one, MessageEnd)][::-1] for own in turns]
+        for own, order in zip(turns, passes, strict=True):
+            assert [one for one in own if not isinstance(one, MessageEnd)] == [*order]
+            for n, one in enumerate(own):
+                if isinstance(one, MessageEnd):
+                    assert one.is_sent == (own.index(one.of_pass) < n)
+        assert sum(map(len, messages)) == 2 * 2 * m * (p * v - 1) * (p > 1)
+        while any(messages):
+            last = {own[-1]: device for device, own in enumerate(messages) if own}
+            met = [
+                (device, last[other])
+                for one, device in last.items()
+                for part in [one.border + (one.phase is Phase.FORWARD)]
+                for other in [one._replace(is_sent=False, chunk=part // p)]
+                if one.is_sent and last.get(other) == part % p
+            ]
+            assert met, (schedule, p, m, v)
+            for ends in met:
+                for device in ends:
+                    messages[device].pop()
 
 
 @pytest.mark.parametrize(("schedule", "p", "m", "v"), CASES)

@@ -33,10 +33,10 @@ from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.pipeline_order import StagePass, orders
 from hypar_opt.simulator.step import phases_of, program
 from hypar_opt.simulator.streams import OVERLAPS
-from hypar_opt.simulator.tasks import ComputeTask, predecessors
+from hypar_opt.simulator.tasks import ComputeTask, ExchangeTask, predecessors
 from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.studies.chakra import _dimensions, _network, _system
-from hypar_opt.studies.simulation import simulated_passes, step_of
+from hypar_opt.studies.simulation import simulated_passes, simulated_step, step_of
 from hypar_opt.studies.targets import own_array
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.stages import cuts
@@ -202,7 +202,7 @@ def test_rings_over_several_levels_have_the_bytes_of_all(collective: str) -> Non
     traces, files = exported(plan)
     sizes = [size for _, _, _, size in moved(traces, files[".groups.json"])]
     assert sum(sizes) == sum(operations(plan).values())
-    assert sum(sizes) == sum(level.bytes for level in ho.simulate(plan).levels)
+    assert sum(sizes) == sum(level.bytes for level in simulated_step(plan).levels)
 
 
 def test_micro_batches_follow_one_another_and_gradients_are_reduced_in_the_last() -> None:
@@ -284,7 +284,7 @@ def test_parts_of_their_own_send_and_receive_what_a_run_does(choices: str) -> No
     levels = [Fraction()] * plan.levels
     for _, _, ranks, size in moved(traces, groups):
         levels[level_of(plan, ranks)] += Fraction(size)
-    ran, simulated = ho.run(plan), ho.simulate(plan)
+    ran, simulated = ho.run(plan), simulated_step(plan)
     counted = ran.counted or (0,) * plan.levels
     assert levels == [level.bytes for level in simulated.levels] == [*counted]
     # A device computes what its part does, and has no node of what the other part alone does.
@@ -306,12 +306,11 @@ def test_a_border_has_a_tag_for_each_direction_and_micro_batch() -> None:
 
 
 @cache
-def in_stages(schedule: str, parts: int, chunks: int, recompute: str) -> ho.Plan:
+def in_stages(schedule: str, parts: int, chunks: int, **trains: str) -> ho.Plan:
     """A small GPT on eight accelerators, cut behind additions; the weights at its ends are tied."""
     network = staged.SMALL
     stated = staged.problem(staged.nodes(2, 4), parts)
-    training = {"schedule": schedule, "recompute": recompute}
-    training = stated.training.model_copy(update=training)
+    training = stated.training.model_copy(update={"schedule": schedule, **trains})
     stated = stated.model_copy(update={"training": training})
     ends = *cuts(network)[2 : 1 + parts * chunks], len(network.layers)
     return plan_of_stages(staged.solved(network, stated, Stages(network, parts, ends)))
@@ -356,7 +355,7 @@ def test_stages_send_each_other_and_inside_what_a_run_does(
     schedule: str, parts: int, chunks: int, recompute: str
 ) -> None:
     """In one order at both ends, also if these wait for each other."""
-    plan = in_stages(schedule, parts, chunks, recompute)
+    plan = in_stages(schedule, parts, chunks, recompute=recompute)
     traces, files = stages_exported(plan)
     groups, each = files[".groups.json"], plan.accelerators // parts
     ends_in_order(traces, groups)
@@ -376,7 +375,7 @@ def test_stages_send_each_other_and_inside_what_a_run_does(
     if parts == 2 and recompute == "none":
         counted = ho.run(plan).counted
         assert counted is not None
-        assert (between, sum(inside)) == (counted[0], sum(counted[1:]))
+        assert [between, sum(inside)] == [counted[0], sum(counted[1:])]
     borders, count = parts * chunks - 1, plan.training.micro_batches or 1
     for device, nodes in enumerate(traces):
         for node in nodes:
@@ -399,7 +398,7 @@ def test_stages_compute_by_their_schedule_as_simulated(
     schedule: str, parts: int, chunks: int, recompute: str
 ) -> None:
     """Between what they receive and what they send; reductions and updates once, at the end."""
-    plan = in_stages(schedule, parts, chunks, recompute)
+    plan = in_stages(schedule, parts, chunks, recompute=recompute)
     traces, _ = stages_exported(plan)
     each, borders = plan.accelerators // parts, parts * chunks - 1
     assert plan.stages is not None
@@ -457,6 +456,26 @@ def test_stages_compute_by_their_schedule_as_simulated(
                 elif end is not None:
                     assert all(end in waited[n] for n in own_nodes)
         assert not ends
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shard", ["weights", "gradients"])
+@pytest.mark.parametrize(("schedule", "chunks"), [("1f1b", 2), ("zb-h1", 1)])
+def test_stages_with_shards_exchange_what_is_simulated(
+    schedule: str, chunks: int, shard: str
+) -> None:
+    plan = in_stages(schedule, 2, chunks, shard=shard)
+    traces, files = stages_exported(plan)
+    ends_in_order(traces, files[".groups.json"])
+    inside = [Fraction()] * 2
+    for device, _, ranks, size in moved(traces, files[".groups.json"]):
+        if len({rank // 4 for rank in ranks}) == 1:
+            inside[device // 4] += Fraction(size)
+    count = plan.training.micro_batches or 1
+    for part, own in enumerate(plans_of_stages(plan)):
+        step, rows = step_of(own, own_array(own), {})
+        exchanges = [task for task in program(*step, rows=rows) if isinstance(task, ExchangeTask)]
+        assert inside[part] == sum(own.bytes * (1 if own.once else count) for own in exchanges)
 
 
 def test_files_lie_beside_a_script_that_runs_astra_sim_on_them(tmp_path: Path) -> None:
