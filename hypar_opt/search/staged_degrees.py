@@ -16,7 +16,7 @@ Megatron-LM", SC 2021, sections 2.2 and 3; docs/simulator.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, groupby, pairwise
 from math import inf
@@ -41,7 +41,7 @@ from hypar_opt.plan.configuration import (
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts
-from hypar_opt.search.degrees import Evaluated, Evaluator, _Held
+from hypar_opt.search.degrees import Evaluated, Evaluator, Held
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.search.short_steps import ShortSteps
 from hypar_opt.simulator.lockstep import NotInLockstepError
@@ -147,7 +147,7 @@ def shapes(network: Network, count: int) -> Iterator[Shape]:
         yield shape
 
 
-@cache
+@lru_cache(maxsize=64)
 def balanced_cuts(network: Network, count: int) -> tuple[int, ...]:
     """Return the blocks of each stage whose longest one has the fewest multiplications.
 
@@ -498,7 +498,7 @@ class _WholeNetwork(Evaluator):
 
     def _held(
         self, meshes: Sequence[Mesh], lengths: tuple[int, ...], holds: HoldArrays
-    ) -> dict[Mesh, _Held]:
+    ) -> dict[Mesh, Held]:
         """Return what meshes hold, by layer of the shortened network."""
         places = self._places(lengths)
         amounts = holds.largest([self._program(mesh, lengths) for mesh in meshes])
@@ -507,7 +507,7 @@ class _WholeNetwork(Evaluator):
         for hold, own in zip(holds.holds, amounts.T.astype(np.int64), strict=True):
             for node in hold.layers:
                 (kept if hold.tensor in KEPT else moments)[places[node]] += own
-        return dict(zip(meshes, map(_Held, kept.T, moments.T), strict=True))
+        return dict(zip(meshes, map(Held, kept.T, moments.T), strict=True))
 
 
 def search_stages(
