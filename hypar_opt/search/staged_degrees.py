@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hypar_opt.hardware.array import Array
     from hypar_opt.plan.problem import Problem
     from hypar_opt.plan.stages import Stages
     from hypar_opt.search.short_steps import Mesh
@@ -124,7 +125,8 @@ class _Stage(NamedTuple):
     @property
     def memory(self) -> int:
         """Bytes of an accelerator, with the reserve."""
-        return self.kept + sum(map(mul, self.saved, self.in_flight)) + self.reserve
+        in_flight: int = sum(map(mul, self.saved, self.in_flight))
+        return self.kept + in_flight + self.reserve
 
 
 def shapes(network: Network, count: int) -> Iterator[Shape]:
@@ -182,11 +184,11 @@ class StagedEvaluator:
         self, network: Network, problem: Problem, count: int, *, deadline: Deadline = NEVER
     ) -> None:
         assert problem.array is not None
+        whole: Array = problem.array.description
         self.network, self.deadline, self.count = network, deadline, count
         choices = choices_of_configurations(network, kv_replicated=True)
         problem = problem.model_copy(update={"choices": choices})
         self.staged = in_stages_of(problem, count, 1, problem.training.schedule)
-        whole = problem.array.description
         self.array = whole.part(count)
         self._links = [whole.hop(number % count, count) for number in range(-1, count)]
         part = {
@@ -277,7 +279,7 @@ class StagedEvaluator:
                 trains = one._replace(pp=1, interleave=1, cuts=())
                 sizes = [len(chunk) for chunk in chunks]
                 known[kinds] = self._stage(own, problem, one, sizes, (*kinds, trains))
-            every.append(known[kinds].holding(held[part]))
+            every.append(known[kinds].holding(tuple(held[part])))
         return every
 
     def _stage(
@@ -581,8 +583,8 @@ def search_stages(
     except NoAnswerError:  # a limit
         complete = False
     progress(len(candidates), len(candidates))
-    found = tuple(evaluated for *_, evaluated in best)
-    return SearchedStages(found, len(candidates), fitting, simulated, complete)
+    fastest = tuple(evaluated for *_, evaluated in best)
+    return SearchedStages(fastest, len(candidates), fitting, simulated, complete)
 
 
 def _offered(network: Network, problem: Problem, counts: Sequence[int] | None) -> Iterator[int]:
