@@ -99,7 +99,7 @@ class SearchedStages(NamedTuple):
     complete: bool
 
 
-class _Stage(NamedTuple):
+class CountedStage(NamedTuple):
     """What an accelerator of a stage takes and holds.
 
     Parameters
@@ -118,7 +118,7 @@ class _Stage(NamedTuple):
     passes: Callable[[], StagePasses]
     in_flight: tuple[int, ...] = ()
 
-    def holding(self, in_flight: tuple[int, ...]) -> _Stage:
+    def holding(self, in_flight: tuple[int, ...]) -> CountedStage:
         """Return a stage that holds what it saves of so many micro-batches."""
         return self._replace(in_flight=in_flight)
 
@@ -256,13 +256,13 @@ class StagedEvaluator:
 
     # Exactly
 
-    def counted(self, one: Configuration) -> list[_Stage]:
+    def counted(self, one: Configuration) -> list[CountedStage]:
         """Return what stages hold, and how to find what they take: of those alike one."""
         shape, count = _shape(one), one.micro_batches
         stages, held = self.shape_of(one)
         trained = self.staged.training.model_copy(update={"micro_batches": count})
         training = training_of(one, self.network, self.staged.hierarchy, trained)
-        known: dict[Hashable, _Stage] = {}
+        known: dict[Hashable, CountedStage] = {}
         every = []
         for part in range(shape.pp):
             chunks = stages.chunks_of(part)
@@ -289,7 +289,7 @@ class StagedEvaluator:
         one: Configuration,
         sizes: Sequence[int],
         key: Hashable,
-    ) -> _Stage:
+    ) -> CountedStage:
         """Return a stage that holds what it saves once.
 
         Parameters
@@ -331,13 +331,13 @@ class StagedEvaluator:
                 self._found[key] = found
             return self._found[key]
 
-        return _Stage(kept, of_chunks, reserve, passes)
+        return CountedStage(kept, of_chunks, reserve, passes)
 
     def _in_lockstep(self, tasks: Sequence[Task], _nodes: Sequence[int]) -> float:
         parts = [RepeatedPart(0, len(tasks))]
         return seconds_of_parts(tasks, parts, self._messages, self.array.efficiency_of_overlap)
 
-    def evaluate(self, one: Configuration, counted: Sequence[_Stage]) -> Evaluated:
+    def evaluate(self, one: Configuration, counted: Sequence[CountedStage]) -> Evaluated:
         """Return what a step of a configuration takes, given what its stages hold."""
         passes = [own.passes() for own in counted]
         schedule = self.staged.training.schedule
