@@ -90,7 +90,10 @@ class Shape(NamedTuple):
 
 
 class SearchedStages(NamedTuple):
-    """The answer of a search over configurations with stages; fields as of `Searched`."""
+    """The answer of a search over configurations with stages; fields as of `Searched`.
+
+    Of those that fit only the simulated ones are known.
+    """
 
     best: tuple[Evaluated, ...]
     considered: int
