@@ -113,7 +113,7 @@ class Searched(NamedTuple):
     complete: bool = True
 
 
-class _Held(NamedTuple):
+class Held(NamedTuple):
     """Bytes of the fullest accelerator.
 
     Parameters
@@ -149,8 +149,8 @@ class Evaluator(StepBounds):
         self._weight_holds, self._weights = cache(self._new_weight_holds), cache(self._new_weights)
         self._parts_of_batch = cache(self._new_parts_of_batch)
         self._has_loads = any(getattr(layer, "load", None) for layer in network.layers)
-        self._maps_of: dict[tuple[Lengths, int, str, int], dict[Mesh, _Held]] = {}
-        self._weights_of: dict[tuple[Lengths, int, str], dict[Mesh, _Held]] = {}
+        self._maps_of: dict[tuple[Lengths, int, str, int], dict[Mesh, Held]] = {}
+        self._weights_of: dict[tuple[Lengths, int, str], dict[Mesh, Held]] = {}
 
     def fits(self, configuration: Configuration, memory: int) -> bool:
         """Return whether a configuration's step fits an accelerator, and what is stated.
@@ -276,7 +276,7 @@ class Evaluator(StepBounds):
         program = self._program(mesh, lengths)
         return lcm(*(program.parts(layouts, BATCH) for layouts in {*program.stored}))
 
-    def _maps(self, mesh: Mesh, lengths: Lengths, again: int, recompute: str, batch: int) -> _Held:
+    def _maps(self, mesh: Mesh, lengths: Lengths, again: int, recompute: str, batch: int) -> Held:
         """Return what a mesh holds of maps in a micro-batch."""
         known = self._maps_of.setdefault((lengths, again, recompute, batch), {})
         if mesh not in known:
@@ -292,7 +292,7 @@ class Evaluator(StepBounds):
         holds, _ = self._holds(one, Short(lengths, again, (), ()), batch)
         return HoldArrays(tuple(holds.of_maps()), len(self.problem.choices), self._hierarchy)
 
-    def _new_weights(self, mesh: Mesh, lengths: Lengths, zero: str) -> tuple[_Held, int]:
+    def _new_weights(self, mesh: Mesh, lengths: Lengths, zero: str) -> tuple[Held, int]:
         """Return what a mesh holds of weights, and what is reserved."""
         arrays, trained = self._weight_holds(lengths, mesh[0], zero)
         known = self._weights_of.setdefault((lengths, mesh[0], zero), {})
@@ -324,7 +324,7 @@ class Evaluator(StepBounds):
 
     def _held(
         self, meshes: Sequence[Mesh], lengths: Lengths, holds: HoldArrays
-    ) -> dict[Mesh, _Held]:
+    ) -> dict[Mesh, Held]:
         """Return what meshes hold."""
         blocks = self._blocks(lengths)
         amounts = holds.largest([self._program(mesh, lengths) for mesh in meshes])
@@ -336,7 +336,7 @@ class Evaluator(StepBounds):
                     kept[blocks[node]] += own
                 else:
                     moments[node] += own
-        return dict(zip(meshes, map(_Held, kept.T, moments.T), strict=True))
+        return dict(zip(meshes, map(Held, kept.T, moments.T), strict=True))
 
 
 def rows_by_mesh(

@@ -16,7 +16,7 @@ Megatron-LM", SC 2021, sections 2.2 and 3; docs/simulator.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, groupby, pairwise
 from math import inf
@@ -41,7 +41,7 @@ from hypar_opt.plan.configuration import (
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts
-from hypar_opt.search.degrees import Evaluated, Evaluator, _Held
+from hypar_opt.search.degrees import Evaluated, Evaluator, Held
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.search.short_steps import ShortSteps
 from hypar_opt.simulator.lockstep import NotInLockstepError
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hypar_opt.hardware.array import Array
     from hypar_opt.plan.problem import Problem
     from hypar_opt.plan.stages import Stages
     from hypar_opt.search.short_steps import Mesh
@@ -89,7 +90,10 @@ class Shape(NamedTuple):
 
 
 class SearchedStages(NamedTuple):
-    """The answer of a search over configurations with stages; fields as of `Searched`."""
+    """The answer of a search over configurations with stages; fields as of `Searched`.
+
+    Of those that fit only the simulated ones are known.
+    """
 
     best: tuple[Evaluated, ...]
     considered: int
@@ -98,7 +102,7 @@ class SearchedStages(NamedTuple):
     complete: bool
 
 
-class _Stage(NamedTuple):
+class CountedStage(NamedTuple):
     """What an accelerator of a stage takes and holds.
 
     Parameters
@@ -117,14 +121,15 @@ class _Stage(NamedTuple):
     passes: Callable[[], StagePasses]
     in_flight: tuple[int, ...] = ()
 
-    def holding(self, in_flight: tuple[int, ...]) -> _Stage:
+    def holding(self, in_flight: tuple[int, ...]) -> CountedStage:
         """Return a stage that holds what it saves of so many micro-batches."""
         return self._replace(in_flight=in_flight)
 
     @property
     def memory(self) -> int:
         """Bytes of an accelerator, with the reserve."""
-        return self.kept + sum(map(mul, self.saved, self.in_flight)) + self.reserve
+        in_flight: int = sum(map(mul, self.saved, self.in_flight))
+        return self.kept + in_flight + self.reserve
 
 
 def shapes(network: Network, count: int) -> Iterator[Shape]:
@@ -147,7 +152,7 @@ def shapes(network: Network, count: int) -> Iterator[Shape]:
         yield shape
 
 
-@cache
+@lru_cache(maxsize=64)
 def balanced_cuts(network: Network, count: int) -> tuple[int, ...]:
     """Return the blocks of each stage whose longest one has the fewest multiplications.
 
@@ -182,11 +187,11 @@ class StagedEvaluator:
         self, network: Network, problem: Problem, count: int, *, deadline: Deadline = NEVER
     ) -> None:
         assert problem.array is not None
+        whole: Array = problem.array.description
         self.network, self.deadline, self.count = network, deadline, count
         choices = choices_of_configurations(network, kv_replicated=True)
         problem = problem.model_copy(update={"choices": choices})
         self.staged = in_stages_of(problem, count, 1, problem.training.schedule)
-        whole = problem.array.description
         self.array = whole.part(count)
         self._links = [whole.hop(number % count, count) for number in range(-1, count)]
         part = {
@@ -254,13 +259,13 @@ class StagedEvaluator:
 
     # Exactly
 
-    def counted(self, one: Configuration) -> list[_Stage]:
+    def counted(self, one: Configuration) -> list[CountedStage]:
         """Return what stages hold, and how to find what they take: of those alike one."""
         shape, count = _shape(one), one.micro_batches
         stages, held = self.shape_of(one)
         trained = self.staged.training.model_copy(update={"micro_batches": count})
         training = training_of(one, self.network, self.staged.hierarchy, trained)
-        known: dict[Hashable, _Stage] = {}
+        known: dict[Hashable, CountedStage] = {}
         every = []
         for part in range(shape.pp):
             chunks = stages.chunks_of(part)
@@ -277,7 +282,7 @@ class StagedEvaluator:
                 trains = one._replace(pp=1, interleave=1, cuts=())
                 sizes = [len(chunk) for chunk in chunks]
                 known[kinds] = self._stage(own, problem, one, sizes, (*kinds, trains))
-            every.append(known[kinds].holding(held[part]))
+            every.append(known[kinds].holding(tuple(held[part])))
         return every
 
     def _stage(
@@ -287,7 +292,7 @@ class StagedEvaluator:
         one: Configuration,
         sizes: Sequence[int],
         key: Hashable,
-    ) -> _Stage:
+    ) -> CountedStage:
         """Return a stage that holds what it saves once.
 
         Parameters
@@ -329,13 +334,13 @@ class StagedEvaluator:
                 self._found[key] = found
             return self._found[key]
 
-        return _Stage(kept, of_chunks, reserve, passes)
+        return CountedStage(kept, of_chunks, reserve, passes)
 
     def _in_lockstep(self, tasks: Sequence[Task], _nodes: Sequence[int]) -> float:
         parts = [RepeatedPart(0, len(tasks))]
         return seconds_of_parts(tasks, parts, self._messages, self.array.efficiency_of_overlap)
 
-    def evaluate(self, one: Configuration, counted: Sequence[_Stage]) -> Evaluated:
+    def evaluate(self, one: Configuration, counted: Sequence[CountedStage]) -> Evaluated:
         """Return what a step of a configuration takes, given what its stages hold."""
         passes = [own.passes() for own in counted]
         schedule = self.staged.training.schedule
@@ -498,7 +503,7 @@ class _WholeNetwork(Evaluator):
 
     def _held(
         self, meshes: Sequence[Mesh], lengths: tuple[int, ...], holds: HoldArrays
-    ) -> dict[Mesh, _Held]:
+    ) -> dict[Mesh, Held]:
         """Return what meshes hold, by layer of the shortened network."""
         places = self._places(lengths)
         amounts = holds.largest([self._program(mesh, lengths) for mesh in meshes])
@@ -507,7 +512,7 @@ class _WholeNetwork(Evaluator):
         for hold, own in zip(holds.holds, amounts.T.astype(np.int64), strict=True):
             for node in hold.layers:
                 (kept if hold.tensor in KEPT else moments)[places[node]] += own
-        return dict(zip(meshes, map(_Held, kept.T, moments.T), strict=True))
+        return dict(zip(meshes, map(Held, kept.T, moments.T), strict=True))
 
 
 def search_stages(
@@ -581,8 +586,8 @@ def search_stages(
     except NoAnswerError:  # a limit
         complete = False
     progress(len(candidates), len(candidates))
-    found = tuple(evaluated for *_, evaluated in best)
-    return SearchedStages(found, len(candidates), fitting, simulated, complete)
+    fastest = tuple(evaluated for *_, evaluated in best)
+    return SearchedStages(fastest, len(candidates), fitting, simulated, complete)
 
 
 def _offered(network: Network, problem: Problem, counts: Sequence[int] | None) -> Iterator[int]:

@@ -428,7 +428,9 @@ def configurations_of(
         together = sorted((*searched.best, *also.best), key=lambda own: own[1:3])
         searched = Searched(
             tuple(together[:best]),
-            *(own + more for own, more in zip(searched[1:4], also[1:4], strict=True)),
+            searched.considered + also.considered,
+            searched.fitting + also.fitting,
+            searched.simulated + also.simulated,
             searched.least,
             searched.complete and also.complete,
         )

@@ -402,8 +402,8 @@ OF_STAGES = TrainingRun(batch=64, tokens=64, devices=16, layers=12)
 @pytest.mark.parametrize(
     ("name", "changed", "said"),
     [
-        ("megatron", {}, {"pipeline-model-parallel-size": "4"}),
-        ("megatron", {"interleave": 3}, {"num-virtual-stages-per-pipeline-rank": "3"}),
+        ("megatron", {}, {"pipeline-model-parallel-size": 4}),
+        ("megatron", {"interleave": 3}, {"num-virtual-stages-per-pipeline-rank": 3}),
         (
             "megatron",
             {"cuts": (3, 4, 3, 2)},

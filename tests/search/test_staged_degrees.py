@@ -146,3 +146,23 @@ def test_configure_lists_stages_where_they_are_asked_for():
 def test_what_no_stages_are_is_refused(stages, fix, says):
     with pytest.raises(ho.HyparError, match=says):
         ho.configure(NETWORK, "h100-8", batch=8, bound="none", stages=stages, fix=fix)
+
+
+def test_stated_degrees_have_stages():
+    asked = {"array": "h100-8", "batch": 8, "optimizer": "adam", "memory": "array"}
+    plan = ho.solve(NETWORK, **asked, degrees="tp=2,pp=2,dp=2")
+    own = configuration_of(plan)
+    assert (own.pp, own.tp, own.dp_replicate * own.dp_shard) == (2, 2, 2)
+    assert plan.stages.ends == (plan.stages.ends[0], len(NETWORK.layers))
+    cut = ho.solve(*(NETWORK,), **asked, micro_batches=2, degrees="pp=2,dp=4", cuts=["decoder.3"])
+    assert configuration_of(cut).cuts == (3, 1)
+    chunks = ho.solve(NETWORK, **asked, micro_batches=2, degrees="pp=2,dp=4,v=2")
+    assert configuration_of(chunks).interleave == 2
+    for wrong, says in (
+        ({"cuts": ["decoder.3"]}, "cuts goes with pp"),
+        ({"degrees": "pp=2,dp=4", "cuts": ["decoder.9"]}, "no layer or block is called"),
+        ({"degrees": "pp=2,dp=4", "stages": 2}, "stages goes without pp"),
+        ({"degrees": "pp=2,dp=4", "micro_batches": 3}, "should divide the batch of 8"),
+    ):
+        with pytest.raises(ho.HyparError, match=says):
+            ho.solve(NETWORK, **asked | wrong)

@@ -360,7 +360,7 @@ def test_words_name_what_is_not_one() -> None:
         ({"fix": "tp=8"}, "8 should divide the 4 key-value heads"),
         ({"fix": "sp=no,tp=1"}, "fix: sp should be one of yes with tp=1"),
         ({"fix": "tp"}, "fix should be as tp=8,zero=weights, got 'tp'"),
-        ({"fix": "pp=2"}, "unknown key of fix 'pp': did you mean"),
+        ({"fix": "pq=2"}, "unknown key of fix 'pq': did you mean"),
         ({"fix": "tp=2,tp=4"}, "fix: tp is stated twice"),
         ({"fix": "tp=0"}, "fix: tp should be a whole number from 1, got '0'"),
         ({"fix": "zero=all"}, "unknown value of zero 'all'"),
