@@ -84,7 +84,7 @@ def stretches_of(
         if loads is not None and loaded:
             stretch = _by_load(loads, choice, parts, *stretch)
         whole, longest = stretch
-        if (longest != whole).any():
+        if loaded or (longest != whole).any():
             stretches.append(stretch)
     return stretches
 

@@ -150,6 +150,7 @@ def results() -> list[Any]:
         hostile,
         own,
         ho.simulate(own),
+        ho.simulate(ho.solve(hostile, array="a100-8", batch=8, stages=2)),
         ho.memory(own),
         ho.run(own),
         ho.explore(own, "H1"),
