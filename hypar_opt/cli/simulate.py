@@ -17,7 +17,6 @@ from hypar_opt.errors import HyparError
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.simulator.pipeline_result import PipelineResult
     from hypar_opt.simulator.result import StepResult
     from hypar_opt.studies.simulation import RunArguments
 
@@ -109,7 +108,7 @@ def simulate(
 def _warn(
     plan: Plan,
     array: Array,
-    step: StepResult | PipelineResult,
+    step: StepResult,
     run: RunArguments,
     *,
     other_array: bool,
@@ -138,7 +137,7 @@ def _warn(
         output.warn(sentence)
 
 
-def _document(plan: Plan, array: Array, step: StepResult | PipelineResult) -> dict[str, Any]:
+def _document(plan: Plan, array: Array, step: StepResult) -> dict[str, Any]:
     # A placement numbers the bisections of one array and means nothing on another.
     same_array = plan.array is not None and plan.array.digest == array.digest()
     return {

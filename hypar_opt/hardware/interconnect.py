@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hypar_opt.errors import HyparError
-from hypar_opt.frozen import derived
+from hypar_opt.frozen import derived, frozen
 from hypar_opt.hardware.grid_paths import GridPaths
 from hypar_opt.hardware.links import BisectionLink, Graph, Link
 from hypar_opt.hardware.patterns import (
@@ -85,7 +85,7 @@ class Interconnect:
         routes: Callable[[Sequence[Link]], Paths | None] | None = None,
     ) -> None:
         self._routes = routes
-        self.graph = graph
+        self.graph = frozen(graph) if isinstance(graph, Graph) else graph
         self._shape = shape
         self.accelerators = _count_accelerators(graph)
         whole = Hierarchy(tuple(shape or (self.accelerators,)))

@@ -138,4 +138,5 @@ def stage_training(training: Training, network: Network, own: Network, above: in
         kept = {name: word for name, word in stated.items() if name in there}
         complete = len(kept) == len(there & {*names})
         update[key] = compact([*kept.values()], [*kept]) if complete else FrozenDict(kept) or None
-    return training.model_copy(update=update)
+    # A schedule is of all stages.
+    return training.model_copy(update={**update, "schedule": Training().schedule})

@@ -67,8 +67,8 @@ class NothingFitsError(NoAnswerError):
 class NothingFasterError(NoAnswerError):
     """No plan that fits takes less than what is of interest: that is proved."""
 
-    def __init__(self) -> None:
-        super().__init__("no plan takes less than what is of interest")
+    def __init__(self, message: str = "no plan takes less than what is of interest") -> None:
+        super().__init__(message)
 
 
 @dataclass

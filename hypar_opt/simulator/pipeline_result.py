@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from hypar_opt.results import Displayed
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.sharding.passes import Phase
+from hypar_opt.simulator.result import StepResult
 from hypar_opt.simulator.spans import Span, StepTrace, Track
 from hypar_opt.simulator.tasks import ComputeTask
 from hypar_opt.units import format_percent, format_si
@@ -51,61 +52,67 @@ class StageTime:
 
 
 @dataclass(frozen=True, repr=False)
-class PipelineResult(Displayed):
+class PipelineResult(StepResult):
     """One training step of a plan in pipeline stages.
 
+    Of a step without stages it has the time, with what is charged as its closed form and the
+    longest stage by itself as its lower bound, the memory of the accelerator that has least left,
+    and in its trace a track for each stage. Layers, levels, links and energy are not told apart.
     Messages that contend with a stage's own exchanges for the fabric are not modelled.
 
     Parameters
     ----------
-    plan
-        Ignored when results are compared.
-    array
-        Its name.
-    collective, overlap
-        As of `hypar_opt.simulator.result.StepResult`, inside stages.
-    seconds
-        From the first pass to the last update.
-    charged
-        The seconds that the plan is charged, in which nothing overlaps.
     stages
         H1's first part first.
-    trace
-        A track for each stage, if recorded; where it waits nothing is there.
     """
 
-    plan: Plan = field(compare=False)
-    array: str = field(compare=False)
-    collective: str = field(compare=False)
-    overlap: str = field(compare=False)
-    seconds: float
-    charged: float
-    stages: tuple[StageTime, ...]
-    trace: StepTrace | None = None
+    stages: tuple[StageTime, ...] = ()
 
-    @property
-    def device_memory(self) -> DeviceMemory:
-        """What the accelerator holds that has least left."""
-        return max((own.memory for own in self.stages), key=lambda held: -(held.margin or 0))
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        array: str,
+        how: tuple[str, str],
+        step: PipelineStep,
+        charged: float,
+        stages: tuple[StageTime, ...],
+        trace: StepTrace | None,
+    ) -> Self:
+        """Return the result of a step that was walked through its schedule.
 
-    @property
-    def memory(self) -> int:
-        """The bytes that this accelerator needs."""
-        return self.device_memory.total
-
-    @property
-    def capacity(self) -> int:
-        """The bytes that it has."""
-        return self.device_memory.capacity or 0
-
-    @property
-    def closed_form(self) -> float:
-        """The seconds that the plan is charged, as of a step without stages."""
-        return self.charged
-
-    @property
-    def joules(self) -> None:
-        """None: the energy of a step in stages is not known."""
+        Parameters
+        ----------
+        how
+            The collective and the overlap inside stages.
+        charged
+            The seconds that the plan is charged, in which nothing overlaps.
+        """
+        fullest = max((own.memory for own in stages), key=lambda held: -(held.margin or 0))
+        collective, overlap = how
+        return cls(
+            plan=plan,
+            array=array,
+            collective=collective,
+            overlap=overlap,
+            seconds=step.seconds,
+            in_lockstep=True,
+            closed_form=charged,
+            lower_bound=max(own.seconds for own in stages),
+            layers=(),
+            levels=(),
+            links=(),
+            bottleneck=None,
+            known_energy=None,
+            memory=fullest.total,
+            capacity=fullest.capacity or 0,
+            vault_words=0,
+            events=sum(map(len, step.passes)),
+            trace=trace,
+            of_training=FrozenDict(plan.training.unlike_defaults),
+            device_memory=fullest,
+            stages=stages,
+        )
 
     @property
     def bubble(self) -> float:
@@ -143,7 +150,7 @@ class PipelineResult(Displayed):
         training = self.plan.training
         return {
             "seconds": self.seconds,
-            "charged_seconds": self.charged,
+            "charged_seconds": self.closed_form,
             "bubble": self.bubble,
             "schedule": training.schedule,
             "stages": self.rows(),

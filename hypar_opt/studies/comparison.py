@@ -25,7 +25,6 @@ from hypar_opt.results import Results
 from hypar_opt.search.check_result import refused_baselines
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, parts_of, silent
-from hypar_opt.simulator.pipeline_result import PipelineResult
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.step.readings import READINGS
 from hypar_opt.studies.advice import EXECUTED, turns
@@ -131,8 +130,8 @@ class _Measured(NamedTuple):
     """A plan, its step on an array, and that by the reading ``executed``, where it is known."""
 
     plan: Plan
-    step: StepResult | PipelineResult | None
-    executed: StepResult | PipelineResult | None
+    step: StepResult | None
+    executed: StepResult | None
 
 
 @checked

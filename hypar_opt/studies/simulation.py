@@ -84,7 +84,7 @@ def simulate(
     *,
     other_array: bool = False,
     **arguments: Unpack[SimulateArguments],
-) -> StepResult | PipelineResult:
+) -> StepResult:
     """Simulate one training step of a plan; of one in stages, each stage and then its schedule.
 
     Parameters
@@ -175,9 +175,8 @@ def _simulated_stages(plan: Plan, array: Array, run: Mapping[str, Any]) -> Pipel
     ]
     names = [f"stage {number}" for number in range(1, stages.parts + 1)]
     trace = trace_of_stages(step, names) if run.get("trace") else None
-    where = plan, array.name, *RunOptions(**inside).on(array)
-    charged = plan.cost.total / per_second(plan)
-    return PipelineResult(*where, step.seconds, charged, tuple(times), trace)
+    how, charged = RunOptions(**inside).on(array), plan.cost.total / per_second(plan)
+    return PipelineResult.of(plan, array.name, how, step, charged, tuple(times), trace)
 
 
 def simulated_step(
@@ -319,9 +318,7 @@ def warnings_of_run(reading: str, steps: Steps, executed: Steps | None) -> list[
     return [sentence for sentence in sentences if sentence is not None]
 
 
-def energy_ratio(
-    own: StepResult | PipelineResult, data: StepResult | PipelineResult
-) -> float | None:
+def energy_ratio(own: StepResult, data: StepResult) -> float | None:
     """Return Data Parallelism's energy over the plan's; None if energies are not known."""
     if own.joules is None or data.joules is None:
         return None

@@ -149,7 +149,7 @@ def test_a_configuration_takes_the_seconds_and_bytes_of_its_simulated_plan(
         assert evaluated.memory == step.memory, configuration
         assert evaluator.launching(configuration.micro_batches) <= bound, configuration
         assert bound * (1 - 1e-12) <= evaluator.bound(configuration) <= step.seconds, configuration
-        assert 0 <= evaluated.exposed < 1
+        assert 0 <= (evaluated.exposed or 0) < 1
 
 
 @pytest.mark.parametrize("zero", SHARDED)

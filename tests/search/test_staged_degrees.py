@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ import hypar_opt.plan.configuration
 from hypar_opt.models.gpt import gpt
 from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.configuration import Configuration, configuration_of
+from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.search.staged_degrees import (
     Shape,
@@ -25,12 +27,20 @@ NETWORK = gpt(layers=4, hidden=256, heads=4, tokens=64, vocabulary=4096)
 
 
 @pytest.fixture(scope="module")
-def problem():
-    asked = {"batch": 8, "array": "h100-8", "optimizer": "adam", "choices": "all", "cost": "time"}
+def problem() -> Problem:
+    asked: Any = {
+        "batch": 8,
+        "array": "h100-8",
+        "optimizer": "adam",
+        "choices": "all",
+        "cost": "time",
+    }
     return stated_problem(NETWORK, asked)[1]
 
 
-def _drawn(problem, count, number):
+def _drawn(
+    problem: Problem, count: int, number: int
+) -> tuple[StagedEvaluator, list[Configuration]]:
     """Return some configurations of so many stages, of some that fit in any memory."""
     evaluator = StagedEvaluator(NETWORK, problem, count)
     family = [*ho.plan.configuration.family(NETWORK, evaluator.problem, recompute=("none", "full"))]
@@ -45,7 +55,7 @@ def _drawn(problem, count, number):
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_what_it_takes_is_what_its_plan_takes(problem, count):
+def test_what_it_takes_is_what_its_plan_takes(problem: Problem, count: int) -> None:
     evaluator, drawn = _drawn(problem, count, 3)
     for one in drawn:
         plan = plan_of_configuration(NETWORK, problem, one)
@@ -58,7 +68,7 @@ def test_what_it_takes_is_what_its_plan_takes(problem, count):
         assert held == pytest.approx(evaluated.memory, rel=2**-10)
 
 
-def test_a_plan_of_a_configuration_is_that_configuration(problem):
+def test_a_plan_of_a_configuration_is_that_configuration(problem: Problem) -> None:
     for one in (
         Configuration(dp_shard=2, tp=2, pp=2, micro_batches=4, zero="state"),
         Configuration(dp_shard=2, pp=4, micro_batches=2, recompute="full", zero="weights"),
@@ -70,7 +80,7 @@ def test_a_plan_of_a_configuration_is_that_configuration(problem):
         assert configuration_of(plan_of_configuration(NETWORK, problem, one)) == one
 
 
-def test_the_best_are_those_of_all(problem):
+def test_the_best_are_those_of_all(problem: Problem) -> None:
     fixed = {"tp": [1, 2], "micro_batches": [2, 4], "zero": ["none", "state"], "cp": 1}
     found = search_stages(NETWORK, problem, counts=[2], count=3, fixed=fixed)
     evaluator = StagedEvaluator(NETWORK, problem, 2)
@@ -90,7 +100,7 @@ def test_the_best_are_those_of_all(problem):
     assert found.simulated <= len(every)
 
 
-def test_within_memory_fewer_blocks_would_not_fit(problem):
+def test_within_memory_fewer_blocks_would_not_fit(problem: Problem) -> None:
     fixed = {"tp": 1, "cp": 1, "micro_batches": 2, "zero": "none"}
     (free,) = search_stages(NETWORK, problem, counts=[2], count=1, fixed=fixed).best
     kept = problem.constraints.model_copy(update={"memory": free.memory * 9 // 10})
@@ -108,7 +118,7 @@ def test_within_memory_fewer_blocks_would_not_fit(problem):
             assert not all(evaluator.fits(at.memory, at.reserve) for at in evaluator.counted(less))
 
 
-def test_even_cuts_and_those_by_multiplications():
+def test_even_cuts_and_those_by_multiplications() -> None:
     heavy = gpt(layers=8, hidden=64, heads=2, tokens=64, vocabulary=8192)
     # The head is worth ten blocks: the last stage has as few as it can.
     assert balanced_cuts(heavy, 2) == (7, 1)
@@ -119,8 +129,8 @@ def test_even_cuts_and_those_by_multiplications():
     assert not [*shapes(even, 16)]
 
 
-def test_configure_lists_stages_where_they_are_asked_for():
-    asked = {"batch": 8, "bound": "none", "best": 3}
+def test_configure_lists_stages_where_they_are_asked_for() -> None:
+    asked: dict[str, Any] = {"batch": 8, "bound": "none", "best": 3}
     found = ho.configure(NETWORK, "h100-8", **asked, stages=2, fix="tp=1,micro_batches=4")
     assert {own.configuration.pp for own in found} == {2}
     assert found.best.seconds == pytest.approx(ho.simulate(found.plan()).seconds, rel=1e-9)
@@ -143,16 +153,17 @@ def test_configure_lists_stages_where_they_are_asked_for():
         (2, "micro_batches=3", "no configuration of 2 stages"),
     ],
 )
-def test_what_no_stages_are_is_refused(stages, fix, says):
+def test_what_no_stages_are_is_refused(stages: Any, fix: Any, says: Any) -> None:
     with pytest.raises(ho.HyparError, match=says):
         ho.configure(NETWORK, "h100-8", batch=8, bound="none", stages=stages, fix=fix)
 
 
-def test_stated_degrees_have_stages():
-    asked = {"array": "h100-8", "batch": 8, "optimizer": "adam", "memory": "array"}
+def test_stated_degrees_have_stages() -> None:
+    asked: dict[str, Any] = {"array": "h100-8", "batch": 8, "optimizer": "adam", "memory": "array"}
     plan = ho.solve(NETWORK, **asked, degrees="tp=2,pp=2,dp=2")
     own = configuration_of(plan)
     assert (own.pp, own.tp, own.dp_replicate * own.dp_shard) == (2, 2, 2)
+    assert plan.stages is not None
     assert plan.stages.ends == (plan.stages.ends[0], len(NETWORK.layers))
     cut = ho.solve(*(NETWORK,), **asked, micro_batches=2, degrees="pp=2,dp=4", cuts=["decoder.3"])
     assert configuration_of(cut).cuts == (3, 1)

@@ -77,7 +77,7 @@ def name_in_gpt(layer: str) -> str:
 
 
 def network(*, tied: bool = True) -> Network:
-    sizes: dict[str, int] = {"hidden": models.WIDTH, "heads": models.HEADS}
+    sizes: dict[str, Any] = {"hidden": models.WIDTH, "heads": models.HEADS}
     sizes |= {"tokens": models.TOKENS, "vocabulary": models.WORDS, "layers": BLOCKS}
     return gpt(**sizes, tied=tied)
 
@@ -244,7 +244,7 @@ def test_as_much_moves_as_planned_where_no_difference_is_named() -> None:
     more = 2 * models.WORDS * models.WIDTH
     for name in (*says_all, *tied):
         assert ("exchanges the whole gradient" in torch_file(plans[name])) == (name in tied)
-        planned = plans[name].cost.executed_bytes / plans[name].element_bytes
+        planned = (plans[name].cost.executed_bytes or 0) / plans[name].element_bytes
         assert steps[name].elements == planned + more * (name in tied), name
 
 

@@ -66,7 +66,7 @@ class Contents:
     """The step of a plan in stages."""
 
     @property
-    def step(self) -> StepResult | PipelineResult:
+    def step(self) -> StepResult:
         """The plan's simulated step."""
         return self.staged or self.steps["plan"]
 
@@ -265,9 +265,7 @@ def _proof_note(plan: Plan, proof: Certificate) -> str:
     return f"potentials of {tables}, prove the plan optimal {within}"
 
 
-def _warnings(
-    plan: Plan, step: StepResult | PipelineResult, reversals: Sequence[str]
-) -> tuple[str, ...]:
+def _warnings(plan: Plan, step: StepResult, reversals: Sequence[str]) -> tuple[str, ...]:
     # The page shows a command line, so its warnings name options, not arguments.
     sentences = tuple(map(shell_words, (*advice.warnings(plan), *reversals)))
     if step.memory <= step.capacity:

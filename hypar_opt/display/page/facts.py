@@ -143,7 +143,7 @@ def headline(contents: Contents) -> list[tuple[str, str, str]]:
 
 def _headline_of_stages(step: PipelineResult) -> list[tuple[str, str, str]]:
     """Return the same of a step in stages, whose baselines, without stages, are not simulated."""
-    cost, charged = step.plan.cost, format_seconds(step.charged)
+    cost, charged = step.plan.cost, format_seconds(step.closed_form)
     moved = format_bytes(cost.executed_bytes or 0)
     data = f"Data Parallelism exchanges {format_bytes(cost.data_parallel_bytes)}"
     times = format_ratio(cost.ratios.data)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from hypar_opt.simulator.pipeline_result import PipelineResult
     from hypar_opt.simulator.result import StepResult
     from hypar_opt.studies.comparison import ComparisonRow
     from hypar_opt.studies.pareto import ParetoFronts
@@ -62,7 +61,7 @@ def picture(result: Any) -> Figure:
     raise HyparError(f"there is no picture of a {type(result).__name__}, only of {drawn}")
 
 
-def step(result: StepResult | PipelineResult) -> Figure:
+def step(result: StepResult) -> Figure:
     """Draw a step in time.
 
     Raises

@@ -81,7 +81,7 @@ def pipeline_view(step: PipelineResult) -> RenderableType:
     ]
     count = plan.training.micro_batches or 1
     options = [f"{count:,} micro-batches", plan.training.schedule, _OVERLAPPED[step.overlap]]
-    charged = format_si(step.charged, "s")
+    charged = format_si(step.closed_form, "s")
     return Group(
         Text(f"{plan.network.name} on {step.array}: {seconds} a step, batch {plan.batch}"),
         Text(", ".join(options), style="dim"),
@@ -90,7 +90,7 @@ def pipeline_view(step: PipelineResult) -> RenderableType:
         Text(),
         Text("Forward and backward of a micro-batch; once a step: reductions and update."),
         Text(f"Charged {charged} without overlap. Stages wait {_percent(step.bubble)} on average."),
-        Text(f"Memory: {step.device_memory.fit}."),
+        *(Text(sentence) for sentence in _memory(step)),
         Text(as_executed(plan.cost) or ""),
     )
 
