@@ -112,15 +112,15 @@ COSTS = (
     Mutant(
         "the mean part of an uneven axis is the longest",
         "step/uneven",
-        "longest = -(-divided // below) * parts",
-        "longest = extents",
+        "stretch = (extents, -(-divided // below) * parts)",
+        "stretch = (extents, extents)",
         ("costs/test_time",),
     ),
     Mutant(
         "parts of unequal groups are the longest of equal ones",
         "step/uneven",
-        "longest = -(-divided // below) * parts",
-        "longest = -(-extents // parts) * parts",
+        "stretch = (extents, -(-divided // below) * parts)",
+        "stretch = (extents, -(-extents // parts) * parts)",
         ("costs/test_whole_indices",),
     ),
     Mutant(
