@@ -463,6 +463,8 @@ def test_stages_that_a_framework_lacks_are_named() -> None:
     assert "4 pipeline stages in the order 1f1b: it has gpipe" in lacks(
         "maxtext", STAGED, OF_STAGES
     )
+    six = lacks("maxtext", STAGED._replace(micro_batches=6), OF_STAGES)
+    assert "6 micro-batches: they should be a multiple of 4 stages" in six
     late = OF_STAGES._replace(schedule="zb-h1")
     assert "4 pipeline stages in the order zb-h1: it has 1f1b" in lacks("megatron", STAGED, late)
     with pytest.raises(HyparError, match="Accelerate has no pipeline stages, got pp 4"):

@@ -7,7 +7,8 @@ over ``data``, too.
 
 Source: AI-Hypercomputer/maxtext src/maxtext/configs/base.yml@e6b06efc (keys, ``logical_axis_rules``
 and remat policies), src/maxtext/configs/types.py@a2a238f3 (``base_config``, and the batch: of a
-device, times the devices, times the accumulation).
+device, times the devices, times the accumulation; stages, times their repeats, times the layers
+of one are all layers, and micro-batches are a multiple of stages).
 """
 
 from __future__ import annotations
@@ -90,6 +91,11 @@ class MaxText(Framework):
             yield f"{run.tokens:,} tokens: they should be a multiple of {2 * configuration.cp}"
         if configuration.cuts:
             yield f"stages of {'+'.join(map(str, configuration.cuts))} blocks: all have as many"
+        if configuration.micro_batches % configuration.pp:
+            yield (
+                f"{configuration.micro_batches} micro-batches: they should be a multiple of"
+                f" {configuration.pp} stages"
+            )
         sequences = _per_device(configuration, run)
         if int(run.devices * sequences) * configuration.micro_batches != run.batch:
             yield f"{sequences!r} sequences per device, which are rounded down"
