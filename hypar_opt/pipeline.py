@@ -42,6 +42,7 @@ from hypar_opt.plan.plan import (
 )
 from hypar_opt.plan.problem import NetworkRecord, ProblemFields
 from hypar_opt.plan.schemas import schema_of
+from hypar_opt.plan.stages import stage_counts
 from hypar_opt.plan.stated import gathered_as, stated_problem
 from hypar_opt.plan.stated_degrees import pinned, stated_degrees, states_stages
 from hypar_opt.plan.trained import trained
@@ -581,7 +582,7 @@ def _in_stages(
         progress,
         how.deadline,
     )
-    counts = None if stages == "auto" else [stages]
+    counts = stage_counts(stages)
     try:
         found = in_stages(asked, counts, schedule=schedule, stated=stated)
     except NothingFitsError as error:

@@ -153,6 +153,18 @@ OTHER: Any = ho
             lambda: OTHER.pareto("sfc", points=float("nan")),
             "points should be a whole number, got nan",
         ),
+        (
+            lambda: OTHER.solve("gpt2", array="rtx4090x4", stages=0),
+            "stages should be a number of stages or auto, got 0",
+        ),
+        (
+            lambda: OTHER.configure("gpt2", batch=8, array="rtx4090x4", stages=0),
+            "stages should be a number of stages or auto, got 0",
+        ),
+        (
+            lambda: OTHER.compare("gpt2", arrays="rtx4090x4", stages=0),
+            "stages should be a number of stages or auto, got 0",
+        ),
         (lambda: OTHER.explore(plan(), None), "free should be a string, got None"),
         (lambda: OTHER.write_plan({}, "plan.json"), "plan should be a Plan, got {}"),
         (lambda: OTHER.regrets(plan(), parameters=1), "parameters should be True or False, got 1"),

@@ -188,11 +188,11 @@ def solved(
 
 def stages(typed: str | None) -> Any:
     """Return a number of stages, ``auto`` or None."""
-    if typed is None or typed == "auto":
-        return typed
-    if not typed.isdecimal() or len(typed) > 9 or not int(typed):
-        raise HyparError(f"--stages should be a number of stages or auto, got {typed!r}")
-    return int(typed)
+    from hypar_opt.plan.stages import stage_counts
+
+    number = int(typed) if typed and typed.isdecimal() and len(typed) < 10 else typed
+    stage_counts(number)
+    return number
 
 
 def key_values(typed: list[str] | None) -> dict[str, Any]:

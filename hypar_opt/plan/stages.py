@@ -19,7 +19,7 @@ from functools import cached_property
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.errors import HyparError, nearest
+from hypar_opt.errors import HyparError, argument, nearest
 from hypar_opt.workload.parallelism import SIDES, part_word
 from hypar_opt.workload.stages import blocks_of_layers, check_cut
 
@@ -238,6 +238,21 @@ def _check_visits(visited: Sequence[int], names: Sequence[str], parts: int) -> N
             f"layer {names[-1]!r}, H1: the last layers should be in {part_word(parts - 1)}, the"
             f" last of {parts} parts, got {part_word(visited[-1])}"
         )
+
+
+def stage_counts(stages: int | str | None) -> list[int] | None:
+    """Return the numbers of stages that are asked for: one if none are; None for any number.
+
+    Raises
+    ------
+    HyparError
+        If it is neither a positive number nor ``auto``.
+    """
+    if stages == "auto":
+        return None
+    if stages is None or (isinstance(stages, int) and stages > 0):
+        return [stages or 1]
+    raise HyparError(f"{argument('stages')} should be a number of stages or auto, got {stages!r}")
 
 
 def even_stages(network: Network, parts: int, chunks: int = 1) -> Stages:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -41,6 +41,7 @@ class SourceArguments(OwnArguments, OptionArguments, total=False):
     search: str | None
     place: bool
     stages: int | Literal["auto"] | None
+    cuts: Sequence[str]
 
 
 def options_among(

@@ -20,6 +20,7 @@ from hypar_opt.pipeline import plan_of_configuration, solve_in_stages, solve_pro
 from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
+from hypar_opt.plan.stages import stage_counts
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.results import Results
 from hypar_opt.search.check_result import refused_baselines
@@ -180,6 +181,7 @@ def compare(
     for one, several_of in (("array", "arrays"), ("batch", "batches")):
         if one in problem:
             raise HyparError(f"compare takes {several_of}, one or several, and no {one}")
+    stage_counts(stages)  # refused before the first row
     needing = {**(run or {}), "stages": stages}
     for option, value in needing.items() if arrays is None else ():
         if value not in (None, "none"):

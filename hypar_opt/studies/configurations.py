@@ -33,6 +33,7 @@ from hypar_opt.plan.configuration import (
 )
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import ArrayRecord, Problem
+from hypar_opt.plan.stages import stage_counts
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.results import Results
 from hypar_opt.search.degrees import (
@@ -393,8 +394,7 @@ def configurations_of(
         )
     fixed, allowed = pins(fix), _allowed(network, problem, frameworks)
     within = _with_margin(problem, margin)
-    stages = fixed.pop("pp", stages)
-    counts = None if stages == "auto" else [stages or 1]
+    counts = stage_counts(fixed.pop("pp", stages))
     chunks = fixed.pop("interleave", None)
 
     def search(count: int, rule: Allowed, report: Progress) -> Searched:

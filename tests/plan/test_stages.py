@@ -590,9 +590,7 @@ def test_a_plan_in_stages_is_shown_in_words(capsys: pytest.CaptureFixture[str]) 
         ho.regrets,
         lambda plan: ho.best_plans(plan, 3),
         lambda plan: ho.export(plan, "jax"),
-        lambda plan: ho.export(plan, "torch"),
         lambda plan: ho.export(plan, "json"),
-        lambda plan: ho.export(plan, "chakra"),
     ],
 )
 def test_what_plans_in_stages_do_not_have_is_refused_in_one_line(
