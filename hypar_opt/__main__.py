@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 
 
 def main() -> None:
@@ -19,6 +20,10 @@ def main() -> None:
     gc.set_threshold(COLLECT_AFTER)
     # None of ours is one of pydantic's plug-ins, for which it searches all that is installed.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # Only `run` multiplies large matrices: elsewhere threads of BLAS take longer to start than they
+    # save.
+    if sys.argv[1:2] != ["run"]:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from hypar_opt.cli.app import main
 
     if is_default:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -118,12 +119,17 @@ def of_plan(
         chain(*longer.nodes, *longer.boundaries),
         strict=True,
     )
+
+    @cache
+    def bytes_of(quarters: int, times: int) -> Fraction:
+        return Fraction(quarters * element_bytes, 4 * times)
+
     moved = []
     for exchange, slowest in pairs:
-        bytes_ = Fraction(exchange.quarters * element_bytes, 4 * exchange.times)
+        bytes_ = bytes_of(exchange.quarters, exchange.times)
         sent: tuple[Fraction, ...] = ()
         if slowest.quarters != exchange.quarters:
-            sent = (Fraction(slowest.quarters * element_bytes, 4 * slowest.times),)
+            sent = (bytes_of(slowest.quarters, slowest.times),)
         step = LevelBytes(exchange.kind, exchange.level, bytes_, sent, exchange.messages)
         moved.append((_key(exchange, in_halves=in_halves), step))
     return _together(moved, in_halves=in_halves)

@@ -90,10 +90,11 @@ def reserved_by(
     repeats = workload.repeats
     groups: set[tuple[int, ...]] = set()
     axes: set[str] = set()
-    columns = zip(*rows, strict=True)
+    columns, has_weights = zip(*rows, strict=True), [count > 0 for count in workload.weights]
+    nodes = zip(columns, workload.nodes, has_weights, strict=False)
     alike = {
-        (column, node.kind, workload.weights[n] > 0, n in repeats.sharded): n
-        for n, (column, node) in enumerate(zip(columns, workload.nodes, strict=False))
+        (column, node.kind, trained, number in repeats.sharded): number
+        for number, (column, node, trained) in enumerate(nodes)
     }
     for node in alike.values():
         choices = [workload.choices_of_nodes[node][row[node]] for row in rows]
@@ -101,7 +102,7 @@ def reserved_by(
         axes.update(of_levels)
         for axis in {*of_levels} - {"", BATCH}:
             groups.add(tuple(n for n, own in enumerate(of_levels) if own == axis))
-        if workload.weights[node]:
+        if has_weights[node]:
             begins = repeats.begins if node in repeats.sharded else repeats.begins[:1]
             for first, end in pairwise((*begins, hierarchy.levels)):
                 groups.add(tuple(n for n in range(first, end) if of_levels[n] == BATCH))
