@@ -368,11 +368,11 @@ def test_no_stage_begins_with_routed_tokens() -> None:
         {"name": "router", "kind": "router", "experts": 4, "top_k": 2},
         {"name": "dispatch", "kind": "dispatch", "inputs": ["input", "router"]},
         {"name": "up", "kind": "experts", "units": 16},
-        {"name": "last", "kind": "output"},
+        {"name": "down", "kind": "experts", "units": 16},
     ]
     routed = network(layers, input={"tokens": 8, "features": 16})
     assert cuts(routed) == ()
-    for begin in ("up", "last"):
+    for begin in ("up", "down"):
         with pytest.raises(HyparError) as caught:
             stages_before(routed, 2, [begin])
         refused = f"layer {begin!r}, H1: no stage can begin here, as it reads routed tokens"
