@@ -408,7 +408,7 @@ class _Pair:
         self.unproved, self.bound = NEVER, bound
         """Bounds on plans with a stage of which no better plan is known, and on all others."""
         self.is_done = self.is_bounded = False
-        self.excess = Fraction()
+        self.excess: Fraction | None = None
         """What of its memory a stage needs more if nothing is computed again, roughly."""
         self.plan: tuple[Fraction, list[_Stage], list[tuple[int, int]]] | None = None
         """What a step takes, the stages that it is like, and the units of each."""
@@ -518,13 +518,15 @@ class _Pair:
         per_second = self._per_second
         found = least_cuts(self._table(per_second), self._turns)
         self.is_bounded = True
-        if self._limited and not self._stages and self._bounded_by == self.micro_batches:
-            self.excess = self.parts.excess(self._bounded_by)
         before, self.bound = self.bound, found.cost / per_second if found else NEVER
-        if found is None or self.bound > before:
-            return  # others may be less now
-        if self._bounded_by != self.micro_batches:
+        is_new = self._limited and self.excess is None
+        if is_new and self._bounded_by == self.micro_batches:
+            self.excess = self.parts.excess(self._bounded_by)
+        if found is None or self.bound > before or self._bounded_by != self.micro_batches:
+            # Others may be less now.
             self._bounded_by = self.micro_batches
+            return
+        if is_new:
             return
         places = [*pairwise((0, *found.ends))]
         stages = [self._stage(number, *own) for number, own in enumerate(places)]
@@ -669,7 +671,7 @@ class _StageSearch:
         self._request, self._problem, self._stated = request, problem, stated
         network, micro_batches = request.instance.network, problem.training.micro_batches
         self._units = _Units(network, problem, stated.stages if stated else None)
-        self._batches = [micro_batches] if micro_batches else divisors(problem.batch)
+        self._batches = [micro_batches] if micro_batches else [*divisors(problem.batch)]
         if stated is not None:
             self._batches = [*stated.micro_batches]
         self._pairs: list[_Pair] = []
@@ -739,7 +741,7 @@ class _StageSearch:
         if limit < NEVER:
             return min(left, key=lambda pair: pair.bound)
         # To compute again takes time.
-        return min(left, key=lambda pair: pair.bound * (1 + pair.excess / _LESS))
+        return min(left, key=lambda pair: pair.bound * (1 + (pair.excess or 0) / _LESS))
 
     def _refusal(self, stopped_by: str | None) -> HyparError:
         """Return the error that says that there is no plan, or which stage lacks least."""
