@@ -42,7 +42,7 @@ from hypar_opt.step.states import of_rows
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, on_all_sides, part_word
 from hypar_opt.workload.patterns import compact, words_by_layer
 from hypar_opt.workload.shards import renumbered
-from hypar_opt.workload.stages import SENT, message_writers
+from hypar_opt.workload.stages import SENT, Message, message_writers
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
@@ -140,6 +140,14 @@ class StagePlan:
     def seconds(self) -> Fraction:
         """Its charge S."""
         return Fraction(self.cost.total) / self.instance.per_second
+
+    @property
+    def messages_stored(self) -> list[tuple[str, ...]]:
+        """The layout of each message, by level below H1."""
+        instance = self.instance
+        words = words_of(self.rows, instance.network.words(instance.problem.choices))
+        columns = zip(instance.network.layers, zip(*words, strict=True), strict=True)
+        return [column for layer, column in columns if isinstance(layer, Message)]
 
     @cached_property
     def messages(self) -> Fraction:
