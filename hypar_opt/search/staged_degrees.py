@@ -41,7 +41,7 @@ from hypar_opt.plan.configuration import (
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts
-from hypar_opt.search.degrees import Evaluated, Evaluator, Held
+from hypar_opt.search.degrees import Candidate, Evaluated, Evaluator, Held, Searched
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.search.short_steps import ShortSteps
 from hypar_opt.simulator.lockstep import NotInLockstepError
@@ -87,19 +87,6 @@ class Shape(NamedTuple):
     pp: int
     interleave: int = 1
     cuts: tuple[int, ...] = ()
-
-
-class SearchedStages(NamedTuple):
-    """The answer of a search over configurations with stages; fields as of `Searched`.
-
-    Of those that fit only the simulated ones are known.
-    """
-
-    best: tuple[Evaluated, ...]
-    considered: int
-    fitting: int
-    simulated: int
-    complete: bool
 
 
 class CountedStage(NamedTuple):
@@ -526,8 +513,10 @@ def search_stages(
     below: float = inf,
     deadline: Deadline = NEVER,
     progress: Progress = silent,
-) -> SearchedStages:
+) -> Searched:
     """Return the configurations with stages that fit and take the least time.
+
+    Of those that fit only the simulated ones are known.
 
     Parameters
     ----------
@@ -546,10 +535,11 @@ def search_stages(
     candidates: list[Configuration] = []
     order: list[tuple[float, int]] = []
     best: list[tuple[float, int, int, Evaluated]] = []
+    least: tuple[Candidate, ...] = ()
     fitting = simulated = 0
     complete = True
     try:
-        for own in _offered(network, problem, counts):
+        for own in offered_counts(network, problem, counts):
             evaluators[own] = evaluator = StagedEvaluator(network, problem, own, deadline=deadline)
             for ones in _families(evaluator, fixed, allowed):
                 bounds = evaluator.bounds(ones).tolist()
@@ -583,15 +573,50 @@ def search_stages(
             if evaluated.seconds < below:
                 rank = evaluated.seconds, evaluated.memory, number
                 best = sorted([*best, (*rank, evaluated)])[:count]
+        if not fitting:
+            least = _least(evaluators, candidates)
     except NoAnswerError:  # a limit
         complete = False
     progress(len(candidates), len(candidates))
     fastest = tuple(evaluated for *_, evaluated in best)
-    return SearchedStages(fastest, len(candidates), fitting, simulated, complete)
+    return Searched(fastest, len(candidates), fitting, simulated, least, complete)
 
 
-def _offered(network: Network, problem: Problem, counts: Sequence[int] | None) -> Iterator[int]:
-    """Yield the numbers of stages; those of parts of the array that are alike."""
+def _least(
+    evaluators: Mapping[int, StagedEvaluator], candidates: Sequence[Configuration]
+) -> tuple[Candidate, ...]:
+    """Return the three that need the least memory, counted exactly, with all blocks run again."""
+    estimates = []
+    for number, one in enumerate(candidates):
+        evaluator, whole = evaluators[one.pp], one._replace(blocks=None)
+        evaluator.deadline.check()
+        memory, _ = evaluator.whole.held(whole, *evaluator.shape_of(whole))
+        estimates.append((memory, number, whole))
+    least: list[tuple[int, int, Candidate]] = []
+    for estimate, number, one in sorted(estimates):
+        if len(least) == 3 and estimate * _NEAR > least[-1][0]:
+            break
+        evaluators[one.pp].deadline.check()
+        memory = max(own.memory for own in evaluators[one.pp].counted(one))
+        least = sorted([*least, (memory, number, Candidate(one, memory))])[:3]
+    return tuple(candidate for *_, candidate in least)
+
+
+def offered_counts(
+    network: Network, problem: Problem, counts: Sequence[int] | None
+) -> Iterator[int]:
+    """Yield the numbers of stages but one; those of parts of the array that are alike.
+
+    Parameters
+    ----------
+    counts
+        Those that there may be; None for any.
+
+    Raises
+    ------
+    HyparError
+        If the array has no such parts.
+    """
     assert problem.array is not None
     array = problem.array.description
     blocks = sum(repeat.count for repeat in network.repeats)
