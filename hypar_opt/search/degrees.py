@@ -113,20 +113,6 @@ class Searched(NamedTuple):
     complete: bool = True
 
 
-def together(answers: Sequence[Searched], count: int) -> Searched:
-    """Return the answer of several searches: of so many of the fastest, or what needs least."""
-    best = sorted((own for answer in answers for own in answer.best), key=lambda own: own[1:3])
-    least = sorted((own for answer in answers for own in answer.least), key=lambda own: own.memory)
-    return Searched(
-        tuple(best[:count]),
-        sum(answer.considered for answer in answers),
-        sum(answer.fitting for answer in answers),
-        sum(answer.simulated for answer in answers),
-        () if best else tuple(least[:3]),
-        all(answer.complete for answer in answers),
-    )
-
-
 class Held(NamedTuple):
     """Bytes of the fullest accelerator.
 

@@ -597,7 +597,7 @@ def _least(
         if len(least) == 3 and estimate * _NEAR > least[-1][0]:
             break
         evaluators[one.pp].deadline.check()
-        memory = max(own.memory for own in evaluators[one.pp].counted(one))
+        memory = max(stage.memory for stage in evaluators[one.pp].counted(one))
         least = sorted([*least, (memory, number, Candidate(one, memory))])[:3]
     return tuple(candidate for *_, candidate in least)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from math import inf
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,20 +42,21 @@ from hypar_opt.search.degrees import (
     Searched,
     all_that_fit,
     search_degrees,
-    together,
 )
 from hypar_opt.search.open_ways import problem_left_open
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.options import RunOptions
-from hypar_opt.studies.degree_cells import cells_of_degrees
+from hypar_opt.studies.searched_degrees import (
+    Allowed,
+    SearchedCells,
+    fastest_configurations,
+    fastest_of_degrees,
+)
 from hypar_opt.units import format_bytes, format_si
 from hypar_opt.workload.network import Network, TokenInput
 from hypar_opt.workload.operators.attention import Attention
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
-
-Allowed = Callable[[Configuration], bool]
-"""Whether a configuration is one to search among."""
 
 BOUNDS = ("none", "memory")
 """The bounds over all plans that may be asked for."""
@@ -228,9 +228,10 @@ class Configurations(Results[Evaluated]):
         within, fixed = _with_margin(self.problem, self.margin), pins(self.fix)
         return all_that_fit(self.network, within, fixed=fixed, allowed=allowed, progress=progress)
 
-    def row(self, own: Evaluated | Candidate) -> dict[str, Any]:
+    def row(self, entry: Evaluated | Candidate) -> dict[str, Any]:
         """Return a configuration as a row of a table; None for the time of one that is unfit."""
-        configuration, evaluated = own.configuration, own if isinstance(own, Evaluated) else None
+        configuration = entry.configuration
+        evaluated = entry if isinstance(entry, Evaluated) else None
         of_stages = {
             "pp": configuration.pp,
             "interleave": configuration.interleave,
@@ -246,8 +247,8 @@ class Configurations(Results[Evaluated]):
             "seconds": evaluated and evaluated.seconds,
             "per_second": evaluated and self.per_second(evaluated.seconds),
             "mfu": evaluated and self.utilisation(evaluated.seconds),
-            "memory": own.memory,
-            "spare": self.capacity - own.memory,
+            "memory": entry.memory,
+            "spare": self.capacity - entry.memory,
             "exposed": evaluated and evaluated.exposed,
             "over_first": evaluated and evaluated.seconds / self.best.seconds - 1,
         }
@@ -257,7 +258,7 @@ class Configurations(Results[Evaluated]):
 
         Those that do not fit are the last.
         """
-        return [self.row(own) for own in (*self, *self.unfit)]
+        return [self.row(entry) for entry in (*self, *self.unfit)]
 
     def document(self) -> dict[str, Any]:
         """Return the configurations as plain data."""
@@ -288,7 +289,7 @@ class Configurations(Results[Evaluated]):
     def cells(self) -> dict[tuple[int, int], Evaluated | Candidate]:
         """The configurations by `tp` and `pp`, where there is one of each."""
         every: tuple[Evaluated | Candidate, ...] = (*self, *self.unfit)
-        return {(own.configuration.tp, own.configuration.pp): own for own in every}
+        return {(entry.configuration.tp, entry.configuration.pp): entry for entry in every}
 
     def __repr__(self) -> str:
         return (
@@ -433,14 +434,14 @@ def configurations_of(
     fixed, allowed = pins(fix), _allowed(network, problem, frameworks)
     within = _with_margin(problem, margin)
     counts = stage_counts(fixed.pop("pp", stages))
-    search = partial(_fastest, network, within, fixed)
-    unfit: tuple[Candidate, ...] = ()
-    unknown: tuple[tuple[int, int], ...] = ()
+    limits: dict[str, Any] = {"fixed": fixed, "allowed": allowed, "deadline": deadline}
+    limits["progress"] = progress
     if by_degrees:
-        of_cells = cells_of_degrees(network, within, counts, search, allowed, deadline, progress)
-        searched, unfit, unknown = of_cells
+        cells = fastest_of_degrees(network, within, counts, **limits)
     else:
-        searched = search(counts, best, allowed, deadline, progress)
+        fastest = fastest_configurations(network, within, counts, count=best, **limits)
+        cells = SearchedCells(fastest, (), ())
+    searched = cells.searched
     if not searched.considered and searched.complete:
         if counts not in (None, [1]):
             raise HyparError(f"no configuration of {counts[0]} stages is known of {network.name}")
@@ -448,17 +449,14 @@ def configurations_of(
     if not searched.best:
         may_stage = counts == [1] and problem.accelerators > 2
         raise _none_fits(searched, network, problem, margin, may_stage=may_stage)
-    seeks_more = not by_degrees and not deadline.passed()
-    unsharded, bound_seconds = next(filter(_is_unsharded, searched.best), None), None
-    unsharded = None if by_degrees else unsharded
+    seeks_more = not (by_degrees or deadline.passed())
+    unsharded, bound_seconds = None, None
+    if not by_degrees:
+        unsharded = next(filter(_is_unsharded, searched.best), None)
     if unsharded is None and counts in (None, [1]) and seeks_more:
-        whole = search(
-            [1],
-            1,
-            lambda configuration: "weights" not in configuration.zero and allowed(configuration),
-            deadline,
-            silent,
-        )
+        limits["allowed"] = lambda one: "weights" not in one.zero and allowed(one)
+        limits["progress"] = silent
+        whole = fastest_configurations(network, within, [1], count=1, **limits)
         unsharded = next(iter(whole.best), None)
         with suppress(NoAnswerError):  # a limit
             if whole.least:
@@ -481,51 +479,8 @@ def configurations_of(
         unsharded,
         counts != [1],
         by_degrees,
-        unfit,
-        unknown,
-    )
-
-
-def _fastest(
-    network: Network,
-    problem: Problem,
-    fixed: Mapping[str, Any],
-    counts: list[int] | None,
-    count: int,
-    allowed: Allowed,
-    deadline: Deadline,
-    progress: Progress,
-) -> Searched:
-    """Return the fastest configurations with some numbers of stages, without them, or of both.
-
-    Parameters
-    ----------
-    counts
-        The numbers of stages, 1 for those without; None for any.
-    count
-        How many configurations.
-    """
-    searched = Searched((), 0, 0, 0, ())
-    limits: dict[str, Any] = {
-        "count": count,
-        "allowed": allowed,
-        "deadline": deadline,
-        "progress": progress,
-    }
-    if counts in (None, [1]):
-        without = {name: value for name, value in fixed.items() if name != "interleave"}
-        searched = search_degrees(network, problem, fixed=without, **limits)
-    if counts == [1]:
-        return searched
-    from hypar_opt.search.staged_degrees import search_stages
-
-    below = searched.best[-1].seconds if len(searched.best) == count else inf
-    return together(
-        [
-            searched,
-            search_stages(network, problem, counts=counts, fixed=fixed, below=below, **limits),
-        ],
-        count,
+        cells.unfit,
+        cells.unknown,
     )
 
 

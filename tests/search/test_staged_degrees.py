@@ -118,6 +118,33 @@ def test_within_memory_fewer_blocks_would_not_fit(problem: Problem) -> None:
             assert not all(evaluator.fits(at.memory, at.reserve) for at in evaluator.counted(less))
 
 
+def test_where_none_fits_it_names_what_needs_least(problem: Problem) -> None:
+    """Of all, counted one by one, with all blocks computed again."""
+    kept = problem.constraints.model_copy(update={"memory": 1})
+    tight = problem.model_copy(update={"constraints": kept})
+    fixed = {"tp": [1, 2], "micro_batches": [2, 4, 8]}
+    found = search_stages(NETWORK, tight, counts=[2, 4], fixed=fixed)
+    assert (found.best, found.fitting) == ((), 0)
+    needs = []
+    for count in (2, 4):
+        evaluator = StagedEvaluator(NETWORK, tight, count)
+        needs += [
+            max(stage.memory for stage in evaluator.counted(one._replace(**shape._asdict())))
+            for shape in shapes(NETWORK, count)
+            for one in ho.plan.configuration.family(
+                NETWORK,
+                evaluator.problem,
+                fixed=fixed | {"dp_replicate": 1},
+                recompute=evaluator.whole.policies,
+            )
+            if shape.interleave == 1 or one.micro_batches % count == 0
+        ]
+    assert [own.memory for own in found.least] == sorted(needs)[:3]
+    for candidate in found.least:
+        plan = plan_of_configuration(NETWORK, problem, candidate.configuration)
+        assert ho.memory(plan).total == candidate.memory
+
+
 def test_even_cuts_and_those_by_multiplications() -> None:
     heavy = gpt(layers=8, hidden=64, heads=2, tokens=64, vocabulary=8192)
     # The head is worth ten blocks: the last stage has as few as it can.

@@ -176,9 +176,9 @@ def degrees_map(configurations: Configurations) -> Figure:
     every, best = (*cells, *configurations.unknown), configurations.best
     degrees, stages = (sorted({cell[n] for cell in every}) for n in (0, 1))
     speeds = np.full((len(stages), len(degrees)), np.nan)
-    for (tp, pp), own in cells.items():
-        if isinstance(own, Evaluated):
-            speeds[stages.index(pp), degrees.index(tp)] = best.seconds / own.seconds
+    for (tp, pp), entry in cells.items():
+        if isinstance(entry, Evaluated):
+            speeds[stages.index(pp), degrees.index(tp)] = best.seconds / entry.seconds
     from matplotlib.patches import Patch, Rectangle
 
     figure = new_figure(

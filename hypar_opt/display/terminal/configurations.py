@@ -67,10 +67,10 @@ def _map(configurations: Configurations) -> RenderableType:
     def text(cell: tuple[int, int]) -> str | None:
         if cell not in cells:
             return "not known" if cell in every else None
-        own = cells[cell]
-        if isinstance(own, Candidate):
-            return format_bytes(own.memory)
-        return f"{'* ' if own is best else ''}{format_si(own.seconds, 's')}"
+        entry = cells[cell]
+        if isinstance(entry, Candidate):
+            return format_bytes(entry.memory)
+        return f"{'* ' if entry is best else ''}{format_si(entry.seconds, 's')}"
 
     columns: list[Column] = [("pp", COUNT), *((f"tp {tp}", "{}".format) for tp in degrees)]
     return new_table(columns, ([pp, *(text((tp, pp)) for tp in degrees)] for pp in stages))
