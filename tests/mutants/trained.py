@@ -18,6 +18,20 @@ TRAINED = (
         ("plan/test_configuration",),
     ),
     Mutant(
+        "each degree has the fastest of all tensor parallelism",
+        "studies/searched_degrees",
+        "return one.tp == tp and allowed(one)",
+        "return allowed(one)",
+        ("studies/test_searched_degrees",),
+    ),
+    Mutant(
+        "the least memory is without blocks that run again",
+        "search/staged_degrees",
+        "evaluator, whole = evaluators[one.pp], one._replace(blocks=None)",
+        "evaluator, whole = evaluators[one.pp], one",
+        ("search/test_staged_degrees",),
+    ),
+    Mutant(
         "replicated projections are split",
         "plan/megatron",
         "fields[source] = whole",
