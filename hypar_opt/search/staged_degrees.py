@@ -16,7 +16,7 @@ Megatron-LM", SC 2021, sections 2.2 and 3; docs/simulator.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, groupby, pairwise
 from math import inf
@@ -40,7 +40,7 @@ from hypar_opt.plan.configuration import (
 )
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.problem import ArrayRecord
-from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts
+from hypar_opt.search.cuts import balanced_cuts
 from hypar_opt.search.degrees import Candidate, Evaluated, Evaluator, Held, Searched
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.search.short_steps import ShortSteps
@@ -48,11 +48,10 @@ from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.memory import counted_memory, reserved_by
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.pipeline import pipeline_step, stage_passes
-from hypar_opt.simulator.pipeline_order import in_flight, orders
+from hypar_opt.simulator.pipeline_order import in_flight_of_stages
 from hypar_opt.simulator.repeated_parts import Messages, RepeatedPart, seconds_of_parts
 from hypar_opt.step.holds import KEPT
-from hypar_opt.workload.stages import kinds_of_layers, stage_of
-from hypar_opt.workload.tensors import workload_of
+from hypar_opt.workload.stages import block_starts, kinds_of_layers, stage_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -124,7 +123,7 @@ def shapes(network: Network, count: int) -> Iterator[Shape]:
 
     Chunks are interleaved where all have as many blocks, up to eight a stage.
     """
-    blocks = sum(repeat.count for repeat in network.repeats)
+    blocks = len(block_starts(network))
     every = [
         Shape(count, v) for v in divisors(blocks) if v <= _MOST_CHUNKS and blocks % (count * v) == 0
     ]
@@ -137,26 +136,6 @@ def shapes(network: Network, count: int) -> Iterator[Shape]:
         except HyparError:  # more than one tensor crosses
             continue
         yield shape
-
-
-@lru_cache(maxsize=64)
-def balanced_cuts(network: Network, count: int) -> tuple[int, ...]:
-    """Return the blocks of each stage whose longest one has the fewest multiplications.
-
-    None where there are fewer blocks than stages.
-    """
-    blocks = sorted(
-        (own for repeat in network.repeats for own in repeat.repetitions), key=lambda own: own.start
-    )
-    if len(blocks) < count:
-        return ()
-    places = [0, *(own.start for own in blocks[1:]), len(network.layers)]
-    macs = np.cumsum([0, *(layer.macs for layer in workload_of(network, 1).layers)])[places]
-    cost = np.where(np.tri(len(places), dtype=bool), IMPOSSIBLE, macs - macs[:, None])
-    # Of those with the shortest longest stage the first: the others weigh next to nothing.
-    found = least_cuts(np.broadcast_to(cost, (count, *cost.shape)), 2**20)
-    assert found is not None
-    return tuple(end - start for start, end in pairwise((0, *found.ends)))
 
 
 class StagedEvaluator:
@@ -203,11 +182,7 @@ class StagedEvaluator:
 
     def _new_orders(self, shape: Shape, count: int) -> tuple[tuple[int, ...], ...]:
         """Return the micro-batches in flight of each chunk of each stage."""
-        stages, schedule = self.stages(shape), self.staged.training.schedule
-        return tuple(
-            in_flight(order, [len(chunk) for chunk in stages.chunks_of(part)])
-            for part, order in enumerate(orders(schedule, shape.pp, count, shape.interleave))
-        )
+        return in_flight_of_stages(self.stages(shape), self.staged.training.schedule, count)
 
     def fits(self, memory: int, reserve: int) -> bool:
         """Return whether bytes, with the reserve among them, fit an accelerator."""
@@ -236,7 +211,7 @@ class StagedEvaluator:
 
     def most_blocks(self, shape: Shape) -> int:
         """Return the blocks of the chunk that has the most."""
-        blocks = sum(repeat.count for repeat in self.network.repeats)
+        blocks = len(block_starts(self.network))
         return max(shape.cuts, default=blocks // (shape.pp * shape.interleave))
 
     def may_fit(self, one: Configuration) -> bool:
@@ -531,6 +506,9 @@ def search_stages(
     below
         The seconds of which a configuration has to take less.
     """
+    assert problem.array is not None
+    if counts is None:
+        counts = offered_counts(network, problem.array.description)
     evaluators: dict[int, StagedEvaluator] = {}
     candidates: list[Configuration] = []
     order: list[tuple[float, int]] = []
@@ -539,8 +517,9 @@ def search_stages(
     fitting = simulated = 0
     complete = True
     try:
-        for own in offered_counts(network, problem, counts):
-            evaluators[own] = evaluator = StagedEvaluator(network, problem, own, deadline=deadline)
+        for parts in counts:
+            evaluator = StagedEvaluator(network, problem, parts, deadline=deadline)
+            evaluators[parts] = evaluator
             for ones in _families(evaluator, fixed, allowed):
                 bounds = evaluator.bounds(ones).tolist()
                 for one, bound in zip(ones, bounds, strict=True):
@@ -573,7 +552,7 @@ def search_stages(
             if evaluated.seconds < below:
                 rank = evaluated.seconds, evaluated.memory, number
                 best = sorted([*best, (*rank, evaluated)])[:count]
-        if not fitting:
+        if not (fitting or order):
             least = _least(evaluators, candidates)
     except NoAnswerError:  # a limit
         complete = False
@@ -602,34 +581,10 @@ def _least(
     return tuple(candidate for *_, candidate in least)
 
 
-def offered_counts(
-    network: Network, problem: Problem, counts: Sequence[int] | None
-) -> Iterator[int]:
-    """Yield the numbers of stages but one; those of parts of the array that are alike.
-
-    Parameters
-    ----------
-    counts
-        Those that there may be; None for any.
-
-    Raises
-    ------
-    HyparError
-        If the array has no such parts.
-    """
-    assert problem.array is not None
-    array = problem.array.description
-    blocks = sum(repeat.count for repeat in network.repeats)
-    for count in divisors(problem.accelerators) if counts is None else counts:
-        if count == 1 or (counts is None and count > blocks):
-            continue
-        try:
-            array.part(count)
-        except HyparError:
-            if counts is not None:
-                raise
-            continue
-        yield count
+def offered_counts(network: Network, array: Array) -> list[int]:
+    """Return the numbers of stages, from two, that a network may have on an array."""
+    blocks = len(block_starts(network))
+    return [parts for parts in array.part_counts if 1 < parts <= blocks]
 
 
 def _families(

@@ -105,9 +105,10 @@ def fastest_of_degrees(
     """
     from hypar_opt.search.staged_degrees import offered_counts
 
-    stages = [1] if counts in (None, [1]) else []
-    stages += offered_counts(network, problem, counts)
-    cells = [(tp, pp) for pp in stages for tp in divisors(problem.accelerators // pp)]
+    assert problem.array is not None
+    if counts is None:
+        counts = [1, *offered_counts(network, problem.array.description)]
+    cells = [(tp, pp) for pp in counts for tp in divisors(problem.accelerators // pp)]
     answers: dict[tuple[int, int], Searched] = {}
     for number, ((tp, pp), part) in enumerate(parts_of(progress, cells)):
 
