@@ -25,6 +25,20 @@ TRAINED = (
         ("studies/test_searched_degrees",),
     ),
     Mutant(
+        "stages are balanced by the forward pass alone",
+        "search/staged_degrees",
+        "seconds[mesh, count] = (program.forward + program.backward)[places]",
+        "seconds[mesh, count] = program.forward[places]",
+        ("search/test_staged_degrees",),
+    ),
+    Mutant(
+        "the heaviest of balanced stages is without its last layer",
+        "search/cuts",
+        "before = np.concatenate([[0], np.cumsum(weights)])[places]",
+        "before = np.concatenate([np.cumsum(weights), [0]])[places]",
+        ("search/test_staged_degrees",),
+    ),
+    Mutant(
         "the least memory is without blocks that run again",
         "search/staged_degrees",
         "evaluator, whole = evaluators[one.pp], one._replace(blocks=None)",
