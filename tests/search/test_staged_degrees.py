@@ -179,9 +179,9 @@ def test_even_cuts_and_those_by_time(problem: Problem) -> None:
 def test_balanced_stages_take_less_where_the_head_is_long(problem: Problem) -> None:
     """Each configuration is cut by its own program, which differs between micro-batches."""
     heavy = gpt(layers=8, hidden=1024, heads=4, tokens=512, vocabulary=50000)
-    evaluator = StagedEvaluator(heavy, problem, 2)
-    ones = [Configuration(dp_shard=4, micro_batches=2)]
-    ones += [Configuration(tp=4, micro_batches=count) for count in (2, 4, 8)]
+    evaluator = StagedEvaluator(heavy, problem.model_copy(update={"batch": 64}), 2)
+    ones = [Configuration(dp_shard=4, micro_batches=8)]
+    ones += [Configuration(tp=4, micro_batches=count) for count in (8, 16, 64)]
     even, *balanced = (cut for cut in evaluator.cut(ones) if cut[0].interleave == 1)
     assert even[0].cuts == ()
     seconds = {one[:7]: evaluator.evaluate(one, evaluator.counted(one)).seconds for one in even}
@@ -190,7 +190,7 @@ def test_balanced_stages_take_less_where_the_head_is_long(problem: Problem) -> N
         balanced_cuts(heavy, np.rint(programs[one[:6], one[6]] * 1e12).astype(np.int64), 2)
         for one in ones
     ]
-    assert {*cuts} == {(4, 4), (5, 3)}
+    assert len({*cuts}) == 3
     apart = [one for cut in balanced for one in cut]
     assert {one[:7]: one.cuts for one in apart} == {
         one[:7]: own for one, own in zip(ones, cuts, strict=True) if own != (4, 4)
