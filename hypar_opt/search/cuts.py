@@ -7,7 +7,6 @@ waited for once each, at the beginning or at the end of a step.
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.workload.stages import block_starts
-from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
@@ -83,23 +81,26 @@ def least_cuts(stages: NDArray[np.int64], turns: int) -> Cuts | None:
     return Cuts(Fraction(best[0], turns), best[1])
 
 
-@lru_cache(maxsize=64)
-def balanced_cuts(network: Network, chunks: int, turns: int = 2**20) -> tuple[int, ...]:
-    """Return the blocks of each chunk whose longest one has the fewest multiplications.
+def balanced_cuts(
+    network: Network, weights: NDArray[np.int64], chunks: int, turns: int = 2**20
+) -> tuple[int, ...]:
+    """Return the blocks of each chunk whose heaviest one is the lightest.
 
     None where there are fewer blocks than chunks.
 
     Parameters
     ----------
+    weights : (layers,)
+        Of each layer: its multiplications, or the time that it takes.
     turns
-        As for `least_cuts`; by default all but the longest chunk weigh next to nothing.
+        As for `least_cuts`; by default all but the heaviest chunk weigh next to nothing.
     """
     blocks = block_starts(network)
     if len(blocks) < chunks:
         return ()
     places = [0, *blocks[1:], len(network.layers)]
-    macs = np.cumsum([0, *(layer.macs for layer in workload_of(network, 1).layers)])[places]
-    cost = np.where(np.tri(len(places), dtype=bool), IMPOSSIBLE, macs - macs[:, None])
+    before = np.concatenate([[0], np.cumsum(weights)])[places]
+    cost = np.where(np.tri(len(places), dtype=bool), IMPOSSIBLE, before - before[:, None])
     cuts = least_cuts(np.broadcast_to(cost, (chunks, *cost.shape)), turns)
     assert cuts is not None
     return tuple(end - start for start, end in pairwise((0, *cuts.ends)))

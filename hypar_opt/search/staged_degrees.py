@@ -41,7 +41,7 @@ from hypar_opt.plan.configuration import (
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.search.cuts import balanced_cuts
-from hypar_opt.search.degrees import Evaluated, Evaluator, Held, Searched
+from hypar_opt.search.degrees import Candidate, Evaluated, Evaluator, Held, Searched
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.search.short_steps import ShortSteps
 from hypar_opt.simulator.lockstep import NotInLockstepError
@@ -118,26 +118,6 @@ class CountedStage(NamedTuple):
         return self.kept + in_flight + self.reserve
 
 
-def shapes(network: Network, count: int) -> Iterator[Shape]:
-    """Yield how a network may be cut into so many stages: evenly, and by multiplications.
-
-    Chunks are interleaved where all have as many blocks, up to eight a stage.
-    """
-    blocks = len(block_starts(network))
-    every = [
-        Shape(count, v) for v in divisors(blocks) if v <= _MOST_CHUNKS and blocks % (count * v) == 0
-    ]
-    balanced = balanced_cuts(network, count)
-    if balanced and not (every and len({*balanced}) == 1):
-        every.append(Shape(count, 1, balanced))
-    for shape in every:
-        try:
-            stages_of_configuration(Configuration(**shape._asdict()), network)
-        except HyparError:  # more than one tensor crosses
-            continue
-        yield shape
-
-
 class StagedEvaluator:
     """Seconds and bytes of configurations of one number of stages.
 
@@ -189,6 +169,44 @@ class StagedEvaluator:
         stated = self.problem.constraints.memory
         within = stated is None or memory - reserve <= stated
         return within and memory <= int(self.array.accelerator.dram_capacity)
+
+    # Cuts
+
+    def cut(self, ones: Sequence[Configuration]) -> Iterator[list[Configuration]]:
+        """Yield configurations in stages, those of one way to cut the network at a time.
+
+        They are cut evenly, into up to eight chunks a stage, which are interleaved; and so that the
+        program of a configuration's micro-batch takes about as long in each stage.
+        """
+        blocks, parts = len(block_starts(self.network)), self.count
+        shapes: dict[Shape, list[Configuration]] = {
+            Shape(parts, chunks): [
+                one for one in ones if chunks == 1 or one.micro_batches % parts == 0
+            ]
+            for chunks in divisors(blocks)
+            if chunks <= _MOST_CHUNKS and blocks % (parts * chunks) == 0
+        }
+        for one, cuts in zip(ones, self._balanced(ones), strict=True):
+            if cuts and not (blocks % parts == 0 and len({*cuts}) == 1):
+                shapes.setdefault(Shape(parts, 1, cuts), []).append(one)
+        for shape, cut in shapes.items():
+            try:
+                self.stages(shape)
+            except HyparError:  # more than one tensor crosses
+                continue
+            yield [one._replace(**shape._asdict()) for one in cut]
+
+    def _balanced(self, ones: Sequence[Configuration]) -> Iterator[tuple[int, ...]]:
+        """Yield the blocks of each stage whose longest one takes the least in its program."""
+        cuts: dict[tuple[Mesh, int], tuple[int, ...]] = {}
+        seconds = self.whole.programs(ones)
+        for one in ones:
+            key = one[:6], one.micro_batches
+            if key not in cuts:
+                self.deadline.check()
+                picoseconds = np.rint(seconds[key] * 1e12).astype(np.int64)
+                cuts[key] = balanced_cuts(self.network, picoseconds, self.count)
+            yield cuts[key]
 
     # Bounds
 
@@ -353,6 +371,23 @@ class _ShortStage(ShortSteps):
 class _WholeNetwork(Evaluator):
     """What layers of a network take and hold on a part of an array, as if it had all of them."""
 
+    def programs(
+        self, ones: Sequence[Configuration]
+    ) -> dict[tuple[Mesh, int], NDArray[np.float64]]:
+        """Return the seconds of a micro-batch's program by layer, ``(layers,)``.
+
+        By the mesh and the number of micro-batches; nothing is computed again.
+        """
+        seconds: dict[tuple[Mesh, int], NDArray[np.float64]] = {}
+        places = self._layers(self._uniform)[0]
+        self.meshes.update(one[:6] for one in ones)
+        for count in {one.micro_batches for one in ones}:
+            meshes = [one[:6] for one in ones if one.micro_batches == count]
+            passes = self._passes(self.problem.batch // count, "none", meshes)
+            for mesh, program in passes.items():
+                seconds[mesh, count] = (program.forward + program.backward)[places]
+        return seconds
+
     def chunks_of(
         self, ones: Sequence[Configuration], stages: Stages
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -491,7 +526,7 @@ def search_stages(
 ) -> Searched:
     """Return the configurations with stages that fit and take the least time.
 
-    Of those that fit only the simulated ones are known, and of others not which need least.
+    Of those that fit only the simulated ones are known.
 
     Parameters
     ----------
@@ -508,13 +543,12 @@ def search_stages(
     """
     assert problem.array is not None
     if counts is None:
-        blocks = len(block_starts(network))
-        every = problem.array.description.part_counts
-        counts = [parts for parts in every if 1 < parts <= blocks]
+        counts = offered_counts(network, problem.array.description)
     evaluators: dict[int, StagedEvaluator] = {}
     candidates: list[Configuration] = []
     order: list[tuple[float, int]] = []
     best: list[tuple[float, int, int, Evaluated]] = []
+    least: tuple[Candidate, ...] = ()
     fitting = simulated = 0
     complete = True
     try:
@@ -553,11 +587,39 @@ def search_stages(
             if evaluated.seconds < below:
                 rank = evaluated.seconds, evaluated.memory, number
                 best = sorted([*best, (*rank, evaluated)])[:count]
+        if not (fitting or order):
+            least = _least(evaluators, candidates)
     except NoAnswerError:  # a limit
         complete = False
     progress(len(candidates), len(candidates))
     fastest = tuple(evaluated for *_, evaluated in best)
-    return Searched(fastest, len(candidates), fitting, simulated, (), complete)
+    return Searched(fastest, len(candidates), fitting, simulated, least, complete)
+
+
+def _least(
+    evaluators: Mapping[int, StagedEvaluator], candidates: Sequence[Configuration]
+) -> tuple[Candidate, ...]:
+    """Return the three that need the least memory, counted exactly, with all blocks run again."""
+    estimates = []
+    for number, one in enumerate(candidates):
+        evaluator, whole = evaluators[one.pp], one._replace(blocks=None)
+        evaluator.deadline.check()
+        memory, _ = evaluator.whole.held(whole, *evaluator.shape_of(whole))
+        estimates.append((memory, number, whole))
+    least: list[tuple[int, int, Candidate]] = []
+    for estimate, number, one in sorted(estimates):
+        if len(least) == 3 and estimate * _NEAR > least[-1][0]:
+            break
+        evaluators[one.pp].deadline.check()
+        memory = max(stage.memory for stage in evaluators[one.pp].counted(one))
+        least = sorted([*least, (memory, number, Candidate(one, memory))])[:3]
+    return tuple(candidate for *_, candidate in least)
+
+
+def offered_counts(network: Network, array: Array) -> list[int]:
+    """Return the numbers of stages, from two, that a network may have on an array."""
+    blocks = len(block_starts(network))
+    return [parts for parts in array.part_counts if 1 < parts <= blocks]
 
 
 def _families(
@@ -565,7 +627,8 @@ def _families(
 ) -> Iterator[list[Configuration]]:
     """Yield the configurations of each way to cut the network; of blocks none run again yet."""
     own = {"dp_replicate": 1, **(fixed or {})}
-    of_shape = {name: own.pop(name, None) for name in ("pp", "interleave")}
+    own.pop("pp", None)
+    chunks = own.pop("interleave", None)
     whole = evaluator.whole
     known = [*family(evaluator.network, evaluator.problem, fixed=own, recompute=whole.policies)]
     # Sequence parallelism moves no more and holds less.
@@ -575,15 +638,13 @@ def _families(
         for one in known
         if one.sp or one[:5] not in with_sp
     ]
-    for shape in shapes(evaluator.network, evaluator.count):
-        if of_shape["interleave"] not in (None, shape.interleave):
-            continue
-        ones = [
-            one._replace(**shape._asdict())
-            for one in every
-            if shape.interleave == 1 or one.micro_batches % shape.pp == 0
+    for cut in evaluator.cut(every):
+        kept = [
+            one
+            for one in cut
+            if chunks in (None, one.interleave) and (allowed is None or allowed(one))
         ]
-        if kept := [one for one in ones if allowed is None or allowed(one)]:
+        if kept:
             yield kept
 
 

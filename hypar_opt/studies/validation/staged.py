@@ -7,6 +7,8 @@ from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hypar_opt.errors import HyparError
 from hypar_opt.plan.stages import Stages, check_schedule, even_stages, stages_before
 from hypar_opt.search.cuts import balanced_cuts
@@ -67,7 +69,8 @@ def stages_of_row(network: Network, row: Row, micro_batches: int) -> Stages:
     elif len(blocks) < count:
         raise HyparError(f"pp: should be parts of the {len(blocks)} blocks, got {count}")
     else:
-        numbers = [*balanced_cuts(network, count, micro_batches * chunks)]
+        weights = np.array([layer.macs for layer in workload_of(network, 1).layers])
+        numbers = [*balanced_cuts(network, weights, count, micro_batches * chunks)]
     # At either end a chunk without blocks has what is in front of the first, or behind the last.
     behind = max(own.stop for block in network.repeats for own in block.repetitions)
     begins = [(*blocks, behind)[number] for number in accumulate(numbers[:-1])]
