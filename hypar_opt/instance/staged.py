@@ -3,7 +3,8 @@
 A stage is a problem like any other, of a part of the array; each one has a charge S, of all its
 micro-batches, its reductions, its update and its messages. The longest one decides how often
 micro-batches follow one another, and each other one is waited for once for each chunk of a device:
-a plan is charged ``max S + (sum S - max S) / (m v)``.
+a plan is charged ``max S + (sum S - max S) / (m v)``, and the time in which stages sum gradients of
+weights that several hold.
 
 Source: D. Narayanan et al., SC 2021, section 2.2.
 """
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from hypar_opt.costs.hops import TiedReduction, tied_reductions
 from hypar_opt.errors import HyparError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
@@ -43,7 +45,6 @@ from hypar_opt.workload.parallelism import PAPERS_CHOICES, on_all_sides, part_wo
 from hypar_opt.workload.patterns import compact, words_by_layer
 from hypar_opt.workload.shards import renumbered
 from hypar_opt.workload.stages import SENT, message_writers
-from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows, Tensors
@@ -98,8 +99,13 @@ def without_stages(problem: Problem, micro_batches: int | None = None) -> Proble
     return problem.model_copy(update=update)
 
 
+def reduced_bytes(problem: Problem) -> int:
+    """Return the bytes of an element of gradients where these are reduced."""
+    return problem.element_bytes * problem.training.reduced(problem.element_bytes)
+
+
 def charge_of(stages: Sequence[Fraction], turns: int) -> Fraction:
-    """Return what a plan is charged whose stages are charged so much.
+    """Return what a plan is charged whose stages are charged so much, and share no weights.
 
     Parameters
     ----------
@@ -326,7 +332,11 @@ class StagedPlan:
     @cached_property
     def seconds(self) -> Fraction:
         """What the plan is charged."""
-        return charge_of([own.seconds for own in self.plans], self.turns)
+        summed = sum((own.seconds for own in self.tied), Fraction())
+        return charge_of([own.seconds for own in self.plans], self.turns) + summed
+
+    def _summed_in(self, part: int) -> Fraction:
+        return sum((own.seconds for own in self.tied if part in own.parts), Fraction())
 
     @property
     def per_unit(self) -> int:
@@ -370,7 +380,7 @@ class StagedPlan:
                 StageCost(
                     part=part_word(part),
                     seconds=float(own.seconds),
-                    bubble=float(1 - own.seconds / self.seconds),
+                    bubble=float(1 - (own.seconds + self._summed_in(part)) / self.seconds),
                 )
                 for part, own in enumerate(self.plans)
             ),
@@ -383,8 +393,7 @@ class StagedPlan:
         Between them are messages, and sums of gradients of weights that several hold.
         """
         inside = sum((Fraction(own.cost.executed_bytes or 0) for own in self.plans), Fraction())
-        tied = zip(self.stages.tied, self.tied_bytes, strict=True)
-        summed = sum((len(own.parts) - 1) * size for own, size in tied)
+        summed = sum((len(own.parts) - 1) * own.size for own in self.tied)
         return inside + 2 * (sum(self.border_bytes) + summed)
 
     @property
@@ -401,13 +410,13 @@ class StagedPlan:
             sent.append(size * prod(parts for word, parts in below if word == WHOLE))
         return sent
 
-    @property
-    def tied_bytes(self) -> list[int]:
-        """The bytes of the gradients of weights that several stages hold."""
-        stages, problem = self.stages, self.problem
-        reduced = problem.element_bytes * problem.training.reduced(problem.element_bytes)
-        tensors = workload_of(self.network, 1).layers if stages.tied else ()
-        return [prod(tensors[own.owner].weight) * reduced for own in stages.tied]
+    @cached_property
+    def tied(self) -> tuple[TiedReduction, ...]:
+        """The sums of gradients of weights that several stages hold."""
+        assert self.problem.array is not None
+        return tied_reductions(
+            self.stages, self.problem.array.description, reduced_bytes(self.problem)
+        )
 
     @property
     def _baselines(self) -> tuple[Fraction, Fraction, int | float]:

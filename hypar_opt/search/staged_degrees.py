@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hypar_opt.costs.hops import tied_reductions
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, NoAnswerError
 from hypar_opt.instance.stage import stage_context, stage_training
-from hypar_opt.instance.staged import in_stages_of
+from hypar_opt.instance.staged import in_stages_of, reduced_bytes
 from hypar_opt.integers import divisors
 from hypar_opt.plan.configuration import (
     Configuration,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hypar_opt.costs.hops import TiedReduction
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.problem import Problem
     from hypar_opt.plan.stages import Stages
@@ -204,12 +206,18 @@ class StagedEvaluator:
         self.whole = _WholeNetwork(network, self.problem, deadline=deadline)
         self.stages = cache(self._new_stages)
         self._orders, self._network = cache(self._new_orders), cache(self._new_network)
+        self._tied = cache(self._new_tied)
         self._kinds = kinds_of_layers(network)
         self._found: dict[Hashable, StagePasses] = {}
         self._messages = Messages(self.array.interconnect)
 
     def _new_stages(self, shape: Shape) -> Stages:
         return stages_of_configuration(Configuration(**shape._asdict()), self.network)
+
+    def _new_tied(self, shape: Shape) -> tuple[TiedReduction, ...]:
+        whole = self.staged.array
+        assert whole is not None
+        return tied_reductions(self.stages(shape), whole.description, reduced_bytes(self.staged))
 
     def _new_network(self, chunks: tuple[range, ...]) -> Network:
         return stage_of(self.network, chunks)
@@ -344,7 +352,7 @@ class StagedEvaluator:
         """Return what a step of a configuration takes, given what its stages hold."""
         passes = [own.passes() for own in counted]
         schedule = self.staged.training.schedule
-        step = pipeline_step(passes, schedule, one.micro_batches)
+        step = pipeline_step(passes, schedule, one.micro_batches, tied=self._tied(_shape(one)))
         fullest = max(own.memory for own in counted)
         bubble = sum(step.bubbles) / len(step.bubbles)
         return Evaluated(one, step.seconds, fullest, None, bubble)

@@ -8,7 +8,7 @@ messages and no latencies of gradients that others may share; or what a stage of
 takes, and the others by themselves. The cuts that cost least by these bounds are asked what they
 take, until all of them are known.
 
-The all-reduce of gradients of weights that the first and the last stage share is not charged.
+Gradients of weights that several stages have are summed at the end: which stages, the cuts say.
 
 Source: D. Narayanan et al., "Efficient large-scale language model training on GPU clusters using
 Megatron-LM", SC 2021; docs/decisions/0036-ways-by-layer.md.
@@ -22,21 +22,23 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate, pairwise
+from math import prod
 from operator import le
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hypar_opt.costs.buckets import LatencyShares
+from hypar_opt.costs.hops import seconds_of_sum
 from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError, RefusedError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import tensors_of, total_cost
 from hypar_opt.instance.stage import BY_LAYER, stage_instance
-from hypar_opt.instance.staged import StagePlan, charge_of
+from hypar_opt.instance.staged import StagePlan, charge_of, reduced_bytes
 from hypar_opt.integers import divisors
 from hypar_opt.plan.stages import Stages
 from hypar_opt.search.best_fit import NEVER, NothingFasterError, NothingFitsError
-from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts
+from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts_sharing
 from hypar_opt.search.joint import joint
 from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.search.prices_of_memory import BoundAtPrice, bound_at
@@ -49,6 +51,7 @@ from hypar_opt.step.uneven import divides_evenly
 from hypar_opt.workload.operators.maps import ExpertMap, LogitMap
 from hypar_opt.workload.patterns import compact, words_by_layer
 from hypar_opt.workload.stages import RECEIVED, cuts_between_blocks, kinds_of_layers
+from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -176,12 +179,14 @@ class _Units:
             for own in chunks
             for n in own
         }
-        shared = (
-            (unit_of[layer.shares_weights_with], unit_of[layer.name])
-            for layer in network.layers
-            if layer.shares_weights_with is not None
-        )
-        self.tied = [(min(own), max(own)) for own in {*shared} if own[0] != own[1]]
+        users: dict[str, set[int]] = {}
+        for layer in network.layers:
+            if (owner := layer.shares_weights_with) is not None:
+                users.setdefault(owner, {unit_of[owner]}).add(unit_of[layer.name])
+        self.shared = {owner: sorted(own) for owner, own in users.items() if len(own) > 1}
+        """The units that share weights, by the layer that has them."""
+        pairs = ((unit_of[owner], n) for owner, own in self.shared.items() for n in own)
+        self.tied = [(min(own), max(own)) for own in {*pairs} if own[0] != own[1]]
         """Units that share weights."""
         self.kinds = self._kinds(problem)
 
@@ -253,6 +258,26 @@ class _PartsOfArray:
         self._instances: dict[tuple[int, int], Instance] = {}
         self._held: dict[tuple[int, int, int], Fraction] = {}
         self._hops: dict[tuple[int, BisectionLink, int], tuple[Fraction, Fraction]] = {}
+        self._sums: dict[tuple[int, tuple[int, ...]], Fraction] = {}
+
+    def summed(self, places: Sequence[tuple[int, int]]) -> Fraction:
+        """Return the seconds in which stages of some units each sum gradients."""
+        assert self._whole.array is not None
+        array, total = self._whole.array.description, Fraction()
+        for size, units in zip(self._gradients, self.units.shared.values(), strict=True):
+            holds = [any(first <= n < end for n in units) for first, end in places]
+            key = size, tuple(n for n, own in enumerate(holds) if own)
+            if key not in self._sums:
+                self._sums[key] = seconds_of_sum(array, self.count, key[1], key[0])
+            total += self._sums[key]
+        return total
+
+    @cached_property
+    def _gradients(self) -> list[int]:
+        """The bytes of the gradients of each weight that units share."""
+        layers = workload_of(self.units.network, 1).layers if self.units.shared else ()
+        sizes = {own.name: prod(own.weight) for own in layers}
+        return [sizes[owner] * reduced_bytes(self._whole) for owner in self.units.shared]
 
     def instance(
         self, stage: int, units: tuple[int, int], count: int, held: tuple[int, ...]
@@ -529,7 +554,12 @@ class _Pair:
             If the deadline passes.
         """
         per_second = self._per_second
-        found = least_cuts(self._table(per_second), self._turns)
+        found = least_cuts_sharing(
+            self._table(per_second),
+            self._turns,
+            [*self.parts.units.shared.values()],
+            lambda places: self.parts.summed(places) * per_second,
+        )
         self.is_bounded = True
         if self._limited and not self._stages and self._bounded_by == self.micro_batches:
             self.excess = self.parts.excess(self._bounded_by)
@@ -540,11 +570,12 @@ class _Pair:
             self._bounded_by = self.micro_batches
             return
         places = [*pairwise((0, *found.ends))]
+        summed = self.parts.summed(places)
         stages = [self._stage(number, *own) for number, own in enumerate(places)]
         left = [own for own in stages if not own.is_settled]
         if not left:
             values = [own.value for own in stages]
-            self.plan = charge_of(values, self._turns), stages, places
+            self.plan = charge_of(values, self._turns) + summed, stages, places
             self.is_done = True
             return
         unasked = [own for own in left if own.low is None]
@@ -560,7 +591,8 @@ class _Pair:
         # Of those that fit the one that holds least tells what others take at least.
         fewest = min((own for own in left), key=lambda own: (own.excess, sum(own.in_flight)))
         own = fewest if not fewest.excess else max(left, key=lambda own: own.excess)
-        self._settle(own, [other.value for other in stages if other is not own], limit)
+        others = [other.value for other in stages if other is not own]
+        self._settle(own, others, limit - summed)
 
     def found(self, bound: Fraction, status: Status, stopped_by: str | None) -> StagesFound:
         """Return the plan, and what is proved of it."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import accumulate
-from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +15,6 @@ from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
-    from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.studies.validation.rows import Row
     from hypar_opt.workload.network import Network
 
@@ -91,31 +89,3 @@ def _balanced(network: Network, blocks: Sequence[int], count: int, turns: int) -
     found = least_cuts(np.broadcast_to(cost, (count, *cost.shape)), turns)
     assert found is not None
     return [places[end] for end in found.ends[:-1]]
-
-
-def tied_seconds(stages: Stages, link: BisectionLink, groups: int, element_bytes: int) -> float:
-    """Return in what time the first and the last stage reduce gradients of weights of both.
-
-    Accelerators at the same place of the two exchange halves of their sums, and the sums.
-
-    Parameters
-    ----------
-    link
-        Between the two.
-    groups
-        Accelerators of a stage that hold the same.
-
-    Raises
-    ------
-    HyparError
-        If stages inside share weights, too.
-    """
-    total = 0.0
-    for own in stages.tied:
-        if own.parts != (0, stages.parts - 1):
-            name = stages.network.layers[own.owner].name
-            raise HyparError(f"pp: weights of {name!r} that stages inside share are not modelled")
-        weight = prod(workload_of(stages.network, 1).layers[own.owner].weight)
-        moved = weight * element_bytes * groups
-        total += float(moved * link.seconds_per_byte + 2 * link.latency)
-    return total
