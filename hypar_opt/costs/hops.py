@@ -220,6 +220,11 @@ def tied_reductions(
     return tuple(reductions)
 
 
+def seconds_of_tied(tied: Sequence[TiedReduction], part: int) -> Fraction:
+    """Return the time in which a stage sums gradients with others."""
+    return sum((own.seconds for own in tied if part in own.parts), Fraction())
+
+
 def seconds_of_sum(array: Array, stages: int, parts: Sequence[int], size: int) -> Fraction:
     """Return the time of an all-reduce around a ring of some of an array's stages; 0 of one.
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from hypar_opt.costs.hops import TiedReduction, tied_reductions
+from hypar_opt.costs.hops import TiedReduction, seconds_of_tied, tied_reductions
 from hypar_opt.errors import HyparError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
@@ -332,11 +332,16 @@ class StagedPlan:
     @cached_property
     def seconds(self) -> Fraction:
         """What the plan is charged."""
-        summed = sum((own.seconds for own in self.tied), Fraction())
-        return charge_of([own.seconds for own in self.plans], self.turns) + summed
+        return charge_of([own.seconds for own in self.plans], self.turns) + self._summed
 
-    def _summed_in(self, part: int) -> Fraction:
-        return sum((own.seconds for own in self.tied if part in own.parts), Fraction())
+    def _busy(self, part: int) -> Fraction:
+        """Return the seconds in which a stage waits for no other."""
+        return self.plans[part].seconds + seconds_of_tied(self.tied, part)
+
+    @property
+    def _summed(self) -> Fraction:
+        """The seconds in which stages sum gradients."""
+        return sum((own.seconds for own in self.tied), Fraction())
 
     @property
     def per_unit(self) -> int:
@@ -347,8 +352,8 @@ class StagedPlan:
     def cost(self) -> Cost:
         """The plan's cost: in the coarsest unit of its stages', to the nearest.
 
-        Below H1 levels have what the longest stage takes; H1 has its messages, and the time in
-        which a device waits for others.
+        Below H1 levels have what the longest stage takes; H1 has its messages, sums of gradients
+        between stages, and the time in which a device waits for others.
         """
         longest = max(self.plans, key=lambda own: own.seconds)
         least = min(self.plans, key=lambda own: own.per_unit)
@@ -371,7 +376,7 @@ class StagedPlan:
             unit=least.cost.unit,
             total=total,
             per_level=(total - sum(inside), *inside),
-            communication=(units(longest.messages), *exchanged),
+            communication=(units(longest.messages + self._summed), *exchanged),
             executed_bytes=json_number(self._executed),
             data_parallel_bytes=data_bytes,
             baselines=Baselines(data=json_number(baselines[0]), model=json_number(baselines[1])),
@@ -380,7 +385,7 @@ class StagedPlan:
                 StageCost(
                     part=part_word(part),
                     seconds=float(own.seconds),
-                    bubble=float(1 - (own.seconds + self._summed_in(part)) / self.seconds),
+                    bubble=float(1 - self._busy(part) / self.seconds),
                 )
                 for part, own in enumerate(self.plans)
             ),

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.hops import tied_reductions
+from hypar_opt.costs.hops import seconds_of_tied, tied_reductions
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, NoAnswerError
 from hypar_opt.instance.stage import stage_context, stage_training
@@ -240,13 +240,14 @@ class StagedEvaluator:
 
     def bounds(self, ones: Sequence[Configuration]) -> NDArray[np.float64]:
         """Return lower bounds on the seconds of configurations of one shape."""
-        stages = self.stages(_shape(ones[0]))
+        stages, tied = self.stages(_shape(ones[0])), self._tied(_shape(ones[0]))
         chunks, reduced = (own.T for own in self.whole.chunks_of(ones, stages))
         before = np.cumsum(chunks[: stages.parts], axis=0) - chunks[: stages.parts]
         shape = stages.chunks, stages.parts, -1
         own, last = (of.reshape(shape).sum(axis=0) for of in (chunks, reduced))
         counts = np.array([one.micro_batches for one in ones]) - 1
         every = before + counts * own + np.maximum(own, last)
+        every += [[float(seconds_of_tied(tied, part))] for part in range(stages.parts)]
         bounds: NDArray[np.float64] = every.max(axis=0) * _ROUNDED
         return bounds
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.hops import Hops
+from hypar_opt.costs.hops import Hops, seconds_of_tied
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.pipeline_order import Order, PipelineRun, orders, walked
 from hypar_opt.simulator.run import seconds_of
@@ -284,15 +284,10 @@ def pipeline_step(
         for device, order in enumerate(passes)
     )
     busy = tuple(
-        micro_batches * own.micro_batch + own.once + seconds_of_tied(tied, part)
+        micro_batches * own.micro_batch + own.once + float(seconds_of_tied(tied, part))
         for part, own in enumerate(stages)
     )
     return PipelineStep(passes, run, intervals, busy, tuple(_begun(tied, run.ended)))
-
-
-def seconds_of_tied(tied: Sequence[TiedReduction], part: int) -> float:
-    """Return the seconds in which a stage sums gradients with others."""
-    return float(sum(own.seconds for own in tied if part in own.parts))
 
 
 def _begun(

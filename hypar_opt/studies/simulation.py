@@ -144,9 +144,10 @@ def _simulated_stages(plan: Plan, array: Array, run: Mapping[str, Any]) -> Pipel
         If the array has no such parts, or an option is not of steps in stages.
     """
     # Imported late: planning alone needs no simulator.
+    from hypar_opt.costs.hops import seconds_of_tied
     from hypar_opt.instance.staged import StagedPlan
     from hypar_opt.simulator.options import RunOptions
-    from hypar_opt.simulator.pipeline import pipeline_step, seconds_of_tied
+    from hypar_opt.simulator.pipeline import pipeline_step
     from hypar_opt.simulator.pipeline_order import in_flight
     from hypar_opt.simulator.pipeline_result import PipelineResult, StageTime, trace_of_stages
 
@@ -169,7 +170,7 @@ def _simulated_stages(plan: Plan, array: Array, run: Mapping[str, Any]) -> Pipel
             " and ".join(stages.labels[part :: stages.parts]),
             own,
             step.busy[part],
-            seconds_of_tied(tied, part),
+            float(seconds_of_tied(tied, part)),
             step.bubbles[part],
             in_flight(step.passes[part], [len(chunk) for chunk in stages.chunks_of(part)]),
             memory(plans[part], exact_shares=inside.get("exact_shares", False)),
