@@ -137,4 +137,11 @@ EXECUTION = (
         "gradients = [own for before, own in pairs]",
         ("execution/virtual/test_training",),
     ),
+    Mutant(
+        "what crosses a border of stages is sent again for what computes again",
+        "execution/virtual/recomputation",
+        "        return self._again.get(stored) is not None or stored in self._by_op",
+        "        return self._again.get(position + self._shared) is not None",
+        ("execution/virtual/test_stages",),
+    ),
 )
