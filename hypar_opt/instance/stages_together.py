@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hypar_opt.frozen import FrozenDict
+from hypar_opt.workload.shards import Shards
 
 if TYPE_CHECKING:
     from hypar_opt.instance.staged import StagedPlan
@@ -25,6 +26,7 @@ def repeats_of_stages(staged: StagedPlan, workload: Workload) -> Repeats:
         Of all stages, in which what crosses borders are tensors of their own.
     """
     node_of = _nodes(workload)
+    weights = {user: node for node, users in workload.weight_users.items() for user in users}
     again: dict[int, int | None] = {}
     by_op: dict[int, str] = {}
     blocks: list[tuple[int, ...]] = []
@@ -38,12 +40,22 @@ def repeats_of_stages(staged: StagedPlan, workload: Workload) -> Repeats:
                 again[nodes[node]] = first if first is None else nodes.get(first, first)
         by_op |= {nodes[node]: word for node, word in repeats.by_op.items() if node in nodes}
         blocks += [tuple(nodes[node] for node in block) for block in repeats.blocks]
+    sharded = workload.repeats.sharded.items()
     return replace(
         workload.repeats,
+        # What stages reduce together none of them shards with others.
+        sharded=FrozenDict((node, Shards(*map(_below_h1, own))) for node, own in sharded),
         again=FrozenDict(sorted(again.items())),
         by_op=FrozenDict(sorted(by_op.items())),
         blocks=tuple(blocks),
+        holders=FrozenDict(
+            (weights[workload.shared + own.owner], own.parts) for own in staged.stages.tied
+        ),
     )
+
+
+def _below_h1(first: int | None) -> int | None:
+    return None if first is None else max(first, 1)
 
 
 def _nodes(workload: Workload) -> dict[tuple[str, bool], int]:

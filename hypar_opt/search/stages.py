@@ -185,9 +185,8 @@ class _Units:
                 users.setdefault(owner, {unit_of[owner]}).add(unit_of[layer.name])
         self.shared = {owner: sorted(own) for owner, own in users.items() if len(own) > 1}
         """The units that share weights, by the layer that has them."""
-        pairs = ((unit_of[owner], n) for owner, own in self.shared.items() for n in own)
-        self.tied = [(min(own), max(own)) for own in {*pairs} if own[0] != own[1]]
-        """Units that share weights."""
+        self.tied = {pair for own in self.shared.values() for pair in pairwise(own)}
+        """Units that share weights, each with the next that does."""
         self.kinds = self._kinds(problem)
 
     def _kinds(self, problem: Problem) -> list[int]:

@@ -85,3 +85,61 @@ def test_chunks_of_a_stage_compute_again_what_each_has(name: str, again: str) ->
     network = NETWORKS[name]
     places = [*cuts(network)]
     check(network, places[-4:-1] if name == "gpt" else places[:3], 2, "any", again)
+
+
+def sharing(places: Sequence[int]) -> Network:
+    """Six pairs of layers; the second ones of some pairs, by number, share weights."""
+    layers: list[dict[str, Any]] = []
+    for n in range(6):
+        layers += [{"name": f"in{n}", "kind": "fc"}, {"name": f"wide{n}", "kind": "fc"}]
+        if n in places[1:]:
+            layers[-1]["tied"] = f"wide{places[0]}"
+    described = {"schema": "hypar-opt/network/2", "name": "shared", "input": {"features": 16}}
+    return Network.model_validate(described | {"layer": [{**own, "units": 16} for own in layers]})
+
+
+SHARING = [
+    (4, 1, [0, 5]),
+    (4, 1, [0, 2, 5]),
+    (4, 1, [1, 2, 3]),
+    (4, 1, [0, 2, 3, 5]),
+    (6, 1, [0, 1, 2, 4]),
+    (6, 1, [2, 3]),
+    (3, 2, [0, 1, 2]),
+    (3, 2, [0, 3]),
+    (3, 2, [0, 1, 3]),
+    (2, 3, [0, 1, 2, 5]),
+]
+"""Stages, their chunks, and which of six pairs of layers share a weight."""
+
+TRAINED: list[dict[str, Any]] = [
+    {},
+    {"shard": "state"},
+    {"shard": "gradients", "reduce_bytes": 4},
+    {"shard": "weights"},
+]
+
+
+@pytest.mark.parametrize("trained", TRAINED)
+@pytest.mark.parametrize(("parts", "chunks", "places"), SHARING)
+def test_gradients_are_summed_over_the_stages_that_share_weights(
+    parts: int, chunks: int, places: list[int], trained: dict[str, Any]
+) -> None:
+    network = sharing(places)
+    fields = {"batch": 24, "element_bytes": 2, "micro_batches": 6}
+    stated = problem(nodes(parts, 2), parts, constraints={"fix": ["*@H2=data"]}, **fields)
+    training = stated.training.model_copy(update=trained)
+    stated = stated.model_copy(update={"training": training})
+    count = parts * chunks
+    ends = [12 * n // count for n in range(1, count + 1)]
+    stages = Stages(network, parts, tuple(ends))
+    plan = plan_of_stages(solved(network, stated, stages))
+    result = ho.run(plan)
+    assert result.agrees
+    assert result.counted == result.modelled == result.priced
+    assert sum(result.counted) == plan.cost.executed_bytes
+    holders = len({(2 * n + 1) * count // 12 % parts for n in places})
+    assert [len(own.parts) for own in stages.tied] == [holders] * (holders > 1)
+    reduced = trained.get("reduce_bytes", 2)
+    border = 24 * 16 * 2 * (count - 1)
+    assert result.counted[0] == 2 * border + 2 * (holders - 1) * 16 * 16 * reduced
