@@ -574,7 +574,7 @@ def _in_stages(
     from hypar_opt.search.stages import in_stages
 
     started = time.perf_counter()
-    asked = SearchRequest(
+    request = SearchRequest(
         Instance.to_search(network, problem),
         SOLVERS["dp"](),
         how.options,
@@ -584,32 +584,31 @@ def _in_stages(
     )
     counts = stage_counts(stages)
     try:
-        found = in_stages(asked, counts, schedule=schedule, stated=stated)
+        found = in_stages(request, counts, schedule=schedule, stated=stated)
     except NothingFitsError as error:
         raise _nothing_fits(error, f"stages of {network.name}") from None
     parts = found.stages.parts
 
     def record(bound: float, *, proved: bool) -> SolverRecord:
-        own = _unproved(bound, how.settings)
         update = {
             "status": "optimal" if proved else "feasible",
             "stopped_by": found.stopped_by,
             "seconds": time.perf_counter() - started,
         }
-        return own.model_copy(update=update)
+        return _unproved(bound, how.settings).model_copy(update=update)
 
     proved = found.status is Status.OPTIMAL
     if parts == 1:
-        (own,) = found.plans
-        bound = floor(found.bound * own.per_unit)
-        return _priced(own.instance, own.rows, record(bound, proved=proved), found.results[0])
+        ((instance, rows),) = ((plan.instance, plan.rows) for plan in found.plans)
+        bound: int | float = floor(found.bound * instance.per_second)
+        return _priced(instance, rows, record(bound, proved=proved), found.results[0])
     staged_problem = as_stated(in_stages_of(problem, parts, found.micro_batches, schedule))
     staged = StagedPlan.of(network, staged_problem, found.stages, found.plans)
     # What is sent is received as it is stored: where stages wanted it otherwise they take longer.
     proved = proved and staged.seconds == found.seconds
     total = staged.cost.total
-    known = total if proved else min(total, floor(found.bound * staged.per_unit))
-    return plan_of_stages(staged, record(known, proved=proved))
+    bound = total if proved else min(total, floor(found.bound * staged.per_second))
+    return plan_of_stages(staged, record(bound, proved=proved))
 
 
 def solve_in_stages(
@@ -641,8 +640,10 @@ def plans_of_stages(plan: Plan) -> tuple[Plan, ...]:
     """Return what each stage of a plan does, as a plan of its part of the array."""
     from hypar_opt.instance.staged import StagedPlan
 
-    plans = StagedPlan.of_plan(plan).plans
-    return tuple(_priced(own.instance, own.rows, _unproved(), tensors=own.tensors) for own in plans)
+    return tuple(
+        _priced(stage.instance, stage.rows, _unproved(), tensors=stage.tensors)
+        for stage in StagedPlan.of_plan(plan).plans
+    )
 
 
 def plan_of_configuration(network: Network, problem: Problem, configuration: Configuration) -> Plan:

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hypar_opt.workload.stages import block_starts
+from hypar_opt.workload.tensors import workload_of
+
+if TYPE_CHECKING:
+    from hypar_opt.workload.network import Network
 
 IMPOSSIBLE = 2**62
 """The cost of a stage that is not offered; others are less than this by their number."""
@@ -125,6 +132,28 @@ def least_cuts_sharing(
         for number in range(len(known), len(holds)):
             ask((*holds[:number], not holds[number]))
     return best
+
+
+@lru_cache(maxsize=64)
+def balanced_cuts(network: Network, chunks: int, turns: int = 2**20) -> tuple[int, ...]:
+    """Return the blocks of each chunk whose longest one has the fewest multiplications.
+
+    None where there are fewer blocks than chunks.
+
+    Parameters
+    ----------
+    turns
+        As for `least_cuts`; by default all but the longest chunk weigh next to nothing.
+    """
+    blocks = block_starts(network)
+    if len(blocks) < chunks:
+        return ()
+    places = [0, *blocks[1:], len(network.layers)]
+    macs = np.cumsum([0, *(layer.macs for layer in workload_of(network, 1).layers)])[places]
+    cost = np.where(np.tri(len(places), dtype=bool), IMPOSSIBLE, macs - macs[:, None])
+    cuts = least_cuts(np.broadcast_to(cost, (chunks, *cost.shape)), turns)
+    assert cuts is not None
+    return tuple(end - start for start, end in pairwise((0, *cuts.ends)))
 
 
 def _least_sum(stages: NDArray[np.int64], bound: int) -> tuple[int, tuple[int, ...]] | None:

@@ -16,7 +16,7 @@ Megatron-LM", SC 2021, sections 2.2 and 3; docs/simulator.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, groupby, pairwise
 from math import inf
@@ -41,19 +41,18 @@ from hypar_opt.plan.configuration import (
 )
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.problem import ArrayRecord
-from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts
-from hypar_opt.search.degrees import Evaluated, Evaluator, Held
+from hypar_opt.search.cuts import balanced_cuts
+from hypar_opt.search.degrees import Evaluated, Evaluator, Held, Searched
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.search.short_steps import ShortSteps
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.memory import counted_memory, reserved_by
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.pipeline import pipeline_step, stage_passes
-from hypar_opt.simulator.pipeline_order import in_flight, orders
+from hypar_opt.simulator.pipeline_order import in_flight_of_stages
 from hypar_opt.simulator.repeated_parts import Messages, RepeatedPart, seconds_of_parts
 from hypar_opt.step.holds import KEPT
-from hypar_opt.workload.stages import kinds_of_layers, stage_of
-from hypar_opt.workload.tensors import workload_of
+from hypar_opt.workload.stages import block_starts, kinds_of_layers, stage_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -91,19 +90,6 @@ class Shape(NamedTuple):
     cuts: tuple[int, ...] = ()
 
 
-class SearchedStages(NamedTuple):
-    """The answer of a search over configurations with stages; fields as of `Searched`.
-
-    Of those that fit only the simulated ones are known.
-    """
-
-    best: tuple[Evaluated, ...]
-    considered: int
-    fitting: int
-    simulated: int
-    complete: bool
-
-
 class CountedStage(NamedTuple):
     """What an accelerator of a stage takes and holds.
 
@@ -139,7 +125,7 @@ def shapes(network: Network, count: int) -> Iterator[Shape]:
 
     Chunks are interleaved where all have as many blocks, up to eight a stage.
     """
-    blocks = sum(repeat.count for repeat in network.repeats)
+    blocks = len(block_starts(network))
     every = [
         Shape(count, v) for v in divisors(blocks) if v <= _MOST_CHUNKS and blocks % (count * v) == 0
     ]
@@ -152,26 +138,6 @@ def shapes(network: Network, count: int) -> Iterator[Shape]:
         except HyparError:  # more than one tensor crosses
             continue
         yield shape
-
-
-@lru_cache(maxsize=64)
-def balanced_cuts(network: Network, count: int) -> tuple[int, ...]:
-    """Return the blocks of each stage whose longest one has the fewest multiplications.
-
-    None where there are fewer blocks than stages.
-    """
-    blocks = sorted(
-        (own for repeat in network.repeats for own in repeat.repetitions), key=lambda own: own.start
-    )
-    if len(blocks) < count:
-        return ()
-    places = [0, *(own.start for own in blocks[1:]), len(network.layers)]
-    macs = np.cumsum([0, *(layer.macs for layer in workload_of(network, 1).layers)])[places]
-    cost = np.where(np.tri(len(places), dtype=bool), IMPOSSIBLE, macs - macs[:, None])
-    # Of those with the shortest longest stage the first: the others weigh next to nothing.
-    found = least_cuts(np.broadcast_to(cost, (count, *cost.shape)), 2**20)
-    assert found is not None
-    return tuple(end - start for start, end in pairwise((0, *found.ends)))
 
 
 class StagedEvaluator:
@@ -224,11 +190,7 @@ class StagedEvaluator:
 
     def _new_orders(self, shape: Shape, count: int) -> tuple[tuple[int, ...], ...]:
         """Return the micro-batches in flight of each chunk of each stage."""
-        stages, schedule = self.stages(shape), self.staged.training.schedule
-        return tuple(
-            in_flight(order, [len(chunk) for chunk in stages.chunks_of(part)])
-            for part, order in enumerate(orders(schedule, shape.pp, count, shape.interleave))
-        )
+        return in_flight_of_stages(self.stages(shape), self.staged.training.schedule, count)
 
     def fits(self, memory: int, reserve: int) -> bool:
         """Return whether bytes, with the reserve among them, fit an accelerator."""
@@ -258,7 +220,7 @@ class StagedEvaluator:
 
     def most_blocks(self, shape: Shape) -> int:
         """Return the blocks of the chunk that has the most."""
-        blocks = sum(repeat.count for repeat in self.network.repeats)
+        blocks = len(block_starts(self.network))
         return max(shape.cuts, default=blocks // (shape.pp * shape.interleave))
 
     def may_fit(self, one: Configuration) -> bool:
@@ -535,8 +497,10 @@ def search_stages(
     below: float = inf,
     deadline: Deadline = NEVER,
     progress: Progress = silent,
-) -> SearchedStages:
+) -> Searched:
     """Return the configurations with stages that fit and take the least time.
+
+    Of those that fit only the simulated ones are known, and of others not which need least.
 
     Parameters
     ----------
@@ -551,6 +515,11 @@ def search_stages(
     below
         The seconds of which a configuration has to take less.
     """
+    assert problem.array is not None
+    if counts is None:
+        blocks = len(block_starts(network))
+        every = problem.array.description.part_counts
+        counts = [parts for parts in every if 1 < parts <= blocks]
     evaluators: dict[int, StagedEvaluator] = {}
     candidates: list[Configuration] = []
     order: list[tuple[float, int]] = []
@@ -558,8 +527,9 @@ def search_stages(
     fitting = simulated = 0
     complete = True
     try:
-        for own in _offered(network, problem, counts):
-            evaluators[own] = evaluator = StagedEvaluator(network, problem, own, deadline=deadline)
+        for parts in counts:
+            evaluator = StagedEvaluator(network, problem, parts, deadline=deadline)
+            evaluators[parts] = evaluator
             for ones in _families(evaluator, fixed, allowed):
                 bounds = evaluator.bounds(ones).tolist()
                 for one, bound in zip(ones, bounds, strict=True):
@@ -596,24 +566,7 @@ def search_stages(
         complete = False
     progress(len(candidates), len(candidates))
     fastest = tuple(evaluated for *_, evaluated in best)
-    return SearchedStages(fastest, len(candidates), fitting, simulated, complete)
-
-
-def _offered(network: Network, problem: Problem, counts: Sequence[int] | None) -> Iterator[int]:
-    """Yield the numbers of stages; those of parts of the array that are alike."""
-    assert problem.array is not None
-    array = problem.array.description
-    blocks = sum(repeat.count for repeat in network.repeats)
-    for count in divisors(problem.accelerators) if counts is None else counts:
-        if count == 1 or (counts is None and count > blocks):
-            continue
-        try:
-            array.part(count)
-        except HyparError:
-            if counts is not None:
-                raise
-            continue
-        yield count
+    return Searched(fastest, len(candidates), fitting, simulated, (), complete)
 
 
 def _families(

@@ -51,6 +51,7 @@ from hypar_opt.units import format_bytes, format_si
 from hypar_opt.workload.network import Network, TokenInput
 from hypar_opt.workload.operators.attention import Attention
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
+from hypar_opt.workload.stages import block_starts
 
 Allowed = Callable[[Configuration], bool]
 """Whether a configuration is one to search among."""
@@ -139,7 +140,7 @@ class Configurations(Results[Evaluated]):
     @property
     def blocks(self) -> int:
         """The network's repeated blocks."""
-        return sum(repeat.count for repeat in self.network.repeats)
+        return len(block_starts(self.network))
 
     @property
     def unit(self) -> str:
@@ -552,7 +553,7 @@ def beside(plan: Plan, deadline: Deadline = NEVER) -> str | None:
         else simulate(plan).seconds
     )
     how = "simulated" if overlap == "none" else f"with overlap ({overlap})"
-    words = in_words(best.configuration, sum(repeat.count for repeat in network.repeats))
+    words = in_words(best.configuration, len(block_starts(network)))
     named = "The best configuration without stages" if plan.is_staged else "The best configuration"
     takes = f"{named} takes {format_si(best.seconds, 's')} {how}"
     return f"{takes}, this plan {format_si(seconds, 's')}: {words}."
@@ -700,7 +701,7 @@ def _none_fits(
     """Return the error that says which configurations need the least memory."""
     assert problem.array is not None
     capacity = int(problem.array.description.accelerator.dram_capacity)
-    blocks = sum(repeat.count for repeat in network.repeats)
+    blocks = len(block_starts(network))
     needs = [
         Need(needed, capacity - margin, in_words(configuration, blocks))
         for configuration, needed in searched.least

@@ -148,7 +148,7 @@ def _simulated_stages(plan: Plan, array: Array, run: Mapping[str, Any]) -> Pipel
     from hypar_opt.instance.staged import StagedPlan
     from hypar_opt.simulator.options import RunOptions
     from hypar_opt.simulator.pipeline import pipeline_step
-    from hypar_opt.simulator.pipeline_order import in_flight
+    from hypar_opt.simulator.pipeline_order import in_flight_of_stages
     from hypar_opt.simulator.pipeline_result import PipelineResult, StageTime, trace_of_stages
 
     for name in ("profile", "input_sizes"):
@@ -164,6 +164,7 @@ def _simulated_stages(plan: Plan, array: Array, run: Mapping[str, Any]) -> Pipel
     passes = [simulated_passes(own, own_array(own), **inside) for own in plans]
     tied = StagedPlan.of_plan(plan).tied
     step = pipeline_step(passes, training.schedule, count, tied=tied)
+    in_flight = in_flight_of_stages(stages, training.schedule, count)
     times = [
         StageTime(
             part_word(part),
@@ -172,7 +173,7 @@ def _simulated_stages(plan: Plan, array: Array, run: Mapping[str, Any]) -> Pipel
             step.busy[part],
             float(seconds_of_tied(tied, part)),
             step.bubbles[part],
-            in_flight(step.passes[part], [len(chunk) for chunk in stages.chunks_of(part)]),
+            in_flight[part],
             memory(plans[part], exact_shares=inside.get("exact_shares", False)),
         )
         for part, own in enumerate(passes)

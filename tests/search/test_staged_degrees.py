@@ -14,10 +14,10 @@ from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.configuration import Configuration, configuration_of
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stated import stated_problem
+from hypar_opt.search.cuts import balanced_cuts
 from hypar_opt.search.staged_degrees import (
     Shape,
     StagedEvaluator,
-    balanced_cuts,
     search_stages,
     shapes,
 )
