@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hypar_opt.costs.hops import seconds_of_tied, tied_reductions
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, NoAnswerError
 from hypar_opt.instance.stage import stage_context, stage_training
-from hypar_opt.instance.staged import in_stages_of
+from hypar_opt.instance.staged import in_stages_of, reduced_bytes
 from hypar_opt.integers import divisors
 from hypar_opt.plan.configuration import (
     Configuration,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hypar_opt.costs.hops import TiedReduction
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.problem import Problem
     from hypar_opt.plan.stages import Stages
@@ -150,12 +152,18 @@ class StagedEvaluator:
         self.whole = _WholeNetwork(network, self.problem, deadline=deadline)
         self.stages = cache(self._new_stages)
         self._orders, self._network = cache(self._new_orders), cache(self._new_network)
+        self._tied = cache(self._new_tied)
         self._kinds = kinds_of_layers(network)
         self._found: dict[Hashable, StagePasses] = {}
         self._messages = Messages(self.array.interconnect)
 
     def _new_stages(self, shape: Shape) -> Stages:
         return stages_of_configuration(Configuration(**shape._asdict()), self.network)
+
+    def _new_tied(self, shape: Shape) -> tuple[TiedReduction, ...]:
+        whole = self.staged.array
+        assert whole is not None
+        return tied_reductions(self.stages(shape), whole.description, reduced_bytes(self.staged))
 
     def _new_network(self, chunks: tuple[range, ...]) -> Network:
         return stage_of(self.network, chunks)
@@ -212,13 +220,14 @@ class StagedEvaluator:
 
     def bounds(self, ones: Sequence[Configuration]) -> NDArray[np.float64]:
         """Return lower bounds on the seconds of configurations of one shape."""
-        stages = self.stages(_shape(ones[0]))
+        stages, tied = self.stages(_shape(ones[0])), self._tied(_shape(ones[0]))
         chunks, reduced = (own.T for own in self.whole.chunks_of(ones, stages))
         before = np.cumsum(chunks[: stages.parts], axis=0) - chunks[: stages.parts]
         shape = stages.chunks, stages.parts, -1
         own, last = (of.reshape(shape).sum(axis=0) for of in (chunks, reduced))
         counts = np.array([one.micro_batches for one in ones]) - 1
         every = before + counts * own + np.maximum(own, last)
+        every += [[float(seconds_of_tied(tied, part))] for part in range(stages.parts)]
         bounds: NDArray[np.float64] = every.max(axis=0) * _ROUNDED
         return bounds
 
@@ -324,7 +333,7 @@ class StagedEvaluator:
         """Return what a step of a configuration takes, given what its stages hold."""
         passes = [own.passes() for own in counted]
         schedule = self.staged.training.schedule
-        step = pipeline_step(passes, schedule, one.micro_batches)
+        step = pipeline_step(passes, schedule, one.micro_batches, tied=self._tied(_shape(one)))
         fullest = max(own.memory for own in counted)
         bubble = sum(step.bubbles) / len(step.bubbles)
         return Evaluated(one, step.seconds, fullest, None, bubble)

@@ -171,4 +171,25 @@ TRAINED = (
         "OF_BLOCKS[:1] if self.blocks",
         ("search/test_within_memory",),
     ),
+    Mutant(
+        "sums of gradients of weights that stages share are not searched",
+        "search/cuts",
+        "        for number in range(len(known), len(holds)):\n",
+        "        for number in ():\n",
+        ("search/test_cuts",),
+    ),
+    Mutant(
+        "sums of gradients of weights that stages share are not charged",
+        "instance/staged",
+        "for own in self.plans], self.turns) + self._summed",
+        "for own in self.plans], self.turns)",
+        ("instance/test_staged",),
+    ),
+    Mutant(
+        "stages sum gradients before all that share them are done",
+        "simulator/pipeline",
+        "start = max(free[part] for part in reduction.parts)",
+        "start = min(free[part] for part in reduction.parts)",
+        ("simulator/test_pipeline",),
+    ),
 )

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.costs.hops import tied_reductions
 from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
@@ -21,6 +22,7 @@ from hypar_opt.integers import divisors
 from hypar_opt.pipeline import solve_jointly
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.problem import Problem
+from hypar_opt.plan.stages import Stages
 from hypar_opt.search.best_fit import NothingFitsError
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.stages import StagesFound, in_stages
@@ -96,7 +98,15 @@ def every_charge(
                 each = [stage(number, *place) for number, place in enumerate(places)]
                 if (seconds := [own for own in each if own is not None]) == each:
                     rest = sum(seconds) - max(seconds)
-                    yield max(seconds) + rest / batch, count, batch, ends
+                    tied = summed(problem, Stages(network, count, (*ends, borders[-1])))
+                    yield max(seconds) + rest / batch + tied, count, batch, ends
+
+
+def summed(problem: Problem, stages: Stages) -> Fraction:
+    """The seconds in which stages sum gradients of weights that they share."""
+    assert problem.array is not None
+    sums = tied_reductions(stages, problem.array.description, problem.element_bytes)
+    return sum((own.seconds for own in sums), Fraction())
 
 
 def drawn(rng: Random, most: int) -> ho.Network:
@@ -191,6 +201,32 @@ def blocks_taken(network: ho.Network, problem: Problem, blocks: range) -> Fracti
     (repeat,) = network.repeats
     chunk = range(repeat.repetitions[blocks.start].start, repeat.repetitions[blocks.stop - 1].stop)
     return taken(stage_instance(network, problem, 1, 8, [chunk], [1]))
+
+
+@pytest.mark.parametrize("seed", slow_after(3, range(60)))
+def test_layers_that_share_weights_are_in_the_best_stages(seed: int) -> None:
+    """Of a chain with a wide weight in two to four places, which is best in one stage or a few."""
+    rng = Random(seed)
+    places = {*rng.sample(range(4), rng.randint(2, 4))}
+    layers: list[dict[str, Any]] = []
+    for n in range(4):
+        width = 256 if n in places else rng.choice([16, 32])
+        layers += [
+            {"name": f"in{n}", "kind": "fc", "units": width},
+            {"name": f"wide{n}", "kind": "fc", "units": width},
+        ]
+        if n in places and n > min(places):
+            layers[-1]["tied"] = f"wide{min(places)}"
+    described = {
+        "name": "wide",
+        "schema": "hypar-opt/network/2",
+        "input": {"features": 16},
+        "layer": layers,
+    }
+    network = ho.Network.model_validate(described)
+    array = array_of(*rng.choice([(1, 4), (2, 2), (4, 1), (2, 4)]))
+    training = {"micro_batches": rng.choice([2, 4])}
+    _check(network, problem_on(array, 4, training=training))
 
 
 def test_equal_blocks_take_as_much_each() -> None:
