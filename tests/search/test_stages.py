@@ -36,6 +36,7 @@ from hypar_opt.studies.validation.machines import array_of as machine_array
 from hypar_opt.studies.validation.machines import known_machines
 from hypar_opt.workload.parallelism import part_word
 from hypar_opt.workload.stages import cuts_between_blocks
+from tests.clocks import tick_when_read
 from tests.slow import slow_after
 
 SMALL = 8
@@ -313,3 +314,27 @@ def test_stages_that_are_alike_are_named_by_their_own_layers() -> None:
     plan.check()
     assert plan.seconds == found.seconds
     assert [own.seconds for own in plan.plans] == [own.seconds for own in found.plans]
+
+
+def test_a_limit_leaves_a_plan_that_fits_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a limit leaves a plan no longer one leaves none, and the longest leaves the best."""
+    network = ho.gpt(layers=4, hidden=256, heads=4, tokens=128, vocabulary=512)
+    stated: Any = {"array": array_of(2, 4), "batch": 16, "optimizer": "adam", "stages": "auto"}
+    best = ho.solve(network, **stated)
+    tight = stated | {"memory": ho.memory(best).total // 2}
+    best = ho.solve(network, **tight)
+    has_plan, stopped = False, 0
+    for ticks in (10, *range(200, 1000, 100), 10**6):
+        tick_when_read(monkeypatch)
+        try:
+            plan = ho.solve(network, **tight, time_limit=float(ticks))
+        except NoAnswerError:
+            assert not has_plan
+            continue
+        has_plan = True
+        stopped += plan.solver.stopped_by is not None
+        memory = ho.memory(plan)
+        assert memory.total <= memory.capacity
+        assert charged(plan) >= charged(best)
+    assert charged(plan) == charged(best)
+    assert stopped
