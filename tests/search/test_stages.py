@@ -334,6 +334,7 @@ def test_a_limit_leaves_a_plan_that_fits_or_none(monkeypatch: pytest.MonkeyPatch
         has_plan = True
         stopped += plan.solver.stopped_by is not None
         memory = ho.memory(plan)
+        assert memory.capacity is not None
         assert memory.total <= memory.capacity
         assert charged(plan) >= charged(best)
     assert charged(plan) == charged(best)
