@@ -33,6 +33,7 @@ from hypar_opt.proofs.check.folds import PREFIXES
 from hypar_opt.proofs.check.overlap import PRICE, StatedPrices
 from hypar_opt.proofs.check.priced_tables import PricedTables, priced_tables
 from hypar_opt.proofs.check.rows import price_of
+from hypar_opt.proofs.check.stages import price_of_stages
 from hypar_opt.proofs.check.tables import (
     ReferenceTable,
     table_of_ways,
@@ -483,11 +484,9 @@ def check_price(plan: Plan) -> None:
     CheckFailedError
         If they do not, or the plan violates its own constraints.
     RefusedError
-        If it is in stages, or has unequal parts in groups of accelerators, and is for energy, or
-        within a memory that is no device's: none of these is derived a second time.
+        If it has unequal parts in groups of accelerators, and is for energy, or within a memory
+        that is no device's: none of these is derived a second time.
     """
-    if plan.is_staged:
-        raise RefusedError("a plan in stages is not proved as a whole")
     limited = plan.constraints.memory is not None and plan.problem.device_memory is None
     if plan.is_shared_out and (plan.cost.kind == "energy" or limited):
         what = "a memory" if limited else "energy"
@@ -496,7 +495,10 @@ def check_price(plan: Plan) -> None:
             f" without a limit of memory, got {what}"
         )
     check_device_memory(plan)
-    costs = price_of(plan)
+    if plan.is_staged:  # to the nearest unit
+        costs = Fraction(math.floor(price_of_stages(plan) * _per_second(plan) + Fraction(1, 2)))
+    else:
+        costs = price_of(plan)
     if costs != Fraction(plan.cost.total):
         raise CheckFailedError(
             f"cost, total: the plan's own choices cost {float(costs):.15g} {plan.cost.unit},"

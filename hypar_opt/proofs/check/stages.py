@@ -1,0 +1,363 @@
+"""The stages of a plan as plans of their parts of the array, and what they cost, derived again.
+
+The network of a stage is compared with the plan's, layer by layer. What crosses a border is the
+output of the layer before it, in the layout that the plan states: a stage has it as a layer without
+weights, at either end. How many micro-batches are in flight is counted turn by turn, from how many
+passes a device has begun, and how many it has ended.
+
+Source: docs/stages.md; D. Narayanan et al., SC 2021; P. Qi et al., ICLR 2024.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hypar_opt.errors import CheckFailedError
+from hypar_opt.frozen import FrozenDict
+from hypar_opt.plan.costs import StageCost
+from hypar_opt.plan.problem import ArrayRecord, NetworkRecord, StageContext
+from hypar_opt.plan.training import Training
+from hypar_opt.proofs.check.folds import PREFIXES
+from hypar_opt.proofs.check.nodes import nodes_of
+from hypar_opt.proofs.check.rows import price_of
+from hypar_opt.proofs.check.training import stated_words
+from hypar_opt.workload.operators.axes import WHOLE
+from hypar_opt.workload.parallelism import on_all_sides, part_word
+from hypar_opt.workload.patterns import STORED
+from hypar_opt.workload.stages import Message, stage_of
+
+if TYPE_CHECKING:
+    from hypar_opt.hardware.links import BisectionLink
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.plan.stages import Stages
+    from hypar_opt.proofs.check.nodes import PlanGraph
+    from hypar_opt.workload.network import Network
+    from hypar_opt.workload.operators.base import Operator
+    from hypar_opt.workload.patterns import Words
+
+
+def in_flight(
+    schedule: str, part: int, parts: int, micro_batches: int, sizes: Sequence[int]
+) -> list[int]:
+    """Return of how many micro-batches a stage holds what each of its chunks saves.
+
+    When it holds most, by the layers of chunks.
+
+    Parameters
+    ----------
+    part
+        The number of the stage, from 0.
+    sizes
+        The layers of each of its chunks.
+    """
+    chunks, behind = len(sizes), parts - part - 1
+    turns = micro_batches * chunks
+    ahead = behind if chunks == 1 else 2 * behind + (chunks - 1) * parts
+    if schedule == "gpipe":
+        ahead = turns
+    elif schedule == "zb-h1":  # held until weights' gradients are computed
+        ahead += part
+    every = (
+        [
+            _passes(turn + 1, n, parts, chunks)
+            - _passes(max(0, turn - ahead), chunks - 1 - n, parts, chunks)
+            for n in range(chunks)
+        ]
+        for turn in range(turns)
+    )
+    return max(every, key=lambda held: sum(map(int.__mul__, held, sizes)))
+
+
+def _passes(turns: int, chunk: int, parts: int, chunks: int) -> int:
+    """Return how many of a device's first passes are a chunk's, of which ``parts`` follow."""
+    rounds, place = divmod(turns, parts * chunks)
+    return rounds * parts + min(max(place - chunk * parts, 0), parts)
+
+
+class StageCharge(NamedTuple):
+    """What a stage takes by itself, exactly, and the parts of a second of its charges."""
+
+    seconds: Fraction
+    per_second: int
+
+
+@dataclass(frozen=True, eq=False)
+class PlanStage:
+    """One stage of a plan.
+
+    Parameters
+    ----------
+    whole
+        The plan.
+    part
+        The stage's number, from 0.
+    """
+
+    whole: Plan
+    stages: Stages
+    part: int
+
+    @property
+    def name(self) -> str:
+        return f"stage {self.part + 1} of {self.stages.parts}"
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What it does, as a plan of its part of the array, in the unit of the whole plan.
+
+        Raises
+        ------
+        CheckFailedError
+            If its layers, or its levels, are not the plan's.
+        """
+        whole, network = self.whole, self._network
+        assert whole.array is not None
+        self._check_layers()
+        array = whole.array.description.part(self.stages.parts)
+        hierarchy = array.hierarchy()
+        if hierarchy.sizes != whole.hierarchy.sizes[1:]:
+            sizes = list(hierarchy.sizes)
+            raise CheckFailedError(f"parts: should be {sizes} below H1, of {self.name}")
+        own: dict[str, Any] = {
+            "network": NetworkRecord.of(network),
+            "layers": tuple(layer.name for layer in network.layers),
+            "levels": hierarchy.levels,
+            "parts": hierarchy.unless_halves,
+            "choices": on_all_sides(whole.choices),
+            "array": ArrayRecord.of(array),
+            "placement": array.placement,
+            "training": self._training,
+            "layouts": self._layouts,
+            "stage": StageContext(self._in_flight, FrozenDict(self._links)),
+        }
+        plan = whole.model_copy(update=own)
+        graph = nodes_of(plan)
+        columns = [self._choices(plan, graph, n) for n in range(len(plan.layers))]
+        constraints = plan.constraints.model_copy(update={"fix": self._pins(graph)})
+        chosen = {"parallelism": tuple(zip(*columns, strict=True)), "constraints": constraints}
+        return plan.model_copy(update=chosen)
+
+    def charge(self, stated: float) -> StageCharge:
+        """Return what it takes: in the plan's unit, or in the finer one in which that is stated.
+
+        Parameters
+        ----------
+        stated
+            In seconds.
+
+        Raises
+        ------
+        CheckFailedError
+            If it takes that in no unit, or violates the plan's constraints.
+        """
+        plan, units = self.plan, {f"{name}seconds": parts for name, parts in PREFIXES.items()}
+        coarsest = units.get(plan.cost.unit, 1)
+        finer = [unit for unit, parts in units.items() if parts > coarsest]
+        charges = []
+        for unit in (plan.cost.unit, *finer):
+            cost = plan.cost.model_copy(update={"unit": unit})
+            try:
+                priced = price_of(plan.model_copy(update={"cost": cost}))
+            except CheckFailedError as error:
+                raise CheckFailedError(f"{self.name}: {error.message}") from None
+            charges.append(StageCharge(priced / units[unit], units[unit]))
+            if float(charges[-1].seconds) == stated:
+                return charges[-1]
+        raise CheckFailedError(
+            f"cost, stages: {self.name} takes {float(charges[0].seconds)} seconds, derived from"
+            f" its network, got {stated}"
+        )
+
+    @cached_property
+    def _chunks(self) -> tuple[range, ...]:
+        return self.stages.chunks_of(self.part)
+
+    @cached_property
+    def _network(self) -> Network:
+        return stage_of(self.whole.network.description, self._chunks)
+
+    @cached_property
+    def _messages(self) -> dict[str, int]:
+        """The layer of the plan's network whose output each message is, by the message's name."""
+        names = [layer.name for layer in self._network.layers if isinstance(layer, Message)]
+        count = len(self.whole.layers)
+        received = [chunk.start - 1 for chunk in self._chunks if chunk.start]
+        sent = [chunk.stop - 1 for chunk in self._chunks if chunk.stop < count]
+        if len(names) != len(received) + len(sent):
+            raise CheckFailedError(f"{self.name} should have a message for each of its borders")
+        return dict(zip(names, received + sent, strict=True))
+
+    def _is_received(self, message: str) -> bool:
+        return not any(self._messages[message] in chunk for chunk in self._chunks)
+
+    def _check_layers(self) -> None:
+        """Check that its layers are those of the plan, and read what these read.
+
+        Raises
+        ------
+        CheckFailedError
+            Naming the first layer that differs.
+        """
+        whole, network = self.whole.network.description, self._network
+        position = {layer.name: n for n, layer in enumerate(network.layers)}
+        places = [n for chunk in self._chunks for n in chunk]
+        names = [name for name in position if name not in self._messages]
+        if names != [whole.layers[n].name for n in places]:
+            raise CheckFailedError(f"{self.name} should have the layers of its part, in order")
+        maps, maps_inside = [*whole.maps()], [*network.maps()]
+        for name, n in zip(names, places, strict=True):
+            layer, inside = whole.layers[n], network.layers[position[name]]
+            owner = layer.shares_weights_with
+            reads = [whole.source_names[source] for source in whole.sources[n]]
+            if (
+                _described(inside) != _described(layer)
+                or inside.shares_weights_with != (owner if owner in position else None)
+                or maps_inside[position[name]] != maps[n]
+                or self._reads(position[name]) != reads
+            ):
+                raise CheckFailedError(f"{self.name}: layer {name!r} should be the plan's")
+        for name, writer in self._messages.items():
+            n, read = position[name], whole.layers[writer].name
+            is_read = self._is_received(name) or self._reads(n) == [read]
+            if maps_inside[n].pooled != maps[writer].pooled or not is_read:
+                raise CheckFailedError(f"{self.name}: {name!r} should be the output of {read!r}")
+
+    def _reads(self, layer: int) -> list[str]:
+        """Return what one of its layers reads, by the names of the plan's network."""
+        network, names = self._network, self.whole.layers
+        read = (network.source_names[source] for source in network.sources[layer])
+        return [names[self._messages[name]] if name in self._messages else name for name in read]
+
+    @property
+    def _links(self) -> dict[str, BisectionLink]:
+        """The link of each message: from the stage before it, or to the next one."""
+        assert self.whole.array is not None
+        array, parts = self.whole.array.description, self.stages.parts
+        before, behind = (array.hop(n % parts, parts) for n in (self.part - 1, self.part))
+        return {name: before if self._is_received(name) else behind for name in self._messages}
+
+    @property
+    def _in_flight(self) -> tuple[int, ...]:
+        """For how many micro-batches layers hold what they save; received, where it is read."""
+        training, names = self.whole.training, self.whole.layers
+        count, sizes = training.micro_batches or 1, [len(chunk) for chunk in self._chunks]
+        held = in_flight(training.schedule, self.part, self.stages.parts, count, sizes)
+        chunks = zip(self._chunks, held, strict=True)
+        by_name = {names[n]: often for chunk, often in chunks for n in chunk}
+        return tuple(by_name.get(layer.name, 1) for layer in self._network.layers)
+
+    @property
+    def _layouts(self) -> Mapping[str, tuple[str, ...]]:
+        """How outputs are stored below H1; messages as what they carry."""
+        stored, names = self.whole.layouts or {}, self.whole.layers
+        writers = {layer.name: layer.name for layer in self._network.layers}
+        writers |= {name: names[writer] for name, writer in self._messages.items()}
+        return FrozenDict({name: stored[writer][1:] for name, writer in writers.items()})
+
+    def _choices(self, plan: Plan, graph: PlanGraph, layer: int) -> tuple[str, ...]:
+        """Return the words of a layer below H1: those of a message by how it is stored."""
+        name, words = plan.layers[layer], plan.words[layer]
+        if name not in self._messages:
+            column = self.whole.layers.index(name)
+            return tuple(row[column] for row in self.whole.parallelism[1:])
+        choices = graph.nodes[graph.shared + layer].choices
+        word_of = {split.output: words[choice] or "" for choice, split in choices.items()}
+        otherwise = word_of.get(WHOLE, words[0] or "")
+        return tuple(word_of.get(layout, otherwise) for layout in self._layouts[name])
+
+    @property
+    def _training(self) -> Training:
+        """How its layers train: their words, of levels below H1."""
+        training = self.whole.training
+        update: dict[str, Words | None] = {}
+        inside = {layer.name for layer in self._network.layers}
+        for key in ("recompute", "shard", "gather"):
+            stated = getattr(training, key)
+            if isinstance(stated, Mapping):
+                words = zip(self.whole.layers, stated_words(self.whole, stated), strict=True)
+                own = {n: _below_h1(w) for n, w in words if n in inside and w != "none"}
+                update[key] = FrozenDict(own) or None
+            elif stated is not None:
+                update[key] = _below_h1(stated)
+        # A schedule is of all stages.
+        return training.model_copy(update={**update, "schedule": Training().schedule})
+
+    def _pins(self, graph: PlanGraph) -> tuple[str, ...]:
+        """Return the pins of its layers below H1, and of tensors that several of them read.
+
+        Raises
+        ------
+        CheckFailedError
+            Naming a pin to another part of H1.
+        """
+        names = [node.name for node in graph.nodes]
+        pins = []
+        for text in self.whole.constraints.fix:
+            where, _, choice = text.rpartition("=")
+            pattern, at, level = where.rpartition("@") if "@" in where else (where, "", "")
+            number = int(level[1:]) - 1 if at else None
+            of_tensors = pattern.startswith(STORED)
+            pinned = names[: graph.shared] if of_tensors else names[graph.shared :]
+            if not any(
+                fnmatchcase(own, every) for own in pinned for every in (pattern, f"{pattern}.*")
+            ):
+                continue
+            if number == 0:
+                if choice != part_word(self.part):
+                    raise CheckFailedError(f"constraints, fix: {text!r}, got {self.name}")
+            else:
+                pins.append(text if number is None else f"{pattern}@H{number}={choice}")
+        return tuple(pins)
+
+
+def _described(layer: Operator) -> dict[str, Any]:
+    """Return a layer's keys but the names of what it reads, and of whose weights it shares."""
+    return layer.model_dump(exclude={"inputs", "tied"})
+
+
+def _below_h1(word: str) -> str:
+    """Return a word of what is sharded with levels as they are numbered below H1."""
+    return re.sub(r"(?<=H)\d+", lambda level: str(int(level.group()) - 1), word)
+
+
+def stages_of_plan(plan: Plan) -> list[PlanStage]:
+    """Return the stages of a plan in stages."""
+    stages = plan.stages
+    assert stages is not None
+    return [PlanStage(plan, stages, part) for part in range(stages.parts)]
+
+
+def price_of_stages(plan: Plan) -> Fraction:
+    """Return what a plan in stages is charged, in seconds, exactly.
+
+    The longest stage, and a share of all others: one of as many as there are micro-batches, times
+    chunks of a device.
+
+    Raises
+    ------
+    CheckFailedError
+        If it states what no stage takes, or no wait that follows; or violates its constraints.
+    """
+    if plan.cost.kind != "time":
+        raise CheckFailedError(f"cost, kind: should be 'time' in stages, got {plan.cost.kind!r}")
+    every, stated = stages_of_plan(plan), plan.cost.stages or ()
+    if len(stated) != len(every):
+        raise CheckFailedError(f"cost, stages: should be {len(every)}, got {len(stated)}")
+    charges = [own.charge(cost.seconds) for own, cost in zip(every, stated, strict=True)]
+    if min(own.per_second for own in charges) > PREFIXES[plan.cost.unit.removesuffix("seconds")]:
+        raise CheckFailedError(f"cost, unit: should be that of a stage, got {plan.cost.unit!r}")
+    seconds = [own.seconds for own in charges]
+    longest, micro_batches = max(seconds), plan.training.micro_batches or 1
+    others = sum(seconds, Fraction()) - longest
+    total = longest + others / (micro_batches * every[0].stages.chunks)
+    for part, (own, cost) in enumerate(zip(seconds, stated, strict=True)):
+        waits = StageCost(part=part_word(part), seconds=cost.seconds, bubble=float(1 - own / total))
+        if cost != waits:
+            raise CheckFailedError(f"cost, stages[{part}]: should be {waits!r}, got {cost!r}")
+    return total
