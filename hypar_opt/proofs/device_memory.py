@@ -18,20 +18,21 @@ if TYPE_CHECKING:
 def check_device_memory(plan: Plan) -> None:
     """Check that a plan that trains within the memory of a device fits what it states.
 
-    In stages each one, with the micro-batches that it has in flight.
+    In stages each one, with the micro-batches that it has in flight; also where nothing is stated,
+    and a search claims a bound: it is of plans that fit.
 
     Raises
     ------
     CheckFailedError
         With what it takes.
     """
-    stated = plan.constraints.memory
-    if plan.problem.device_memory is None or stated is None or plan.array is None:
+    most, stated = plan.problem.device_memory, plan.constraints.memory
+    if most is None or plan.array is None:
         return
-    if plan.is_staged:
+    if plan.is_staged and (stated or plan.solver.bound is not None):
         for stage in stages_of_plan(plan):
-            _check_fits(stage.plan, stated, stage.name)
-    else:
+            _check_fits(stage.plan, stated or most, stage.name)
+    elif stated is not None:
         _check_fits(plan, stated, "the plan")
 
 

@@ -8,6 +8,8 @@ _FLOWS = "proofs/graphs"
 _CHECK = "proofs/certificate"
 _CHAINS = "proofs/chains"
 _OVERLAP = "proofs/check/overlap"
+_STAGES = "proofs/check/stages"
+_OF_STAGES = "proofs/test_stage_proofs"
 _OF_OVERLAP = "proofs/test_overlap_proofs"
 
 PROOFS = (
@@ -424,5 +426,75 @@ PROOFS = (
         "repeats.prod(axis=0) - 1,",
         "0 * repeats.prod(axis=0),",
         ("proofs/test_proof_tables",),
+    ),
+    Mutant(
+        "all chunks of a device wait for the other stages at once",
+        _STAGES,
+        "others / (micro_batches * every[0].stages.chunks)",
+        "others / micro_batches",
+        (_OF_STAGES,),
+    ),
+    Mutant(
+        "what a stage states of its seconds is not compared",
+        _STAGES,
+        "            if float(charges[-1].seconds) == stated:",
+        "            if stated:",
+        (_OF_STAGES,),
+    ),
+    Mutant(
+        "a stage is of any layers",
+        _STAGES,
+        "        self._check_layers()\n",
+        "",
+        (_OF_STAGES,),
+    ),
+    Mutant(
+        "what is sent goes to the stage before",
+        _STAGES,
+        "for n in (self.part - 1, self.part))",
+        "for n in (self.part, self.part - 1))",
+        (_OF_STAGES,),
+    ),
+    Mutant(
+        "chunks hold in their own order what they free in the opposite one",
+        _STAGES,
+        "chunks - 1 - n, parts, chunks)",
+        "n, parts, chunks)",
+        (_OF_STAGES,),
+    ),
+    Mutant(
+        "weights' gradients free what is saved as early as errors",
+        _STAGES,
+        "        ahead += part\n",
+        "        ahead += 0\n",
+        (_OF_STAGES,),
+    ),
+    Mutant(
+        "a message is sent by each that has a copy",
+        "proofs/check/folds",
+        "        once = min(whole, shared_out + gathers)",
+        "        once = whole",
+        (_OF_STAGES,),
+    ),
+    Mutant(
+        "what is gathered behind a link is a part of one level",
+        "proofs/check/folds",
+        "                copies *= parts\n        whole",
+        "                copies = parts\n        whole",
+        (_OF_STAGES,),
+    ),
+    Mutant(
+        "errors are not sent back",
+        "proofs/check/folds",
+        "len(self.step.passes[:2])",
+        "1",
+        (_OF_STAGES,),
+    ),
+    Mutant(
+        "a stage holds what one micro-batch saves",
+        _STAGES,
+        "by_name = {names[n]: often for",
+        "by_name = {names[n]: 1 for",
+        (_OF_STAGES,),
     ),
 )

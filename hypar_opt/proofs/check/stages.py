@@ -10,7 +10,6 @@ Source: docs/stages.md; D. Narayanan et al., SC 2021; P. Qi et al., ICLR 2024.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -26,10 +25,11 @@ from hypar_opt.plan.training import Training
 from hypar_opt.proofs.check.folds import PREFIXES
 from hypar_opt.proofs.check.nodes import nodes_of
 from hypar_opt.proofs.check.rows import price_of
-from hypar_opt.proofs.check.training import stated_words
+from hypar_opt.proofs.check.training import levels_of_word, stated_words
 from hypar_opt.workload.operators.axes import WHOLE
-from hypar_opt.workload.parallelism import on_all_sides, part_word
+from hypar_opt.workload.parallelism import SHARDED, on_all_sides, part_word
 from hypar_opt.workload.patterns import STORED
+from hypar_opt.workload.shards import Shards
 from hypar_opt.workload.stages import Message, stage_of
 
 if TYPE_CHECKING:
@@ -182,16 +182,31 @@ class PlanStage:
     def _network(self) -> Network:
         return stage_of(self.whole.network.description, self._chunks)
 
+    @property
+    def _message_names(self) -> set[str]:
+        return {layer.name for layer in self._network.layers if isinstance(layer, Message)}
+
     @cached_property
     def _messages(self) -> dict[str, int]:
         """The layer of the plan's network whose output each message is, by the message's name."""
-        names = [layer.name for layer in self._network.layers if isinstance(layer, Message)]
-        count = len(self.whole.layers)
+        whole, network = self.whole.network.description, self._network
+        position = {layer.name: n for n, layer in enumerate(whole.layers)}
+        writers: dict[str, int] = {}
+        for layer, sources in zip(network.layers, network.sources, strict=True):
+            names = [network.source_names[source] for source in sources]
+            if layer.name in position:
+                read = zip(names, whole.sources[position[layer.name]], strict=False)
+                writers |= {name: n for name, n in read if name in self._message_names}
+            elif (
+                names[0] in position
+            ):  # sent; what is received has the writer that its readers read
+                writers[layer.name] = position[names[0]]
+        count = len(whole.layers)
         received = [chunk.start - 1 for chunk in self._chunks if chunk.start]
         sent = [chunk.stop - 1 for chunk in self._chunks if chunk.stop < count]
-        if len(names) != len(received) + len(sent):
+        if sorted(writers.values()) != sorted(received + sent):
             raise CheckFailedError(f"{self.name} should have a message for each of its borders")
-        return dict(zip(names, received + sent, strict=True))
+        return writers
 
     def _is_received(self, message: str) -> bool:
         return not any(self._messages[message] in chunk for chunk in self._chunks)
@@ -208,11 +223,12 @@ class PlanStage:
         position = {layer.name: n for n, layer in enumerate(network.layers)}
         places = [n for chunk in self._chunks for n in chunk]
         names = [name for name in position if name not in self._messages]
-        if names != [whole.layers[n].name for n in places]:
-            raise CheckFailedError(f"{self.name} should have the layers of its part, in order")
+        if sorted(names) != sorted(whole.layers[n].name for n in places):
+            raise CheckFailedError(f"{self.name} should have the layers of its part")
         maps, maps_inside = [*whole.maps()], [*network.maps()]
-        for name, n in zip(names, places, strict=True):
-            layer, inside = whole.layers[n], network.layers[position[name]]
+        for n in places:
+            layer, name = whole.layers[n], whole.layers[n].name
+            inside = network.layers[position[name]]
             owner = layer.shares_weights_with
             reads = [whole.source_names[source] for source in whole.sources[n]]
             if (
@@ -279,12 +295,13 @@ class PlanStage:
         inside = {layer.name for layer in self._network.layers}
         for key in ("recompute", "shard", "gather"):
             stated = getattr(training, key)
-            if isinstance(stated, Mapping):
-                words = zip(self.whole.layers, stated_words(self.whole, stated), strict=True)
-                own = {n: _below_h1(w) for n, w in words if n in inside and w != "none"}
-                update[key] = FrozenDict(own) or None
-            elif stated is not None:
-                update[key] = _below_h1(stated)
+            if stated is None:
+                continue
+            words = zip(self.whole.layers, stated_words(self.whole, stated), strict=True)
+            own = {name: word for name, word in words if name in inside and word != "none"}
+            if key == "shard":
+                own = {n: _shards_below_h1(word, self.whole.levels) for n, word in own.items()}
+            update[key] = FrozenDict(own) or "none"
         # A schedule is of all stages.
         return training.model_copy(update={**update, "schedule": Training().schedule})
 
@@ -321,9 +338,11 @@ def _described(layer: Operator) -> dict[str, Any]:
     return layer.model_dump(exclude={"inputs", "tied"})
 
 
-def _below_h1(word: str) -> str:
-    """Return a word of what is sharded with levels as they are numbered below H1."""
-    return re.sub(r"(?<=H)\d+", lambda level: str(int(level.group()) - 1), word)
+def _shards_below_h1(word: str, levels: int) -> str:
+    """Return what a word of so many levels says is sharded below H1, as a word of these."""
+    ranks = [SHARDED.index(own) for own in levels_of_word(word, levels)[1:]]
+    begins = (next((n for n, own in enumerate(ranks) if own >= rank), None) for rank in (1, 2, 3))
+    return Shards(*begins).word(levels - 1)
 
 
 def stages_of_plan(plan: Plan) -> list[PlanStage]:
