@@ -25,6 +25,7 @@ from hypar_opt.workload.stages import cuts, stage_of
 from tests.cli.shell import Shell
 from tests.slow import slow_after
 from tests.strategies.staged_plans import (
+    Choose,
     drawn_staged_plan,
     nodes_of_a100s,
     offered,
@@ -48,6 +49,12 @@ def agrees(plan: ho.Plan) -> None:
         assert stage.plan.network.description == own.instance.network
 
 
+def in_turn(rows: Sequence[Sequence[int]]) -> Choose:
+    """Return what gives each stage a row of choices, of its only level."""
+    left = iter(rows)
+    return lambda _: [next(left)]
+
+
 @pytest.mark.parametrize(
     ("end", "layers", "micro_batches"), slow_after(1, [(1, 2, 2), (1, 3, 1), (2, 3, 2)])
 )
@@ -62,8 +69,7 @@ def test_every_plan_of_a_small_problem_is_priced(end: int, layers: int, micro_ba
     every = [product(*offered(own)) for own in stage_instances(stages, stated)]
     prices = set()
     for chosen in product(*every):  # a row of each stage, of one level
-        rows = iter(chosen)
-        plan = plan_of_stages(staged_plan(stages, stated, lambda _, rows=rows: [next(rows)]))
+        plan = plan_of_stages(staged_plan(stages, stated, in_turn(chosen)))
         agrees(plan)
         prices.add(plan.cost.total)
     assert len(prices) > 10

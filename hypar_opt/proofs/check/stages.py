@@ -35,7 +35,6 @@ from hypar_opt.workload.stages import Message, stage_of
 if TYPE_CHECKING:
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.plan.stages import Stages
     from hypar_opt.proofs.check.nodes import PlanGraph
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.base import Operator
@@ -89,7 +88,7 @@ class StageCharge(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PlanStage:
-    """One stage of a plan.
+    """One stage of a plan, or of its network cut otherwise.
 
     Parameters
     ----------
@@ -97,15 +96,21 @@ class PlanStage:
         The plan.
     part
         The stage's number, from 0.
+    chunks
+        The positions of the layers of each of its chunks.
     """
 
     whole: Plan
-    stages: Stages
     part: int
+    chunks: tuple[range, ...]
 
     @property
     def name(self) -> str:
-        return f"stage {self.part + 1} of {self.stages.parts}"
+        return f"stage {self.part + 1} of {self._parts}"
+
+    @property
+    def _parts(self) -> int:
+        return self.whole.hierarchy.sizes[0]
 
     @cached_property
     def plan(self) -> Plan:
@@ -119,7 +124,7 @@ class PlanStage:
         whole, network = self.whole, self._network
         assert whole.array is not None
         self._check_layers()
-        array = whole.array.description.part(self.stages.parts)
+        array = whole.array.description.part(self._parts)
         hierarchy = array.hierarchy()
         if hierarchy.sizes != whole.hierarchy.sizes[1:]:
             sizes = list(hierarchy.sizes)
@@ -175,12 +180,8 @@ class PlanStage:
         )
 
     @cached_property
-    def _chunks(self) -> tuple[range, ...]:
-        return self.stages.chunks_of(self.part)
-
-    @cached_property
     def _network(self) -> Network:
-        return stage_of(self.whole.network.description, self._chunks)
+        return stage_of(self.whole.network.description, self.chunks)
 
     @property
     def _message_names(self) -> set[str]:
@@ -202,14 +203,14 @@ class PlanStage:
             ):  # sent; what is received has the writer that its readers read
                 writers[layer.name] = position[names[0]]
         count = len(whole.layers)
-        received = [chunk.start - 1 for chunk in self._chunks if chunk.start]
-        sent = [chunk.stop - 1 for chunk in self._chunks if chunk.stop < count]
+        received = [chunk.start - 1 for chunk in self.chunks if chunk.start]
+        sent = [chunk.stop - 1 for chunk in self.chunks if chunk.stop < count]
         if sorted(writers.values()) != sorted(received + sent):
             raise CheckFailedError(f"{self.name} should have a message for each of its borders")
         return writers
 
     def _is_received(self, message: str) -> bool:
-        return not any(self._messages[message] in chunk for chunk in self._chunks)
+        return not any(self._messages[message] in chunk for chunk in self.chunks)
 
     def _check_layers(self) -> None:
         """Check that its layers are those of the plan, and read what these read.
@@ -221,7 +222,7 @@ class PlanStage:
         """
         whole, network = self.whole.network.description, self._network
         position = {layer.name: n for n, layer in enumerate(network.layers)}
-        places = [n for chunk in self._chunks for n in chunk]
+        places = [n for chunk in self.chunks for n in chunk]
         names = [name for name in position if name not in self._messages]
         if sorted(names) != sorted(whole.layers[n].name for n in places):
             raise CheckFailedError(f"{self.name} should have the layers of its part")
@@ -254,7 +255,7 @@ class PlanStage:
     def _links(self) -> dict[str, BisectionLink]:
         """The link of each message: from the stage before it, or to the next one."""
         assert self.whole.array is not None
-        array, parts = self.whole.array.description, self.stages.parts
+        array, parts = self.whole.array.description, self._parts
         before, behind = (array.hop(n % parts, parts) for n in (self.part - 1, self.part))
         return {name: before if self._is_received(name) else behind for name in self._messages}
 
@@ -262,9 +263,9 @@ class PlanStage:
     def _in_flight(self) -> tuple[int, ...]:
         """For how many micro-batches layers hold what they save; received, where it is read."""
         training, names = self.whole.training, self.whole.layers
-        count, sizes = training.micro_batches or 1, [len(chunk) for chunk in self._chunks]
-        held = in_flight(training.schedule, self.part, self.stages.parts, count, sizes)
-        chunks = zip(self._chunks, held, strict=True)
+        count, sizes = training.micro_batches or 1, [len(chunk) for chunk in self.chunks]
+        held = in_flight(training.schedule, self.part, self._parts, count, sizes)
+        chunks = zip(self.chunks, held, strict=True)
         by_name = {names[n]: often for chunk, often in chunks for n in chunk}
         return tuple(by_name.get(layer.name, 1) for layer in self._network.layers)
 
@@ -349,7 +350,7 @@ def stages_of_plan(plan: Plan) -> list[PlanStage]:
     """Return the stages of a plan in stages."""
     stages = plan.stages
     assert stages is not None
-    return [PlanStage(plan, stages, part) for part in range(stages.parts)]
+    return [PlanStage(plan, part, stages.chunks_of(part)) for part in range(stages.parts)]
 
 
 def price_of_stages(plan: Plan) -> Fraction:
@@ -374,7 +375,7 @@ def price_of_stages(plan: Plan) -> Fraction:
     seconds = [own.seconds for own in charges]
     longest, micro_batches = max(seconds), plan.training.micro_batches or 1
     others = sum(seconds, Fraction()) - longest
-    total = longest + others / (micro_batches * every[0].stages.chunks)
+    total = longest + others / (micro_batches * len(every[0].chunks))
     for part, (own, cost) in enumerate(zip(seconds, stated, strict=True)):
         waits = StageCost(part=part_word(part), seconds=cost.seconds, bubble=float(1 - own / total))
         if cost != waits:
