@@ -430,7 +430,7 @@ PROOFS = (
     Mutant(
         "all chunks of a device wait for the other stages at once",
         _STAGES,
-        "others / (micro_batches * len(every[0].chunks))",
+        "others / (micro_batches * len(stages_of_plan(plan)[0].chunks))",
         "others / micro_batches",
         (_OF_STAGES,),
     ),

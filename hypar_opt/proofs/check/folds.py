@@ -639,6 +639,40 @@ class Time(ArrayFold):
         return per_unit / peak, self.plan.element_bytes * per_byte, updating * per_byte
 
 
+class StepOfPart(PlanStep):
+    """The operations of a part of a step, whose gradients share latencies with those of others."""
+
+    def _shares_of_latency(self, chosen: Sequence[State]) -> list[dict[str, Share]]:
+        nothing = Fraction(), Fraction()
+        return [dict.fromkeys(own, nothing) for own in super()._shares_of_latency(chosen)]
+
+
+class TimeOfPart(Time):
+    """Seconds that a part of a pipeline stage adds to those of the stage at least.
+
+    What it receives and sends may be another part's, and so costs nothing.
+    """
+
+    def _operations(
+        self, plan: Plan, graph: PlanGraph, chosen: Sequence[State], *, pads: bool
+    ) -> PlanStep:
+        return StepOfPart(plan, graph, chosen, pads=pads)
+
+    def _is_message(self, node: int) -> bool:
+        graph, context = self.step.graph, self.plan.stage
+        return bool(context and graph.nodes[node].name in context.hops and node >= graph.shared)
+
+    def node(self, node: int, state: State) -> int:
+        return 0 if self._is_message(node) else super().node(node, state)
+
+    def edge(self, edge: int, sources: Sequence[State], targets: Sequence[State]) -> Integers:
+        source, target, *_ = self.step.graph.edges[edge]
+        if self._is_message(source) or self._is_message(target):
+            nothing: Integers = np.zeros((len(sources), len(targets)), np.int64)
+            return nothing
+        return super().edge(edge, sources, targets)
+
+
 class Energy(ArrayFold):
     """Joules of a step: communicated words, accessed words, and multiply-accumulates.
 

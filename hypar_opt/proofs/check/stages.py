@@ -233,7 +233,7 @@ class PlanStage:
             owner = layer.shares_weights_with
             reads = [whole.source_names[source] for source in whole.sources[n]]
             if (
-                _described(inside) != _described(layer)
+                described(inside) != described(layer)
                 or inside.shares_weights_with != (owner if owner in position else None)
                 or maps_inside[position[name]] != maps[n]
                 or self._reads(position[name]) != reads
@@ -334,7 +334,7 @@ class PlanStage:
         return tuple(pins)
 
 
-def _described(layer: Operator) -> dict[str, Any]:
+def described(layer: Operator) -> dict[str, Any]:
     """Return a layer's keys but the names of what it reads, and of whose weights it shares."""
     return layer.model_dump(exclude={"inputs", "tied"})
 
@@ -362,7 +362,27 @@ def price_of_stages(plan: Plan) -> Fraction:
     Raises
     ------
     CheckFailedError
-        If it states what no stage takes, or no wait that follows; or violates its constraints.
+        As `charges_of_stages`; or if it states how long stages wait, and they do not.
+    """
+    charges, stated = charges_of_stages(plan), plan.cost.stages or ()
+    seconds = [own.seconds for own in charges]
+    longest, micro_batches = max(seconds), plan.training.micro_batches or 1
+    others = sum(seconds, Fraction()) - longest
+    total = longest + others / (micro_batches * len(stages_of_plan(plan)[0].chunks))
+    for part, (own, cost) in enumerate(zip(seconds, stated, strict=True)):
+        waits = StageCost(part=part_word(part), seconds=cost.seconds, bubble=float(1 - own / total))
+        if cost != waits:
+            raise CheckFailedError(f"cost, stages[{part}]: should be {waits!r}, got {cost!r}")
+    return total
+
+
+def charges_of_stages(plan: Plan) -> list[StageCharge]:
+    """Return what each stage of a plan takes.
+
+    Raises
+    ------
+    CheckFailedError
+        If the plan states what one does not take, or violates its constraints.
     """
     if plan.cost.kind != "time":
         raise CheckFailedError(f"cost, kind: should be 'time' in stages, got {plan.cost.kind!r}")
@@ -372,12 +392,4 @@ def price_of_stages(plan: Plan) -> Fraction:
     charges = [own.charge(cost.seconds) for own, cost in zip(every, stated, strict=True)]
     if min(own.per_second for own in charges) > PREFIXES[plan.cost.unit.removesuffix("seconds")]:
         raise CheckFailedError(f"cost, unit: should be that of a stage, got {plan.cost.unit!r}")
-    seconds = [own.seconds for own in charges]
-    longest, micro_batches = max(seconds), plan.training.micro_batches or 1
-    others = sum(seconds, Fraction()) - longest
-    total = longest + others / (micro_batches * len(every[0].chunks))
-    for part, (own, cost) in enumerate(zip(seconds, stated, strict=True)):
-        waits = StageCost(part=part_word(part), seconds=cost.seconds, bubble=float(1 - own / total))
-        if cost != waits:
-            raise CheckFailedError(f"cost, stages[{part}]: should be {waits!r}, got {cost!r}")
-    return total
+    return charges
