@@ -19,7 +19,7 @@ from hypar_opt.plan.stages import Stages
 from hypar_opt.simulator.pipeline_order import in_flight, orders
 from hypar_opt.studies.random_networks import random_chain, random_graph
 from hypar_opt.workload.parallelism import RECOMPUTED, SCHEDULES
-from hypar_opt.workload.stages import cuts
+from hypar_opt.workload.stages import cuts, cuts_between_blocks
 from tests.strategies.ways_of_training import words_in
 
 Choose = Callable[[Instance], Rows]
@@ -92,7 +92,7 @@ def drawn_network(rng: Random) -> ho.Network:
 
 def drawn_training(rng: Random, network: ho.Network, levels: int) -> dict[str, Any]:
     """Return how a step trains, in words of all layers or of each."""
-    blocks = [network.layers[n].name for own in network.repeats for b in own.repetitions for n in b]
+    blocks = [network.layers[b[0]].name for own in network.repeats for b in own.repetitions]
     shards = [word for word in words_in(levels) if "@H2" not in word]  # H2 is a stage's first
     training: dict[str, Any] = {}
     for key, words, named in (
@@ -116,6 +116,35 @@ def drawn_staged_plan(rng: Random) -> StagedPlan:
                 return plan
         except HyparError:  # no such problem, or choices that its constraints forbid
             continue
+
+
+def drawn_plan_of(rng: Random, plan: ho.Plan) -> StagedPlan:
+    """Return another plan of a plan's network in as many stages and micro-batches."""
+    network, parts = plan.network.description, plan.hierarchy.sizes[0]
+    places = cuts_between_blocks(network)
+    assert plan.array is not None
+    while True:
+        stages = Stages(
+            network, parts, (*sorted(rng.sample(places, parts - 1)), len(network.layers))
+        )
+        drawn = drawn_training(rng, network, plan.levels)
+        words = plan.training.model_dump() | {key: drawn.get(key) for key in ("recompute", "shard")}
+        trained = type(plan.training).model_validate(words)
+        problem = plan.problem.model_copy(update={"training": trained})
+        own = staged_plan(stages, problem, drawn_choices(rng))
+        try:
+            own.check()
+        except HyparError:
+            continue
+        return own
+
+
+def drawn_choices(rng: Random) -> Choose:
+    def choose(instance: Instance) -> Rows:
+        columns = offered(instance)
+        return [[rng.choice(own) for own in columns] for _ in range(instance.problem.levels)]
+
+    return choose
 
 
 def _tried(rng: Random) -> StagedPlan | None:
@@ -143,10 +172,6 @@ def _tried(rng: Random) -> StagedPlan | None:
     count = rng.choice([4, 8] if chunks > 1 else [1, 2, 4])
     problem = staged_problem(array, stages, count, schedule, training=training, **fields)
 
-    def choose(instance: Instance) -> Rows:
-        columns = offered(instance)
-        return [[rng.choice(own) for own in columns] for _ in range(instance.problem.levels)]
-
-    plan = staged_plan(stages, problem, choose)
+    plan = staged_plan(stages, problem, drawn_choices(rng))
     plan.check()
     return plan

@@ -179,7 +179,7 @@ class CutProblem:
             keys = {key: own for key, own in described(layer).items() if key != "name"}
             owner = layer.shares_weights_with
             reads = tuple(
-                source - unit.start if source >= 0 else names[source:]
+                source - unit.start if source >= 0 else network.source_names[source]
                 for source in network.sources[n]
             )
             yield (

@@ -25,7 +25,7 @@ from hypar_opt.plan.training import Training
 from hypar_opt.proofs.check.folds import PREFIXES
 from hypar_opt.proofs.check.nodes import nodes_of
 from hypar_opt.proofs.check.rows import price_of
-from hypar_opt.proofs.check.training import levels_of_word, stated_words
+from hypar_opt.proofs.check.training import OF_BLOCKS, blocks_of, levels_of_word, stated_words
 from hypar_opt.workload.operators.axes import WHOLE
 from hypar_opt.workload.parallelism import SHARDED, on_all_sides, part_word
 from hypar_opt.workload.patterns import STORED
@@ -291,18 +291,26 @@ class PlanStage:
     @property
     def _training(self) -> Training:
         """How its layers train: their words, of levels below H1."""
-        training = self.whole.training
+        training, network = self.whole.training, self._network
+        position = {layer.name: n for n, layer in enumerate(network.layers)}
+        in_blocks = {n for block in blocks_of(network) for n in block}
         update: dict[str, Words | None] = {}
-        inside = {layer.name for layer in self._network.layers}
         for key in ("recompute", "shard", "gather"):
             stated = getattr(training, key)
             if stated is None:
                 continue
             words = zip(self.whole.layers, stated_words(self.whole, stated), strict=True)
-            own = {name: word for name, word in words if name in inside and word != "none"}
+            own = {name: word for name, word in words if name in position}
             if key == "shard":
                 own = {n: _shards_below_h1(word, self.whole.levels) for n, word in own.items()}
-            update[key] = FrozenDict(own) or "none"
+            every, *others = {*own.values()}
+            if others:  # what is said of blocks is said of no other layers
+                every = FrozenDict(
+                    (name, word)
+                    for name, word in own.items()
+                    if word != "none" and (word not in OF_BLOCKS or position[name] in in_blocks)
+                )
+            update[key] = every
         # A schedule is of all stages.
         return training.model_copy(update={**update, "schedule": Training().schedule})
 
