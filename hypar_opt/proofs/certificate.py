@@ -29,7 +29,7 @@ from hypar_opt.hardware.array import digest_of
 from hypar_opt.plan.plan import Plan, WithOverlap
 from hypar_opt.plan.schemas import WITHOUT_LAYOUTS
 from hypar_opt.proofs.chains import TableProof, bound_of_chain, prove_chain
-from hypar_opt.proofs.check.cuts import CutProblem, Span
+from hypar_opt.proofs.check.cuts import CutProblem, UnitSpan
 from hypar_opt.proofs.check.folds import PREFIXES
 from hypar_opt.proofs.check.overlap import PRICE, StatedPrices
 from hypar_opt.proofs.check.priced_tables import PricedTables, priced_tables
@@ -300,13 +300,13 @@ def _of_cuts(plan: Plan) -> Certificate:
     RefusedError
         As `CutProblem`, or if a table is larger than memory allows.
     """
-    proofs: dict[Span, Proof] = {}
+    proofs: dict[UnitSpan, Proof] = {}
     least: dict[Hashable, int] = {}
     refused: set[Hashable] = set()
     try:
         problem = CutProblem(plan)
         charge = problem.charge
-        missing = [Span(unit, unit + 1) for unit in range(len(problem.units))]
+        missing = [UnitSpan(unit, unit + 1) for unit in range(len(problem.units))]
         while missing and len(proofs) < _MOST_SPANS:
             for span in missing:
                 kind = problem.kind(span)
@@ -348,7 +348,7 @@ def _bound_on_cuts(plan: Plan, certificate: Certificate) -> Fraction:
     CheckFailedError
         If they prove another one than it states; or naming what does not hold.
     """
-    spans = [Span(*own) for own in certificate.spans or ()]
+    spans = [UnitSpan(*own) for own in certificate.spans or ()]
     if len(spans) != len(certificate.tables):
         raise CheckFailedError(f"spans: should be {len(certificate.tables)}, got {len(spans)}")
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -14,6 +15,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.frozen import FrozenDict
+from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.staged import StagedPlan
 from hypar_opt.pipeline import plan_of_stages, plans_of_stages
 from hypar_opt.plan.stages import Stages
@@ -73,6 +75,28 @@ def test_every_plan_of_a_small_problem_is_priced(end: int, layers: int, micro_ba
         agrees(plan)
         prices.add(plan.cost.total)
     assert len(prices) > 10
+
+
+def test_what_accelerators_store_alike_is_sent_whole_or_gathered() -> None:
+    """A large tensor over a slow link: a part each, of levels that have copies."""
+    network = fully_connected(256, 256, 256)
+    array, stages = nodes_of_a100s(2, 4), Stages(network, 2, (1, 2))
+    seconds = {}
+    for batch, copied in product((4, 65536), product((False, True), repeat=2)):
+        stated = staged_problem(array, stages, 1, batch=batch, constraints={"runnable": False})
+
+        def choose(instance: Instance, copied: Sequence[bool] = copied) -> list[list[int]]:
+            messages = [node.kind == "message" for node in instance.executed_workload.nodes]
+            return [[2 * (own and whole) for own in messages] for whole in copied]
+
+        plan = staged_plan(stages, stated, choose)
+        agrees(plan_of_stages(plan))
+        seconds[batch, sum(copied)] = plan.plans[0].messages
+        size, link = stated.element_bytes * 256 * batch, array.hop(0, 2)
+        whole = 2 ** sum(copied) * size * link.seconds_per_byte + link.latency
+        is_gathered = seconds[batch, sum(copied)] < Fraction(99, 100) * 2 * whole
+        assert is_gathered == (batch == 65536 and any(copied))
+    assert seconds[65536, 1] < seconds[65536, 2]
 
 
 @pytest.mark.parametrize("seed", slow_after(40, range(600)))

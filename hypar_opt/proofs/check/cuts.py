@@ -39,7 +39,7 @@ _PASSES = 2
 """In which a message is sent: an error goes back."""
 
 
-class Span(NamedTuple):
+class UnitSpan(NamedTuple):
     """Some units that follow one another: by themselves, or as a stage.
 
     Parameters
@@ -65,7 +65,7 @@ class BoundOnCuts(NamedTuple):
     """
 
     charge: Fraction
-    stages: tuple[Span, ...]
+    stages: tuple[UnitSpan, ...]
 
 
 class _Partial(NamedTuple):
@@ -198,14 +198,14 @@ class CutProblem:
         array = self.plan.array.description
         return [None, *(array.hop(n, self.parts) for n in range(self.parts - 1)), None]
 
-    def kind(self, span: Span) -> Hashable:
+    def kind(self, span: UnitSpan) -> Hashable:
         """Return what spans have in common whose tables are equal."""
         kinds = tuple(self._kinds[span.first : span.end])
         if span.stage is None:
             return kinds
         return kinds, self._links[span.stage], self._links[span.stage + 1]
 
-    def _may_be_stage(self, span: Span) -> bool:
+    def _may_be_stage(self, span: UnitSpan) -> bool:
         """Return whether others are left for the stages before and behind."""
         first, end, stage = span
         count, parts = len(self.units), self.parts
@@ -214,12 +214,12 @@ class CutProblem:
         behind = parts - stage - 1
         return min(first, 1) == min(stage, 1) and min(count - end, 1) == min(behind, 1)
 
-    def _stages(self, stage: int) -> Iterator[Span]:
+    def _stages(self, stage: int) -> Iterator[UnitSpan]:
         """Yield all units that a stage may be of."""
-        every = (Span(*ends, stage) for ends in combinations(range(len(self.units) + 1), 2))
+        every = (UnitSpan(*ends, stage) for ends in combinations(range(len(self.units) + 1), 2))
         yield from filter(self._may_be_stage, every)
 
-    def table(self, span: Span) -> ReferenceTable:
+    def table(self, span: UnitSpan) -> ReferenceTable:
         """Return the table of all plans of a span.
 
         Raises
@@ -254,7 +254,7 @@ class CutProblem:
         CheckFailedError
             If that of a unit is missing, or the network has fewer units than stages.
         """
-        alone = [least.get(self.kind(Span(unit, unit + 1))) for unit in range(len(self.units))]
+        alone = [least.get(self.kind(UnitSpan(unit, unit + 1))) for unit in range(len(self.units))]
         if None in alone:
             raise CheckFailedError(f"spans: unit {alone.index(None)} should be there by itself")
         sums = [0, *accumulate(charge or 0 for charge in alone)]
@@ -276,9 +276,9 @@ class CutProblem:
             (own.longest + Fraction(own.total - own.longest, turns), own.ends) for own in cuts
         )
         spans = enumerate(pairwise((0, *ends)))
-        return BoundOnCuts(charged, tuple(Span(*own, stage) for stage, own in spans))
+        return BoundOnCuts(charged, tuple(UnitSpan(*own, stage) for stage, own in spans))
 
-    def _by_parts(self, span: Span, sums: Sequence[int]) -> int:
+    def _by_parts(self, span: UnitSpan, sums: Sequence[int]) -> int:
         """Return what a stage is charged at least by what its units are by themselves.
 
         Of weights that several of them share, those of the last one are left out with all else.
