@@ -137,6 +137,11 @@ def table_of_ways(plan: Plan, *, is_part: bool = False) -> ReferenceTable | None
     nothing is split, or the state, or from some level down gradients, too. None where the plan is
     of no memory of a device, or no single table has all plans.
 
+    Parameters
+    ----------
+    is_part
+        Whether the plan is a part of a pipeline stage, which is charged what it adds at least.
+
     Raises
     ------
     RefusedError
