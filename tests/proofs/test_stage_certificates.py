@@ -113,21 +113,31 @@ def test_any_plan_is_charged_more_than_is_proved(seed: int) -> None:
     assert bound <= min(charged)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_units_take_no_more_by_themselves_than_in_a_stage(tied: bool) -> None:
+def tied_inside() -> ho.Network:
+    """Two layers share weights, and others follow: all in one stage, or not."""
+    layers: list[dict[str, Any]] = [
+        {"name": "token", "kind": "embedding", "features": 1024},
+        {"name": "up", "kind": "fc", "units": 1024},
+        {"name": "head", "kind": "fc", "units": 65536, "tied": "token"},
+        {"name": "down", "kind": "fc", "units": 16},
+        {"name": "last", "kind": "fc", "units": 16},
+    ]
+    described: dict[str, Any] = {"schema": "hypar-opt/network/2", "name": "tied"}
+    described |= {"input": {"tokens": 8, "vocabulary": 65536}}
+    return ho.Network.model_validate({**described, "layer": layers})
+
+
+@pytest.mark.parametrize("network", [gpt(), gpt(tied=False), tied_inside()], ids=repr)
+def test_units_take_no_more_by_themselves_than_in_a_stage(network: ho.Network) -> None:
     """Gradients of small layers share latencies in buckets, and tied weights are a stage's once."""
-    problem = CutProblem(planned(gpt(tied=tied), array=nodes_of_a100s(2, 4)))
+    problem = CutProblem(planned(network))
     alone = [
         least_of(problem.table(UnitSpan(unit, unit + 1))) for unit in range(len(problem.units))
     ]
     sums = [sum(alone[:count]) for count in range(len(alone) + 1)]
     for span in spans_of(problem):
         least = least_of(problem.table(span))
-        assert problem._by_parts(span, sums) <= least
-    # Parts of any length are parts, too.
-    for first, end in combinations(range(len(alone) + 1), 2):
-        part = least_of(problem.table(UnitSpan(first, end)))
-        assert sums[end] - sums[first] <= part or tied
+        assert problem.by_units(span, sums) <= least
 
 
 def test_spans_of_a_kind_have_equal_tables() -> None:
@@ -168,7 +178,7 @@ def test_the_bound_is_that_of_the_best_cuts(parts: int) -> None:
         for ends in combinations(range(1, units), parts - 1):
             stages = [UnitSpan(*own, n) for n, own in enumerate(pairwise((0, *ends, units)))]
             charges = [
-                Fraction(max(least[problem.kind(own)], problem._by_parts(own, [0] * (units + 1))))
+                Fraction(max(least[problem.kind(own)], problem.by_units(own, [0] * (units + 1))))
                 for own in stages
             ]
             every.append((charge_of(charges, problem.micro_batches), tuple(stages)))

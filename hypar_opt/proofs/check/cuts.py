@@ -262,7 +262,7 @@ class CutProblem:
         for stage in range(self.parts):
             reached: defaultdict[int, list[_Partial]] = defaultdict(list)
             for span in self._stages(stage):
-                charge = max(self._by_parts(span, sums), least.get(self.kind(span), 0))
+                charge = max(self.by_units(span, sums), least.get(self.kind(span), 0))
                 reached[span.end] += (
                     _Partial(max(own.longest, charge), own.total + charge, (*own.ends, span.end))
                     for own in starts.get(span.first, ())
@@ -278,7 +278,7 @@ class CutProblem:
         spans = enumerate(pairwise((0, *ends)))
         return BoundOnCuts(charged, tuple(UnitSpan(*own, stage) for stage, own in spans))
 
-    def _by_parts(self, span: UnitSpan, sums: Sequence[int]) -> int:
+    def by_units(self, span: UnitSpan, sums: Sequence[int]) -> int:
         """Return what a stage is charged at least by what its units are by themselves.
 
         Of weights that several of them share, those of the last one are left out with all else.
