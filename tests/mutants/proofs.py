@@ -432,8 +432,8 @@ PROOFS = (
     Mutant(
         "all chunks of a device wait for the other stages at once",
         _STAGES,
-        "others / (micro_batches * len(stages_of_plan(plan)[0].chunks))",
-        "others / micro_batches",
+        "((plan.training.micro_batches or 1) * plan.stages.chunks)",
+        "(plan.training.micro_batches or 1)",
         (_OF_STAGES,),
     ),
     Mutant(

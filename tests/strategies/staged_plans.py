@@ -131,10 +131,12 @@ def drawn_plan_of(rng: Random, plan: ho.Plan) -> StagedPlan:
         words = plan.training.model_dump() | {key: drawn.get(key) for key in ("recompute", "shard")}
         trained = type(plan.training).model_validate(words)
         problem = plan.problem.model_copy(update={"training": trained})
-        own = staged_plan(stages, problem, drawn_choices(rng))
         try:
+            own = staged_plan(stages, problem, drawn_choices(rng))
             own.check()
-        except HyparError:
+        except (
+            HyparError
+        ):  # shared weights that are sharded in two ways, or choices that do not fit
             continue
         return own
 
@@ -149,6 +151,8 @@ def drawn_choices(rng: Random) -> Choose:
 
 def _tried(rng: Random) -> StagedPlan | None:
     network = drawn_network(rng)
+    if network.inputs:
+        return None
     collective = rng.choice(["pairwise", "ring", "hierarchical"])
     array = nodes_of_a100s(*rng.choice([(2, 2), (2, 4), (4, 2)]), collective=collective)
     parts = rng.choice([2, 4]) if array.hierarchy().accelerators > 4 else 2

@@ -23,7 +23,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypar_opt.errors import CheckFailedError, RefusedError
 from hypar_opt.proofs.check.folds import PREFIXES
 from hypar_opt.proofs.check.nodes import images_of
-from hypar_opt.proofs.check.stages import PlanStage, charges_of_stages, described, price_of_stages
+from hypar_opt.proofs.check.stages import (
+    PlanStage,
+    charge_of_all,
+    charges_of_stages,
+    described,
+)
 from hypar_opt.proofs.check.tables import table_of_ways
 from hypar_opt.proofs.check.training import stated_words
 from hypar_opt.workload.operators.maps import ExpertMap, LogitMap
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.proofs.check.stages import StageCharge
     from hypar_opt.proofs.check.tables import ReferenceTable
 
 _PASSES = 2
@@ -93,7 +99,7 @@ class CutProblem:
     def __post_init__(self) -> None:
         plan, stages = self.plan, self.plan.stages
         assert stages is not None
-        units = {own.per_second for own in charges_of_stages(plan)}
+        units = {own.per_second for own in self._charges}
         lacking = {
             "interleaved stages": stages.chunks > 1,
             "stages with pins": bool(plan.constraints.fix),
@@ -114,7 +120,11 @@ class CutProblem:
     @cached_property
     def charge(self) -> Fraction:
         """What the plan is charged, exactly."""
-        return price_of_stages(self.plan) * self.per_second
+        return charge_of_all(self.plan, self._charges) * self.per_second
+
+    @cached_property
+    def _charges(self) -> list[StageCharge]:
+        return charges_of_stages(self.plan)
 
     @property
     def parts(self) -> int:

@@ -303,14 +303,14 @@ class PlanStage:
             own = {name: word for name, word in words if name in position}
             if key == "shard":
                 own = {n: _shards_below_h1(word, self.whole.levels) for n, word in own.items()}
-            every, *others = {*own.values()}
-            if others:  # what is said of blocks is said of no other layers
-                every = FrozenDict(
+            update[key] = next(iter(own.values()))
+            if len({*own.values()}) > 1:  # what is said of blocks is said of no other layers
+                update[key] = FrozenDict(
                     (name, word)
                     for name, word in own.items()
                     if word != "none" and (word not in OF_BLOCKS or position[name] in in_blocks)
                 )
-            update[key] = every
+                update[key] = update[key] or "none"
         # A schedule is of all stages.
         return training.model_copy(update={**update, "schedule": Training().schedule})
 
@@ -364,24 +364,31 @@ def stages_of_plan(plan: Plan) -> list[PlanStage]:
 def price_of_stages(plan: Plan) -> Fraction:
     """Return what a plan in stages is charged, in seconds, exactly.
 
-    The longest stage, and a share of all others: one of as many as there are micro-batches, times
-    chunks of a device.
-
     Raises
     ------
     CheckFailedError
         As `charges_of_stages`; or if it states how long stages wait, and they do not.
     """
     charges, stated = charges_of_stages(plan), plan.cost.stages or ()
-    seconds = [own.seconds for own in charges]
-    longest, micro_batches = max(seconds), plan.training.micro_batches or 1
-    others = sum(seconds, Fraction()) - longest
-    total = longest + others / (micro_batches * len(stages_of_plan(plan)[0].chunks))
-    for part, (own, cost) in enumerate(zip(seconds, stated, strict=True)):
-        waits = StageCost(part=part_word(part), seconds=cost.seconds, bubble=float(1 - own / total))
+    total = charge_of_all(plan, charges)
+    for part, (own, cost) in enumerate(zip(charges, stated, strict=True)):
+        bubble = float(1 - own.seconds / total)
+        waits = StageCost(part=part_word(part), seconds=cost.seconds, bubble=bubble)
         if cost != waits:
             raise CheckFailedError(f"cost, stages[{part}]: should be {waits!r}, got {cost!r}")
     return total
+
+
+def charge_of_all(plan: Plan, charges: Sequence[StageCharge]) -> Fraction:
+    """Return the seconds that a plan is charged, given those of its stages.
+
+    The longest stage, and a share of all others: one of as many as there are micro-batches, times
+    chunks of a device.
+    """
+    assert plan.stages is not None
+    seconds = [own.seconds for own in charges]
+    others = sum(seconds, Fraction()) - max(seconds)
+    return max(seconds) + others / ((plan.training.micro_batches or 1) * plan.stages.chunks)
 
 
 def charges_of_stages(plan: Plan) -> list[StageCharge]:
