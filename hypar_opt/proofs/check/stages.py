@@ -183,24 +183,19 @@ class PlanStage:
     def _network(self) -> Network:
         return stage_of(self.whole.network.description, self.chunks)
 
-    @property
-    def _message_names(self) -> set[str]:
-        return {layer.name for layer in self._network.layers if isinstance(layer, Message)}
-
     @cached_property
     def _messages(self) -> dict[str, int]:
         """The layer of the plan's network whose output each message is, by the message's name."""
         whole, network = self.whole.network.description, self._network
         position = {layer.name: n for n, layer in enumerate(whole.layers)}
+        messages = {layer.name for layer in network.layers if isinstance(layer, Message)}
         writers: dict[str, int] = {}
         for layer, sources in zip(network.layers, network.sources, strict=True):
             names = [network.source_names[source] for source in sources]
-            if layer.name in position:
+            if layer.name in position:  # what is received has the writer that its readers read
                 read = zip(names, whole.sources[position[layer.name]], strict=False)
-                writers |= {name: n for name, n in read if name in self._message_names}
-            elif (
-                names[0] in position
-            ):  # sent; what is received has the writer that its readers read
+                writers |= {name: n for name, n in read if name in messages}
+            elif names[0] in position:
                 writers[layer.name] = position[names[0]]
         count = len(whole.layers)
         received = [chunk.start - 1 for chunk in self.chunks if chunk.start]
