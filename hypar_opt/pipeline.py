@@ -28,7 +28,7 @@ from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, price, tensors_of
 from hypar_opt.integers import divisors
-from hypar_opt.plan.arguments import ProblemArguments
+from hypar_opt.plan.arguments import ProblemArguments, schedule_of_stages
 from hypar_opt.plan.configuration import check, rows_of, training_of
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.degrees import degrees
@@ -174,7 +174,7 @@ def solve(
     if cuts and degrees is None:
         raise HyparError(f"{argument('cuts')} goes with pp among {argument('degrees')}")
     in_stages = stages is not None or degrees is not None
-    schedule = problem.pop("schedule", None) if in_stages else None
+    schedule = schedule_of_stages(problem) if in_stages else ""
     with recorded_reads() as read:
         described, stated = stated_problem(network, problem, search)
         answer = None if solution is None else read_solution(solution)
@@ -197,12 +197,12 @@ def solve(
         )
         if degrees is None:
             assert stages is not None
-            return _in_stages(described, stated, how, stages, schedule or "1f1b", progress)
+            return _in_stages(described, stated, how, stages, schedule, progress)
         if stages is not None:
             raise HyparError(f"{argument('stages')} goes without pp among {argument('degrees')}")
         choices = None if problem.get("choices") is None else stated.choices
         known = described, stated, degrees, choices
-        return _in_stated_stages(*known, cuts, how, schedule or "1f1b", progress)
+        return _in_stated_stages(*known, cuts, how, schedule, progress)
     instance = Instance.to_search(described, stated)
     is_stated = overlap is not None
     if overlap is None:
@@ -574,7 +574,7 @@ def _in_stages(
     from hypar_opt.search.stages import in_stages
 
     started = time.perf_counter()
-    asked = SearchRequest(
+    request = SearchRequest(
         Instance.to_search(network, problem),
         SOLVERS["dp"](),
         how.options,
@@ -584,46 +584,52 @@ def _in_stages(
     )
     counts = stage_counts(stages)
     try:
-        found = in_stages(asked, counts, schedule=schedule, stated=stated)
+        found = in_stages(request, counts, schedule=schedule, stated=stated)
     except NothingFitsError as error:
         raise _nothing_fits(error, f"stages of {network.name}") from None
     parts = found.stages.parts
 
     def record(bound: float, *, proved: bool) -> SolverRecord:
-        own = _unproved(bound, how.settings)
         update = {
             "status": "optimal" if proved else "feasible",
             "stopped_by": found.stopped_by,
             "seconds": time.perf_counter() - started,
         }
-        return own.model_copy(update=update)
+        return _unproved(bound, how.settings).model_copy(update=update)
 
     proved = found.status is Status.OPTIMAL
     if parts == 1:
-        (own,) = found.plans
-        bound = floor(found.bound * own.per_unit)
-        return _priced(own.instance, own.rows, record(bound, proved=proved), found.results[0])
+        ((instance, rows),) = ((plan.instance, plan.rows) for plan in found.plans)
+        bound: int | float = floor(found.bound * instance.per_second)
+        return _priced(instance, rows, record(bound, proved=proved), found.results[0])
     staged_problem = as_stated(in_stages_of(problem, parts, found.micro_batches, schedule))
     staged = StagedPlan.of(network, staged_problem, found.stages, found.plans)
     # What is sent is received as it is stored: where stages wanted it otherwise they take longer.
     proved = proved and staged.seconds == found.seconds
     total = staged.cost.total
-    known = total if proved else min(total, floor(found.bound * staged.per_unit))
-    return plan_of_stages(staged, record(known, proved=proved))
+    bound = total if proved else min(total, floor(found.bound * staged.per_second))
+    return plan_of_stages(staged, record(bound, proved=proved))
 
 
 def solve_in_stages(
     network: Network,
     problem: Problem,
     stages: int | Literal["auto"],
+    schedule: str,
     *,
     progress: Progress = silent,
 ) -> Plan:
-    """Solve a validated problem in stages; the other parameters and errors are those of `solve`."""
+    """Solve a validated problem in stages; the other parameters and errors are those of `solve`.
+
+    Parameters
+    ----------
+    schedule
+        The order of passes, one of `hypar_opt.workload.parallelism.SCHEDULES`.
+    """
     options = SolverOptions()
     settings = settings_of(options, warm_start=False)
     how = SolveRequest("dp", "joint", options, settings, None, NEVER)
-    return _in_stages(network, problem, how, stages, problem.training.schedule, progress)
+    return _in_stages(network, problem, how, stages, schedule, progress)
 
 
 def _check_goes_with_stages(**given: object) -> None:
@@ -641,8 +647,10 @@ def plans_of_stages(plan: Plan) -> tuple[Plan, ...]:
     """Return what each stage of a plan does, as a plan of its part of the array."""
     from hypar_opt.instance.staged import StagedPlan
 
-    plans = StagedPlan.of_plan(plan).plans
-    return tuple(_priced(own.instance, own.rows, _unproved(), tensors=own.tensors) for own in plans)
+    return tuple(
+        _priced(stage.instance, stage.rows, _unproved(), tensors=stage.tensors)
+        for stage in StagedPlan.of_plan(plan).plans
+    )
 
 
 def plan_of_configuration(network: Network, problem: Problem, configuration: Configuration) -> Plan:

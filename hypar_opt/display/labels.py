@@ -9,7 +9,7 @@ from hypar_opt.plan.costs import Cost
 from hypar_opt.plan.degrees import degrees, staged
 from hypar_opt.plan.plan import Plan, SolverRecord
 from hypar_opt.plan.trained import trained
-from hypar_opt.simulator.pipeline_order import in_flight, orders
+from hypar_opt.simulator.pipeline_order import in_flight_of_stages
 from hypar_opt.units import format_percent
 
 if TYPE_CHECKING:
@@ -67,18 +67,14 @@ def stages_in_words(plan: Plan, stages: Stages) -> str:
     training = {**plan.training.unlike_defaults, "schedule": plan.training.schedule}
     bubbles = [own.bubble for own in plan.cost.stages or ()]
     count = plan.training.micro_batches or 1
-    passes = orders(plan.training.schedule, stages.parts, count, stages.chunks)
-    each = [
-        sum(in_flight(order, [len(chunk) for chunk in stages.chunks_of(part)]))
-        for part, order in enumerate(passes)
-    ]
-    held = " .. ".join(dict.fromkeys((f"{each[0]:,}", f"{each[-1]:,}")))
+    first, *_, last = map(sum, in_flight_of_stages(stages, plan.training.schedule, count))
+    in_flight = " .. ".join(dict.fromkeys((f"{first:,}", f"{last:,}")))
     says = [
         staged(plan, stages),
         degrees(plan, first=1),
         trained(training, plan),
         f"bubble {format_percent(fmean(bubbles), 1)}" if bubbles else "",
-        f"in flight {held}{' chunks' if stages.chunks > 1 else ''}",
+        f"in flight {in_flight}{' chunks' if stages.chunks > 1 else ''}",
     ]
     return "; ".join(filter(None, says))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -51,6 +52,7 @@ from hypar_opt.hardware.step_model import STEP_MODELS, StepModel
 from hypar_opt.hardware.topologies import TOPOLOGIES
 from hypar_opt.hardware.topologies.base import Topology
 from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.integers import divisors
 from hypar_opt.results import Displayed
 
 SCHEMA: Literal["hypar-opt/array/1"] = "hypar-opt/array/1"
@@ -304,6 +306,16 @@ class Array(Displayed, Document):
         if self.topology.levels() == self._levels:
             return self
         return Array.model_validate({**self.description(), "whole_levels": True})
+
+    @property
+    def part_counts(self) -> tuple[int, ...]:
+        """The numbers of equal parts of two accelerators or more, in order; 1 for the whole."""
+        counts = [1]
+        for count in divisors(self.interconnect.accelerators)[1:]:
+            with suppress(HyparError):
+                self.part(count)
+                counts.append(count)
+        return tuple(counts)
 
     def part(self, parts: int) -> Array:
         """Return one of so many equal parts, of its topmost levels, without the links to others.

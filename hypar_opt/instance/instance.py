@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
     from hypar_opt.costs.state_classes import ClassTable
     from hypar_opt.costs.thresholds import ThresholdTable
+    from hypar_opt.costs.time import TimeCost
     from hypar_opt.costs.ways_of_nodes import WaysOfNodes
     from hypar_opt.deadline import Deadline
     from hypar_opt.hierarchy import SplitRule
@@ -212,6 +213,12 @@ class Instance:
         """
         cost = cost_of(self.problem, self.workload)
         return cost if self.bounded is None else self.bounded(cost, self.workload)
+
+    @property
+    def per_second(self) -> int:
+        """The charges of a second, where time is the objective."""
+        time: TimeCost = self.cost.time
+        return time.per_unit
 
     @cached_property
     def known(self) -> KnownCharges:

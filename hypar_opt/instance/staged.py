@@ -37,12 +37,12 @@ from hypar_opt.plan.stated_degrees import pinned
 from hypar_opt.plan.stored_layouts import tensor_columns
 from hypar_opt.plan.training import Training
 from hypar_opt.sharding.layouts import WHOLE
-from hypar_opt.simulator.pipeline_order import in_flight, orders
+from hypar_opt.simulator.pipeline_order import in_flight_of_stages
 from hypar_opt.step.states import of_rows
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, on_all_sides, part_word
 from hypar_opt.workload.patterns import compact, words_by_layer
 from hypar_opt.workload.shards import renumbered
-from hypar_opt.workload.stages import SENT, message_writers
+from hypar_opt.workload.stages import SENT, Message, message_writers
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem
     from hypar_opt.plan.stages import Stages
-    from hypar_opt.simulator.pipeline_order import Order
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
 
@@ -134,30 +133,31 @@ class StagePlan:
     @property
     def nodes(self) -> Rows:
         """The choices of all nodes."""
-        instance = self.instance
-        known = instance.workload, instance.cost, self.rows, self.tensors
-        return nodes_of(*known, rule=instance.rule)
-
-    @property
-    def per_unit(self) -> int:
-        """The charges of a second."""
-        own: TimeCost = self.instance.cost.time
-        return own.per_unit
+        instance, plan = self.instance, (self.rows, self.tensors)
+        return nodes_of(instance.workload, instance.cost, *plan, rule=instance.rule)
 
     @property
     def seconds(self) -> Fraction:
         """Its charge S."""
-        return Fraction(self.cost.total) / self.per_unit
+        return Fraction(self.cost.total) / self.instance.per_second
+
+    @property
+    def messages_stored(self) -> list[tuple[str, ...]]:
+        """The layout of each message, by level below H1."""
+        instance = self.instance
+        words = words_of(self.rows, instance.network.words(instance.problem.choices))
+        columns = zip(instance.network.layers, zip(*words, strict=True), strict=True)
+        return [column for layer, column in columns if isinstance(layer, Message)]
 
     @cached_property
     def messages(self) -> Fraction:
         """The seconds of `seconds` in which its messages are sent."""
-        own: TimeCost = self.instance.cost.time
-        if own.hops is None:
+        time: TimeCost = self.instance.cost.time
+        if time.hops is None:
             return Fraction()
         count = len(self.instance.workload.nodes)
-        charges = own.hops.charges(np.arange(count), of_rows(self.nodes, count), self.per_unit)
-        return Fraction(int(charges.sum()), self.per_unit)
+        charges = time.hops.charges(np.arange(count), of_rows(self.nodes, count), time.per_unit)
+        return Fraction(int(charges.sum()), time.per_unit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,20 +202,22 @@ class StagedPlan:
         """
         names = [layer.name for layer in network.layers]
         parallelism: dict[str, Sequence[str]] = {}
-        words: dict[str, dict[str, str | None]] = {key: {} for key in BY_LAYER}
-        for part, own in enumerate(plans):
-            side, instance = part_word(part), own.instance
+        trained: dict[str, dict[str, str | None]] = {key: {} for key in BY_LAYER}
+        for part, plan in enumerate(plans):
+            side, instance = part_word(part), plan.instance
             inside = [layer.name for layer in instance.network.layers]
-            known = instance.network.words(instance.problem.choices)
-            columns = zip(*words_of(own.rows, known), strict=True)
-            parallelism |= {n: (side, *of) for n, of in zip(inside, columns, strict=True)}
-            for key, of_layers in words.items():
-                trained = words_by_layer(getattr(instance.problem.training, key), inside, key)
-                of_layers |= zip(inside, trained, strict=True)
+            choices = instance.network.words(instance.problem.choices)
+            columns = zip(*words_of(plan.rows, choices), strict=True)
+            parallelism |= {
+                name: (side, *column) for name, column in zip(inside, columns, strict=True)
+            }
+            for key, by_layer in trained.items():
+                words = words_by_layer(getattr(instance.problem.training, key), inside, key)
+                by_layer |= zip(inside, words, strict=True)
         training = {
-            key: compact([renumbered(of_layers[name] or BY_LAYER[key], 1) for name in names], names)
-            for key, of_layers in words.items()
-            if any(of_layers[name] for name in names)
+            key: compact([renumbered(by_layer[name] or BY_LAYER[key], 1) for name in names], names)
+            for key, by_layer in trained.items()
+            if any(by_layer[name] for name in names)
         }
         problem = problem.model_copy(
             update={"training": problem.training.model_copy(update=training)}
@@ -255,10 +257,9 @@ class StagedPlan:
         problem = problem.model_copy(update={"training": training})
         problem = pinned(network, problem, configuration)
         plans = []
-        for part, order in enumerate(orders(training.schedule, parts, count, stages.chunks)):
+        for part, in_flight in enumerate(in_flight_of_stages(stages, training.schedule, count)):
             chunks = stages.chunks_of(part)
-            held = in_flight(order, [len(chunk) for chunk in chunks])
-            instance = stage_instance(network, problem, part, parts, chunks, held)
+            instance = stage_instance(network, problem, part, parts, chunks, in_flight)
             workload, hierarchy = instance.executed_workload, instance.problem.hierarchy
             nodes = rows_of(configuration.inside, instance.network, workload, hierarchy)
             tensors = [{node: row[node] for node in workload.tensor_writers} for row in nodes]
@@ -288,27 +289,27 @@ class StagedPlan:
         """What each stage does, H1's first part first."""
         stages, training = self.stages, self.problem.training
         count = training.micro_batches or 1
-        passes = orders(training.schedule, stages.parts, count, stages.chunks)
-        return tuple(self._of_part(part, order) for part, order in enumerate(passes))
+        in_flight = in_flight_of_stages(stages, training.schedule, count)
+        return tuple(self._of_part(part, counts) for part, counts in enumerate(in_flight))
 
-    def _of_part(self, part: int, order: Order) -> StagePlan:
-        chunks = self.stages.chunks_of(part)
-        held = in_flight(order, [len(chunk) for chunk in chunks])
-        instance = stage_instance(self.network, self.problem, part, self.stages.parts, chunks, held)
+    def _of_part(self, part: int, in_flight: tuple[int, ...]) -> StagePlan:
+        chunks, parts = self.stages.chunks_of(part), self.stages.parts
+        instance = stage_instance(self.network, self.problem, part, parts, chunks, in_flight)
         names = [layer.name for layer in self.network.layers]
         writers = message_writers(self.network, chunks)
-        stored = {own: self.layouts[names[writer]][1:] for own, writer in writers.items()}
-        stored |= {name: own[1:] for name, own in self.layouts.items()}
+        stored = {name: layouts[1:] for name, layouts in self.layouts.items()}
+        stored |= {message: stored[names[writer]] for message, writer in writers.items()}
         workload, levels = instance.executed_workload, instance.problem.levels
-        place, known = {name: n for n, name in enumerate(names)}, workload.words[workload.shared :]
+        position = {name: n for n, name in enumerate(names)}
         columns = []
-        for node, (own, words) in enumerate(zip(instance.network.layers, known, strict=True)):
-            if own.name in writers:
-                sent = _columns_by_layout(workload, workload.shared + node)
-                whole = sent.get(WHOLE, 0)
-                columns.append([sent.get(layout, whole) for layout in stored[own.name]])
+        for node, layer in enumerate(instance.network.layers, workload.shared):
+            if layer.name in writers:
+                by_layout = _columns_by_layout(workload, node)
+                whole = by_layout.get(WHOLE, 0)
+                columns.append([by_layout.get(layout, whole) for layout in stored[layer.name]])
             else:
-                columns.append([words.index(row[place[own.name]]) for row in self.parallelism[1:]])
+                words, n = workload.words[node], position[layer.name]
+                columns.append([words.index(row[n]) for row in self.parallelism[1:]])
         rows = tuple(zip(*columns, strict=True))
         return StagePlan(instance, rows, tensor_columns(workload, stored, levels))
 
@@ -320,18 +321,18 @@ class StagedPlan:
         HyparError
             Naming the constraint.
         """
-        for own in self.plans:
-            own.instance.constraints.check(own.rows, own.nodes)
+        for plan in self.plans:
+            plan.instance.constraints.check(plan.rows, plan.nodes)
 
     @cached_property
     def seconds(self) -> Fraction:
         """What the plan is charged."""
-        return charge_of([own.seconds for own in self.plans], self.turns)
+        return charge_of([plan.seconds for plan in self.plans], self.turns)
 
     @property
-    def per_unit(self) -> int:
+    def per_second(self) -> int:
         """The charges of a second of its cost: the coarsest of its stages'."""
-        return min(own.per_unit for own in self.plans)
+        return min(plan.instance.per_second for plan in self.plans)
 
     @cached_property
     def cost(self) -> Cost:
@@ -340,39 +341,41 @@ class StagedPlan:
         Below H1 levels have what the longest stage takes; H1 has its messages, and the time in
         which a device waits for others.
         """
-        longest = max(self.plans, key=lambda own: own.seconds)
-        least = min(self.plans, key=lambda own: own.per_unit)
+        longest = max(self.plans, key=lambda plan: plan.seconds)
+        coarsest = min(self.plans, key=lambda plan: plan.instance.per_second)
+        per_second = self.per_second
 
         def units(seconds: Fraction) -> int:
-            return floor(seconds * self.per_unit + Fraction(1, 2))
+            return floor(seconds * per_second + Fraction(1, 2))
 
-        def below(levels: Sequence[int | float]) -> list[int]:
-            *others, last = (Fraction(own) / longest.per_unit for own in levels)
+        def below(levels: Sequence[int | float] | None) -> list[int]:
+            if not levels:
+                return []
+            *others, last = (Fraction(level) / longest.instance.per_second for level in levels)
             return [*map(units, (*others, last - longest.messages))]
 
-        total, known = units(self.seconds), longest.cost
-        inside = below(known.per_level) if known.per_level else []
-        exchanged = below(known.communication) if known.communication else []
-        data, model, data_bytes = self._baselines
-        baselines = [Fraction(units(own)) for own in (data, model)]
+        total = units(self.seconds)
+        inside, exchanged = below(longest.cost.per_level), below(longest.cost.communication)
+        *seconds, data_bytes = self._baselines
+        data, model = (Fraction(units(baseline)) for baseline in seconds)
         return Cost(
             kind=self.problem.cost,
             reading=self.problem.reading,
-            unit=least.cost.unit,
+            unit=coarsest.cost.unit,
             total=total,
             per_level=(total - sum(inside), *inside),
             communication=(units(longest.messages), *exchanged),
             executed_bytes=json_number(self._executed),
             data_parallel_bytes=data_bytes,
-            baselines=Baselines(data=json_number(baselines[0]), model=json_number(baselines[1])),
-            ratios=Ratios(data=float(baselines[0] / total), model=float(baselines[1] / total)),
+            baselines=Baselines(data=json_number(data), model=json_number(model)),
+            ratios=Ratios(data=float(data / total), model=float(model / total)),
             stages=tuple(
                 StageCost(
                     part=part_word(part),
-                    seconds=float(own.seconds),
-                    bubble=float(1 - own.seconds / self.seconds),
+                    seconds=float(plan.seconds),
+                    bubble=float(1 - plan.seconds / self.seconds),
                 )
-                for part, own in enumerate(self.plans)
+                for part, plan in enumerate(self.plans)
             ),
         )
 
@@ -382,9 +385,9 @@ class StagedPlan:
 
         Between them are messages, and sums of gradients of weights that several hold.
         """
-        inside = sum((Fraction(own.cost.executed_bytes or 0) for own in self.plans), Fraction())
-        tied = zip(self.stages.tied, self.tied_bytes, strict=True)
-        summed = sum((len(own.parts) - 1) * size for own, size in tied)
+        inside = sum((Fraction(plan.cost.executed_bytes or 0) for plan in self.plans), Fraction())
+        weights = zip(self.stages.tied, self.tied_bytes, strict=True)
+        summed = sum((len(tied.parts) - 1) * size for tied, size in weights)
         return inside + 2 * (sum(self.border_bytes) + summed)
 
     @property
@@ -407,7 +410,7 @@ class StagedPlan:
         stages, problem = self.stages, self.problem
         reduced = problem.element_bytes * problem.training.reduced(problem.element_bytes)
         tensors = workload_of(self.network, 1).layers if stages.tied else ()
-        return [prod(tensors[own.owner].weight) * reduced for own in stages.tied]
+        return [prod(tensors[tied.owner].weight) * reduced for tied in stages.tied]
 
     @property
     def _baselines(self) -> tuple[Fraction, Fraction, int | float]:
@@ -419,8 +422,7 @@ class StagedPlan:
             [workload.baselines[name][workload.shared :]] * instance.problem.levels
             for name in PAPERS_CHOICES
         ]
-        own: TimeCost = instance.cost.time
-        data, model = (Fraction(total_cost(instance, row)) / own.per_unit for row in rows)
+        data, model = (Fraction(total_cost(instance, row)) / instance.per_second for row in rows)
         return data, model, price(instance, rows[0]).data_parallel_bytes
 
 
@@ -428,8 +430,8 @@ def _stored(network: Network, stages: Stages, plans: Sequence[StagePlan]) -> Lay
     """Return how each layer's output is stored; what a stage sends in the part that reads it."""
     names = [layer.name for layer in network.layers]
     layouts: dict[str, Sequence[str]] = {}
-    for part, own in enumerate(plans):
-        side, stored = part_word(part), layouts_of(own.instance, own.rows, own.tensors)
+    for part, plan in enumerate(plans):
+        side, stored = part_word(part), layouts_of(plan.instance, plan.rows, plan.tensors)
         layouts |= {name: (side, *below) for name, below in stored.items()}
         for name, writer in message_writers(network, stages.chunks_of(part)).items():
             if name.startswith(SENT):
@@ -442,5 +444,5 @@ def _columns_by_layout(workload: Workload, node: int) -> dict[str, int]:
     """Return the column of the choice of a message that is stored in a layout."""
     layouts = workload.layouts
     names = [layouts.names[number] for number in layouts.output[:, node]]
-    known = zip(names, workload.choices_of_nodes[node], strict=True)
-    return {layout: column for column, (layout, choice) in enumerate(known) if choice}
+    choices = zip(names, workload.choices_of_nodes[node], strict=True)
+    return {layout: column for column, (layout, choice) in enumerate(choices) if choice}

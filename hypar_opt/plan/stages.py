@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.errors import HyparError, argument, nearest
 from hypar_opt.workload.parallelism import SIDES, part_word
-from hypar_opt.workload.stages import blocks_of_layers, check_cut
+from hypar_opt.workload.stages import block_starts, blocks_of_layers, check_cut
 
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
@@ -265,7 +265,7 @@ def even_stages(network: Network, parts: int, chunks: int = 1) -> Stages:
     HyparError
         If parts times chunks do not divide the repetitions, or tensors skip a border.
     """
-    firsts = [own.start for repeat in network.repeats for own in repeat.repetitions]
+    firsts = block_starts(network)
     count = parts * chunks
     if not firsts or len(firsts) % count:
         raise HyparError(
@@ -273,7 +273,7 @@ def even_stages(network: Network, parts: int, chunks: int = 1) -> Stages:
             f" {network.name}"
         )
     each = len(firsts) // count
-    return Stages(network, parts, (*sorted(firsts)[each::each], len(network.layers)))
+    return Stages(network, parts, (*firsts[each::each], len(network.layers)))
 
 
 def stages_before(network: Network, parts: int, begins: Sequence[str]) -> Stages:

@@ -7,10 +7,16 @@ waited for once each, at the beginning or at the end of a step.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hypar_opt.workload.stages import block_starts
+
+if TYPE_CHECKING:
+    from hypar_opt.workload.network import Network
 
 IMPOSSIBLE = 2**62
 """The cost of a stage that is not offered; others are less than this by their number."""
@@ -73,6 +79,31 @@ def least_cuts(stages: NDArray[np.int64], turns: int) -> Cuts | None:
             best = cost, ends
     assert best is not None
     return Cuts(Fraction(best[0], turns), best[1])
+
+
+def balanced_cuts(
+    network: Network, weights: NDArray[np.int64], chunks: int, turns: int = 2**20
+) -> tuple[int, ...]:
+    """Return the blocks of each chunk whose heaviest one is the lightest.
+
+    None where there are fewer blocks than chunks.
+
+    Parameters
+    ----------
+    weights : (layers,)
+        Of each layer: its multiplications, or the time that it takes.
+    turns
+        As for `least_cuts`; by default all but the heaviest chunk weigh next to nothing.
+    """
+    blocks = block_starts(network)
+    if len(blocks) < chunks:
+        return ()
+    places = [0, *blocks[1:], len(network.layers)]
+    before = np.concatenate([[0], np.cumsum(weights)])[places]
+    cost = np.where(np.tri(len(places), dtype=bool), IMPOSSIBLE, before - before[:, None])
+    cuts = least_cuts(np.broadcast_to(cost, (chunks, *cost.shape)), turns)
+    assert cuts is not None
+    return tuple(end - start for start, end in pairwise((0, *cuts.ends)))
 
 
 def _least_sum(stages: NDArray[np.int64], bound: int) -> tuple[int, tuple[int, ...]] | None:

@@ -16,7 +16,7 @@ Megatron-LM", SC 2021, sections 2.2 and 3; docs/simulator.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, groupby, pairwise
 from math import inf
@@ -40,19 +40,18 @@ from hypar_opt.plan.configuration import (
 )
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.problem import ArrayRecord
-from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts
-from hypar_opt.search.degrees import Evaluated, Evaluator, Held
+from hypar_opt.search.cuts import balanced_cuts
+from hypar_opt.search.degrees import Candidate, Evaluated, Evaluator, Held, Searched
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.search.short_steps import ShortSteps
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.memory import counted_memory, reserved_by
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.pipeline import pipeline_step, stage_passes
-from hypar_opt.simulator.pipeline_order import in_flight, orders
+from hypar_opt.simulator.pipeline_order import in_flight_of_stages
 from hypar_opt.simulator.repeated_parts import Messages, RepeatedPart, seconds_of_parts
 from hypar_opt.step.holds import KEPT
-from hypar_opt.workload.stages import kinds_of_layers, stage_of
-from hypar_opt.workload.tensors import workload_of
+from hypar_opt.workload.stages import block_starts, kinds_of_layers, stage_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -89,19 +88,6 @@ class Shape(NamedTuple):
     cuts: tuple[int, ...] = ()
 
 
-class SearchedStages(NamedTuple):
-    """The answer of a search over configurations with stages; fields as of `Searched`.
-
-    Of those that fit only the simulated ones are known.
-    """
-
-    best: tuple[Evaluated, ...]
-    considered: int
-    fitting: int
-    simulated: int
-    complete: bool
-
-
 class CountedStage(NamedTuple):
     """What an accelerator of a stage takes and holds.
 
@@ -130,46 +116,6 @@ class CountedStage(NamedTuple):
         """Bytes of an accelerator, with the reserve."""
         in_flight: int = sum(map(mul, self.saved, self.in_flight))
         return self.kept + in_flight + self.reserve
-
-
-def shapes(network: Network, count: int) -> Iterator[Shape]:
-    """Yield how a network may be cut into so many stages: evenly, and by multiplications.
-
-    Chunks are interleaved where all have as many blocks, up to eight a stage.
-    """
-    blocks = sum(repeat.count for repeat in network.repeats)
-    every = [
-        Shape(count, v) for v in divisors(blocks) if v <= _MOST_CHUNKS and blocks % (count * v) == 0
-    ]
-    balanced = balanced_cuts(network, count)
-    if balanced and not (every and len({*balanced}) == 1):
-        every.append(Shape(count, 1, balanced))
-    for shape in every:
-        try:
-            stages_of_configuration(Configuration(**shape._asdict()), network)
-        except HyparError:  # more than one tensor crosses
-            continue
-        yield shape
-
-
-@lru_cache(maxsize=64)
-def balanced_cuts(network: Network, count: int) -> tuple[int, ...]:
-    """Return the blocks of each stage whose longest one has the fewest multiplications.
-
-    None where there are fewer blocks than stages.
-    """
-    blocks = sorted(
-        (own for repeat in network.repeats for own in repeat.repetitions), key=lambda own: own.start
-    )
-    if len(blocks) < count:
-        return ()
-    places = [0, *(own.start for own in blocks[1:]), len(network.layers)]
-    macs = np.cumsum([0, *(layer.macs for layer in workload_of(network, 1).layers)])[places]
-    cost = np.where(np.tri(len(places), dtype=bool), IMPOSSIBLE, macs - macs[:, None])
-    # Of those with the shortest longest stage the first: the others weigh next to nothing.
-    found = least_cuts(np.broadcast_to(cost, (count, *cost.shape)), 2**20)
-    assert found is not None
-    return tuple(end - start for start, end in pairwise((0, *found.ends)))
 
 
 class StagedEvaluator:
@@ -216,17 +162,51 @@ class StagedEvaluator:
 
     def _new_orders(self, shape: Shape, count: int) -> tuple[tuple[int, ...], ...]:
         """Return the micro-batches in flight of each chunk of each stage."""
-        stages, schedule = self.stages(shape), self.staged.training.schedule
-        return tuple(
-            in_flight(order, [len(chunk) for chunk in stages.chunks_of(part)])
-            for part, order in enumerate(orders(schedule, shape.pp, count, shape.interleave))
-        )
+        return in_flight_of_stages(self.stages(shape), self.staged.training.schedule, count)
 
     def fits(self, memory: int, reserve: int) -> bool:
         """Return whether bytes, with the reserve among them, fit an accelerator."""
         stated = self.problem.constraints.memory
         within = stated is None or memory - reserve <= stated
         return within and memory <= int(self.array.accelerator.dram_capacity)
+
+    # Cuts
+
+    def cut(self, ones: Sequence[Configuration]) -> Iterator[list[Configuration]]:
+        """Yield configurations in stages, those of one way to cut the network at a time.
+
+        They are cut evenly, into up to eight chunks a stage, which are interleaved; and so that the
+        program of a configuration's micro-batch takes about as long in each stage.
+        """
+        blocks, parts = len(block_starts(self.network)), self.count
+        shapes: dict[Shape, list[Configuration]] = {
+            Shape(parts, chunks): [
+                one for one in ones if chunks == 1 or one.micro_batches % parts == 0
+            ]
+            for chunks in divisors(blocks)
+            if chunks <= _MOST_CHUNKS and blocks % (parts * chunks) == 0
+        }
+        for one, cuts in zip(ones, self._balanced(ones), strict=True):
+            if cuts and not (blocks % parts == 0 and len({*cuts}) == 1):
+                shapes.setdefault(Shape(parts, 1, cuts), []).append(one)
+        for shape, cut in shapes.items():
+            try:
+                self.stages(shape)
+            except HyparError:  # more than one tensor crosses
+                continue
+            yield [one._replace(**shape._asdict()) for one in cut]
+
+    def _balanced(self, ones: Sequence[Configuration]) -> Iterator[tuple[int, ...]]:
+        """Yield the blocks of each stage whose longest one takes the least in its program."""
+        cuts: dict[tuple[Mesh, int], tuple[int, ...]] = {}
+        seconds = self.whole.programs(ones)
+        for one in ones:
+            key = one[:6], one.micro_batches
+            if key not in cuts:
+                self.deadline.check()
+                picoseconds = np.rint(seconds[key] * 1e12).astype(np.int64)
+                cuts[key] = balanced_cuts(self.network, picoseconds, self.count)
+            yield cuts[key]
 
     # Bounds
 
@@ -249,7 +229,7 @@ class StagedEvaluator:
 
     def most_blocks(self, shape: Shape) -> int:
         """Return the blocks of the chunk that has the most."""
-        blocks = sum(repeat.count for repeat in self.network.repeats)
+        blocks = len(block_starts(self.network))
         return max(shape.cuts, default=blocks // (shape.pp * shape.interleave))
 
     def may_fit(self, one: Configuration) -> bool:
@@ -391,6 +371,23 @@ class _ShortStage(ShortSteps):
 class _WholeNetwork(Evaluator):
     """What layers of a network take and hold on a part of an array, as if it had all of them."""
 
+    def programs(
+        self, ones: Sequence[Configuration]
+    ) -> dict[tuple[Mesh, int], NDArray[np.float64]]:
+        """Return the seconds of a micro-batch's program by layer, ``(layers,)``.
+
+        By the mesh and the number of micro-batches; nothing is computed again.
+        """
+        seconds: dict[tuple[Mesh, int], NDArray[np.float64]] = {}
+        places = self._layers(self._uniform)[0]
+        self.meshes.update(one[:6] for one in ones)
+        for count in {one.micro_batches for one in ones}:
+            meshes = [one[:6] for one in ones if one.micro_batches == count]
+            passes = self._passes(self.problem.batch // count, "none", meshes)
+            for mesh, program in passes.items():
+                seconds[mesh, count] = (program.forward + program.backward)[places]
+        return seconds
+
     def chunks_of(
         self, ones: Sequence[Configuration], stages: Stages
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -526,8 +523,10 @@ def search_stages(
     below: float = inf,
     deadline: Deadline = NEVER,
     progress: Progress = silent,
-) -> SearchedStages:
+) -> Searched:
     """Return the configurations with stages that fit and take the least time.
+
+    Of those that fit only the simulated ones are known.
 
     Parameters
     ----------
@@ -542,15 +541,20 @@ def search_stages(
     below
         The seconds of which a configuration has to take less.
     """
+    assert problem.array is not None
+    if counts is None:
+        counts = offered_counts(network, problem.array.description)
     evaluators: dict[int, StagedEvaluator] = {}
     candidates: list[Configuration] = []
     order: list[tuple[float, int]] = []
     best: list[tuple[float, int, int, Evaluated]] = []
+    least: tuple[Candidate, ...] = ()
     fitting = simulated = 0
     complete = True
     try:
-        for own in _offered(network, problem, counts):
-            evaluators[own] = evaluator = StagedEvaluator(network, problem, own, deadline=deadline)
+        for parts in counts:
+            evaluator = StagedEvaluator(network, problem, parts, deadline=deadline)
+            evaluators[parts] = evaluator
             for ones in _families(evaluator, fixed, allowed):
                 bounds = evaluator.bounds(ones).tolist()
                 for one, bound in zip(ones, bounds, strict=True):
@@ -583,28 +587,39 @@ def search_stages(
             if evaluated.seconds < below:
                 rank = evaluated.seconds, evaluated.memory, number
                 best = sorted([*best, (*rank, evaluated)])[:count]
+        if not (fitting or order):
+            least = _least(evaluators, candidates)
     except NoAnswerError:  # a limit
         complete = False
     progress(len(candidates), len(candidates))
     fastest = tuple(evaluated for *_, evaluated in best)
-    return SearchedStages(fastest, len(candidates), fitting, simulated, complete)
+    return Searched(fastest, len(candidates), fitting, simulated, least, complete)
 
 
-def _offered(network: Network, problem: Problem, counts: Sequence[int] | None) -> Iterator[int]:
-    """Yield the numbers of stages; those of parts of the array that are alike."""
-    assert problem.array is not None
-    array = problem.array.description
-    blocks = sum(repeat.count for repeat in network.repeats)
-    for count in divisors(problem.accelerators) if counts is None else counts:
-        if count == 1 or (counts is None and count > blocks):
-            continue
-        try:
-            array.part(count)
-        except HyparError:
-            if counts is not None:
-                raise
-            continue
-        yield count
+def _least(
+    evaluators: Mapping[int, StagedEvaluator], candidates: Sequence[Configuration]
+) -> tuple[Candidate, ...]:
+    """Return the three that need the least memory, counted exactly, with all blocks run again."""
+    estimates = []
+    for number, one in enumerate(candidates):
+        evaluator, whole = evaluators[one.pp], one._replace(blocks=None)
+        evaluator.deadline.check()
+        memory, _ = evaluator.whole.held(whole, *evaluator.shape_of(whole))
+        estimates.append((memory, number, whole))
+    least: list[tuple[int, int, Candidate]] = []
+    for estimate, number, one in sorted(estimates):
+        if len(least) == 3 and estimate * _NEAR > least[-1][0]:
+            break
+        evaluators[one.pp].deadline.check()
+        memory = max(stage.memory for stage in evaluators[one.pp].counted(one))
+        least = sorted([*least, (memory, number, Candidate(one, memory))])[:3]
+    return tuple(candidate for *_, candidate in least)
+
+
+def offered_counts(network: Network, array: Array) -> list[int]:
+    """Return the numbers of stages, from two, that a network may have on an array."""
+    blocks = len(block_starts(network))
+    return [parts for parts in array.part_counts if 1 < parts <= blocks]
 
 
 def _families(
@@ -612,7 +627,8 @@ def _families(
 ) -> Iterator[list[Configuration]]:
     """Yield the configurations of each way to cut the network; of blocks none run again yet."""
     own = {"dp_replicate": 1, **(fixed or {})}
-    of_shape = {name: own.pop(name, None) for name in ("pp", "interleave")}
+    own.pop("pp", None)
+    chunks = own.pop("interleave", None)
     whole = evaluator.whole
     known = [*family(evaluator.network, evaluator.problem, fixed=own, recompute=whole.policies)]
     # Sequence parallelism moves no more and holds less.
@@ -622,15 +638,13 @@ def _families(
         for one in known
         if one.sp or one[:5] not in with_sp
     ]
-    for shape in shapes(evaluator.network, evaluator.count):
-        if of_shape["interleave"] not in (None, shape.interleave):
-            continue
-        ones = [
-            one._replace(**shape._asdict())
-            for one in every
-            if shape.interleave == 1 or one.micro_batches % shape.pp == 0
+    for cut in evaluator.cut(every):
+        kept = [
+            one
+            for one in cut
+            if chunks in (None, one.interleave) and (allowed is None or allowed(one))
         ]
-        if kept := [one for one in ones if allowed is None or allowed(one)]:
+        if kept:
             yield kept
 
 

@@ -23,32 +23,39 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate, pairwise
 from operator import le
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hypar_opt.costs.buckets import LatencyShares
 from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError, RefusedError
 from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pins import Pin
 from hypar_opt.instance.pricing import tensors_of, total_cost
 from hypar_opt.instance.stage import BY_LAYER, stage_instance
-from hypar_opt.instance.staged import StagePlan, charge_of
+from hypar_opt.instance.staged import StagedPlan, StagePlan, charge_of, in_stages_of
 from hypar_opt.integers import divisors
 from hypar_opt.plan.stages import Stages
-from hypar_opt.search.best_fit import NEVER, NothingFasterError, NothingFitsError
+from hypar_opt.search.best_fit import (
+    NEVER,
+    NothingFasterError,
+    NothingFitsError,
+    configuration_that_fits,
+    uniform_plan,
+)
 from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts
 from hypar_opt.search.joint import joint
 from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.search.prices_of_memory import BoundAtPrice, bound_at
 from hypar_opt.search.way_of_training import WayOfTraining
+from hypar_opt.search.ways_by_count import WaysByCount
 from hypar_opt.search.ways_by_layer import WaysByLayer
 from hypar_opt.search.within_memory import within_memory
 from hypar_opt.simulator.pipeline_order import in_flight, orders
 from hypar_opt.solvers.base import Status
 from hypar_opt.step.uneven import divides_evenly
-from hypar_opt.workload.operators.maps import ExpertMap, LogitMap
 from hypar_opt.workload.patterns import compact, words_by_layer
-from hypar_opt.workload.stages import RECEIVED, cuts_between_blocks, kinds_of_layers
+from hypar_opt.workload.stages import RECEIVED, Message, cuts_between_blocks, kinds_of_layers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -73,9 +80,6 @@ _ROUNDED = 1 - Fraction(1, 2**20)
 
 _LONGEST_RUN = 24
 """The most units that are alike of which it is asked what they take together at least."""
-
-_ROUTED = ExpertMap, LogitMap
-"""Maps of routed tokens, which no stage sends."""
 
 _LESS = 8
 """The share of a step that a plan is taken to need more if its stages need twice their memory."""
@@ -163,9 +167,7 @@ class _Units:
     """What a network may be cut into, and which of that is alike."""
 
     def __init__(self, network: Network, problem: Problem, stages: Stages | None = None) -> None:
-        ends = cuts_between_blocks(network)
-        sent = [end for end in ends if not isinstance(network.map_of(end - 1), _ROUTED)]
-        borders = [0, *sent, len(network.layers)]
+        borders = [0, *cuts_between_blocks(network), len(network.layers)]
         self._units: list[tuple[range, ...]] = [(range(*own),) for own in pairwise(borders)]
         if stages is not None:
             self._units = [*map(stages.chunks_of, range(stages.parts))]
@@ -269,6 +271,13 @@ class _PartsOfArray:
         instance = stage_instance(network, problem, stage, self.count, chunks, held)
         return self._inside(instance) if self._inside else instance
 
+    def seconds(self, stages: Stages, plans: Sequence[StagePlan], micro_batches: int) -> Fraction:
+        """Return what plans of stages take, each of which receives what the one before stores."""
+        if self.count == 1 or self._inside:  # what is stated says how tensors are stored
+            return charge_of([plan.seconds for plan in plans], micro_batches * stages.chunks)
+        problem = in_stages_of(self._whole, self.count, micro_batches, self.schedule)
+        return StagedPlan.of(stages.network, problem, stages, plans).seconds
+
     def request(self, instance: Instance) -> SearchRequest:
         return replace(self.asked.quiet, instance=instance)
 
@@ -280,7 +289,7 @@ class _PartsOfArray:
         key = self.units.kinds[unit], count, length
         if key not in self._least:
             instance = self._by_itself(*key)
-            found = Fraction(least_compute(instance), _per_second(instance))
+            found = Fraction(least_compute(instance), instance.per_second)
             if length > 1:
                 request = self.request(replace(instance, bounded=_alone))
                 ways = WaysByLayer(request, count, ample=True)
@@ -331,14 +340,9 @@ class _PartsOfArray:
         return divides_evenly(images, instance.problem.hierarchy, instance.rule)
 
 
-def _per_second(instance: Instance) -> int:
-    own: TimeCost = instance.cost.time
-    return own.per_unit
-
-
-def _of_others(own: Instance, other: Instance) -> Training:
+def _renamed(solved: Instance, alike: Instance) -> Training:
     """Return how a problem trains, with the names of the layers of one that is alike."""
-    names, others = ([layer.name for layer in each.network.layers] for each in (own, other))
+    names, others = ([layer.name for layer in one.network.layers] for one in (solved, alike))
 
     def renamed(stated: Words | None, key: str) -> Words | None:
         if not isinstance(stated, Mapping):
@@ -346,7 +350,7 @@ def _of_others(own: Instance, other: Instance) -> Training:
         words = words_by_layer(stated, names, key)
         return compact([word or BY_LAYER[key] for word in words], others)
 
-    training = own.problem.training
+    training = solved.problem.training
     update = {key: renamed(getattr(training, key), key) for key in BY_LAYER}
     return training.model_copy(update=update)
 
@@ -400,6 +404,15 @@ class _Stage:
         return all(map(le, self.in_flight, in_flight))
 
 
+class _PairPlan(NamedTuple):
+    """A plan of so many stages in so many micro-batches; fields as of `StagesFound`."""
+
+    seconds: Fraction
+    stages: Stages
+    plans: tuple[StagePlan, ...]
+    results: tuple[tuple[SearchRequest, SearchResult], ...]
+
+
 class _Pair:
     """So many stages in so many micro-batches: their cuts, and a bound on all of these.
 
@@ -416,13 +429,13 @@ class _Pair:
         self._turns = count * self._chunks
         self._limited = parts.asked.instance.problem.device_memory is not None
         self._stages: dict[Hashable, _Stage] = {}
+        self._pinned: dict[tuple[int, tuple[str, ...]], _Stage | None] = {}
         self.unproved, self.bound = NEVER, bound
         """Bounds on plans with a stage of which no better plan is known, and on all others."""
         self.is_done = self.is_bounded = False
-        self.excess = Fraction()
+        self.excess: Fraction | None = None
         """What of its memory a stage needs more if nothing is computed again, roughly."""
-        self.plan: tuple[Fraction, list[_Stage], list[tuple[int, int]]] | None = None
-        """What a step takes, the stages that it is like, and the units of each."""
+        self.plan: _PairPlan | None = None
 
     @property
     def errors(self) -> list[NothingFitsError]:
@@ -436,8 +449,6 @@ class _Pair:
         if not self._limited or count == 1:
             return [(1,) * self._chunks] * count
         passes = orders(self.parts.schedule, count, self.micro_batches, self._chunks)
-        if self._chunks == 1:
-            return [in_flight(order, (1.0,)) for order in passes]
         units = (self.parts.units.chunks(n, n + 1) for n in range(count))
         return [
             in_flight(order, [len(chunk) for chunk in chunks])
@@ -531,22 +542,25 @@ class _Pair:
         per_second = self._per_second
         found = least_cuts(self._table(per_second), self._turns)
         self.is_bounded = True
-        if self._limited and not self._stages and self._bounded_by == self.micro_batches:
-            self.excess = self.parts.excess(self._bounded_by)
         before, self.bound = self.bound, found.cost / per_second if found else NEVER
-        if found is None or self.bound > before:
-            return  # others may be less now
-        if self._bounded_by != self.micro_batches:
+        is_new = self._limited and self.excess is None
+        if is_new and self._bounded_by == self.micro_batches:
+            self.excess = self.parts.excess(self._bounded_by)
+        if found is None or self.bound > before or self._bounded_by != self.micro_batches:
+            # Others may be less now.
             self._bounded_by = self.micro_batches
+            return
+        if is_new:
             return
         places = [*pairwise((0, *found.ends))]
         stages = [self._stage(number, *own) for number, own in enumerate(places)]
         left = [own for own in stages if not own.is_settled]
         if not left:
-            values = [own.value for own in stages]
-            self.plan = charge_of(values, self._turns), stages, places
+            self._keep(self._consistent(stages, places))
             self.is_done = True
             return
+        if self.plan is None and limit == NEVER and self.parts.asked.deadline.left() is not None:
+            self._plan_at_once(stages, places)
         unasked = [own for own in left if own.low is None]
         if unasked and self._limited and self.parts.count > 1:
             for own in unasked:
@@ -565,33 +579,89 @@ class _Pair:
     def found(self, bound: Fraction, status: Status, stopped_by: str | None) -> StagesFound:
         """Return the plan, and what is proved of it."""
         assert self.plan is not None
-        seconds, stages, units = self.plan
-        found = [own.found for own in stages if own.found]
-        plans = enumerate(zip(stages, units, strict=True))
-        own, count = self.parts.units, self.parts.count
-        ends = tuple(own.chunks(*each)[-1].stop for each in units)
+        seconds, stages, plans, results = self.plan
         return StagesFound(
-            own.stages or Stages(own.network, count, ends),
-            found[0][0].instance.problem.training.micro_batches or 1,
-            tuple(self._plan_of(number, *own) for number, own in plans),
-            tuple(result for _, result in found),
+            stages,
+            plans[0].instance.problem.training.micro_batches or 1,
+            plans,
+            tuple(result for _, result in results),
             seconds,
             bound,
             status,
             stopped_by,
         )
 
-    def _plan_of(self, number: int, own: _Stage, units: tuple[int, int]) -> StagePlan:
+    def _keep(self, plan: _PairPlan) -> None:
+        if self.plan is None or plan.seconds < self.plan.seconds:
+            self.plan = plan
+
+    def _consistent(self, stages: Sequence[_Stage], places: Sequence[tuple[int, int]]) -> _PairPlan:
+        """Return the plan of solved stages, or a better one with one layout at all borders.
+
+        Each stage was solved as if it received what it reads in the layout that suits it.
+        """
+        best = self._planned(stages, places)
+        if best.seconds == charge_of([stage.value for stage in stages], self._turns):
+            return best
+        for words in dict.fromkeys(words for plan in best.plans for words in plan.messages_stored):
+            pinned = [self._with_messages(stage, words) for stage in stages]
+            solved = [stage for stage in pinned if stage is not None]
+            if len(solved) == len(stages):
+                best = min(best, self._planned(solved, places), key=lambda plan: plan.seconds)
+        return best
+
+    def _with_messages(self, stage: _Stage, words: tuple[str, ...]) -> _Stage | None:
+        """Return a stage solved with a layout of its messages, by level; None if none fits."""
+        key = id(stage), words
+        if key not in self._pinned:
+            instance = stage.search.instance
+            names = [layer.name for layer in instance.network.layers if isinstance(layer, Message)]
+            pins = [
+                str(Pin(name, level, word)) for name in names for level, word in enumerate(words, 1)
+            ]
+            constraints = instance.problem.constraints
+            update = {"fix": (*constraints.fix, *pins)}
+            constraints = constraints.model_copy(update=update)
+            problem = instance.problem.model_copy(update={"constraints": constraints})
+            request = self.parts.request(Instance.to_search(instance.network, problem))
+            self._pinned[key] = None
+            with suppress(NoAnswerError, InfeasibleError, RefusedError):
+                self._pinned[key] = replace(stage, found=within_memory(request, joint))
+        return self._pinned[key]
+
+    def _plan_at_once(self, stages: Sequence[_Stage], places: Sequence[tuple[int, int]]) -> None:
+        """Keep a plan of stages that are configurations, if these fit: they are soon found."""
+        fitting = []
+        for stage in stages:
+            ways = WaysByCount(stage.search, None)
+            plan = configuration_that_fits(stage.search) or uniform_plan(stage.search, ways)
+            if plan is None or not plan.fits:
+                return
+            found = replace(stage.search, instance=plan.way.instance), plan.found
+            fitting.append(replace(stage, found=found))
+        self._keep(self._planned(fitting, places))
+
+    def _planned(self, stages: Sequence[_Stage], places: Sequence[tuple[int, int]]) -> _PairPlan:
+        """Return the plan of solved stages, with what it takes as each receives what is sent."""
+        units, parts = self.parts.units, self.parts
+        ends = tuple(units.chunks(*place)[-1].stop for place in places)
+        cut = units.stages or Stages(units.network, parts.count, ends)
+        solved = enumerate(zip(stages, places, strict=True))
+        plans = tuple(self._plan_of(number, *stage) for number, stage in solved)
+        results = tuple(stage.found for stage in stages if stage.found)
+        return _PairPlan(parts.seconds(cut, plans, self.micro_batches), cut, plans, results)
+
+    def _plan_of(self, number: int, solved: _Stage, units: tuple[int, int]) -> StagePlan:
         """Return what a stage does as one that is alike, and was solved."""
-        assert own.found is not None
-        search, found = own.found
+        assert solved.found is not None
+        search, result = solved.found
         instance = search.instance
-        if units != own.units:
+        if units != solved.units:
             in_flight = self._in_flight[number]
-            there = self.parts.instance(number, units, self.micro_batches, in_flight)
-            instance = there.trained(_of_others(instance, there))
-        tensors = found.priced or tensors_of(instance, found.assignments)
-        return StagePlan(instance, found.assignments, tensors)
+            alike = self.parts.instance(number, units, self.micro_batches, in_flight)
+            instance = alike.trained(_renamed(instance, alike))
+        tensors = result.priced or tensors_of(instance, result.assignments)
+        return StagePlan(instance, result.assignments, tensors)
 
     def _stage(self, number: int, first: int, end: int) -> _Stage:
         links, count = self._links[number], self._in_flight[number]
@@ -671,25 +741,24 @@ class _StageSearch:
 
     def __init__(
         self,
-        asked: SearchRequest,
+        request: SearchRequest,
         counts: Sequence[int] | None,
         schedule: str,
-        own: StatedStages | None,
+        stated: StatedStages | None,
     ) -> None:
-        problem = asked.instance.problem
+        problem = request.instance.problem
         if problem.cost != "time" or problem.array is None:
             raise HyparError("stages are planned for the least time on an array")
-        self._asked, self._problem = asked, problem
-        self._own = own
-        self._units = _Units(asked.instance.network, problem, own.stages if own else None)
-        stated = problem.training.micro_batches
-        self._batches = [stated] if stated else divisors(problem.batch)
-        if own is not None:
-            self._batches = [*own.micro_batches]
+        self._request, self._problem, self._stated = request, problem, stated
+        network, micro_batches = request.instance.network, problem.training.micro_batches
+        self._units = _Units(network, problem, stated.stages if stated else None)
+        self._batches = [micro_batches] if micro_batches else [*divisors(problem.batch)]
+        if stated is not None:
+            self._batches = [*stated.micro_batches]
         self._pairs: list[_Pair] = []
         for parts in self._each_parts(counts, schedule):
             even = [count for count in self._batches if parts.even(count)]
-            parts.any_batches = parts.count == 1 and even == self._batches and not stated
+            parts.any_batches = parts.count == 1 and even == self._batches and not micro_batches
             last = even[:1] if parts.any_batches else even[-1:]
             for count in sorted({*self._batches} - {*even} | {*last}):
                 self._open(parts, count, Fraction())
@@ -710,55 +779,50 @@ class _StageSearch:
 
     def _each_parts(self, counts: Sequence[int] | None, schedule: str) -> Iterator[_PartsOfArray]:
         """Yield the parts that the array may have; a stage has two accelerators or more."""
-        accelerators = self._problem.accelerators
-        offered = divisors(accelerators) if counts is None else counts
-        for count in offered:
-            if counts is None and (count > self._units.count or 2 * count > accelerators > 1):
-                continue
-            if count > self._units.count:
+        assert self._problem.array is not None
+        inside, most = self._stated.inside if self._stated else None, self._units.count
+        if counts is None:
+            counts = [n for n in self._problem.array.description.part_counts if n <= most]
+        for count in counts:
+            if count > most:
                 raise HyparError(
-                    f"{self._asked.instance.network.name} has {self._units.count} parts between"
-                    f" which it may be cut, fewer than {count} stages"
+                    f"{self._request.instance.network.name} has {most} parts between which it may"
+                    f" be cut, fewer than {count} stages"
                 )
-            try:
-                inside = self._own.inside if self._own else None
-                yield _PartsOfArray(self._asked, self._units, count, schedule, inside)
-            except HyparError:
-                if counts is not None:
-                    raise
+            yield _PartsOfArray(self._request, self._units, count, schedule, inside)
 
     def result(self) -> StagesFound:
         """Return the best plan of all, and the bound on all."""
-        asked, every, stopped_by = self._asked, self._pairs, None
+        request, every, stopped_by = self._request, self._pairs, None
         best: _Pair | None = None
-        asked.progress(0, len(every))
+        request.progress(0, len(every))
         try:
             while pair := self._next(NEVER if best is None else _seconds(best)):
-                asked.deadline.check()
+                request.deadline.check()
                 self._advance(pair, NEVER if best is None else _seconds(best))
-                if pair.plan and (best is None or pair.plan[0] < _seconds(best)):
+                if pair.plan and (best is None or _seconds(pair) < _seconds(best)):
                     best = pair
-                asked.progress(sum(own.is_done for own in every), len(every))
+                request.progress(sum(pair.is_done for pair in every), len(every))
         except NoAnswerError as error:
             stopped_by = error.stopped_by
         if best is None:
             raise self._refusal(stopped_by)
         seconds = _seconds(best)
-        bound = min(seconds, *(min(own.bound, own.unproved) for own in every))
+        bound = min(seconds, *(min(pair.bound, pair.unproved) for pair in every))
         status = Status.OPTIMAL if bound == seconds else Status.FEASIBLE
         assert best.plan is not None
-        asked.progress(len(every), len(every))
+        request.progress(len(every), len(every))
         return best.found(bound, status, stopped_by)
 
     def _next(self, limit: Fraction) -> _Pair | None:
         """Return what to ask next: first what may fit as it is."""
-        left = [own for own in self._pairs if not own.is_done and own.bound < limit]
+        left = [pair for pair in self._pairs if not pair.is_done and pair.bound < limit]
         if not left:
             return None
         if limit < NEVER:
-            return min(left, key=lambda own: own.bound)
+            return min(left, key=lambda pair: pair.bound)
         # To compute again takes time.
-        return min(left, key=lambda own: own.bound * (1 + own.excess / _LESS))
+        return min(left, key=lambda pair: pair.bound * (1 + (pair.excess or 0) / _LESS))
 
     def _refusal(self, stopped_by: str | None) -> HyparError:
         """Return the error that says that there is no plan, or which stage lacks least."""
@@ -775,4 +839,4 @@ class _StageSearch:
 
 def _seconds(pair: _Pair) -> Fraction:
     assert pair.plan is not None
-    return pair.plan[0]
+    return pair.plan.seconds

@@ -15,10 +15,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import mul
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.plan.stages import check_schedule
 from hypar_opt.sharding.passes import Phase
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.stages import Stages
 
 
 class StagePass(NamedTuple):
@@ -157,6 +160,17 @@ def in_flight(order: Order, saved: Sequence[float]) -> tuple[int, ...]:
         elif one.phase is frees:
             held[one.chunk] -= 1
     return most
+
+
+def in_flight_of_stages(
+    stages: Stages, schedule: str, micro_batches: int
+) -> tuple[tuple[int, ...], ...]:
+    """Return `in_flight` of each stage, whose chunks save as much as they have layers."""
+    passes = orders(schedule, stages.parts, micro_batches, stages.chunks)
+    return tuple(
+        in_flight(order, [len(chunk) for chunk in stages.chunks_of(part)])
+        for part, order in enumerate(passes)
+    )
 
 
 def walked(

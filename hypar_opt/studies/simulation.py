@@ -146,7 +146,7 @@ def _simulated_stages(plan: Plan, array: Array, run: Mapping[str, Any]) -> Pipel
     # Imported late: planning alone needs no simulator.
     from hypar_opt.simulator.options import RunOptions
     from hypar_opt.simulator.pipeline import pipeline_step
-    from hypar_opt.simulator.pipeline_order import in_flight
+    from hypar_opt.simulator.pipeline_order import in_flight_of_stages
     from hypar_opt.simulator.pipeline_result import PipelineResult, StageTime, trace_of_stages
 
     for name in ("profile", "input_sizes"):
@@ -161,6 +161,7 @@ def _simulated_stages(plan: Plan, array: Array, run: Mapping[str, Any]) -> Pipel
     plans = plans_of_stages(plan)
     passes = [simulated_passes(own, own_array(own), **inside) for own in plans]
     step = pipeline_step(passes, training.schedule, count)
+    in_flight = in_flight_of_stages(stages, training.schedule, count)
     times = [
         StageTime(
             part_word(part),
@@ -168,7 +169,7 @@ def _simulated_stages(plan: Plan, array: Array, run: Mapping[str, Any]) -> Pipel
             own,
             count * own.micro_batch + own.once,
             step.bubbles[part],
-            in_flight(step.passes[part], [len(chunk) for chunk in stages.chunks_of(part)]),
+            in_flight[part],
             memory(plans[part], exact_shares=inside.get("exact_shares", False)),
         )
         for part, own in enumerate(passes)

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.base import Operator
 
 RECEIVED, SENT = "received", "sent"
-"""The names of a stage's messages; of further chunks with their number behind it."""
-
+"""The names of a stage's messages; of further chunks with an apostrophe more each."""
 
 _NAMED = 2
 """Tensors that cross a cut which a message names."""
@@ -59,11 +58,10 @@ class Message(Weightless):
 def cuts(network: Network) -> tuple[int, ...]:
     """Return where a network may be cut, as the positions of the layers behind the cuts.
 
-    There the output of the layer before crosses, and nothing else but ids. In a network of residual
-    blocks they are behind each addition.
+    There the output of the layer before crosses, and nothing else but ids, and its tokens are not
+    routed to experts. In a network of residual blocks they are behind each addition.
     """
-    every = enumerate(_crossing(network), 1)
-    return tuple(end for end, crossing in every if crossing == (end - 1,))
+    return tuple(end for end in range(1, len(network.layers)) if _fault(network, end) is None)
 
 
 def cuts_between_blocks(network: Network) -> tuple[int, ...]:
@@ -81,6 +79,11 @@ def blocks_of_layers(network: Network) -> list[tuple[int, int] | None]:
         for number, layers in enumerate(repeat.repetitions):
             blocks[layers.start : layers.stop] = [(block, number)] * len(layers)
     return blocks
+
+
+def block_starts(network: Network) -> list[int]:
+    """Return the position of the first layer of each repetition of a block, in order."""
+    return sorted(own.start for repeat in network.repeats for own in repeat.repetitions)
 
 
 def kinds_of_layers(network: Network) -> tuple[Hashable, ...]:
@@ -115,24 +118,20 @@ def _crossing(network: Network) -> tuple[tuple[int, ...], ...]:
     return tuple(borders)
 
 
-def _fault(network: Network, end: int, crossing: Sequence[int]) -> str | None:
-    """Return why a network may not be cut before a layer, where some sources cross, if so."""
-    names = network.source_names
-    if len(crossing) > 1:
-        shown = [
-            f"{'input' if source < 0 else 'the output of'} {names[source]!r}"
-            for source in crossing[:_NAMED]
-        ]
-        more = len(crossing) - len(shown)
-        return f"{' and '.join(shown)}{f' and {more} more' if more else ''} would cross"
-    if not crossing:
-        return "nothing would cross"
-    (source,) = crossing
-    if source < 0:
-        return f"input {names[source]!r} would cross"
-    if source != end - 1:
-        return f"the output of {names[source]!r}, not of {names[end - 1]!r}, would cross"
-    return None
+def _fault(network: Network, end: int) -> str | None:
+    """Return why a network may not be cut before a layer; None if it may."""
+    names, crossing = network.source_names, _crossing(network)[end - 1]
+    if crossing == (end - 1,):
+        routed = isinstance(network.map_of(end - 1), ExpertMap | LogitMap)
+        return "it reads routed tokens" if routed else None
+    shown = [
+        f"{'input' if source < 0 else 'the output of'} {names[source]!r}"
+        for source in crossing[:_NAMED]
+    ]
+    more = [f"{len(crossing) - _NAMED} more"] if len(crossing) > _NAMED else []
+    crosses = " and ".join((*shown, *more)) or "nothing"
+    output = f"the output of {names[end - 1]!r}"
+    return f"{crosses} would cross; {output} should, and nothing else"
 
 
 def check_cut(network: Network, end: int) -> None:
@@ -141,13 +140,13 @@ def check_cut(network: Network, end: int) -> None:
     Raises
     ------
     HyparError
-        If another tensor crosses there than the output of the layer before it, naming what does.
+        If another tensor crosses there than the output of the layer before it, naming what does,
+        or if that is of routed tokens.
     """
-    fault = _fault(network, end, _crossing(network)[end - 1])
+    fault = _fault(network, end)
     if fault is not None:
         raise HyparError(
-            f"layer {network.layers[end].name!r}, H1: no stage can begin here, as {fault}; the"
-            f" output of {network.layers[end - 1].name!r} should, and nothing else"
+            f"layer {network.layers[end].name!r}, H1: no stage can begin here, as {fault}"
         )
 
 
@@ -208,9 +207,7 @@ class _Device:
 
     def _receive(self, writer: int) -> None:
         over, layers = self._whole.map_of(writer), self._whole.layers
-        if isinstance(over, ExpertMap | LogitMap):
-            name = layers[writer + 1].name
-            raise HyparError(f"a stage cannot begin with layer {name!r}: it reads routed tokens")
+        assert not isinstance(over, ExpertMap)  # no cut is there
         tensor = INPUT
         if tensor in self._inputs:
             tensor = self._unused(f"tensor of {layers[writer].name}")

@@ -145,7 +145,7 @@ def test_a_plan_in_stages_is_charged_what_they_say(parts: int, micro_batches: in
         cost = plan.cost
         assert sum(cost.per_level) == cost.total
         assert len(cost.per_level) == stated.levels
-        per_second = min(own.per_unit for own in plan.plans)
+        per_second = min(own.instance.per_second for own in plan.plans)
         assert cost.total == floor(plan.seconds * per_second + Fraction(1, 2))
         assert cost.stages is not None
         assert [own.seconds for own in cost.stages] == [float(own) for own in seconds]

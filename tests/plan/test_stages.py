@@ -272,7 +272,7 @@ def test_a_v_of_four_parts_is_refused_by_its_shape() -> None:
     ("described", "end", "says"),
     [
         (skipping(), 3, "the output of 'down1' and the output of 'down2' and 1 more would cross"),
-        (two_heads(), 2, "the output of 'stem', not of 'beside', would cross"),
+        (two_heads(), 2, "the output of 'stem' would cross; the output of 'beside' should"),
         (rereading(), 1, "input 'input' and the output of 'fc' would cross"),
     ],
 )
@@ -361,6 +361,22 @@ def test_stages_that_a_network_does_not_have_are_refused(
             else stages_before(described, parts, begins)
         )
     assert caught.value.message.startswith(says)
+
+
+def test_no_stage_begins_with_routed_tokens() -> None:
+    layers: list[dict[str, Any]] = [
+        {"name": "router", "kind": "router", "experts": 4, "top_k": 2},
+        {"name": "dispatch", "kind": "dispatch", "inputs": ["input", "router"]},
+        {"name": "up", "kind": "experts", "units": 16},
+        {"name": "down", "kind": "experts", "units": 16},
+    ]
+    routed = network(layers, input={"tokens": 8, "features": 16})
+    assert cuts(routed) == ()
+    for begin in ("up", "down"):
+        with pytest.raises(HyparError) as caught:
+            stages_before(routed, 2, [begin])
+        refused = f"layer {begin!r}, H1: no stage can begin here, as it reads routed tokens"
+        assert caught.value.message == refused
 
 
 def test_parts_have_words_for_any_number() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING
@@ -12,7 +11,8 @@ import numpy as np
 
 from hypar_opt.errors import HyparError
 from hypar_opt.plan.stages import Stages, check_schedule, even_stages, stages_before
-from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts
+from hypar_opt.search.cuts import balanced_cuts
+from hypar_opt.workload.stages import block_starts
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def stages_of_row(network: Network, row: Row, micro_batches: int) -> Stages:
             wanted = f"should name what {count} parts begin with, but for the first"
             raise HyparError(f"cuts: {wanted}, got {cuts!r}")
         return stages_before(network, parts, names)
-    blocks = sorted(own.start for block in network.repeats for own in block.repetitions)
+    blocks = block_starts(network)
     if not cuts and row.get("balance", "") != "cost":
         if not blocks or len(blocks) % count:
             got = f"{parts} times interleave {chunks}" if chunks > 1 else parts
@@ -62,35 +62,19 @@ def stages_of_row(network: Network, row: Row, micro_batches: int) -> Stages:
             raise HyparError(f"pp: {wanted}, got {got}")
         return even_stages(network, parts, chunks)
     if cuts:
-        begins = _counted(network, blocks, cuts, count)
-    else:
-        begins = _balanced(network, blocks, count, micro_batches * chunks)
-    return Stages(network, parts, (*begins, len(network.layers)))
-
-
-def _counted(network: Network, blocks: Sequence[int], cuts: str, count: int) -> list[int]:
-    """Return where all chunks but the first begin, of which each has so many blocks.
-
-    At either end a chunk without any has what is in front of the first, or behind the last.
-    """
-    numbers = [int(own) for own in cuts.split("+")]
-    if len(numbers) != count or sum(numbers) != len(blocks) or 0 in numbers[1:-1] or not blocks:
-        wanted = f"should be {count} numbers of blocks, {len(blocks)} in all"
-        raise HyparError(f"cuts: {wanted}, got {cuts!r}")
-    behind = max(own.stop for block in network.repeats for own in block.repetitions)
-    return [(*blocks, behind)[number] for number in accumulate(numbers[:-1])]
-
-
-def _balanced(network: Network, blocks: Sequence[int], count: int, turns: int) -> list[int]:
-    """Return where all chunks but the first begin, the longest of which multiplies least."""
-    if len(blocks) < count:
+        numbers = [int(number) for number in cuts.split("+")]
+        if len(numbers) != count or sum(numbers) != len(blocks) or 0 in numbers[1:-1] or not blocks:
+            wanted = f"should be {count} numbers of blocks, {len(blocks)} in all"
+            raise HyparError(f"cuts: {wanted}, got {cuts!r}")
+    elif len(blocks) < count:
         raise HyparError(f"pp: should be parts of the {len(blocks)} blocks, got {count}")
-    places = [0, *blocks[1:], len(network.layers)]
-    macs = np.cumsum([0, *(layer.macs for layer in workload_of(network, 1).layers)])[places]
-    cost = np.where(np.tri(len(places), dtype=bool), IMPOSSIBLE, macs - macs[:, None])
-    found = least_cuts(np.broadcast_to(cost, (count, *cost.shape)), turns)
-    assert found is not None
-    return [places[end] for end in found.ends[:-1]]
+    else:
+        weights = np.array([layer.macs for layer in workload_of(network, 1).layers])
+        numbers = [*balanced_cuts(network, weights, count, micro_batches * chunks)]
+    # At either end a chunk without blocks has what is in front of the first, or behind the last.
+    behind = max(own.stop for block in network.repeats for own in block.repetitions)
+    begins = [(*blocks, behind)[number] for number in accumulate(numbers[:-1])]
+    return Stages(network, parts, (*begins, len(network.layers)))
 
 
 def tied_seconds(stages: Stages, link: BisectionLink, groups: int, element_bytes: int) -> float:
