@@ -77,7 +77,7 @@ def test_no_cuts_are_charged_less_than_is_proved(seed: int) -> None:
     )
     count = problem.training.micro_batches or 1
     try:
-        plan = solve_in_stages(network, problem, parts)
+        plan = solve_in_stages(network, problem, parts, "1f1b")
     except HyparError:
         return
     certificate = certify(plan)
