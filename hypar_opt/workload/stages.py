@@ -122,6 +122,8 @@ def _fault(network: Network, end: int) -> str | None:
     """Return why a network may not be cut before a layer; None if it may."""
     names, crossing = network.source_names, _crossing(network)[end - 1]
     if crossing == (end - 1,):
+        if not any(-1 in reads for reads in network.sources[:end]):
+            return f"no layer before it reads {INPUT!r}"
         routed = isinstance(network.map_of(end - 1), ExpertMap | LogitMap)
         return "it reads routed tokens" if routed else None
     shown = [

@@ -363,6 +363,21 @@ def test_stages_that_a_network_does_not_have_are_refused(
     assert caught.value.message.startswith(says)
 
 
+def test_the_first_stage_reads_the_input() -> None:
+    layers: list[dict[str, Any]] = [
+        {"name": "other", "inputs": ["further"], **HIDDEN},
+        {"name": "up", **HIDDEN},
+        {"name": "token", "kind": "embedding", "inputs": ["input"], "features": 4},
+        {"name": "sum", "kind": "add", "inputs": ["up", "token"]},
+        {"name": "last", **HIDDEN},
+    ]
+    further = {"further": {"tokens": 8, "features": 4}}
+    two = network(layers, input={"tokens": 8, "vocabulary": 16}, inputs=further)
+    assert cuts(two) == (4,)
+    with pytest.raises(HyparError, match="as no layer before it reads 'input'"):
+        stages_before(two, 2, ["up"])
+
+
 def test_no_stage_begins_with_routed_tokens() -> None:
     layers: list[dict[str, Any]] = [
         {"name": "router", "kind": "router", "experts": 4, "top_k": 2},
@@ -602,7 +617,6 @@ def test_a_plan_in_stages_is_shown_in_words(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     "use",
     [
-        ho.certify,
         ho.regrets,
         lambda plan: ho.best_plans(plan, 3),
         lambda plan: ho.export(plan, "jax"),
