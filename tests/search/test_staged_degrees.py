@@ -9,11 +9,15 @@ import pytest
 
 import hypar_opt as ho
 import hypar_opt.plan.configuration
+from hypar_opt.instance.stage import stage_instance
+from hypar_opt.models import load, names
 from hypar_opt.models.gpt import gpt
 from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.configuration import Configuration, configuration_of
 from hypar_opt.plan.problem import Problem
-from hypar_opt.plan.stated import stated_problem
+from hypar_opt.plan.stages import even_stages
+from hypar_opt.plan.stated import gathered_as, stated_problem
+from hypar_opt.plan.stated_degrees import pinned, stated_degrees
 from hypar_opt.search.cuts import balanced_cuts
 from hypar_opt.search.staged_degrees import (
     Shape,
@@ -21,6 +25,8 @@ from hypar_opt.search.staged_degrees import (
     search_stages,
     shapes,
 )
+from hypar_opt.workload.patterns import words_by_layer
+from tests.slow import slow_after
 
 NETWORK = gpt(layers=4, hidden=256, heads=4, tokens=64, vocabulary=4096)
 """Small, with tied embeddings."""
@@ -177,3 +183,37 @@ def test_stated_degrees_have_stages() -> None:
     ):
         with pytest.raises(ho.HyparError, match=says):
             ho.solve(NETWORK, **asked | wrong)
+
+
+@pytest.mark.parametrize("name", [name for name in names() if load(name).repeats])
+@pytest.mark.parametrize(
+    "stated", slow_after(1, ["pp=2,tp=2", "pp=2,cp=2,tp=2", "pp=2,tp=2,v=2", "pp=4,tp=2"])
+)
+def test_layers_of_stages_of_stated_degrees_gather_as_those_of_the_network(
+    name: str, stated: str
+) -> None:
+    asked: Any = {
+        "batch": 8,
+        "array": "h100-8",
+        "choices": "all",
+        "cost": "time",
+        "optimizer": "adam",
+    }
+    network, problem = stated_problem(name, asked)
+    try:
+        own = stated_degrees(network, problem, stated, None)
+        stages = even_stages(network, own.pp, own.interleave)
+    except ho.HyparError:
+        pytest.skip("the network has no such degrees")
+    problem = gathered_as(own, network, problem)
+    layers = [layer.name for layer in network.layers]
+    words = dict(zip(layers, words_by_layer(problem.training.gather, layers, ""), strict=True))
+    for part in range(own.pp):
+        chunks = stages.chunks_of(part)
+        stage = stage_instance(network, problem, part, own.pp, chunks, [1] * own.interleave)
+        inside = pinned(stage.network, stage.problem, own.inside)
+        here = [layer.name for layer in stage.network.layers]
+        gathered = words_by_layer(inside.training.gather, here, "")
+        assert [
+            word or "once" for layer, word in zip(here, gathered, strict=True) if layer in words
+        ] == [words[layer] or "once" for layer in here if layer in words]
