@@ -18,11 +18,13 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.stage import stage_instance
 from hypar_opt.instance.staged import StagedPlan, charge_of
 from hypar_opt.integers import divisors
+from hypar_opt.models import load, names
 from hypar_opt.pipeline import solve_jointly
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.problem import Problem
 from hypar_opt.search.best_fit import NothingFitsError
 from hypar_opt.search.result import SearchRequest
+from hypar_opt.search.short_steps import ShortSteps
 from hypar_opt.search.stages import StagesFound, in_stages
 from hypar_opt.search.way_of_training import WayOfTraining
 from hypar_opt.simulator.pipeline_order import in_flight, orders
@@ -158,17 +160,17 @@ def test_stages_are_the_best_of_all(seed: int) -> None:
     _check(network, problem)
 
 
-def _check(network: ho.Network, problem: Problem) -> None:
-    accelerators = problem.accelerators
-    counts = [n for n in divisors(accelerators)[:-1] if n <= len(cuts_between_blocks(network)) + 1]
+def _check(network: ho.Network, problem: Problem, counts: Sequence[int] | None = None) -> None:
+    most = len(cuts_between_blocks(network)) + 1
+    every_count = [n for n in divisors(problem.accelerators)[:-1] if n <= most]
     stated = problem.training.micro_batches
     batches = [stated] if stated else divisors(problem.batch)
-    every = [*every_charge(network, problem, counts, batches)]
+    every = [*every_charge(network, problem, counts or every_count, batches)]
     if not every:
         with pytest.raises((InfeasibleError, NoAnswerError, NothingFitsError)):
-            searched(network, problem)
+            searched(network, problem, counts)
         return
-    found = searched(network, problem)
+    found = searched(network, problem, counts)
     assert found.seconds == min(every)[0]
     assert found.bound <= found.seconds
     assert (found.bound == found.seconds) == (found.status is Status.OPTIMAL)
@@ -249,3 +251,75 @@ def test_stages_that_are_alike_are_named_by_their_own_layers() -> None:
     plan.check()
     assert plan.seconds == found.seconds
     assert [own.seconds for own in plan.plans] == [own.seconds for own in found.plans]
+
+
+def mixture(loads: Sequence[Sequence[int]]) -> ho.Network:
+    """A block of experts for each load of them."""
+    block: list[dict[str, Any]] = [
+        {"name": "router", "kind": "router", "experts": 4, "top_k": 2, "load": loads},
+        {"name": "dispatch", "kind": "dispatch", "inputs": ["input", "router"]},
+        {"name": "up", "kind": "experts", "units": 256},
+        {"name": "down", "kind": "experts", "units": 64},
+        {"name": "combine", "kind": "combine", "inputs": ["down", "router"]},
+    ]
+    return ho.Network.model_validate(
+        {
+            "schema": "hypar-opt/network/2",
+            "name": "mixture",
+            "input": {"tokens": 64, "vocabulary": 512},
+            "layer": [
+                {"name": "token", "kind": "embedding", "features": 64},
+                {"name": "head", "kind": "fc", "units": 512, "inputs": ["b"]},
+                {"name": "loss", "kind": "output", "loss": "softmax"},
+            ],
+            "block": [
+                {"name": "b", "repeat": len(loads), "inputs": ["token"], "layer": block},
+            ],
+        }
+    )
+
+
+def growing(blocks: int) -> ho.Network:
+    """Blocks of one kind, whose maps grow from one to the next, as DenseNet's do."""
+    block: list[dict[str, Any]] = [
+        {"name": "conv", "kind": "conv", "kernel": 3, "filters": 32, "padding": 1},
+        {"name": "concat", "kind": "concat", "inputs": ["input", "conv"]},
+    ]
+    return ho.Network.model_validate(
+        {
+            "schema": "hypar-opt/network/2",
+            "name": "growing",
+            "input": {"channels": 32, "height": 32, "width": 32},
+            "layer": [{"name": "fc", "kind": "fc", "units": 16, "inputs": ["b"]}],
+            "block": [{"name": "b", "repeat": blocks, "inputs": ["input"], "layer": block}],
+        }
+    )
+
+
+DIFFERENT = {
+    "loads": mixture([(1, 1, 1, 1), (5, 1, 1, 3), (2, 2, 2, 2), (4, 2, 1, 1)]),
+    "maps": growing(5),
+}
+"""Networks of blocks of which not all are alike."""
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_stages_of_blocks_that_differ_are_the_best_of_all(name: str) -> None:
+    problem = problem_on(array_of(4, 2), 16, training={"micro_batches": 4})
+    _check(DIFFERENT[name], problem, [4])
+
+
+@pytest.mark.parametrize(
+    "network",
+    slow_after(4, [*DIFFERENT.values(), *map(load, ("resnet-18", "inception-v3", *names()))]),
+    ids=lambda network: network.name,
+)
+def test_with_all_repetitions_a_short_step_has_the_layers_of_its_stage(network: ho.Network) -> None:
+    problem = problem_on(array_of(1, 4), 16)
+    borders = cuts_between_blocks(network)
+    for cut in borders[:: -(-len(borders) // 8) or 1]:
+        for part, chunk in enumerate((range(cut), range(cut, len(network.layers)))):
+            stage = stage_instance(network, problem, part, 2, [chunk], [1])
+            steps = ShortSteps(stage.network, stage.problem)
+            counts = tuple(block.count for block in stage.network.repeats)
+            assert steps._network(counts).layers == stage.network.layers
