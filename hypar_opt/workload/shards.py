@@ -133,5 +133,16 @@ def fault_in_levels(words: Iterable[str], levels: int) -> str | None:
 
 
 def renumbered(word: str, by: int) -> str:
-    """Return a word of what is sharded with levels that are numbered otherwise."""
-    return re.sub(r"H(\d+)", lambda level: f"H{int(level[1]) + by}", word)
+    """Return a word of how layers train with the levels of what is sharded numbered otherwise.
+
+    What is split from a level on that is not among these, above H1, is split at all of them.
+
+    >>> renumbered("state@H2-H4+weights@H4", -2)
+    'state+weights@H2'
+    """
+    if "@" not in word:
+        return word
+    shards, last = _parsed(word)
+    assert last is not None
+    moved = (first and max(first + by, 0) for first in shards)
+    return Shards(*moved).word(last + by)

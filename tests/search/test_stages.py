@@ -323,3 +323,12 @@ def test_with_all_repetitions_a_short_step_has_the_layers_of_its_stage(network: 
             steps = ShortSteps(stage.network, stage.problem)
             counts = tuple(block.count for block in stage.network.repeats)
             assert steps._network(counts).layers == stage.network.layers
+
+
+@pytest.mark.parametrize("stages", [4, "auto"])
+def test_levels_between_stages_shard_nothing(stages: Any) -> None:
+    asked: dict[str, Any] = {"array": "h100-8", "batch": 8, "cost": "time"}
+    network = ho.gpt(layers=4, hidden=64, heads=2, tokens=16, vocabulary=64)
+    plan = ho.solve(network, **asked, stages=stages, shard="state@H2-H3")
+    if stages == 4:
+        assert plan.training.shard == "state"
