@@ -332,3 +332,18 @@ def test_levels_between_stages_shard_nothing(stages: Any) -> None:
     plan = ho.solve(network, **asked, stages=stages, shard="state@H2-H3")
     if stages == 4:
         assert plan.training.shard == "state"
+
+
+@pytest.mark.parametrize(
+    "taken_names", [("received",), ("sent",), ("received", "received'", "sent")]
+)
+def test_layers_may_have_the_names_of_messages(taken_names: Sequence[str]) -> None:
+    plain = ["a", "b", "c", "d"]
+    problem = problem_on(array_of(1, 4), 16)
+    charges = []
+    for names_of in (plain, [*plain[:1], *taken_names, *plain[1 + len(taken_names) :]]):
+        layers = [{"name": name, "kind": "fc", "units": 64} for name in names_of]
+        described = {"schema": "hypar-opt/network/2", "name": "chain", "input": {"features": 64}}
+        network = ho.Network.model_validate({**described, "layer": layers})
+        charges.append(searched(network, problem, [2]).seconds)
+    assert charges[0] == charges[1]
