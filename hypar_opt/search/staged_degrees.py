@@ -515,8 +515,7 @@ def search_stages(
     candidates: list[Configuration] = []
     order: list[tuple[float, int]] = []
     best: list[tuple[float, int, int, Evaluated]] = []
-    fitting = simulated = 0
-    complete = True
+    simulated, complete = 0, True
     try:
         for parts in counts:
             evaluator = StagedEvaluator(network, problem, parts, deadline=deadline)
@@ -547,7 +546,6 @@ def search_stages(
                     candidates[number] = _more_again(evaluator, one)
                     heappush(order, (bound, number))
                 continue
-            fitting += 1
             evaluated = evaluator.evaluate(one, counted)
             simulated += 1
             if evaluated.seconds < below:
@@ -557,7 +555,7 @@ def search_stages(
         complete = False
     progress(len(candidates), len(candidates))
     fastest = tuple(evaluated for *_, evaluated in best)
-    return Searched(fastest, len(candidates), fitting, simulated, (), complete)
+    return Searched(fastest, len(candidates), None, simulated, (), complete)
 
 
 def _families(

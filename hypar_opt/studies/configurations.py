@@ -93,7 +93,8 @@ class Configurations(Results[Evaluated]):
         What all keep to: pins, and the frameworks of which one can express them.
     considered, fitting, simulated
         The numbers of configurations: of the family, of those that fit in memory, and of those
-        whose step was simulated; bounds exclude the others.
+        whose step was simulated, all of which fit; bounds exclude the others. ``fitting`` is None
+        where some have stages: of these it is not known which others fit.
     complete
         Whether none is faster: a time limit may end the search before.
     bound
@@ -113,7 +114,7 @@ class Configurations(Results[Evaluated]):
     fix: str | None
     frameworks: tuple[str, ...]
     considered: int
-    fitting: int
+    fitting: int | None
     simulated: int
     complete: bool
     bound: float | None
@@ -430,7 +431,7 @@ def configurations_of(
         searched = Searched(
             tuple(together[:best]),
             searched.considered + also.considered,
-            searched.fitting + also.fitting,
+            also.fitting,
             searched.simulated + also.simulated,
             searched.least,
             searched.complete and also.complete,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import random
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import hypar_opt as ho
 import hypar_opt.plan.configuration
+from hypar_opt.display.terminal.configurations import configurations_view
 from hypar_opt.instance.stage import stage_instance
 from hypar_opt.models import load, names
 from hypar_opt.models.gpt import gpt
@@ -25,11 +28,19 @@ from hypar_opt.search.staged_degrees import (
     search_stages,
     shapes,
 )
+from hypar_opt.studies.configurations import Configurations
 from hypar_opt.workload.patterns import words_by_layer
 from tests.slow import slow_after
 
 NETWORK = gpt(layers=4, hidden=256, heads=4, tokens=64, vocabulary=4096)
 """Small, with tied embeddings."""
+
+
+def text_of(found: Configurations) -> str:
+    """What a wide terminal shows."""
+    console = Console(width=300, file=io.StringIO(), record=True)
+    console.print(configurations_view(found))
+    return console.export_text()
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +160,26 @@ def test_configure_lists_stages_where_they_are_asked_for() -> None:
     together = sorted([*(own.seconds for own in without), *(own.seconds for own in both)])
     assert both.best.seconds == together[0]
     assert "pp" not in without.rows()[0]
+    # Of stages it is not known how many fit that were not simulated.
+    assert (found.fitting, both.fitting) == (None, None)
+    assert without.fitting is not None
+    shown = [text_of(own) for own in (found, both, without)]
+    of_stages, of_both, of_none = (text.partition(":")[2] for text in shown)
+    assert f"{found.simulated} simulated, all of which fit in 85 GB" in of_stages
+    assert f"{both.simulated} simulated, all of which fit in 85 GB" in of_both
+    assert f"{without.fitting} fit in 85 GB, {without.simulated} simulated" in of_none
+
+
+def test_cuts_are_a_column_where_stages_have_unequally_many_blocks() -> None:
+    asked: dict[str, Any] = {"batch": 8, "bound": "none", "stages": 2, "fix": "tp=1"}
+    found = ho.configure(NETWORK, "h100-8", **asked, best=100)
+    cuts = ["+".join(map(str, own.configuration.cuts)) for own in found]
+    assert {*cuts} == {"", "3+1"}
+    header, *rows = text_of(found).splitlines()[2 : 3 + len(found)]
+    column = slice(header.index("cuts"), header.index("  cp"))
+    assert [row[column].strip().replace("-", "") for row in rows] == cuts
+    even = ho.configure(NETWORK, "h100-8", **asked | {"fix": "tp=1,interleave=2"})
+    assert "cuts" not in text_of(even)
 
 
 @pytest.mark.parametrize(
