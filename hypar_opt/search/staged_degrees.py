@@ -526,6 +526,7 @@ def search_stages(
                     order.append((bound, len(candidates)))
                     candidates.append(one)
         heapify(order)
+        saves_all = {one for one in candidates if one.recompute == "none"}
         settled: set[int] = set()
         while order and order[0][0] < (best[-1][0] if len(best) == count else below):
             bound, number = heappop(order)
@@ -534,6 +535,9 @@ def search_stages(
             if number not in settled:
                 # Its bound is of no blocks that run again.
                 settled.add(number)
+                saves = one._replace(recompute="none", blocks=None)
+                if saves in saves_all and saves != one and evaluator.may_fit(saves):
+                    continue  # it takes less
                 if (found := _least_again(evaluator, one, allowed)) is not None:
                     candidates[number] = found
                     (new,) = evaluator.bounds([found]).tolist()
@@ -592,8 +596,6 @@ def _least_again(
     if one.recompute == "none":
         return one if evaluator.may_fit(one) else None
     whole = one._replace(blocks=None)
-    if evaluator.may_fit(one._replace(recompute="none", blocks=None)):
-        return None  # it takes less
     if not evaluator.may_fit(whole):
         return None
     below, enough = 0, evaluator.most_blocks(_shape(one))

@@ -396,8 +396,10 @@ def configurations_of(
         )
     fixed, allowed = pins(fix), _allowed(network, problem, frameworks)
     within = _with_margin(problem, margin)
-    counts = stage_counts(fixed.pop("pp", stages))
+    counts = _stage_counts(stages, fixed)
+    fixed.pop("pp", None)
     chunks = fixed.pop("interleave", None)
+    unstaged = counts in (None, [1]) and chunks in (None, 1)
 
     def search(count: int, rule: Allowed, report: Progress) -> Searched:
         return search_degrees(
@@ -411,7 +413,7 @@ def configurations_of(
         )
 
     searched = Searched((), 0, 0, 0, ())
-    if counts in (None, [1]):
+    if unstaged:
         searched = search(best, allowed, progress)
     if counts != [1]:
         from hypar_opt.search.staged_degrees import search_stages
@@ -436,15 +438,15 @@ def configurations_of(
             searched.least,
             searched.complete and also.complete,
         )
-        if not searched.best and counts is not None:
-            raise _no_stages(searched, network, problem, counts[0])
+        if not searched.best and not unstaged:
+            raise _no_stages(searched, network, problem, counts, fix)
     if not searched.considered and searched.complete:
         raise _none_allowed(network, problem, fix, frameworks)
     if not searched.best:
         may_stage = counts == [1] and problem.accelerators > 2
         raise _none_fits(searched, network, problem, margin, may_stage=may_stage)
     unsharded, bound_seconds = next(filter(_is_unsharded, searched.best), None), None
-    if unsharded is None and counts in (None, [1]) and not deadline.passed():
+    if unsharded is None and unstaged and not deadline.passed():
         whole = search(
             1,
             lambda configuration: "weights" not in configuration.zero and allowed(configuration),
@@ -472,6 +474,27 @@ def configurations_of(
         unsharded,
         counts != [1],
     )
+
+
+def _stage_counts(
+    stages: int | Literal["auto"] | None, fixed: Mapping[str, Any]
+) -> list[int] | None:
+    """Return the numbers of stages that there may be, with those that are pinned; None for any.
+
+    Raises
+    ------
+    HyparError
+        If pins contradict the stages, or pin several chunks without any.
+    """
+    counts, parts, chunks = stage_counts(stages), fixed.get("pp"), fixed.get("interleave", 1)
+    if parts is not None and stages in (None, "auto", parts):
+        counts = [parts]
+    elif parts is not None:
+        raise HyparError(f"{argument('fix')}: pp={parts} contradicts {argument('stages', stages)}")
+    if chunks > 1 and counts == [1]:
+        several = argument("stages", "auto")
+        raise HyparError(f"{argument('fix')}: interleave={chunks} needs stages, as {several}")
+    return counts
 
 
 def has_configurations(network: Network, problem: Problem) -> bool:
@@ -656,7 +679,8 @@ def _none_allowed(
         fault = limits.fault(Configuration(dp_shard=problem.accelerators))
         return HyparError(f"no configuration is known of {case}: {fault}")
     beside = ""
-    for key, pinned_value in sorted(pins(fix).items(), key=lambda pin: PINS.index(pin[0])):
+    fixed = pins(fix)
+    for key, pinned_value in ((key, fixed[key]) for key in PINS if key in fixed):
         values = sorted({getattr(configuration, key) for configuration in left})
         word = {value: word for word, value in _WORDS.get(key, {}).items()}.get
         if pinned_value not in values:
@@ -678,17 +702,23 @@ def _none_allowed(
 
 
 def _no_stages(
-    searched: Searched, network: Network, problem: Problem, count: int | None
+    searched: Searched,
+    network: Network,
+    problem: Problem,
+    counts: Sequence[int] | None,
+    fix: str | None,
 ) -> HyparError:
-    """Return the error that says that no configuration of so many stages fits, or that is none."""
-    of_stages = f"{network.name} {problem.place}: none of"
+    """Return the error that says that no configuration of some stages fits, or that is none."""
+    of_network = f"{network.name} {problem.place}: none of"
+    stages = f"{counts[0]} stages" if counts else "stages"
+    kept = f" with {argument('fix', fix)}" if fix is not None else ""
     if not searched.complete:
-        message = f"{of_stages} {count} stages was found within the {TIME_LIMIT}"
+        message = f"{of_network} {stages}{kept} was found within the {TIME_LIMIT}"
         return NoAnswerError(message, TIME_LIMIT)
     if not searched.considered:
-        return HyparError(f"no configuration of {count} stages is known of {network.name}")
-    many = f"{searched.considered:,} configurations of {count} stages"
-    return InfeasibleError(f"{of_stages} {many} fits in memory")
+        return HyparError(f"no configuration of {stages} is known of {network.name}{kept}")
+    many = f"{searched.considered:,} configurations of {stages}{kept}"
+    return InfeasibleError(f"{of_network} {many} fits in memory")
 
 
 def _none_fits(

@@ -170,6 +170,35 @@ def test_configure_lists_stages_where_they_are_asked_for() -> None:
     assert f"{without.fitting} fit in 85 GB, {without.simulated} simulated" in of_none
 
 
+def test_what_is_fixed_holds_of_all_and_leaves_out_no_other() -> None:
+    asked: dict[str, Any] = {"batch": 8, "bound": "none", "best": 1000}
+    pinned = "tp=1,micro_batches=4,zero=state"
+    every = [
+        own.configuration
+        for own in ho.configure(NETWORK, "h100-8", **asked, stages="auto", fix=pinned)
+    ]
+    assert {(own.pp, own.interleave) for own in every} == {(1, 1), (2, 1), (2, 2), (4, 1)}
+    for stages, fix, parts, chunks in (
+        ("auto", "pp=1", {1}, {1}),
+        ("auto", "pp=2", {2}, {1, 2}),
+        (None, "pp=4", {4}, {1}),
+        (4, "pp=4", {4}, {1}),
+        (2, "interleave=2", {2}, {2}),
+        ("auto", "interleave=2", {2}, {2}),
+        ("auto", "interleave=1", {1, 2, 4}, {1}),
+        (1, "pp=1,interleave=1", {1}, {1}),
+    ):
+        found = ho.configure(NETWORK, "h100-8", **asked, stages=stages, fix=f"{pinned},{fix}")
+        kept = [own for own in every if own.pp in parts and own.interleave in chunks]
+        assert [own.configuration for own in found] == kept, fix
+
+
+def test_fixed_recomputation_is_not_left_out_where_all_fits() -> None:
+    asked: dict[str, Any] = {"batch": 8, "bound": "none", "stages": 2}
+    found = ho.configure(NETWORK, "h100-8", **asked, fix="tp=1,micro_batches=2,recompute=full")
+    assert {own.configuration.recompute for own in found} == {"full"}
+
+
 def test_cuts_are_a_column_where_stages_have_unequally_many_blocks() -> None:
     asked: dict[str, Any] = {"batch": 8, "bound": "none", "stages": 2, "fix": "tp=1"}
     found = ho.configure(NETWORK, "h100-8", **asked, best=100)
@@ -188,6 +217,17 @@ def test_cuts_are_a_column_where_stages_have_unequally_many_blocks() -> None:
         (3, None, "parts"),
         (8, None, "two accelerators or more"),
         (2, "micro_batches=3", "no configuration of 2 stages"),
+        (None, "interleave=2", "fix: interleave=2 needs stages, as stages='auto'"),
+        (None, "pp=1,interleave=2", "fix: interleave=2 needs stages"),
+        ("auto", "pp=1,interleave=2", "fix: interleave=2 needs stages"),
+        (
+            "auto",
+            "interleave=3",
+            "no configuration of stages is known of .* with fix='interleave=3'",
+        ),
+        (2, "pp=1", "fix: pp=1 contradicts stages=2"),
+        (1, "pp=2", "fix: pp=2 contradicts stages=1"),
+        (None, "pp=1,tp=3", "fix: tp should be one of 1, 2, 4 for batch 8 of .* got 3"),
     ],
 )
 def test_what_no_stages_are_is_refused(stages: Any, fix: Any, says: Any) -> None:
