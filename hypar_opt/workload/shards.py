@@ -8,7 +8,9 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.parallelism import SHARDED
+from hypar_opt.workload.patterns import Words
 
 
 class Shards(NamedTuple):
@@ -146,3 +148,10 @@ def renumbered(word: str, by: int) -> str:
     assert last is not None
     moved = (first and max(first + by, 0) for first in shards)
     return Shards(*moved).word(last + by)
+
+
+def renumbered_words(words: Words, by: int) -> Words:
+    """Return words of all layers, or by layer, each `renumbered`."""
+    if isinstance(words, str):
+        return renumbered(words, by)
+    return FrozenDict({name: renumbered(word, by) for name, word in words.items()})

@@ -21,6 +21,7 @@ from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stages import even_stages
 from hypar_opt.plan.stated import gathered_as, stated_problem
 from hypar_opt.plan.stated_degrees import pinned, stated_degrees
+from hypar_opt.plan.trained import trained
 from hypar_opt.search.cuts import balanced_cuts
 from hypar_opt.search.staged_degrees import (
     Shape,
@@ -178,7 +179,7 @@ def test_what_is_fixed_holds_of_all_and_leaves_out_no_other() -> None:
         for own in ho.configure(NETWORK, "h100-8", **asked, stages="auto", fix=pinned)
     ]
     assert {(own.pp, own.interleave) for own in every} == {(1, 1), (2, 1), (2, 2), (4, 1)}
-    for stages, fix, parts, chunks in (
+    cases: tuple[tuple[Any, str, set[int], set[int]], ...] = (
         ("auto", "pp=1", {1}, {1}),
         ("auto", "pp=2", {2}, {1, 2}),
         (None, "pp=4", {4}, {1}),
@@ -187,7 +188,8 @@ def test_what_is_fixed_holds_of_all_and_leaves_out_no_other() -> None:
         ("auto", "interleave=2", {2}, {2}),
         ("auto", "interleave=1", {1, 2, 4}, {1}),
         (1, "pp=1,interleave=1", {1}, {1}),
-    ):
+    )
+    for stages, fix, parts, chunks in cases:
         found = ho.configure(NETWORK, "h100-8", **asked, stages=stages, fix=f"{pinned},{fix}")
         kept = [own for own in every if own.pp in parts and own.interleave in chunks]
         assert [own.configuration for own in found] == kept, fix
@@ -233,6 +235,25 @@ def test_cuts_are_a_column_where_stages_have_unequally_many_blocks() -> None:
 def test_what_no_stages_are_is_refused(stages: Any, fix: Any, says: Any) -> None:
     with pytest.raises(ho.HyparError, match=says):
         ho.configure(NETWORK, "h100-8", batch=8, bound="none", stages=stages, fix=fix)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "zero", "says"),
+    [
+        (1, "state", "state sharded"),
+        (1, "weights", "weights sharded"),
+        (2, "state+weights", "weights sharded over 2, state over 4"),
+    ],
+)
+def test_memory_says_what_is_sharded_as_the_plan_does(
+    problem: Problem, replicas: int, zero: str, says: str
+) -> None:
+    one = Configuration(dp_replicate=replicas, dp_shard=4 // replicas, pp=2, zero=zero)
+    plan = plan_of_configuration(NETWORK, problem, one)
+    held = ho.memory(plan)
+    assert held.document()["shard"] == plan.training.shard
+    assert trained({"shard": held.options["shard"]}, held.plan) == says
+    assert configuration_of(plan).zero == zero
 
 
 def test_stated_degrees_have_stages() -> None:
