@@ -47,6 +47,7 @@ def compare(
     bucket: Annotated[str | None, options.BUCKET] = None,
     settings: options.SETTINGS = None,
     stages: Annotated[str | None, options.STAGES] = None,
+    schedule: Annotated[str | None, options.SCHEDULE] = None,
     *,  # the groups need no default
     cost: CostOptions,
     running: RunningOptions,
@@ -59,7 +60,7 @@ def compare(
 
     sizes = None if levels is None else request.whole_numbers("--levels", levels, "32,256")
     arguments = request.cost_arguments(cost) | ({} if bucket is None else {"bucket": bucket})
-    arguments["settings"] = request.key_values(settings)
+    arguments |= {"settings": request.key_values(settings), "schedule": schedule}
     if hierarchy is not None:
         if levels is not None:
             raise HyparError("--hierarchy states the levels; leave --levels out")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from hypar_opt.display.page import page
 from hypar_opt.display.page.contents import gather
 from hypar_opt.display.plan_grid import plan_grid
 from hypar_opt.errors import RefusedError
+from hypar_opt.instance.staged import StagedPlan
 from hypar_opt.pipeline import plan_of_stages
 from hypar_opt.plan.plan import Plan, write_plan
 from hypar_opt.plan.stages import even_stages
@@ -29,6 +31,7 @@ from tests.display.test_report import Page
 from tests.instance.test_staged import SMALL, nodes, problem, solved
 
 COUNT, PARTS = 4, 2
+TIMES = "forward", "backward", "once", "message"
 
 
 @cache
@@ -57,7 +60,7 @@ def test_the_page_shows_every_stage(chunks: int) -> None:
     step = ho.simulate(plan)
     assert isinstance(step, PipelineResult)
     for own, taken in zip(step.stages, step.rows(), strict=True):
-        amounts = (format_seconds(taken[key]) for key in ("forward", "backward", "once", "message"))
+        amounts = (format_seconds(taken[key]) for key in (*TIMES, "tied"))
         said = [taken["layers"], *amounts, format_seconds(own.seconds)]
         said += [format_percent(own.bubble, 1), str(sum(own.in_flight))]
         assert " ".join([*said, format_bytes(own.memory.total)]) in found.text
@@ -76,6 +79,7 @@ def test_the_page_shows_every_stage(chunks: int) -> None:
     for stage, own in enumerate(step.stages):
         # Each micro-batch passes each chunk forward and backward, and nothing is where it waits.
         drawn = [passes[stage, number] for number in numbers]
+        assert sum(passes[stage, "token"]) / end == pytest.approx(own.tied / step.seconds, rel=1e-4)
         assert all(len(two) == 2 for two in drawn)
         computes = COUNT * own.passes.micro_batch / step.seconds
         assert sum(map(sum, drawn)) / end == pytest.approx(computes, rel=1e-4)
@@ -101,7 +105,7 @@ def test_the_page_names_what_stages_do_not_have(
         "A plan in stages has no regrets of other choices",
         "Cost against memory is not shown: each point takes a search of stages",
         "bytes by level, energy and links are not shown",
-        "none: a plan in stages is not proved as a whole",
+        "not looked for: the plan is not said to be optimal",
     ):
         assert said in text
     assert "no certificate" in text
@@ -110,6 +114,21 @@ def test_the_page_names_what_stages_do_not_have(
     write_certificate(certify(ho.solve("sfc", levels=1)), proof)
     assert run(["report", str(file), "--certificate", str(proof), "-o", str(out)]) != 0
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_the_page_says_what_a_certificate_of_stages_proves(tmp_path: Path) -> None:
+    network = ho.gpt(layers=2, hidden=64, heads=4, tokens=32, vocabulary=256)
+    asked: dict[str, Any] = {"batch": 16, "micro_batches": 4, "optimizer": "adam"}
+    plan = ho.solve(network, array="rtx4090x4", stages=2, **asked)
+    file, proof, out = tmp_path / "plan.json", tmp_path / "proof.json", tmp_path / "page.html"
+    write_plan(plan, file)
+    assert run(["report", str(file), "-o", str(out)]) == 0
+    assert "not looked for: solve --certificate FILE writes one" in Page(out.read_text()).text
+    write_certificate(certify(plan), proof)
+    assert run(["report", str(file), "--certificate", str(proof), "-o", str(out)]) == 0
+    text = Page(out.read_text()).text
+    assert "tables, of stages and what they consist of, prove the plan optimal" in text
+    assert "of all plans of 2 stages, cut between blocks, and 4 micro-batches" in text
 
 
 def test_cells_have_the_choices_inside_stages() -> None:
@@ -133,8 +152,9 @@ def test_a_plan_says_its_bubble_and_what_is_in_flight(chunks: int, held: str) ->
     says = stages_in_words(plan, plan.stages)
     stages = plan.cost.stages or ()
     longest, sums = max(own.seconds for own in stages), sum(own.seconds for own in stages)
-    charged = longest + (sums - longest) / (COUNT * chunks)
-    bubble = 1 - fmean(own.seconds for own in stages) / charged
+    (tied,) = StagedPlan.of_plan(plan).tied
+    charged = longest + (sums - longest) / (COUNT * chunks) + float(tied.seconds)
+    bubble = 1 - (fmean(own.seconds for own in stages) + float(tied.seconds)) / charged
     assert says.endswith(f"4 micro-batches, 1f1b; bubble {bubble:.1%}; in flight {held}")
     assert says.startswith(f"2 stages of 2{', 2 chunks each' if chunks > 1 else ''}: ")
 
