@@ -232,7 +232,7 @@ class ConfiguredPlans(Document):
     capacity: int
     margin: int
     considered: int
-    fitting: int
+    fitting: int | None
     simulated: int
     complete: bool
     bound_seconds: float | None

@@ -19,6 +19,7 @@ from hypar_opt.documents.document import file_name, read_text
 from hypar_opt.documents.parsing import parse_json, shown
 from hypar_opt.errors import InputError, unknown
 from hypar_opt.models.config_keys import Config
+from hypar_opt.workload.kept import slots_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -608,8 +609,8 @@ class _DecoderLayers:
         group = gcd(GROUP, self.tokens)
         share = -(-top_k * group // experts)
         self.notes.remarks[
-            f"an expert takes at most {share} tokens of each group of {group}: what it would take"
-            " beyond is dropped, where the model drops none"
+            f"{slots_in_words(share, group)}: what it would take beyond is dropped, where the"
+            " model drops none"
         ] = None
         self._leave_out_of_experts()
         router, bias = f"mlp.{self.decoder.router}", self.decoder.expert_bias

@@ -29,7 +29,7 @@ from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, EXPERTS, LA
 from hypar_opt.workload.parallelism import CHOICES, LEFT_WHOLE, SHARDED, SIDES
 from hypar_opt.workload.patterns import EVERY, words_by_layer
 from hypar_opt.workload.recomputation import recomputed_words, segments
-from hypar_opt.workload.shards import Shards, renumbered, shards_of
+from hypar_opt.workload.shards import Shards, renumbered_words, shards_of
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
@@ -638,11 +638,7 @@ def _staged_configuration_of(plan: Plan) -> Configuration:
     """Return the configuration that a plan in stages is; raises as `configuration_of`."""
     network, stages = plan.network.description, plan.stages
     assert stages is not None
-    shard = plan.training.shard
-    if isinstance(shard, str):
-        shard = renumbered(shard, -1)
-    elif shard is not None:
-        shard = FrozenDict({name: renumbered(word, -1) for name, word in shard.items()})
+    shard = plan.training.shard and renumbered_words(plan.training.shard, -1)
     sizes = plan.hierarchy.sizes[1:]
     once = {"recompute": None, "shard": shard}
     below = {

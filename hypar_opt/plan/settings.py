@@ -17,6 +17,7 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.problem import ArrayRecord
+from hypar_opt.workload.kept import remarks_after
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.routers import with_counts
 from hypar_opt.workload.sequence_length import with_tokens
@@ -143,7 +144,14 @@ def changed(
             continue
         content["name"] += f" ({', '.join(texts)})"
         if what == "network":
-            network = validate(Network, with_counts(content, Path()), file=where)
+            assert network is not None
+            before, network = network, validate(Network, with_counts(content, Path()), file=where)
+            remarks = remarks_after(before, network)
+            if remarks != (network.remarks or ()):
+                described = network.description()
+                del described["remarks"]
+                described |= {"remarks": remarks} if remarks else {}
+                network = validate(Network, described)
         else:
             array = validate(Array, content, file=where)
     written = {"network": network and network.description(), "array": array and array.description()}

@@ -98,7 +98,8 @@ class Searched(NamedTuple):
         Those that fit and take the least time, the fastest first.
     considered, fitting, simulated
         How many configurations there are, fit the memory, and were simulated: the others take
-        longer than the last of ``best``.
+        longer than the last of ``best``. With stages only those that were simulated are known to
+        fit, and ``fitting`` is None.
     least
         The three that need the least memory, if none fits.
     complete
@@ -107,7 +108,7 @@ class Searched(NamedTuple):
 
     best: tuple[Evaluated, ...]
     considered: int
-    fitting: int
+    fitting: int | None
     simulated: int
     least: tuple[Candidate, ...]
     complete: bool = True

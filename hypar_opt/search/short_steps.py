@@ -232,25 +232,21 @@ class ShortSteps:
         return tuple(lasts)
 
     def _new_network(self, lengths: Lengths) -> Network:
-        described = self.network.description()
-        numbers = [(block.name, block.number) for block in self.network.repeats]
-        for block in described.get("block", ()):
-            first = block.get("first", 0) if "repeat" in block else None
-            count = lengths[numbers.index((block["name"], first))]
-            if first is not None:
-                # Those that others read by their numbers are there, and as far from the last one.
-                less = block["repeat"] - count
-                renamed = {
-                    f"{block['name']}.{first + n}.": f"{block['name']}.{first + n - less}."
-                    for n in range(less + 1, block["repeat"])
-                }
-                _rename(described, renamed)
-            block["repeat"] = count
-            for layer in block["layer"]:
-                load = layer.get("load") if layer["kind"] == "router" else None
-                # Where repetitions are left out they are alike, and so are their loads.
-                if isinstance(load, list | tuple) and isinstance(load[0], list | tuple):
-                    layer["load"] = load[:count]
+        runs = ((repeat.name, repeat.number) for repeat in self.network.repeats)
+        counts, renamed, blocks = dict(zip(runs, lengths, strict=True)), dict[str, str](), []
+        for block in self.network.blocks or ():
+            first, repeat = block.first or 0, block.repeat or 1
+            count = counts.get((block.name, first), repeat)
+            # Those that others read by their numbers are there, and as far from the last one.
+            renamed |= {
+                f"{block.name}.{first + n}.": f"{block.name}.{first + n - repeat + count}."
+                for n in range(repeat - count + 1, repeat)
+            }
+            # Where repetitions are left out they are alike, and so are their loads.
+            blocks.append(block.repetitions(range(count)))
+        shorter = self.network.model_copy(update={"blocks": tuple(blocks) or None})
+        described = shorter.description()
+        _rename(described, renamed)
         if self.problem.stage is not None:  # messages are of no network that is described
             described["layer"] = [
                 Message.model_validate(own) if own["kind"] == "message" else own

@@ -558,8 +558,7 @@ def search_stages(
     order: list[tuple[float, int]] = []
     best: list[tuple[float, int, int, Evaluated]] = []
     least: tuple[Candidate, ...] = ()
-    fitting = simulated = 0
-    complete = True
+    simulated, complete = 0, True
     try:
         for parts in counts:
             evaluator = StagedEvaluator(network, problem, parts, deadline=deadline)
@@ -570,6 +569,7 @@ def search_stages(
                     order.append((bound, len(candidates)))
                     candidates.append(one)
         heapify(order)
+        saves_all = {one for one in candidates if one.recompute == "none"}
         settled: set[int] = set()
         while order and order[0][0] < (best[-1][0] if len(best) == count else below):
             bound, number = heappop(order)
@@ -578,6 +578,9 @@ def search_stages(
             if number not in settled:
                 # Its bound is of no blocks that run again.
                 settled.add(number)
+                saves = one._replace(recompute="none", blocks=None)
+                if saves in saves_all and saves != one and evaluator.may_fit(saves):
+                    continue  # it takes less
                 if (found := _least_again(evaluator, one, allowed)) is not None:
                     candidates[number] = found
                     (new,) = evaluator.bounds([found]).tolist()
@@ -590,19 +593,18 @@ def search_stages(
                     candidates[number] = _more_again(evaluator, one)
                     heappush(order, (bound, number))
                 continue
-            fitting += 1
             evaluated = evaluator.evaluate(one, counted)
             simulated += 1
             if evaluated.seconds < below:
                 rank = evaluated.seconds, evaluated.memory, number
                 best = sorted([*best, (*rank, evaluated)])[:count]
-        if not (fitting or order):
+        if not (simulated or order):
             least = _least(evaluators, candidates)
     except NoAnswerError:  # a limit
         complete = False
     progress(len(candidates), len(candidates))
     fastest = tuple(evaluated for *_, evaluated in best)
-    return Searched(fastest, len(candidates), fitting, simulated, least, complete)
+    return Searched(fastest, len(candidates), None, simulated, least, complete)
 
 
 def _least(
@@ -664,8 +666,6 @@ def _least_again(
     if one.recompute == "none":
         return one if evaluator.may_fit(one) else None
     whole = one._replace(blocks=None)
-    if evaluator.may_fit(one._replace(recompute="none", blocks=None)):
-        return None  # it takes less
     if not evaluator.may_fit(whole):
         return None
     below, enough = 0, evaluator.most_blocks(_shape(one))

@@ -356,7 +356,9 @@ class _PartsOfArray:
             cost = self._by_itself(unit, count).cost
             assert cost.time is not None
             assert cost.time.hops is not None
-            hops = replace(cost.time.hops, links={RECEIVED: link})
+            # A layer of the network may have the message's plain name.
+            received = next(own for own in cost.time.hops.links if own.startswith(RECEIVED))
+            hops = replace(cost.time.hops, links={received: link})
             self._hops[key] = hops.extremes(cost.time.per_unit)
         return self._hops[key]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.results import Displayed
 from hypar_opt.units import format_bytes
+from hypar_opt.workload.shards import renumbered_words
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -87,6 +88,8 @@ class DeviceMemory(Displayed):
         The name of the accelerator's group, or its stage, if there are several.
     stages
         Of a plan in pipeline stages: what an accelerator of each holds.
+    levels_above
+        Those between the stages of which ``plan`` is one; ``options`` number levels as it does.
     """
 
     plan: Plan = field(compare=False)
@@ -97,6 +100,7 @@ class DeviceMemory(Displayed):
     options: Mapping[str, int | Words] = FrozenDict()
     group: str = ""
     stages: tuple[DeviceMemory, ...] = ()
+    levels_above: int = 0
 
     @property
     def categories(self) -> Mapping[str, int]:
@@ -156,7 +160,10 @@ class DeviceMemory(Displayed):
         return {"stage": self.group, **self.categories, **amounts}
 
     def document(self) -> dict[str, Any]:
-        """Return the result as plain data."""
+        """Return the result as plain data, with levels as the whole plan numbers them."""
+        options = dict(self.options)
+        if not isinstance(shard := options.get("shard", 0), int):
+            options["shard"] = renumbered_words(shard, self.levels_above)
         return {
             "bytes": self.total,
             **({"group": self.group} if self.group else {}),
@@ -167,5 +174,5 @@ class DeviceMemory(Displayed):
             "moment": {**vars(self.moment)},
             "layers": self.rows(),
             **({"stages": [own.row_of_stage() for own in self.stages]} if self.stages else {}),
-            **self.options,
+            **options,
         }

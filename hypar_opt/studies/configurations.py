@@ -99,7 +99,8 @@ class Configurations(Results[Evaluated]):
         What all keep to: pins, and the frameworks of which one can express them.
     considered, fitting, simulated
         The numbers of configurations: of the family, of those that fit in memory, and of those
-        whose step was simulated; bounds exclude the others.
+        whose step was simulated, all of which fit; bounds exclude the others. ``fitting`` is None
+        where some have stages: of these it is not known which others fit.
     complete
         Whether none is faster: a time limit may end the search before.
     bound
@@ -126,7 +127,7 @@ class Configurations(Results[Evaluated]):
     fix: str | None
     frameworks: tuple[str, ...]
     considered: int
-    fitting: int
+    fitting: int | None
     simulated: int
     complete: bool
     bound: float | None
@@ -434,7 +435,8 @@ def configurations_of(
         )
     fixed, allowed = pins(fix), _allowed(network, problem, frameworks)
     within = _with_margin(problem, margin)
-    counts = stage_counts(fixed.pop("pp", stages))
+    counts = _stage_counts(stages, fixed)
+    fixed.pop("pp", None)
     limits: dict[str, Any] = {"fixed": fixed, "allowed": allowed, "deadline": deadline}
     limits["progress"] = progress
     if by_degrees:
@@ -444,8 +446,10 @@ def configurations_of(
         cells = SearchedCells(fastest, (), ())
     searched = cells.searched
     if not searched.considered and searched.complete:
-        if counts not in (None, [1]):
-            raise HyparError(f"no configuration of {counts[0]} stages is known of {network.name}")
+        if counts not in (None, [1]) or fixed.get("interleave", 1) > 1:
+            number = f"{counts[0]} stages" if counts else "stages"
+            kept = f" with {argument('fix', fix)}" if fix is not None else ""
+            raise HyparError(f"no configuration of {number} is known of {network.name}{kept}")
         raise _none_allowed(network, problem, fix, frameworks)
     if not searched.best:
         may_stage = counts == [1] and problem.accelerators > 2
@@ -483,6 +487,27 @@ def configurations_of(
         cells.unfit,
         cells.unknown,
     )
+
+
+def _stage_counts(
+    stages: int | Literal["auto"] | None, fixed: Mapping[str, Any]
+) -> list[int] | None:
+    """Return the numbers of stages that there may be, with those that are pinned; None for any.
+
+    Raises
+    ------
+    HyparError
+        If pins contradict the stages, or pin several chunks without any.
+    """
+    counts, parts, chunks = stage_counts(stages), fixed.get("pp"), fixed.get("interleave", 1)
+    if parts is not None and stages in (None, "auto", parts):
+        counts = [parts]
+    elif parts is not None:
+        raise HyparError(f"{argument('fix')}: pp={parts} contradicts {argument('stages', stages)}")
+    if chunks > 1 and counts == [1]:
+        several = argument("stages", "auto")
+        raise HyparError(f"{argument('fix')}: interleave={chunks} needs stages, as {several}")
+    return counts
 
 
 def has_configurations(network: Network, problem: Problem) -> bool:
@@ -667,7 +692,8 @@ def _none_allowed(
         fault = limits.fault(Configuration(dp_shard=problem.accelerators))
         return HyparError(f"no configuration is known of {case}: {fault}")
     beside = ""
-    for key, pinned_value in sorted(pins(fix).items(), key=lambda pin: PINS.index(pin[0])):
+    fixed = pins(fix)
+    for key, pinned_value in ((key, fixed[key]) for key in PINS if key in fixed):
         values = sorted({getattr(configuration, key) for configuration in left})
         word = {value: word for word, value in _WORDS.get(key, {}).items()}.get
         if pinned_value not in values:

@@ -129,6 +129,9 @@ def _of_stages(
     optimizer = {name: own for name, own in stated.items() if name == "optimizer"}
     plans = plans_of_stages(trained_on(plan, target, stated))
     counted = (memory(own, exact_shares=exact_shares, **optimizer) for own in plans)
-    every = [replace(own, group=f"stage {n} of {parts}") for n, own in enumerate(counted, 1)]
+    every = [
+        replace(own, group=f"stage {n} of {parts}", levels_above=1)
+        for n, own in enumerate(counted, 1)
+    ]
     fullest = max(every, key=lambda held: Fraction(held.total, held.capacity or 1))
     return replace(fullest if stage is None else every[stage - 1], stages=tuple(every))

@@ -59,7 +59,8 @@ def fastest_configurations(
     count
         How many configurations.
     fixed, allowed
-        As for `hypar_opt.search.degrees.search_degrees`; with stages also ``interleave``.
+        As for `hypar_opt.search.degrees.search_degrees`; with stages also ``interleave``: with
+        several chunks there are none without.
     """
     searched = Searched((), 0, 0, 0, ())
     limits: dict[str, Any] = {
@@ -68,7 +69,7 @@ def fastest_configurations(
         "deadline": deadline,
         "progress": progress,
     }
-    if counts in (None, [1]):
+    if counts in (None, [1]) and fixed.get("interleave", 1) == 1:
         without = {name: value for name, value in fixed.items() if name != "interleave"}
         searched = search_degrees(network, problem, fixed=without, **limits)
     if counts == [1]:
@@ -136,10 +137,11 @@ def _together(answers: Sequence[Searched], count: int) -> Searched:
     """Return one answer of several searches: so many of the fastest, or what needs least."""
     best = [evaluated for answer in answers for evaluated in answer.best]
     least = [candidate for answer in answers for candidate in answer.least]
+    fitting = [answer.fitting for answer in answers if answer.fitting is not None]
     return Searched(
         tuple(sorted(best, key=attrgetter("seconds", "memory"))[:count]),
         sum(answer.considered for answer in answers),
-        sum(answer.fitting for answer in answers),
+        sum(fitting) if len(fitting) == len(answers) else None,
         sum(answer.simulated for answer in answers),
         () if best else tuple(sorted(least, key=attrgetter("memory"))[:3]),
         all(answer.complete for answer in answers),

@@ -79,3 +79,20 @@ class Block(Document):
         if given is not None and info.data.get("repeat") is None:
             raise rule("numbers the repetitions of a block with 'repeat'")
         return given
+
+    def repetitions(self, numbers: range) -> Block:
+        """Return a block of some consecutive repetitions, whose layers keep their names.
+
+        Parameters
+        ----------
+        numbers
+            From 0; all that there are of a block without ``repeat``.
+        """
+        if self.repeat is None:
+            return self
+        update = {
+            "repeat": len(numbers),
+            "first": (self.first or 0) + numbers.start or None,
+            "layers": tuple(layer.in_repetitions(numbers) for layer in self.layers),
+        }
+        return self.model_copy(update=update)

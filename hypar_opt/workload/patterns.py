@@ -128,4 +128,4 @@ def compact(words: Sequence[str], names: Sequence[str]) -> Words:
     """Return layers' words as one, or as the most frequent and those of the other layers."""
     every = most_frequent(words)
     others = {name: word for name, word in zip(names, words, strict=True) if word != every}
-    return {EVERY: every, **others} if others else every
+    return FrozenDict({EVERY: every, **others}) if others else every

@@ -8,7 +8,9 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.parallelism import SHARDED
+from hypar_opt.workload.patterns import Words
 
 
 class Shards(NamedTuple):
@@ -133,5 +135,23 @@ def fault_in_levels(words: Iterable[str], levels: int) -> str | None:
 
 
 def renumbered(word: str, by: int) -> str:
-    """Return a word of what is sharded with levels that are numbered otherwise."""
-    return re.sub(r"H(\d+)", lambda level: f"H{int(level[1]) + by}", word)
+    """Return a word of how layers train with the levels of what is sharded numbered otherwise.
+
+    What is split from a level on that is not among these, above H1, is split at all of them.
+
+    >>> renumbered("state@H2-H4+weights@H4", -2)
+    'state+weights@H2'
+    """
+    if "@" not in word:
+        return word
+    shards, last = _parsed(word)
+    assert last is not None
+    moved = (first and max(first + by, 0) for first in shards)
+    return Shards(*moved).word(last + by)
+
+
+def renumbered_words(words: Words, by: int) -> Words:
+    """Return words of all layers, or by layer, each `renumbered`."""
+    if isinstance(words, str):
+        return renumbered(words, by)
+    return FrozenDict({name: renumbered(word, by) for name, word in words.items()})

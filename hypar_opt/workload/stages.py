@@ -86,17 +86,20 @@ def block_starts(network: Network) -> list[int]:
     return sorted(own.start for repeat in network.repeats for own in repeat.repetitions)
 
 
-def kinds_of_layers(network: Network) -> tuple[Hashable, ...]:
-    """Return what layers of stages have in common that have equal networks.
+def kinds_of_layers(network: Network) -> tuple[int, ...]:
+    """Return the position of the first layer like each one: stages of such have equal networks.
 
-    Of a repeated block its number and the place in it; others, and the first and the last layer of
-    all, are like no other layer.
+    Alike are layers in one place of a repeated block, with the same maps: these may grow, and
+    experts have loads. Others, and the first and the last layer of all, are like no other layer.
     """
-    kinds: list[Hashable] = [*range(len(network.layers))]
+    kinds, maps = [*range(len(network.layers))], [*network.maps()]
+    first: dict[Hashable, int] = {}
     for number, block in enumerate(network.repeats):
-        for own in block.repetitions:
-            kinds[own.start : own.stop] = [(number, place) for place in range(len(own))]
-    return (0, *kinds[1:-1], len(kinds) - 1)
+        for repetition in block.repetitions:
+            for place, layer in enumerate(repetition):
+                if layer not in (0, len(kinds) - 1):
+                    kinds[layer] = first.setdefault((number, place, maps[layer]), layer)
+    return tuple(kinds)
 
 
 @lru_cache(maxsize=16)
@@ -262,15 +265,16 @@ class _Device:
             there = [self._positions.issuperset(own) for own in repeat.repetitions]
             for is_there, run in groupby(range(repeat.count), there.__getitem__):
                 if is_there:
-                    numbers = [*run]
+                    first, *others = run
+                    numbers = range(first, first + 1 + len(others))
                     yield (
-                        self._repetitions(block, repeat, numbers),
+                        self._repetitions(block.repetitions(numbers), repeat, first),
                         [n for own in numbers for n in repeat.repetitions[own]],
                     )
 
-    def _repetitions(self, block: Block, repeat: Repeat, numbers: Sequence[int]) -> Block:
-        """Return some repetitions of a block, which keep their numbers."""
-        positions = repeat.repetitions[numbers[0]]
+    def _repetitions(self, block: Block, repeat: Repeat, first: int) -> Block:
+        """Return some repetitions of a block, from the first on, with what they read."""
+        positions = repeat.repetitions[first]
         local = {INPUT, *(layer.name for layer in block.layers)}
         layers, entries = [], []
         for position, layer in zip(positions, block.layers, strict=True):
@@ -284,9 +288,6 @@ class _Device:
             layers.append(self._alone(layer))
         update: dict[str, Any] = {"layers": tuple(layers)}
         update |= {"inputs": (self._names[entries[0]],)} if entries else {}
-        if block.repeat is not None:
-            first = (block.first or 0) + numbers[0]
-            update |= {"repeat": len(numbers), "first": first or None}
         return block.model_copy(update=update)
 
     def _with_reads(self, layer: Operator, position: int) -> Operator:

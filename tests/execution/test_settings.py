@@ -469,3 +469,7 @@ def test_stages_that_a_framework_lacks_are_named() -> None:
     assert "4 pipeline stages in the order zb-h1: it has 1f1b" in lacks("megatron", STAGED, late)
     with pytest.raises(HyparError, match="Accelerate has no pipeline stages, got pp 4"):
         settings("accelerate", STAGED, OF_STAGES)
+    cut = STAGED._replace(cuts=(4, 4, 3, 1))
+    with pytest.raises(HyparError, match=r"MaxText has no stages of 4\+4\+3\+1 blocks: all have"):
+        settings("maxtext", cut, OF_STAGES)
+    assert "stages of 4+4+3+1 blocks: all have as many" in lacks("maxtext", cut, OF_STAGES)

@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
+import io
 import random
 from itertools import accumulate, combinations, pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import hypar_opt as ho
 import hypar_opt.plan.configuration
+from hypar_opt.display.terminal.configurations import configurations_view
+from hypar_opt.instance.stage import stage_instance
+from hypar_opt.models import load, names
 from hypar_opt.models.gpt import gpt
 from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.configuration import Configuration, configuration_of
 from hypar_opt.plan.problem import Problem
-from hypar_opt.plan.stated import stated_problem
+from hypar_opt.plan.stages import even_stages
+from hypar_opt.plan.stated import gathered_as, stated_problem
+from hypar_opt.plan.stated_degrees import pinned, stated_degrees
+from hypar_opt.plan.trained import trained
 from hypar_opt.search.cuts import balanced_cuts
 from hypar_opt.search.staged_degrees import (
     Shape,
     StagedEvaluator,
     search_stages,
 )
+from hypar_opt.studies.configurations import Configurations
+from hypar_opt.workload.patterns import words_by_layer
 from hypar_opt.workload.stages import block_starts
+from tests.slow import slow_after
 
 NETWORK = gpt(layers=4, hidden=256, heads=4, tokens=64, vocabulary=4096)
 """Small, with tied embeddings."""
+
+
+def text_of(found: Configurations) -> str:
+    """What a wide terminal shows."""
+    console = Console(width=300, file=io.StringIO(), record=True)
+    console.print(configurations_view(found))
+    return console.export_text()
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +138,7 @@ def test_where_none_fits_it_names_what_needs_least(problem: Problem) -> None:
     tight = problem.model_copy(update={"constraints": kept})
     fixed = {"tp": [1, 2], "micro_batches": [2, 4, 8]}
     found = search_stages(NETWORK, tight, counts=[2, 4], fixed=fixed)
-    assert (found.best, found.fitting) == ((), 0)
+    assert (found.best, found.simulated) == ((), 0)
     needs = []
     for count in (2, 4):
         evaluator = StagedEvaluator(NETWORK, tight, count)
@@ -213,6 +231,57 @@ def test_configure_lists_stages_where_they_are_asked_for() -> None:
     together = sorted([*(own.seconds for own in without), *(own.seconds for own in both)])
     assert both.best.seconds == together[0]
     assert "pp" not in without.rows()[0]
+    # Of stages it is not known how many fit that were not simulated.
+    assert (found.fitting, both.fitting) == (None, None)
+    assert without.fitting is not None
+    shown = [text_of(own) for own in (found, both, without)]
+    of_stages, of_both, of_none = (text.partition(":")[2] for text in shown)
+    assert f"{found.simulated} simulated, all of which fit in 85 GB" in of_stages
+    assert f"{both.simulated} simulated, all of which fit in 85 GB" in of_both
+    assert f"{without.fitting} fit in 85 GB, {without.simulated} simulated" in of_none
+
+
+def test_what_is_fixed_holds_of_all_and_leaves_out_no_other() -> None:
+    asked: dict[str, Any] = {"batch": 8, "bound": "none", "best": 1000}
+    pinned = "tp=1,micro_batches=4,zero=state"
+    every = [
+        own.configuration
+        for own in ho.configure(NETWORK, "h100-8", **asked, stages="auto", fix=pinned)
+    ]
+    assert {(own.pp, own.interleave) for own in every} == {(1, 1), (2, 1), (2, 2), (4, 1)}
+    cases: tuple[tuple[Any, str, set[int], set[int]], ...] = (
+        ("auto", "pp=1", {1}, {1}),
+        ("auto", "pp=2", {2}, {1, 2}),
+        (None, "pp=4", {4}, {1}),
+        (4, "pp=4", {4}, {1}),
+        (2, "interleave=2", {2}, {2}),
+        ("auto", "interleave=2", {2}, {2}),
+        ("auto", "interleave=1", {1, 2, 4}, {1}),
+        (1, "pp=1,interleave=1", {1}, {1}),
+    )
+    for stages, fix, parts, chunks in cases:
+        found = ho.configure(NETWORK, "h100-8", **asked, stages=stages, fix=f"{pinned},{fix}")
+        kept = [own for own in every if own.pp in parts and own.interleave in chunks]
+        assert [own.configuration for own in found] == kept, fix
+
+
+def test_fixed_recomputation_is_not_left_out_where_all_fits() -> None:
+    asked: dict[str, Any] = {"batch": 8, "bound": "none", "stages": 2}
+    found = ho.configure(NETWORK, "h100-8", **asked, fix="tp=1,micro_batches=2,recompute=full")
+    assert {own.configuration.recompute for own in found} == {"full"}
+
+
+def test_cuts_are_a_column_where_stages_have_unequally_many_blocks() -> None:
+    asked: dict[str, Any] = {"batch": 8, "bound": "none", "stages": 2, "fix": "tp=1"}
+    head = gpt(layers=4, hidden=256, heads=4, tokens=64, vocabulary=65536)
+    found = ho.configure(head, "h100-8", **asked, best=100)
+    cuts = ["+".join(map(str, own.configuration.cuts)) for own in found]
+    assert {*cuts} == {"", "3+1"}
+    header, *rows = text_of(found).splitlines()[2 : 3 + len(found)]
+    column = slice(header.index("cuts"), header.index("  cp"))
+    assert [row[column].strip().replace("-", "") for row in rows] == cuts
+    even = ho.configure(head, "h100-8", **asked | {"fix": "tp=1,interleave=2"})
+    assert "cuts" not in text_of(even)
 
 
 @pytest.mark.parametrize(
@@ -221,11 +290,41 @@ def test_configure_lists_stages_where_they_are_asked_for() -> None:
         (3, None, "parts"),
         (8, None, "two accelerators or more"),
         (2, "micro_batches=3", "no configuration of 2 stages"),
+        (None, "interleave=2", "fix: interleave=2 needs stages, as stages='auto'"),
+        (None, "pp=1,interleave=2", "fix: interleave=2 needs stages"),
+        ("auto", "pp=1,interleave=2", "fix: interleave=2 needs stages"),
+        (
+            "auto",
+            "interleave=3",
+            "no configuration of stages is known of .* with fix='interleave=3'",
+        ),
+        (2, "pp=1", "fix: pp=1 contradicts stages=2"),
+        (1, "pp=2", "fix: pp=2 contradicts stages=1"),
+        (None, "pp=1,tp=3", "fix: tp should be one of 1, 2, 4 for batch 8 of .* got 3"),
     ],
 )
 def test_what_no_stages_are_is_refused(stages: Any, fix: Any, says: Any) -> None:
     with pytest.raises(ho.HyparError, match=says):
         ho.configure(NETWORK, "h100-8", batch=8, bound="none", stages=stages, fix=fix)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "zero", "says"),
+    [
+        (1, "state", "state sharded"),
+        (1, "weights", "weights sharded"),
+        (2, "state+weights", "weights sharded over 2, state over 4"),
+    ],
+)
+def test_memory_says_what_is_sharded_as_the_plan_does(
+    problem: Problem, replicas: int, zero: str, says: str
+) -> None:
+    one = Configuration(dp_replicate=replicas, dp_shard=4 // replicas, pp=2, zero=zero)
+    plan = plan_of_configuration(NETWORK, problem, one)
+    held = ho.memory(plan)
+    assert held.document()["shard"] == plan.training.shard
+    assert trained({"shard": held.options["shard"]}, held.plan) == says
+    assert configuration_of(plan).zero == zero
 
 
 def test_stated_degrees_have_stages() -> None:
@@ -247,3 +346,37 @@ def test_stated_degrees_have_stages() -> None:
     ):
         with pytest.raises(ho.HyparError, match=says):
             ho.solve(NETWORK, **asked | wrong)
+
+
+@pytest.mark.parametrize("name", [name for name in names() if load(name).repeats])
+@pytest.mark.parametrize(
+    "stated", slow_after(1, ["pp=2,tp=2", "pp=2,cp=2,tp=2", "pp=2,tp=2,v=2", "pp=4,tp=2"])
+)
+def test_layers_of_stages_of_stated_degrees_gather_as_those_of_the_network(
+    name: str, stated: str
+) -> None:
+    asked: Any = {
+        "batch": 8,
+        "array": "h100-8",
+        "choices": "all",
+        "cost": "time",
+        "optimizer": "adam",
+    }
+    network, problem = stated_problem(name, asked)
+    try:
+        own = stated_degrees(network, problem, stated, None)
+        stages = even_stages(network, own.pp, own.interleave)
+    except ho.HyparError:
+        pytest.skip("the network has no such degrees")
+    problem = gathered_as(own, network, problem)
+    layers = [layer.name for layer in network.layers]
+    words = dict(zip(layers, words_by_layer(problem.training.gather, layers, ""), strict=True))
+    for part in range(own.pp):
+        chunks = stages.chunks_of(part)
+        stage = stage_instance(network, problem, part, own.pp, chunks, [1] * own.interleave)
+        inside = pinned(stage.network, stage.problem, own.inside)
+        here = [layer.name for layer in stage.network.layers]
+        gathered = words_by_layer(inside.training.gather, here, "")
+        assert [
+            word or "once" for layer, word in zip(here, gathered, strict=True) if layer in words
+        ] == [words[layer] or "once" for layer in here if layer in words]

@@ -19,12 +19,14 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.stage import stage_instance
 from hypar_opt.instance.staged import StagedPlan, in_stages_of
 from hypar_opt.integers import divisors
+from hypar_opt.models import load, names
 from hypar_opt.pipeline import solve_jointly
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stages import Stages
 from hypar_opt.search.best_fit import NothingFitsError
 from hypar_opt.search.result import SearchRequest
+from hypar_opt.search.short_steps import ShortSteps
 from hypar_opt.search.stages import StagesFound, in_stages
 from hypar_opt.search.way_of_training import WayOfTraining
 from hypar_opt.simulator.pipeline_order import in_flight, orders
@@ -169,17 +171,17 @@ def test_stages_are_the_best_of_all(seed: int) -> None:
     _check(network, problem)
 
 
-def _check(network: ho.Network, problem: Problem) -> None:
-    accelerators = problem.accelerators
-    counts = [n for n in divisors(accelerators)[:-1] if n <= len(cuts_between_blocks(network)) + 1]
+def _check(network: ho.Network, problem: Problem, counts: Sequence[int] | None = None) -> None:
+    most = len(cuts_between_blocks(network)) + 1
+    every_count = [n for n in divisors(problem.accelerators)[:-1] if n <= most]
     stated = problem.training.micro_batches
     batches = [stated] if stated else divisors(problem.batch)
-    every = [*every_charge(network, problem, counts, batches)]
+    every = [*every_charge(network, problem, counts or every_count, batches)]
     if not every:
         with pytest.raises((InfeasibleError, NoAnswerError, NothingFitsError)):
-            searched(network, problem)
+            searched(network, problem, counts)
         return
-    found, least = searched(network, problem), min(every)[0]
+    found, least = searched(network, problem, counts), min(every)[0]
     # The least is of stages that each receive what suits them.
     assert found.bound <= least
     if problem.constraints.memory is None:
@@ -314,6 +316,102 @@ def test_stages_that_are_alike_are_named_by_their_own_layers() -> None:
     plan.check()
     assert plan.seconds == found.seconds
     assert [own.seconds for own in plan.plans] == [own.seconds for own in found.plans]
+
+
+def mixture(loads: Sequence[Sequence[int]]) -> ho.Network:
+    """A block of experts for each load of them."""
+    block: list[dict[str, Any]] = [
+        {"name": "router", "kind": "router", "experts": 4, "top_k": 2, "load": loads},
+        {"name": "dispatch", "kind": "dispatch", "inputs": ["input", "router"]},
+        {"name": "up", "kind": "experts", "units": 256},
+        {"name": "down", "kind": "experts", "units": 64},
+        {"name": "combine", "kind": "combine", "inputs": ["down", "router"]},
+    ]
+    return ho.Network.model_validate(
+        {
+            "schema": "hypar-opt/network/2",
+            "name": "mixture",
+            "input": {"tokens": 64, "vocabulary": 512},
+            "layer": [
+                {"name": "token", "kind": "embedding", "features": 64},
+                {"name": "head", "kind": "fc", "units": 512, "inputs": ["b"]},
+                {"name": "loss", "kind": "output", "loss": "softmax"},
+            ],
+            "block": [
+                {"name": "b", "repeat": len(loads), "inputs": ["token"], "layer": block},
+            ],
+        }
+    )
+
+
+def growing(blocks: int) -> ho.Network:
+    """Blocks of one kind, whose maps grow from one to the next, as DenseNet's do."""
+    block: list[dict[str, Any]] = [
+        {"name": "conv", "kind": "conv", "kernel": 3, "filters": 32, "padding": 1},
+        {"name": "concat", "kind": "concat", "inputs": ["input", "conv"]},
+    ]
+    return ho.Network.model_validate(
+        {
+            "schema": "hypar-opt/network/2",
+            "name": "growing",
+            "input": {"channels": 32, "height": 32, "width": 32},
+            "layer": [{"name": "fc", "kind": "fc", "units": 16, "inputs": ["b"]}],
+            "block": [{"name": "b", "repeat": blocks, "inputs": ["input"], "layer": block}],
+        }
+    )
+
+
+DIFFERENT = {
+    "loads": mixture([(1, 1, 1, 1), (5, 1, 1, 3), (2, 2, 2, 2), (4, 2, 1, 1)]),
+    "maps": growing(5),
+}
+"""Networks of blocks of which not all are alike."""
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_stages_of_blocks_that_differ_are_the_best_of_all(name: str) -> None:
+    problem = problem_on(array_of(4, 2), 16, training={"micro_batches": 4})
+    _check(DIFFERENT[name], problem, [4])
+
+
+@pytest.mark.parametrize(
+    "network",
+    slow_after(4, [*DIFFERENT.values(), *map(load, ("resnet-18", "inception-v3", *names()))]),
+    ids=lambda network: network.name,
+)
+def test_with_all_repetitions_a_short_step_has_the_layers_of_its_stage(network: ho.Network) -> None:
+    problem = problem_on(array_of(1, 4), 16)
+    borders = cuts_between_blocks(network)
+    for cut in borders[:: -(-len(borders) // 8) or 1]:
+        for part, chunk in enumerate((range(cut), range(cut, len(network.layers)))):
+            stage = stage_instance(network, problem, part, 2, [chunk], [1])
+            steps = ShortSteps(stage.network, stage.problem)
+            counts = tuple(block.count for block in stage.network.repeats)
+            assert steps._network(counts).layers == stage.network.layers
+
+
+@pytest.mark.parametrize("stages", [4, "auto"])
+def test_levels_between_stages_shard_nothing(stages: Any) -> None:
+    asked: dict[str, Any] = {"array": "h100-8", "batch": 8, "cost": "time"}
+    network = ho.gpt(layers=4, hidden=64, heads=2, tokens=16, vocabulary=64)
+    plan = ho.solve(network, **asked, stages=stages, shard="state@H2-H3")
+    if stages == 4:
+        assert plan.training.shard == "state"
+
+
+@pytest.mark.parametrize(
+    "taken_names", [("received",), ("sent",), ("received", "received'", "sent")]
+)
+def test_layers_may_have_the_names_of_messages(taken_names: Sequence[str]) -> None:
+    plain = ["a", "b", "c", "d"]
+    problem = problem_on(array_of(1, 4), 16)
+    charges = []
+    for names_of in (plain, [*plain[:1], *taken_names, *plain[1 + len(taken_names) :]]):
+        layers = [{"name": name, "kind": "fc", "units": 64} for name in names_of]
+        described = {"schema": "hypar-opt/network/2", "name": "chain", "input": {"features": 64}}
+        network = ho.Network.model_validate({**described, "layer": layers})
+        charges.append(searched(network, problem, [2]).seconds)
+    assert charges[0] == charges[1]
 
 
 def test_a_limit_leaves_a_plan_that_fits_or_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,7 @@ def test_rows_are_in_order_and_distinct() -> None:
     seconds = [one.seconds for one in configured]
     assert seconds == sorted(seconds)
     assert len({one.configuration for one in configured}) == len(configured) == 10
+    assert configured.fitting is not None
     assert configured.simulated <= configured.fitting <= configured.considered
     assert found(best=3).entries == configured[:3]
 
@@ -300,6 +301,8 @@ def test_a_margin_is_left_free() -> None:
     capacity = whole.capacity - whole.best.memory
     within = found(margin=capacity + 1)
     assert within.capacity == whole.capacity
+    assert whole.fitting is not None
+    assert within.fitting is not None
     assert within.fitting < whole.fitting
     assert all(one.memory < whole.best.memory for one in within)
     assert within.plan().array == whole.plan().array

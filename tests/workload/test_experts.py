@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.documents.document import validate
 from hypar_opt.errors import InputError
-from hypar_opt.models import read_network
+from hypar_opt.models import load, read_network
+from hypar_opt.plan.settings import with_settings
+from hypar_opt.workload.kept import remarks_on
 from hypar_opt.workload.operators.experts import Router
 from hypar_opt.workload.operators.maps import ExpertMap, LogitMap, Routing
 from tests.strategies.mixtures import smallest
@@ -192,3 +194,34 @@ def test_counts_in_a_file_are_those_of_a_blocks_repetitions(tmp_path: Path) -> N
         with pytest.raises(InputError) as caught:
             loads(text)
         assert refused in str(caught.value)
+
+
+BEYOND = "what it would take beyond is dropped, where the authors drop none"
+
+
+@pytest.mark.parametrize(
+    ("changed", "remarks"),
+    [
+        ({"router.load": "even"}, ()),
+        ({"router.load": [4] * 8}, ()),
+        # With as many slots as tokens none is dropped.
+        ({"router.capacity_factor": 4.0}, ()),
+        (
+            {"router.capacity_factor": 1.25},
+            (f"an expert takes at most 20 tokens of each group of 64: {BEYOND}",),
+        ),
+        (
+            {"router.group": 32},
+            (f"an expert takes at most 8 tokens of each group of 32: {BEYOND}",),
+        ),
+        (
+            {"proj.bias": False},
+            (f"an expert takes at most 16 tokens of each group of 64: {BEYOND}",),
+        ),
+        ({"router.load": "even", "remarks": ["read by hand"]}, ("read by hand",)),
+    ],
+)
+def test_remarks_on_slots_are_those_of_what_is_set(
+    changed: dict[str, Any], remarks: tuple[str, ...]
+) -> None:
+    assert remarks_on(with_settings(load("mixtral-8x7b"), {}, changed)[0]) == remarks

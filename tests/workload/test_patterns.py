@@ -32,7 +32,9 @@ def test_what_is_typed_is_read_from_the_right() -> None:
 
 def test_compact_words_are_those_of_all_layers_again() -> None:
     for words in (["none"] * 5, ["none", "state", "state", "weights", "state"]):
-        assert words_by_layer(compact(words, NAMES), NAMES, "shard") == words
+        compacted = compact(words, NAMES)
+        assert words_by_layer(compacted, NAMES, "shard") == words
+        assert hash(compacted) == hash(compact(words, NAMES))
 
 
 @pytest.mark.parametrize(

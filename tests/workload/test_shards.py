@@ -8,7 +8,13 @@ import pytest
 
 from hypar_opt.workload.parallelism import SHARDED
 from hypar_opt.workload.repeats import ZERO_STAGES, Repeats
-from hypar_opt.workload.shards import Shards, fault_in_levels, shards_of, with_node_levels
+from hypar_opt.workload.shards import (
+    Shards,
+    fault_in_levels,
+    renumbered,
+    shards_of,
+    with_node_levels,
+)
 
 
 @pytest.mark.parametrize("levels", range(5))
@@ -110,3 +116,16 @@ def test_zero_moves_what_its_paper_says() -> None:
     assert [*ZERO_STAGES] == [*SHARDED]
     moved = [Repeats(1, {0: shards_of(word)}).moved([1], 0).item() for word in SHARDED]
     assert moved == [2, 2, 2, 3]
+
+
+@pytest.mark.parametrize("levels", range(1, 5))
+def test_levels_of_stages_are_numbered_from_below_those_between_them(levels: int) -> None:
+    for begins in combinations_with_replacement(range(levels + 1), 3):
+        word = Shards(*begins).word(levels)
+        for above in range(levels):
+            inside = shards_of(renumbered(word, -above))
+            outside = shards_of(renumbered(renumbered(word, -above), above))
+            assert fault_in_levels([renumbered(word, -above)], levels - above) is None
+            for level in range(above, levels):
+                expected = shards_of(word).at(level)
+                assert inside.at(level - above) == outside.at(level) == expected

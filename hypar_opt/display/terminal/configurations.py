@@ -30,6 +30,7 @@ def configurations_view(configurations: Configurations) -> RenderableType:
         ("tp", COUNT),
         ("sp", str),
         *((name, COUNT) for name in ("pp", "v") if configurations.staged),
+        *([("cuts", str)] if _has_cuts(configurations) else []),
         *((degree, COUNT) for degree in ("cp", "ep", "dp_shard", "dp_replicate")),
         ("zero", str),
         ("micro", COUNT),
@@ -80,12 +81,17 @@ def _title(configurations: Configurations) -> str:
     network, array = configurations.network.name, configurations.array.name
     tokens, capacity = configurations.tokens, format_bytes(configurations.capacity)
     inputs = f" x {tokens:,} tokens" if tokens is not None else " images"
-    room = f"{format_bytes(configurations.capacity - configurations.margin)} of {capacity}"
+    if configurations.margin:
+        room = format_bytes(configurations.capacity - configurations.margin)
+        capacity = f"{room} of {capacity}"
+    simulated = f"{configurations.simulated:,} simulated"
+    if configurations.fitting is None:
+        counts = f"{simulated}, all of which fit in {capacity}"
+    else:
+        counts = f"{configurations.fitting:,} fit in {capacity}, {simulated}"
     return (
         f"{network} on {array}, batch {configurations.problem.batch:,}{inputs},"
-        f" {optimizer(configurations)}: {configurations.considered:,} configurations,"
-        f" {configurations.fitting:,} fit in {room if configurations.margin else capacity},"
-        f" {configurations.simulated:,} simulated"
+        f" {optimizer(configurations)}: {configurations.considered:,} configurations, {counts}"
     )
 
 
@@ -98,7 +104,8 @@ def optimizer(configurations: Configurations) -> str:
 def _cells(configurations: Configurations, candidate: Evaluated | Candidate) -> Iterator[Any]:
     configuration, row = candidate.configuration, configurations.row(candidate)
     of_stages = ("pp", "interleave") if configurations.staged else ()
-    degrees = ("tp", "sp", *of_stages, "cp", "ep", "dp_shard", "dp_replicate")
+    cuts = ("cuts",) if _has_cuts(configurations) else ()
+    degrees = ("tp", "sp", *of_stages, *cuts, "cp", "ep", "dp_shard", "dp_replicate")
     yield from (row[name] for name in (*degrees, "zero", "micro_batches"))
     yield recomputation(configuration, configurations.blocks)
     yield from (row[name] for name in ("seconds", "per_second", "mfu", "memory"))
@@ -106,6 +113,11 @@ def _cells(configurations: Configurations, candidate: Evaluated | Candidate) -> 
     yield from (row[name] for name in ("in_flight", "bubble") if configurations.staged)
     yield row["exposed"]
     yield row["over_first"] if candidate is not configurations.best else None
+
+
+def _has_cuts(configurations: Configurations) -> bool:
+    """Return whether some have stages of unequally many blocks."""
+    return any(own.configuration.cuts for own in configurations)
 
 
 def _notes(configurations: Configurations) -> Iterator[str]:

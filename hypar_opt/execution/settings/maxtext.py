@@ -16,6 +16,7 @@ from __future__ import annotations
 from math import gcd
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from hypar_opt.errors import HyparError
 from hypar_opt.execution.settings.framework import (
     ELEMENTS,
     FULL,
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 _POLICIES = {FULL: "full", SELECTIVE: "minimal", NONE: "minimal_with_context"}
 """The policy nearest to each kind of recomputation."""
+
+_UNEQUAL = "stages of {} blocks: all have as many"
 
 
 class MaxText(Framework):
@@ -90,7 +93,7 @@ class MaxText(Framework):
         if configuration.cp > 1 and run.tokens % (2 * configuration.cp):
             yield f"{run.tokens:,} tokens: they should be a multiple of {2 * configuration.cp}"
         if configuration.cuts:
-            yield f"stages of {'+'.join(map(str, configuration.cuts))} blocks: all have as many"
+            yield _UNEQUAL.format("+".join(map(str, configuration.cuts)))
         if configuration.micro_batches % configuration.pp:
             yield (
                 f"{configuration.micro_batches} micro-batches: they should be a multiple of"
@@ -101,6 +104,9 @@ class MaxText(Framework):
             yield f"{sequences!r} sequences per device, which are rounded down"
 
     def document(self, configuration: Configuration, run: TrainingRun, remarks: list[str]) -> str:
+        if configuration.cuts:  # no keys have a number of layers that is near
+            unequal = _UNEQUAL.format("+".join(map(str, configuration.cuts)))
+            raise HyparError(f"{type(self).__name__} has no {unequal}")
         axes = _axes(configuration) or _axes(configuration._replace(ep=1))
         assert axes is not None
         inside = _inside(axes, run) or dict.fromkeys(axes, 1)

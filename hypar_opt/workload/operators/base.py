@@ -204,6 +204,10 @@ class Operator(Document):
         """
         return self
 
+    def in_repetitions(self, numbers: range) -> Self:  # noqa: ARG002
+        """Return the layer of a block that has some of its repetitions, numbered from 0."""
+        return self
+
     def checked_maps(self, *reads: Map) -> LayerMaps:
         """Return the layer's maps; raise an error where an axis is longer than `MAX_AXIS`, too."""
         maps = self.maps(*reads)

@@ -149,6 +149,11 @@ class Router(Operator):
             raise self.refuse("load", problem)
         return self.model_copy(update={"load": self.load[number]})
 
+    def in_repetitions(self, numbers: range) -> Self:
+        if not (isinstance(self.load, tuple) and isinstance(self.load[0], tuple)):
+            return self
+        return self.model_copy(update={"load": self.load[numbers.start : numbers.stop]})
+
     @property
     def _limit(self) -> tuple[int, int]:
         return self.expert_groups or 1, self.top_groups or 1
