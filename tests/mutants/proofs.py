@@ -544,8 +544,8 @@ PROOFS = (
     Mutant(
         "all stages wait for all micro-batches",
         _CUTS,
-        "own.longest + Fraction(own.total - own.longest, turns)",
-        "Fraction(own.total)",
+        "own.longest + others + summed",
+        "own.total + summed",
         (_OF_CUTS,),
     ),
     Mutant(
