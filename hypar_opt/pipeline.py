@@ -28,7 +28,7 @@ from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, price, tensors_of
 from hypar_opt.integers import divisors
-from hypar_opt.plan.arguments import ProblemArguments
+from hypar_opt.plan.arguments import ProblemArguments, schedule_of_stages
 from hypar_opt.plan.configuration import check, rows_of, training_of
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.degrees import degrees
@@ -174,7 +174,7 @@ def solve(
     if cuts and degrees is None:
         raise HyparError(f"{argument('cuts')} goes with pp among {argument('degrees')}")
     in_stages = stages is not None or degrees is not None
-    schedule = problem.pop("schedule", None) if in_stages else None
+    schedule = schedule_of_stages(problem) if in_stages else ""
     with recorded_reads() as read:
         described, stated = stated_problem(network, problem, search)
         answer = None if solution is None else read_solution(solution)
@@ -197,12 +197,12 @@ def solve(
         )
         if degrees is None:
             assert stages is not None
-            return _in_stages(described, stated, how, stages, schedule or "1f1b", progress)
+            return _in_stages(described, stated, how, stages, schedule, progress)
         if stages is not None:
             raise HyparError(f"{argument('stages')} goes without pp among {argument('degrees')}")
         choices = None if problem.get("choices") is None else stated.choices
         known = described, stated, degrees, choices
-        return _in_stated_stages(*known, cuts, how, schedule or "1f1b", progress)
+        return _in_stated_stages(*known, cuts, how, schedule, progress)
     instance = Instance.to_search(described, stated)
     is_stated = overlap is not None
     if overlap is None:
@@ -615,14 +615,21 @@ def solve_in_stages(
     network: Network,
     problem: Problem,
     stages: int | Literal["auto"],
+    schedule: str,
     *,
     progress: Progress = silent,
 ) -> Plan:
-    """Solve a validated problem in stages; the other parameters and errors are those of `solve`."""
+    """Solve a validated problem in stages; the other parameters and errors are those of `solve`.
+
+    Parameters
+    ----------
+    schedule
+        The order of passes, one of `hypar_opt.workload.parallelism.SCHEDULES`.
+    """
     options = SolverOptions()
     settings = settings_of(options, warm_start=False)
     how = SolveRequest("dp", "joint", options, settings, None, NEVER)
-    return _in_stages(network, problem, how, stages, problem.training.schedule, progress)
+    return _in_stages(network, problem, how, stages, schedule, progress)
 
 
 def _check_goes_with_stages(**given: object) -> None:

@@ -47,6 +47,7 @@ def compare(
     bucket: Annotated[str | None, options.BUCKET] = None,
     settings: options.SETTINGS = None,
     stages: Annotated[str | None, options.STAGES] = None,
+    schedule: Annotated[str | None, options.SCHEDULE] = None,
     *,  # the groups need no default
     cost: CostOptions,
     running: RunningOptions,
@@ -83,6 +84,7 @@ def compare(
             progress=progress,
             run={"collective": running.collective, "overlap": running.overlap},
             stages=request.stages(stages),
+            schedule=schedule,
             **arguments,
         )
     # Reasons name arguments; on the command line they name options.

@@ -12,7 +12,6 @@ from typing import Annotated
 
 from hypar_opt.cli import completion, options
 from hypar_opt.cli.options import problem_option, running_option, solving_option
-from hypar_opt.workload.parallelism import SCHEDULES
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -261,13 +260,7 @@ class TrainingOptions:
             autocompletion=completion.one_of("none", "state", "gradients", "weights"),
         ),
     ] = None
-    schedule: Annotated[
-        str | None,
-        running_option(
-            help="The order of passes in pipeline stages: 1f1b, gpipe or zb-h1. Default: 1f1b.",
-            autocompletion=completion.one_of(*SCHEDULES),
-        ),
-    ] = None
+    schedule: Annotated[str | None, options.SCHEDULE] = None
     gather: Annotated[
         str | None,
         running_option(

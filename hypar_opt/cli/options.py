@@ -15,6 +15,7 @@ from typer.models import OptionInfo
 
 # Nothing heavy is imported here: `--help` and completion read this file.
 from hypar_opt.cli import completion
+from hypar_opt.workload.parallelism import SCHEDULES
 
 # The panels of a command's help.
 PROBLEM = "The problem"
@@ -60,6 +61,10 @@ STAGES = problem_option(
     help="Pipeline stages, each a part of the array: how many; or auto, for the fastest of all"
     " numbers. Where they are cut, and what each does inside, are searched. Default: no stages.",
     autocompletion=completion.one_of("auto"),
+)
+SCHEDULE = running_option(
+    help="The order of passes in pipeline stages: 1f1b, gpipe or zb-h1. Default: 1f1b.",
+    autocompletion=completion.one_of(*SCHEDULES),
 )
 WHOLE_LEVELS = problem_option(
     "--whole-levels", help="Keep the levels of --hierarchy whole, in place of their prime factors."

@@ -197,6 +197,18 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     return problem.model_copy(update={"reading": reading})
 
 
+def schedule_of_stages(arguments: ProblemArguments) -> str:
+    """Take the schedule out of the arguments of a problem whose stages are not known yet.
+
+    Raises
+    ------
+    HyparError
+        If there is none of that name.
+    """
+    stated = arguments.pop("schedule", None)
+    return validate(Training, {} if stated is None else {"schedule": stated}).schedule
+
+
 def _offered(network: Network) -> tuple[str, ...]:
     """Return all choices but those that no layer of a network has, or that save it nothing."""
     had: set[str] = set()

@@ -17,7 +17,7 @@ from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
 from hypar_opt.pipeline import plan_of_configuration, solve_in_stages, solve_problem
-from hypar_opt.plan.arguments import ProblemArguments
+from hypar_opt.plan.arguments import ProblemArguments, schedule_of_stages
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stages import stage_counts
@@ -158,7 +158,8 @@ def compare(
     run
         Options of the simulation: ``collective``, ``overlap``.
     stages
-        As for `hypar_opt.solve`: with a row ``stages``, of the fastest plan in so many stages.
+        As for `hypar_opt.solve`: with a row ``stages``, of the fastest plan in so many stages, by
+        the ``schedule``.
     **problem
         Further fields of `hypar_opt.plan.problem.Problem`: ``reading``, ``cost="bytes"``, which the
         rows ``hypar`` and ``joint`` minimise, and ``constraints``, which every row keeps to.
@@ -189,6 +190,7 @@ def compare(
     network_names: Sequence[str | Path | Network] = several(networks)
     places: Sequence[str | Path | Array | None] = [None] if arrays is None else several(arrays)
     tokens = problem.pop("tokens", None)
+    schedule = schedule_of_stages(problem) if stages is not None else ""
     described = [find_network(network, tokens) for network in network_names]
     cases = [
         stated_problem(network, problem | {"batch": batch, "array": array})
@@ -203,7 +205,7 @@ def compare(
     for (network, stated), case in parts_of(progress, cases):
         plans = compared_plans(network, stated, in_stages=stages is not None)
         measured = {
-            name: _measured(plan, network, run or {}, stages or "auto", own)
+            name: _measured(plan, network, run or {}, (stages or "auto", schedule), own)
             for (name, plan), own in parts_of(case, [*plans.items()])
         }
         # One infeasible plan is a row with a reason; a wrong input fails every row.
@@ -235,14 +237,20 @@ def _measured(
     compared: ComparedPlan,
     network: Network,
     run: RunArguments,
-    stages: int | Literal["auto"],
+    in_stages: tuple[int | Literal["auto"], str],
     progress: Progress,
 ) -> _Measured | HyparError:
-    """Solve one of the plans, and simulate it on an array; return the error if it has no answer."""
+    """Solve one of the plans, and simulate it on an array; return the error if it has no answer.
+
+    Parameters
+    ----------
+    in_stages
+        Of the plan in stages: how many, and their schedule.
+    """
     try:
         problem = compared.stated(network)
         if compared.solver == STAGED:
-            plan = solve_in_stages(network, problem, stages, progress=progress)
+            plan = solve_in_stages(network, problem, *in_stages, progress=progress)
         elif compared.solver == CONFIGURED:
             best = best_configuration(network, problem)
             plan = plan_of_configuration(network, problem, best.configuration)

@@ -32,6 +32,9 @@ from tests.plan.test_stages import chain
 from tests.slow import slow_after
 from tests.strategies.arrays import AS_THE_PAPER
 
+BLOCKS = "gpt:layers=2,hidden=64,heads=4,tokens=32,vocabulary=100"
+"""A network of repeated blocks."""
+
 THREE = CHOICES
 
 
@@ -521,3 +524,29 @@ def test_with_stages_there_is_the_row_of_the_best_plan_in_stages(shell: Shell) -
     three = ho.compare(network, array, batches=8, stages=3)[-1]
     assert three.plan == "stages"
     assert "3" in (three.reason or "")
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "zb-h1"])
+def test_the_row_in_stages_is_by_the_schedule(schedule: str, shell: Shell) -> None:
+    """Beside the best plan without stages and Megatron-LM's degrees."""
+    asked: dict[str, Any] = {"stages": 2, "schedule": schedule}
+    compared = ho.compare(BLOCKS, "rtx4090x4", batches=8, **asked)
+    rows = {row.plan: row for row in compared}
+    assert {"configured", "stages", "megatron-1", "megatron-2", "megatron-4"} <= {*rows}
+    plan = ho.solve(BLOCKS, array="rtx4090x4", batch=8, **asked)
+    assert plan.training.schedule == schedule
+    assert rows["stages"].seconds == ho.simulate(plan).seconds
+    usual = ho.compare(BLOCKS, "rtx4090x4", batches=8, stages=2)
+    assert usual[:-1] == compared[:-1]
+    # In ample memory GPipe takes what 1F1B does.
+    assert (usual[-1].seconds == rows["stages"].seconds) == (schedule == "gpipe")
+    typed = ("compare", BLOCKS, "--array", "rtx4090x4", "--batch", "8", "--schedule", schedule)
+    assert shell.document(*typed, "--stages", "2")["rows"] == compared.rows()
+    assert shell.refused(*typed) == "schedule: should be with stages, layers in parts of H1"
+
+
+@pytest.mark.parametrize("command", ["compare", "solve"])
+def test_an_unknown_schedule_of_stages_is_refused(command: str, shell: Shell) -> None:
+    typed = (command, BLOCKS, "--array", "rtx4090x4", "--batch", "8", "--stages", "2")
+    said = shell.refused(*typed, "--schedule", "dualpipe")
+    assert said.startswith('--schedule: should be 1f1b, gpipe or zb-h1, got "dualpipe", which')
