@@ -174,7 +174,7 @@ def solve(
     if cuts and degrees is None:
         raise HyparError(f"{argument('cuts')} goes with pp among {argument('degrees')}")
     in_stages = stages is not None or degrees is not None
-    schedule = schedule_of_stages(problem) if in_stages else ""
+    schedule = schedule_of_stages(problem, stages) if in_stages else ""
     with recorded_reads() as read:
         described, stated = stated_problem(network, problem, search)
         answer = None if solution is None else read_solution(solution)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.buckets import LatencyShares
-from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError, RefusedError
+from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError, RefusedError, argument
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import tensors_of, total_cost
 from hypar_opt.instance.stage import BY_LAYER, stage_instance
@@ -668,6 +668,8 @@ class _StageSearch:
         problem = request.instance.problem
         if problem.cost != "time" or problem.array is None:
             raise HyparError("stages are planned for the least time on an array")
+        if problem.inference:
+            raise HyparError(f"{argument('inference')} is not supported with pipeline stages")
         self._request, self._problem, self._stated = request, problem, stated
         network, micro_batches = request.instance.network, problem.training.micro_batches
         self._units = _Units(network, problem, stated.stages if stated else None)

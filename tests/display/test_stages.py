@@ -144,7 +144,7 @@ def test_a_schedule_is_typed_and_reaches_the_page(tmp_path: Path, shell: Shell) 
     file, out = tmp_path / "plan.json", tmp_path / "page.html"
     asked = ["--array", "rtx4090x4", "--batch", "8", "--micro-batches", "4", "--schedule", "zb-h1"]
     said = shell.refused("solve", network, *asked)
-    assert said == "schedule: should be with stages, layers in parts of H1"
+    assert said == "--schedule: should be with stages, layers in parts of H1"
     assert run(["solve", network, *asked, "--stages", "2", "-o", str(file)]) == 0
     assert run(["report", str(file), "-o", str(out)]) == 0
     found = Page(out.read_text())
