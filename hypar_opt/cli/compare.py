@@ -60,7 +60,7 @@ def compare(
 
     sizes = None if levels is None else request.whole_numbers("--levels", levels, "32,256")
     arguments = request.cost_arguments(cost) | ({} if bucket is None else {"bucket": bucket})
-    arguments["settings"] = request.key_values(settings)
+    arguments |= {"settings": request.key_values(settings), "schedule": schedule}
     if hierarchy is not None:
         if levels is not None:
             raise HyparError("--hierarchy states the levels; leave --levels out")
@@ -84,7 +84,6 @@ def compare(
             progress=progress,
             run={"collective": running.collective, "overlap": running.overlap},
             stages=request.stages(stages),
-            schedule=schedule,
             **arguments,
         )
     # Reasons name arguments; on the command line they name options.

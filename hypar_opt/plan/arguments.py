@@ -203,7 +203,8 @@ def schedule_of_stages(arguments: ProblemArguments, stages: int | str | None) ->
     Parameters
     ----------
     stages
-        How many, as for `hypar_opt.solve`; of one the arguments keep it, which `problem_of` refuses.
+        How many, as for `hypar_opt.solve`; of one the arguments keep it, and `problem_of`
+        refuses it.
 
     Raises
     ------

@@ -63,8 +63,9 @@ def test_an_unknown_schedule_is_refused(
     for command in ("solve", "simulate", "memory"):
         said = shell.refused(command, *SMALL, *stages, "--schedule", schedule)
         assert f'--schedule: should be 1f1b, gpipe or zb-h1, got "{schedule}"{why}' in said
+    listed: Any = [schedule]
     with pytest.raises(ho.HyparError, match=r"^schedule: should be 1f1b, .* got \["):
-        ho.solve(SMALL[0], **IN_PYTHON, stages=2, schedule=[schedule])
+        ho.solve(SMALL[0], **IN_PYTHON, stages=2, schedule=listed)
 
 
 @pytest.mark.parametrize("command", ["solve", "compare"])
@@ -80,7 +81,7 @@ def test_a_plan_fixes_its_schedule(schedule: str, plan_file: Path, shell: Shell)
         said = shell.refused(command, plan_file, "--schedule", schedule)
         assert said == "--schedule is fixed by the plan; leave it out"
     for look in (ho.memory, ho.simulate):
-        with pytest.raises(ho.HyparError, match="^schedule is fixed by the plan; leave it out"):
+        with pytest.raises(ho.HyparError, match=r"^schedule is fixed by the plan; leave it out"):
             look(plan_file, schedule=schedule)
     gpipe = ho.memory(SMALL[0], **IN_PYTHON, stages=2, schedule="gpipe", micro_batches=8)
     stated = ("--stages", "2", "--schedule", "gpipe", "--micro-batches", "8", "--json")
