@@ -187,7 +187,9 @@ def solve(
         solver, _search_for(stated, search), options, recorded, start, deadline, answer
     )
     if in_stages:
-        _check_goes_with_stages(
+        others = options.given() - SOLVERS["dp"].supported_options
+        check_goes_with_stages(
+            **dict.fromkeys(sorted(others), True),
             solver=solver,
             search=search,
             start=start,
@@ -632,7 +634,7 @@ def solve_in_stages(
     return _in_stages(network, problem, how, stages, schedule, progress)
 
 
-def _check_goes_with_stages(**given: object) -> None:
+def check_goes_with_stages(**given: object) -> None:
     """Refuse options that a search of stages does not have."""
     for name, value in given.items():
         if value not in (None, False) and (name, value) not in (

@@ -10,6 +10,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.plan.plan import write_plan
+from hypar_opt.search import stages as stage_search
 from tests.cli.shell import Shell
 
 NETWORK = "gpt:layers=4,hidden=256,heads=4,tokens=64,vocabulary=1000"
@@ -86,3 +87,34 @@ def test_a_plan_fixes_its_schedule(schedule: str, plan_file: Path, shell: Shell)
     gpipe = ho.memory(SMALL[0], **IN_PYTHON, stages=2, schedule="gpipe", micro_batches=8)
     stated = ("--stages", "2", "--schedule", "gpipe", "--micro-batches", "8", "--json")
     assert json.loads(shell.output("memory", *SMALL, *stated))["bytes"] == gpipe.total
+
+
+@pytest.mark.parametrize("stages", [("--stages", "2"), ("--degrees", "pp=2")])
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--gap", "0.1"),
+        ("--hint",),
+        ("--threads", "2"),
+        ("--seed", "3"),
+        ("--solver-option", "x=1"),
+        ("--solver-log", "solver.log"),
+        ("--export-model", "model.lp"),
+        ("--solver", "ilp"),
+        ("--place",),
+        ("--regret",),
+        ("--best", "2"),
+        ("--simulate", "2"),
+    ],
+)
+def test_options_of_other_searches_are_refused_before_the_search(
+    stages: tuple[str, str], option: tuple[str, ...], shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage_search, "in_stages", None)
+    said = shell.refused("solve", *SMALL, *stages, *option)
+    assert said == f"{option[0]} is not supported with --stages"
+
+
+def test_a_plan_to_start_from_is_no_search_of_stages(plan_file: Path, shell: Shell) -> None:
+    said = shell.refused("solve", *SMALL, "--stages", "2", "--warm-start", plan_file)
+    assert said == "--warm-start is not supported with --stages"
