@@ -23,7 +23,7 @@ from hypar_opt.errors import HyparError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, nodes_of, price, total_cost
-from hypar_opt.instance.stage import BY_LAYER, stage_instance
+from hypar_opt.instance.stage import BY_LAYER, check_pins, stage_instance
 from hypar_opt.plan.configuration import (
     check,
     rows_of,
@@ -313,6 +313,8 @@ class StagedPlan:
         HyparError
             Naming the constraint.
         """
+        whole = Instance.to_search(self.network, without_stages(self.problem))
+        check_pins(whole, self.problem.levels)
         for plan in self.plans:
             plan.instance.constraints.check(plan.rows, plan.nodes)
 

@@ -31,7 +31,7 @@ from hypar_opt.costs.buckets import LatencyShares
 from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError, RefusedError, argument
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import tensors_of, total_cost
-from hypar_opt.instance.stage import BY_LAYER, stage_instance
+from hypar_opt.instance.stage import BY_LAYER, check_pins, stage_instance
 from hypar_opt.instance.staged import StagePlan, charge_of
 from hypar_opt.integers import divisors
 from hypar_opt.plan.stages import Stages
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.base import CostModel
     from hypar_opt.costs.time import TimeCost
+    from hypar_opt.hardware.array import Array
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.problem import Problem
     from hypar_opt.plan.training import Training
@@ -237,7 +238,7 @@ class _PartsOfArray:
         assert problem.array is not None
         array = problem.array.description
         if count > 1:
-            array.part(count)  # which may be none
+            _check_pins(asked.instance, count)
         self._whole, self.asked, self.units, self.count = problem, asked, units, count
         self._inside = inside
         self.schedule, self.any_batches = schedule, False
@@ -323,6 +324,13 @@ class _PartsOfArray:
         instance = self._by_itself(0, count)
         images = instance.problem.batch // count
         return divides_evenly(images, instance.problem.hierarchy, instance.rule)
+
+
+def _check_pins(instance: Instance, count: int) -> None:
+    """Check that the array has so many parts, and that pins are of levels inside them."""
+    assert instance.problem.array is not None
+    part: Array = instance.problem.array.description.part(count)
+    check_pins(instance, 1 + part.levels)
 
 
 def _renamed(solved: Instance, alike: Instance) -> Training:
@@ -704,6 +712,7 @@ class _StageSearch:
         inside, most = self._stated.inside if self._stated else None, self._units.count
         if counts is None:
             counts = [n for n in self._problem.array.description.part_counts if n <= most]
+            counts = [n for n in counts if n == 1 or self._may_pin(n)]
         for count in counts:
             if count > most:
                 raise HyparError(
@@ -711,6 +720,14 @@ class _StageSearch:
                     f" be cut, fewer than {count} stages"
                 )
             yield _PartsOfArray(self._request, self._units, count, schedule, inside)
+
+    def _may_pin(self, count: int) -> bool:
+        """Return whether plans in so many stages may keep to the pins."""
+        try:
+            _check_pins(self._request.instance, count)
+        except HyparError:
+            return False
+        return True
 
     def result(self) -> StagesFound:
         """Return the best plan of all, and the bound on all."""

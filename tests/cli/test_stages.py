@@ -118,3 +118,54 @@ def test_options_of_other_searches_are_refused_before_the_search(
 def test_a_plan_to_start_from_is_no_search_of_stages(plan_file: Path, shell: Shell) -> None:
     said = shell.refused("solve", *SMALL, "--stages", "2", "--warm-start", plan_file)
     assert said == "--warm-start is not supported with --stages"
+
+
+NO_PINS = "H1 is of the stages, which have no pins; --cuts says where they begin"
+
+
+@pytest.mark.parametrize("pin", ["*@H1=data", "*@H1=first", "*=second", "decoder.0.*@H1=second"])
+def test_h1_has_no_pins_in_stages(pin: str, plan_file: Path, shell: Shell) -> None:
+    for stages in (("--stages", "2"), ("--degrees", "pp=2")):
+        said = shell.refused("solve", *SMALL, *stages, "--fix", pin)
+        assert said == f"--fix {pin}: {NO_PINS}"
+    document = json.loads(plan_file.read_text())
+    document["constraints"]["fix"] = [pin]
+    said = shell.refused("show", "-", piped=json.dumps(document))
+    assert said.endswith(f": --fix {pin}: {NO_PINS}")
+
+
+def test_a_compared_plan_in_stages_has_no_pins_of_h1() -> None:
+    fix = ["*@H1=data"]
+    compared = ho.compare(SMALL[0], "rtx4090x4", batches=16, stages=2, fix=fix)
+    (row,) = (row for row in compared if row.plan == "stages")
+    assert row.reason is not None
+    assert row.reason.startswith("constraints.fix='*@H1=data': H1 is of the stages")
+
+
+def test_any_number_of_stages_keeps_to_pins() -> None:
+    plan = ho.solve(SMALL[0], **IN_PYTHON, stages="auto", degrees="dp=4")
+    assert plan.stages is None
+    assert {word for row in plan.parallelism for word in row} == {"data"}
+    with pytest.raises(ho.HyparError, match="first is not among"):
+        ho.solve(SMALL[0], **IN_PYTHON, stages="auto", fix=["*@H1=first"])
+
+
+def test_pins_are_of_the_levels_of_the_plan(tmp_path: Path) -> None:
+    """H1 of four stages is what two levels of the array are without."""
+    pinned: dict[str, Any] = {**IN_PYTHON, "array": "h100-8", "fix": ["*.up@H2=model"]}
+    plan = ho.solve(SMALL[0], **pinned, stages=4)
+    assert plan.hierarchy.sizes == (4, 2)
+    ups = [n for n, name in enumerate(plan.layers) if name.endswith(".up")]
+    assert {plan.parallelism[1][n] for n in ups} == {"model"}
+    write_plan(plan, tmp_path / "plan.json")
+    assert ho.read_plan(tmp_path / "plan.json") == plan
+    for fix, says in (
+        ("*.up@H3=model", "constraints.fix='*.up@H3=model': the level should be from 1 to 2"),
+        ("up@H2=model", "constraints.fix='up@H2=model': no layer is called 'up'"),
+        ("*.up@H2=rows", "constraints.fix='*.up@H2=rows': rows is not among choices="),
+    ):
+        with pytest.raises(ho.HyparError) as caught:
+            ho.solve(SMALL[0], **pinned | {"fix": [fix]}, stages=4)
+        assert says in str(caught.value)
+    free = ho.solve(SMALL[0], **pinned | {"fix": ["*.up@H3=model"]}, stages="auto")
+    assert free.stages is None or free.stages.parts == 2
