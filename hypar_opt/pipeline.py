@@ -522,12 +522,13 @@ def _in_stated_stages(
 
     own = stated_degrees(network, problem, degrees, choices)
     problem = gathered_as(own, network, problem)
-    stages = even_stages(network, own.pp, own.interleave)
     if cuts:
         stages = stages_before(network, own.pp, cuts)
         if stages.chunks != own.interleave:
             wanted = own.pp * own.interleave - 1
             raise HyparError(f"{argument('cuts')} should be {wanted:,}, got {len(cuts):,}")
+    else:
+        stages = even_stages(network, own.pp, own.interleave)
     data, count = own.dp_replicate * own.dp_shard, problem.training.micro_batches
     if problem.batch % (data * (count or 1)):
         raise HyparError(

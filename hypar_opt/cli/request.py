@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from hypar_opt.solvers.base import SolverOptions
     from hypar_opt.workload.network import Network
 
-MOST_DIGITS = 1000
-"""Digits of a number that Python still reads and prints."""
-
 
 def cost_arguments(typed: CostOptions) -> ProblemArguments:
     """Return the fields of a `Problem` except its sizes; `Problem` validates them."""
@@ -193,7 +190,7 @@ def stages(typed: str | None) -> Any:
     """Return a number of stages, ``auto`` or None."""
     from hypar_opt.plan.stages import stage_counts
 
-    number = int(typed) if typed and typed.isdecimal() and len(typed) <= MOST_DIGITS else typed
+    number = int(typed) if typed and typed.isdecimal() and len(typed) <= 1000 else typed
     stage_counts(number)
     return number
 

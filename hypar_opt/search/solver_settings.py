@@ -13,6 +13,7 @@ from hypar_opt.plan.plan import SolverSettings
 from hypar_opt.solvers.base import SolverOptions, by_default
 
 if TYPE_CHECKING:
+    from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
 
 
@@ -42,6 +43,12 @@ class SourceArguments(OwnArguments, OptionArguments, total=False):
     place: bool
     stages: int | Literal["auto"] | None
     cuts: Sequence[str]
+
+
+class PlanArguments(SourceArguments, total=False):
+    """`SourceArguments`, the array among them."""
+
+    array: str | Path | Array | None
 
 
 def options_among(

@@ -28,12 +28,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.buckets import LatencyShares
-from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError, RefusedError, argument
+from hypar_opt.errors import (
+    ARRAY,
+    HyparError,
+    InfeasibleError,
+    NoAnswerError,
+    RefusedError,
+    argument,
+)
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import tensors_of, total_cost
 from hypar_opt.instance.stage import BY_LAYER, check_pins, stage_instance
 from hypar_opt.instance.staged import StagePlan, charge_of
 from hypar_opt.integers import divisors
+from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.plan.stages import Stages
 from hypar_opt.search.best_fit import NEVER, NothingFasterError, NothingFitsError
 from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts
@@ -327,7 +335,7 @@ class _PartsOfArray:
 
 
 def _check_pins(instance: Instance, count: int) -> None:
-    """Check that the array has so many parts, and that pins are of levels inside them."""
+    """Check that pins are of levels that a plan in so many stages has."""
     assert instance.problem.array is not None
     part: Array = instance.problem.array.description.part(count)
     check_pins(instance, 1 + part.levels)
@@ -663,6 +671,23 @@ class _Pair:
             self.unproved = min(self.unproved, self.bound)
 
 
+def _check_is_of_stages(problem: Problem, counts: Sequence[int] | None) -> None:
+    """Refuse what has no such stages, naming what would have."""
+    stages = argument("stages")
+    if problem.array is None:
+        raise HyparError(f"{stages} needs an array: {ARRAY}")
+    for count in counts or ():
+        if count > 1:
+            problem.array.description.part(count)
+    if problem.reading not in RUN_READINGS:
+        readings = " or ".join(argument("reading", own) for own in RUN_READINGS)
+        raise HyparError(f"{stages} needs {readings}, got {problem.reading}")
+    if problem.cost != "time":
+        raise HyparError(f"{stages} needs {argument('cost', 'time')}, got {problem.cost}")
+    if problem.inference:
+        raise HyparError(f"{argument('inference')} is not supported with pipeline stages")
+
+
 class _StageSearch:
     """The search of all stages and micro-batches, the least bound first."""
 
@@ -674,10 +699,7 @@ class _StageSearch:
         stated: StatedStages | None,
     ) -> None:
         problem = request.instance.problem
-        if problem.cost != "time" or problem.array is None:
-            raise HyparError("stages are planned for the least time on an array")
-        if problem.inference:
-            raise HyparError(f"{argument('inference')} is not supported with pipeline stages")
+        _check_is_of_stages(problem, counts)
         self._request, self._problem, self._stated = request, problem, stated
         network, micro_batches = request.instance.network, problem.training.micro_batches
         self._units = _Units(network, problem, stated.stages if stated else None)
@@ -714,12 +736,13 @@ class _StageSearch:
             counts = [n for n in self._problem.array.description.part_counts if n <= most]
             counts = [n for n in counts if n == 1 or self._may_pin(n)]
         for count in counts:
+            parts = _PartsOfArray(self._request, self._units, count, schedule, inside)
             if count > most:
                 raise HyparError(
                     f"{self._request.instance.network.name} has {most} parts between which it may"
                     f" be cut, fewer than {count} stages"
                 )
-            yield _PartsOfArray(self._request, self._units, count, schedule, inside)
+            yield parts
 
     def _may_pin(self, count: int) -> bool:
         """Return whether plans in so many stages may keep to the pins."""

@@ -13,12 +13,12 @@ from hypar_opt.documents.sizes import stated_bytes
 from hypar_opt.errors import HyparError, RefusedError, UnknownNameError, argument
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_levels
-from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.oversplit import oversplit_warnings
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import plan_tensors, rows_of_plan
 from hypar_opt.search.result import Progress, silent
+from hypar_opt.search.solver_settings import PlanArguments
 from hypar_opt.sharding.program import Program
 from hypar_opt.step.states import parts_of
 from hypar_opt.studies.sources import planned
@@ -53,7 +53,7 @@ def run(
     weights: str | Path | None = None,
     dims: Mapping[str, int] | None = None,
     progress: Progress = silent,
-    **arguments: Unpack[ProblemArguments],
+    **arguments: Unpack[PlanArguments],
 ) -> RunResult:
     """Run one step of a plan on devices that hold their shards only, and count every byte.
 
@@ -82,7 +82,7 @@ def run(
     progress
         Called with the number of layers done, forward and backward, and the total.
     **arguments
-        The problem of a network, as for `hypar_opt.solve`.
+        The arguments of `hypar_opt.solve`, for a network.
 
     Raises
     ------

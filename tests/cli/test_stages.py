@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.hardware import arrays
 from hypar_opt.plan.plan import write_plan
 from hypar_opt.search import stages as stage_search
 from tests.cli.shell import Shell
@@ -169,3 +170,73 @@ def test_pins_are_of_the_levels_of_the_plan(tmp_path: Path) -> None:
         assert says in str(caught.value)
     free = ho.solve(SMALL[0], **pinned | {"fix": ["*.up@H3=model"]}, stages="auto")
     assert free.stages is None or free.stages.parts == 2
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("--stages 3", "should be 1 or 2 on the array rtx4090x4, in equal parts of two acc"),
+        ("--stages 99999999999", "should be 1 or 2 on the array rtx4090x4, in equal parts of two"),
+        ("--stages two", "should be a number of stages or auto, got 'two'"),
+        ("--stages 2 --array h100-8x8 --degrees pp=2", "goes without pp among --degrees"),
+        ("--stages 2 --array tpu-v4-8", "should be 1 on the array tpu-v4-8, whose 4 accelerators"),
+        (
+            "--stages 2 --array hmc-htree-4",
+            "should be 1 on the array hmc-htree-4, which has the model",
+        ),
+        ("--stages 2 --cost bytes", "needs --cost time, got bytes"),
+        ("--stages 2 --reading text", "needs --reading executed or --reading joined, got text"),
+    ],
+)
+def test_what_has_no_such_stages_says_what_has(typed: str, said: str, shell: Shell) -> None:
+    assert shell.refused("solve", *SMALL, *typed.split()).startswith(f"--stages {said}")
+
+
+def test_stages_need_an_array_of_two_accelerators_for_each(tmp_path: Path, shell: Shell) -> None:
+    assert shell.refused("solve", SMALL[0], "--stages", "2").startswith("--stages needs an array:")
+    text = arrays.file_text("rtx4090x4").replace("per_node = 4", "per_node = 1")
+    (tmp_path / "one.toml").write_text(text)
+    said = shell.refused("solve", SMALL[0], "--array", tmp_path / "one.toml", "--stages", "2")
+    assert "which has 1 accelerator, got 2" in said
+
+
+@pytest.mark.parametrize(
+    ("cuts", "said"),
+    [
+        ("token", "'token' should follow the network's first layer"),
+        ("decoder.1,", "should be names of layers or blocks, got ''"),
+        ("decoder.9", "no layer or block is called 'decoder.9'; did you mean decoder."),
+        ("decoder.1,decoder.1", "'decoder.1' should follow what the chunk before it begins with"),
+        ("decoder.0,decoder.1", "should be one fewer than a multiple of the 2 stages, got 2"),
+    ],
+)
+def test_cuts_that_a_network_does_not_have_are_refused(cuts: str, said: str, shell: Shell) -> None:
+    asked = (*SMALL, "--degrees", "pp=2", "--cuts")
+    assert shell.refused("solve", *asked, cuts).startswith(f"--cuts: {said}")
+    numbers: Any = [2]
+    with pytest.raises(ho.HyparError, match=r"^cuts should be a list of strings, got \[2\]"):
+        ho.solve(SMALL[0], **IN_PYTHON, degrees="pp=2", cuts=numbers)
+
+
+@pytest.mark.parametrize(
+    ("network", "cut"),
+    [("vgg-a", "fc1"), ("gpt:layers=3,hidden=32,heads=4,tokens=8,vocabulary=64", "decoder.2")],
+)
+def test_stages_that_are_cut_need_no_equal_blocks(network: str, cut: str) -> None:
+    with pytest.raises(ho.HyparError, match=r"2 stages of equal blocks .*; cuts says where others"):
+        ho.solve(network, **IN_PYTHON, degrees="pp=2")
+    plan = ho.solve(network, **IN_PYTHON, degrees="pp=2", cuts=[cut])
+    assert plan.stages is not None
+    begins = plan.layers[plan.stages.ends[0]]
+    assert begins in (cut, f"{cut}.norm1")
+    assert plan.solver.status == "optimal"
+
+
+def test_a_network_is_run_in_stages_on_an_array() -> None:
+    ran = ho.run(SMALL[0], **IN_PYTHON, stages=2)
+    assert ran.agrees
+    assert ran.counted == ho.run(ho.solve(SMALL[0], **IN_PYTHON, stages=2)).counted
+    assert ho.run("lenet-c", array="rtx4090x4", batch=64).agrees
+    plan = ho.solve("lenet-c", array="rtx4090x4", batch=64)
+    with pytest.raises(ho.HyparError, match=r"^array is fixed by the plan; leave it out"):
+        ho.run(plan, array="rtx4090x4")
