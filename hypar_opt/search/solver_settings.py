@@ -13,7 +13,6 @@ from hypar_opt.plan.plan import SolverSettings
 from hypar_opt.solvers.base import SolverOptions, by_default
 
 if TYPE_CHECKING:
-    from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
 
 
@@ -35,8 +34,8 @@ class SolveArguments(ProblemArguments, OptionArguments, total=False):
     """`ProblemArguments`, and the fields of ``options``, as on the command line."""
 
 
-class SourceArguments(OwnArguments, OptionArguments, total=False):
-    """The arguments of `hypar_opt.solve`, for a study of a network; it takes the array itself."""
+class SearchArguments(TypedDict, total=False):
+    """How a plan is searched, besides a solver's options."""
 
     solver: str | None
     search: str | None
@@ -45,10 +44,12 @@ class SourceArguments(OwnArguments, OptionArguments, total=False):
     cuts: Sequence[str]
 
 
-class PlanArguments(SourceArguments, total=False):
-    """`SourceArguments`, the array among them."""
+class SourceArguments(OwnArguments, OptionArguments, SearchArguments, total=False):
+    """The arguments of `hypar_opt.solve`, for a study of a network; it takes the array itself."""
 
-    array: str | Path | Array | None
+
+class PlanArguments(ProblemArguments, SearchArguments, total=False):
+    """Those for a study with options of its own, the array among them and a solver's not."""
 
 
 def options_among(

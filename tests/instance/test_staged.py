@@ -231,7 +231,9 @@ def test_parts_of_an_array() -> None:
     assert between.latency > inside.latency
     with pytest.raises(ho.HyparError, match=r"stages should be 1 on .*, of kind mesh,"):
         arrays.load("tpu-v4-8").part(2)
-    assert arrays.load("hmc-htree-16").topology.part(4).model_dump()["accelerators"] == 4
+    tree = arrays.load("hmc-htree-16").topology.part(4)
+    assert tree is not None
+    assert tree.model_dump()["accelerators"] == 4
 
 
 @pytest.mark.parametrize(("parts", "chunks"), [(2, 1), (4, 1), (2, 2)])
