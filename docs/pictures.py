@@ -49,6 +49,8 @@ GALLERY = {
     " weights --picture gallery-memory.svg",
     "gallery-configure": "hypar-opt configure llama-7b --array h100-8 --batch 64 --best 5 --bound"
     " none --picture gallery-configure.svg",
+    "gallery-degrees": "hypar-opt configure llama-70b --array h100-8x8 --batch 64 --fix"
+    " zero=state,cp=1 --by-degrees --picture gallery-degrees.svg",
     "gallery-batches": "hypar-opt sweep alexnet --batches 1:1000000 --picture gallery-batches.svg",
     "gallery-network": "hypar-opt show resnet-18 --picture gallery-network.svg",
     "gallery-topology": "hypar-opt show hmc-torus-16 --picture gallery-topology.svg",

@@ -13,7 +13,8 @@ from hypar_opt.cli.options import file_option, problem_option, solving_option
 EPILOG = (
     "Examples: [bold]hypar-opt configure llama-3-8b --array h100-8x8 --batch 512[/bold];"
     " [bold]hypar-opt configure llama-70b --array h100-8x8 --batch 64 --to megatron -o"
-    " args.sh[/bold]"
+    " args.sh[/bold]; [bold]hypar-opt configure gpt2 --array a100-4x8 --batch 64 --by-degrees"
+    " --picture map.svg[/bold]"
 )
 
 FIX = problem_option(
@@ -34,7 +35,7 @@ FRAMEWORKS = options.several(
     "NAME",
     ": one of them is enough",
 )
-BEST = solving_option(metavar="N", help="How many configurations to list.")
+BEST = solving_option(metavar="N", help="How many configurations to list. Default: 10.")
 BOUND = solving_option(
     help="The bound over all plans, those included that no framework expresses: memory, of those"
     " that fit; or none, which takes no time.",
@@ -45,6 +46,12 @@ STAGES = problem_option(
     help="Pipeline stages, each a part of the array: how many; or auto, for any number, 1 among"
     " them. Default: no stages.",
     autocompletion=completion.one_of("auto"),
+)
+BY_DEGREES = problem_option(
+    "--by-degrees",
+    help="The fastest of each tensor parallelism in each number of stages, in place of the fastest"
+    " of all, as a map; and where none fits, the memory that it takes. Stages are auto unless they"
+    " are stated.",
 )
 TO = typer.Option(
     metavar="FRAMEWORK",
@@ -69,9 +76,10 @@ def configure(
     margin: Annotated[str, MARGIN] = "0",
     fix: Annotated[str | None, FIX] = None,
     frameworks: Annotated[str | None, FRAMEWORKS] = None,
-    best: Annotated[int, BEST] = 10,
+    best: Annotated[int | None, BEST] = None,
     bound: Annotated[str, BOUND] = "memory",
     stages: Annotated[str | None, STAGES] = None,
+    by_degrees: Annotated[bool, BY_DEGREES] = False,
     time_limit: options.TIME_LIMIT = None,
     to: Annotated[str | None, TO] = None,
     output_file: Annotated[Path | None, OUTPUT] = None,
@@ -105,6 +113,7 @@ def configure(
             best=best,
             bound=bound,
             stages=request.stages(stages),
+            by_degrees=by_degrees,
             time_limit=time_limit,
             progress=progress,
         )
@@ -117,7 +126,7 @@ def configure(
         write_plan(configured.plan(), output_file)
     if csv_file is not None:
         output.write_csv(configured.rows(), csv_file)
-    output.draw(picture, lambda pictures: pictures.time_and_memory(configured))
+    output.draw(picture, lambda pictures: pictures.configured(configured))
     if text is not None and output_file is None:
         output.print_text(text)
     else:

@@ -187,7 +187,10 @@ class ComparedPlans(Document):
 
 
 class ConfigurationRow(Document):
-    """A configuration; ``blocks`` is how many recompute, None for all."""
+    """A configuration; ``blocks`` is how many recompute, None for all.
+
+    Of one that does not fit what its step takes is None.
+    """
 
     tp: int
     sp: str | None
@@ -199,18 +202,23 @@ class ConfigurationRow(Document):
     micro_batches: int
     recompute: str
     blocks: int | None
-    seconds: float
-    per_second: float
-    mfu: float
+    seconds: float | None
+    per_second: float | None
+    mfu: float | None
     memory: int
     spare: int
     exposed: float | None
-    over_first: float
+    over_first: float | None
     pp: int = 1
     interleave: int = 1
     cuts: str | None = None
     in_flight: float = 1.0
-    bubble: float = 0.0
+    bubble: float | None = 0.0
+
+
+class Degrees(Document):
+    tp: int
+    pp: int
 
 
 class ConfiguredPlans(Document):
@@ -232,6 +240,8 @@ class ConfiguredPlans(Document):
     rows: tuple[ConfigurationRow, ...]
     unsharded: ConfigurationRow | None
     staged: bool = False
+    by_degrees: bool = False
+    unknown: tuple[Degrees, ...] = ()
 
 
 class BestOfSubspace(Document):

@@ -1,8 +1,11 @@
-"""The time of messages between pipeline stages: what stages receive, and send back.
+"""The time of messages between pipeline stages, and of gradients that stages sum.
 
 Each accelerator of a stage has one of the next stage beside it, to which it sends what it stores of
 the tensor between them. Accelerators that store the same send it whole, or a part each, which those
 that receive it gather level by level, the topmost first: what takes less.
+
+Weights that several stages hold have gradients in each. Accelerators at the same place of these
+stages all-reduce them around a ring of the stages, once a step.
 
 Source: D. Narayanan et al., SC 2021, section 4.1 (scatter and gather between stages).
 """
@@ -13,14 +16,16 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import product
-from typing import TYPE_CHECKING, Self
+from itertools import pairwise, product
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
 from hypar_opt.costs.physical import array_of
 from hypar_opt.integers import exact_dtype, scale
 from hypar_opt.step.states import level_choices, of_rows, shape_of
+from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,13 +33,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.costs.shared_nodes import Rows
+    from hypar_opt.hardware.array import Array
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.plan.stages import Stages
     from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.tensors import Workload
-
 
 _PER_SECOND = 10**15
 """The integers of a second in which a plan's messages are timed."""
@@ -168,3 +174,71 @@ class Hops:
             size = self.workload.pooled[node] * self.element_bytes
             total += self._often * (size * count * link.seconds_per_byte + link.latency + 1)
         return total
+
+
+class TiedReduction(NamedTuple):
+    """The all-reduce of the gradients of weights that several stages hold, once a step.
+
+    Parameters
+    ----------
+    layer
+        The name of the layer that has the weights.
+    parts
+        The stages, from 0, in order.
+    size
+        The bytes of the gradients.
+    seconds
+        Its duration.
+    """
+
+    layer: str
+    parts: tuple[int, ...]
+    size: int
+    seconds: Fraction
+
+
+def tied_reductions(
+    stages: Stages, array: Array, element_bytes: int, *, copies: int = 1
+) -> tuple[TiedReduction, ...]:
+    """Return the all-reduces of gradients between stages.
+
+    Parameters
+    ----------
+    element_bytes
+        Of an element of the gradients.
+    copies
+        How many accelerators of a stage exchange the same gradients. Replicas that have
+        reduce-scattered them exchange a shard each.
+    """
+    tensors = workload_of(stages.network, 1).layers if stages.tied else ()
+    reductions = []
+    for own in stages.tied:
+        size = prod(tensors[own.owner].weight) * element_bytes
+        seconds = seconds_of_sum(array, stages.parts, own.parts, size * copies)
+        name = stages.network.layers[own.owner].name
+        reductions.append(TiedReduction(name, own.parts, size, seconds))
+    return tuple(reductions)
+
+
+def seconds_of_tied(tied: Sequence[TiedReduction], part: int) -> Fraction:
+    """Return the time in which a stage sums gradients with others."""
+    return sum((own.seconds for own in tied if part in own.parts), Fraction())
+
+
+def seconds_of_sum(array: Array, stages: int, parts: Sequence[int], size: int) -> Fraction:
+    """Return the time of an all-reduce around a ring of some of an array's stages; 0 of one.
+
+    Parameters
+    ----------
+    parts
+        The stages, from 0, in order.
+    size
+        In bytes, of all accelerators of a stage together.
+    """
+    if len(parts) == 1:
+        return Fraction()
+    rounds = 2 * (len(parts) - 1)
+    ring = pairwise((*parts, parts[0]))
+    links = [array.hop(own, stages, (other - own) % stages) for own, other in ring]
+    sent = Fraction(size, len(parts))
+    return rounds * max(sent * link.seconds_per_byte + link.latency for link in links)

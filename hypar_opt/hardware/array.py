@@ -348,8 +348,8 @@ class Array(Displayed, Document):
         kind = self.topology.kind
         return f"whose {count:,} accelerators, of kind {kind}, are in no equal parts of two or more"
 
-    def hop(self, part: int, parts: int) -> BisectionLink:
-        """Return the link of messages from the accelerators of a part to the next one's.
+    def hop(self, part: int, parts: int, ahead: int = 1) -> BisectionLink:
+        """Return the link of messages from the accelerators of a part to another one's.
 
         Each sends to the one at its place. Seconds are those of a byte, counting the bytes of all
         the part's accelerators together.
@@ -360,13 +360,15 @@ class Array(Displayed, Document):
             Its number, from 0; the first one follows the last.
         parts
             Of how many equal ones.
+        ahead
+            How many parts further on the other one is.
         """
         if parts == 1:  # an accelerator has what it sends
             return BisectionLink(Fraction(), Fraction(), Fraction())
         each = self.interconnect.accelerators // parts
         is_listed = self.interconnect.accelerators <= MAX_LISTED
         among = range(part * each, (part + 1) * each) if is_listed else None
-        everyone = MessagePattern(tuple(range(self.levels)), each)
+        everyone = MessagePattern(tuple(range(self.levels)), ahead * each)
         rounds = [MessageRound((Lane(everyone, Fraction(1)),))]
         link = self.interconnect.link(rounds, among)
         return replace(link, seconds_per_byte=link.seconds_per_byte * parts)

@@ -136,6 +136,12 @@ class Instance:
         """The tensors of a batch; a shared tensor is a node if the reading charges it as one."""
         return self._workload_of(self.problem.reading)
 
+    def running(self, workload: Workload) -> Instance:
+        """Return the problem with other tensors of a run, such as those of all stages together."""
+        other = replace(self)
+        vars(other)["executed_workload"] = workload
+        return other
+
     @cached_property
     def executed_workload(self) -> Workload:
         """The tensors of a batch as a run shares them."""

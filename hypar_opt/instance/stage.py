@@ -13,6 +13,7 @@ from hypar_opt.plan.problem import ArrayRecord, StageContext
 from hypar_opt.plan.training import Training
 from hypar_opt.workload.parallelism import SIDES, on_all_sides
 from hypar_opt.workload.patterns import compact, matching, words_by_layer
+from hypar_opt.workload.recomputation import OF_BLOCKS, segments
 from hypar_opt.workload.shards import renumbered
 from hypar_opt.workload.stages import RECEIVED, Message, stage_of
 
@@ -160,6 +161,7 @@ def stage_training(training: Training, network: Network, own: Network, above: in
         The levels between the stages.
     """
     names, there = [layer.name for layer in network.layers], {layer.name for layer in own.layers}
+    in_blocks = {own.layers[n].name for block in segments(own) for n in block}
     update: dict[str, Words | None] = {}
     for key in BY_LAYER:
         words = words_by_layer(getattr(training, key), names, key)
@@ -167,6 +169,10 @@ def stage_training(training: Training, network: Network, own: Network, above: in
         stated = {name: renumbered(word, -above) for name, word in each if word}
         kept = {name: word for name, word in stated.items() if name in there}
         complete = len(kept) == len(there & {*names})
+        if not complete or len({*kept.values()}) > 1:
+            # What a stage has of a block with a border inside is no block there.
+            outside = {n for n, word in kept.items() if word in OF_BLOCKS} - in_blocks
+            kept |= dict.fromkeys(outside, BY_LAYER[key])
         update[key] = compact([*kept.values()], [*kept]) if complete else FrozenDict(kept) or None
     # A schedule is of all stages.
     return training.model_copy(update={**update, "schedule": Training().schedule})

@@ -3,7 +3,8 @@
 A stage is a problem like any other, of a part of the array; each one has a charge S, of all its
 micro-batches, its reductions, its update and its messages. The longest one decides how often
 micro-batches follow one another, and each other one is waited for once for each chunk of a device:
-a plan is charged ``max S + (sum S - max S) / (m v)``.
+a plan is charged ``max S + (sum S - max S) / (m v)``, and the time in which stages sum gradients of
+weights that several hold.
 
 Source: D. Narayanan et al., SC 2021, section 2.2.
 """
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from hypar_opt.costs.hops import TiedReduction, seconds_of_tied, tied_reductions
 from hypar_opt.errors import HyparError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
@@ -42,8 +44,7 @@ from hypar_opt.step.states import of_rows
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, on_all_sides, part_word
 from hypar_opt.workload.patterns import compact, words_by_layer
 from hypar_opt.workload.shards import renumbered
-from hypar_opt.workload.stages import SENT, message_writers
-from hypar_opt.workload.tensors import workload_of
+from hypar_opt.workload.stages import SENT, Message, message_writers
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows, Tensors
@@ -97,8 +98,13 @@ def without_stages(problem: Problem, micro_batches: int | None = None) -> Proble
     return problem.model_copy(update=update)
 
 
+def reduced_bytes(problem: Problem) -> int:
+    """Return the bytes of an element of gradients where these are reduced."""
+    return problem.element_bytes * problem.training.reduced(problem.element_bytes)
+
+
 def charge_of(stages: Sequence[Fraction], turns: int) -> Fraction:
-    """Return what a plan is charged whose stages are charged so much.
+    """Return what a plan is charged whose stages are charged so much, and share no weights.
 
     Parameters
     ----------
@@ -140,6 +146,14 @@ class StagePlan:
     def seconds(self) -> Fraction:
         """Its charge S."""
         return Fraction(self.cost.total) / self.instance.per_second
+
+    @property
+    def messages_stored(self) -> list[tuple[str, ...]]:
+        """The layout of each message, by level below H1."""
+        instance = self.instance
+        words = words_of(self.rows, instance.network.words(instance.problem.choices))
+        columns = zip(instance.network.layers, zip(*words, strict=True), strict=True)
+        return [column for layer, column in columns if isinstance(layer, Message)]
 
     @cached_property
     def messages(self) -> Fraction:
@@ -321,7 +335,16 @@ class StagedPlan:
     @cached_property
     def seconds(self) -> Fraction:
         """What the plan is charged."""
-        return charge_of([plan.seconds for plan in self.plans], self.turns)
+        return charge_of([own.seconds for own in self.plans], self.turns) + self._summed
+
+    def _busy(self, part: int) -> Fraction:
+        """Return the seconds in which a stage waits for no other."""
+        return self.plans[part].seconds + seconds_of_tied(self.tied, part)
+
+    @property
+    def _summed(self) -> Fraction:
+        """The seconds in which stages sum gradients."""
+        return sum((own.seconds for own in self.tied), Fraction())
 
     @property
     def per_second(self) -> int:
@@ -332,8 +355,8 @@ class StagedPlan:
     def cost(self) -> Cost:
         """The plan's cost: in the coarsest unit of its stages', to the nearest.
 
-        Below H1 levels have what the longest stage takes; H1 has its messages, and the time in
-        which a device waits for others.
+        Below H1 levels have what the longest stage takes; H1 has its messages, sums of gradients
+        between stages, and the time in which a device waits for others.
         """
         longest = max(self.plans, key=lambda plan: plan.seconds)
         coarsest = min(self.plans, key=lambda plan: plan.instance.per_second)
@@ -358,7 +381,7 @@ class StagedPlan:
             unit=coarsest.cost.unit,
             total=total,
             per_level=(total - sum(inside), *inside),
-            communication=(units(longest.messages), *exchanged),
+            communication=(units(longest.messages + self._summed), *exchanged),
             executed_bytes=json_number(self._executed),
             data_parallel_bytes=data_bytes,
             baselines=Baselines(data=json_number(data), model=json_number(model)),
@@ -367,7 +390,7 @@ class StagedPlan:
                 StageCost(
                     part=part_word(part),
                     seconds=float(plan.seconds),
-                    bubble=float(1 - plan.seconds / self.seconds),
+                    bubble=float(1 - self._busy(part) / self.seconds),
                 )
                 for part, plan in enumerate(self.plans)
             ),
@@ -380,8 +403,7 @@ class StagedPlan:
         Between them are messages, and sums of gradients of weights that several hold.
         """
         inside = sum((Fraction(plan.cost.executed_bytes or 0) for plan in self.plans), Fraction())
-        weights = zip(self.stages.tied, self.tied_bytes, strict=True)
-        summed = sum((len(tied.parts) - 1) * size for tied, size in weights)
+        summed = sum((len(tied.parts) - 1) * tied.size for tied in self.tied)
         return inside + 2 * (sum(self.border_bytes) + summed)
 
     @property
@@ -398,13 +420,13 @@ class StagedPlan:
             sent.append(size * prod(parts for word, parts in below if word == WHOLE))
         return sent
 
-    @property
-    def tied_bytes(self) -> list[int]:
-        """The bytes of the gradients of weights that several stages hold."""
-        stages, problem = self.stages, self.problem
-        reduced = problem.element_bytes * problem.training.reduced(problem.element_bytes)
-        tensors = workload_of(self.network, 1).layers if stages.tied else ()
-        return [prod(tensors[tied.owner].weight) * reduced for tied in stages.tied]
+    @cached_property
+    def tied(self) -> tuple[TiedReduction, ...]:
+        """The sums of gradients of weights that several stages hold."""
+        assert self.problem.array is not None
+        return tied_reductions(
+            self.stages, self.problem.array.description, reduced_bytes(self.problem)
+        )
 
     @property
     def _baselines(self) -> tuple[Fraction, Fraction, int | float]:

@@ -55,7 +55,8 @@ class StageCost(Document):
     part: str
     """The part of H1."""
     seconds: Ratio
-    """Of all its micro-batches, its messages among them, its reductions and its update."""
+    """Of all its micro-batches, its messages among them, its reductions and its update; without
+    sums of gradients of weights that other stages share."""
     bubble: Ratio
     """The part of the plan's time in which it waits for others."""
 

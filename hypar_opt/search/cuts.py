@@ -6,8 +6,9 @@ waited for once each, at the beginning or at the end of a step.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import lru_cache
+from heapq import heappop, heappush
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.workload.stages import block_starts
-from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
@@ -54,9 +54,9 @@ def least_cuts(stages: NDArray[np.int64], turns: int) -> Cuts | None:
     turns
         Micro-batches times chunks of a device.
     """
-    bounds = np.unique(stages[stages < IMPOSSIBLE])
-    if not len(bounds) or (least := _least_sum(stages, bounds[-1])) is None:
+    if (least := _least_sum(stages, IMPOSSIBLE - 1)) is None:
         return None
+    bounds = np.unique(stages[stages < IMPOSSIBLE])
     first, last = 0, len(bounds) - 1
     while first < last:
         middle = (first + last) // 2
@@ -83,23 +83,75 @@ def least_cuts(stages: NDArray[np.int64], turns: int) -> Cuts | None:
     return Cuts(Fraction(best[0], turns), best[1])
 
 
-@lru_cache(maxsize=64)
-def balanced_cuts(network: Network, chunks: int, turns: int = 2**20) -> tuple[int, ...]:
-    """Return the blocks of each chunk whose longest one has the fewest multiplications.
+def least_cuts_sharing(
+    stages: NDArray[np.int64],
+    turns: int,
+    shared: Sequence[Sequence[int]],
+    charge: Callable[[Sequence[tuple[int, int]]], Fraction],
+) -> Cuts | None:
+    """Return the cuts of least cost of units some of which share weights.
+
+    Cuts are compared without the charge of shared weights first. Those whose weights are in the
+    same stages as the best one's cost no less than it; all others are asked further, by the first
+    stage that has of one weight what the best one's has not, or the other way around.
+
+    Parameters
+    ----------
+    stages, turns
+        As for `least_cuts`.
+    shared
+        The units that have each weight.
+    charge
+        Returns what is charged for them, not negative, given the units of each stage: the same
+        wherever the same stages have each weight.
+    """
+    units = np.arange(stages.shape[1] - 1)
+    before = [np.concatenate([[0], np.isin(units, own).cumsum()]) for own in shared]
+    has = [own[:, None] < own for own in before]
+    left: list[tuple[Fraction, tuple[bool, ...], tuple[int, ...]]] = []
+    best: Cuts | None = None
+
+    def ask(known: tuple[bool, ...]) -> None:
+        offered = stages.copy()
+        for number, value in enumerate(known):
+            weight, stage = divmod(number, len(stages))
+            offered[stage][has[weight] != value] = IMPOSSIBLE
+        if (found := least_cuts(offered, turns)) is not None:
+            heappush(left, (found.cost, known, found.ends))
+
+    ask(())
+    while left and (best is None or left[0][0] < best.cost):
+        cost, known, ends = heappop(left)
+        places = [*pairwise((0, *ends))]
+        holds = [bool(own[place]) for own in has for place in places]
+        total = cost + charge(places)
+        if best is None or total < best.cost:
+            best = Cuts(total, ends)
+        for number in range(len(known), len(holds)):
+            ask((*holds[:number], not holds[number]))
+    return best
+
+
+def balanced_cuts(
+    network: Network, weights: NDArray[np.int64], chunks: int, turns: int = 2**20
+) -> tuple[int, ...]:
+    """Return the blocks of each chunk whose heaviest one is the lightest.
 
     None where there are fewer blocks than chunks.
 
     Parameters
     ----------
+    weights : (layers,)
+        Of each layer: its multiplications, or the time that it takes.
     turns
-        As for `least_cuts`; by default all but the longest chunk weigh next to nothing.
+        As for `least_cuts`; by default all but the heaviest chunk weigh next to nothing.
     """
     blocks = block_starts(network)
     if len(blocks) < chunks:
         return ()
     places = [0, *blocks[1:], len(network.layers)]
-    macs = np.cumsum([0, *(layer.macs for layer in workload_of(network, 1).layers)])[places]
-    cost = np.where(np.tri(len(places), dtype=bool), IMPOSSIBLE, macs - macs[:, None])
+    before = np.concatenate([[0], np.cumsum(weights)])[places]
+    cost = np.where(np.tri(len(places), dtype=bool), IMPOSSIBLE, before - before[:, None])
     cuts = least_cuts(np.broadcast_to(cost, (chunks, *cost.shape)), turns)
     assert cuts is not None
     return tuple(end - start for start, end in pairwise((0, *cuts.ends)))

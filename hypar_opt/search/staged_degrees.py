@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hypar_opt.costs.hops import seconds_of_tied, tied_reductions
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, NoAnswerError
 from hypar_opt.instance.stage import stage_context, stage_training
-from hypar_opt.instance.staged import in_stages_of
+from hypar_opt.instance.staged import in_stages_of, reduced_bytes
 from hypar_opt.integers import divisors
 from hypar_opt.plan.configuration import (
     Configuration,
@@ -41,7 +42,7 @@ from hypar_opt.plan.configuration import (
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.search.cuts import balanced_cuts
-from hypar_opt.search.degrees import Evaluated, Evaluator, Held, Searched
+from hypar_opt.search.degrees import Candidate, Evaluated, Evaluator, Held, Searched
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.search.short_steps import ShortSteps
 from hypar_opt.simulator.lockstep import NotInLockstepError
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hypar_opt.costs.hops import TiedReduction
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.problem import Problem
     from hypar_opt.plan.stages import Stages
@@ -118,26 +120,6 @@ class CountedStage(NamedTuple):
         return self.kept + in_flight + self.reserve
 
 
-def shapes(network: Network, count: int) -> Iterator[Shape]:
-    """Yield how a network may be cut into so many stages: evenly, and by multiplications.
-
-    Chunks are interleaved where all have as many blocks, up to eight a stage.
-    """
-    blocks = len(block_starts(network))
-    every = [
-        Shape(count, v) for v in divisors(blocks) if v <= _MOST_CHUNKS and blocks % (count * v) == 0
-    ]
-    balanced = balanced_cuts(network, count)
-    if balanced and not (every and len({*balanced}) == 1):
-        every.append(Shape(count, 1, balanced))
-    for shape in every:
-        try:
-            stages_of_configuration(Configuration(**shape._asdict()), network)
-        except HyparError:  # more than one tensor crosses
-            continue
-        yield shape
-
-
 class StagedEvaluator:
     """Seconds and bytes of configurations of one number of stages.
 
@@ -170,12 +152,18 @@ class StagedEvaluator:
         self.whole = _WholeNetwork(network, self.problem, deadline=deadline)
         self.stages = cache(self._new_stages)
         self._orders, self._network = cache(self._new_orders), cache(self._new_network)
+        self._tied = cache(self._new_tied)
         self._kinds = kinds_of_layers(network)
         self._found: dict[Hashable, StagePasses] = {}
         self._messages = Messages(self.array.interconnect)
 
     def _new_stages(self, shape: Shape) -> Stages:
         return stages_of_configuration(Configuration(**shape._asdict()), self.network)
+
+    def _new_tied(self, shape: Shape) -> tuple[TiedReduction, ...]:
+        whole = self.staged.array
+        assert whole is not None
+        return tied_reductions(self.stages(shape), whole.description, reduced_bytes(self.staged))
 
     def _new_network(self, chunks: tuple[range, ...]) -> Network:
         return stage_of(self.network, chunks)
@@ -190,17 +178,56 @@ class StagedEvaluator:
         within = stated is None or memory - reserve <= stated
         return within and memory <= int(self.array.accelerator.dram_capacity)
 
+    # Cuts
+
+    def cut(self, ones: Sequence[Configuration]) -> Iterator[list[Configuration]]:
+        """Yield configurations in stages, those of one way to cut the network at a time.
+
+        They are cut evenly, into up to eight chunks a stage, which are interleaved; and so that the
+        program of a configuration's micro-batch takes about as long in each stage.
+        """
+        blocks, parts = len(block_starts(self.network)), self.count
+        shapes: dict[Shape, list[Configuration]] = {
+            Shape(parts, chunks): [
+                one for one in ones if chunks == 1 or one.micro_batches % parts == 0
+            ]
+            for chunks in divisors(blocks)
+            if chunks <= _MOST_CHUNKS and blocks % (parts * chunks) == 0
+        }
+        for one, cuts in zip(ones, self._balanced(ones), strict=True):
+            if cuts and not (blocks % parts == 0 and len({*cuts}) == 1):
+                shapes.setdefault(Shape(parts, 1, cuts), []).append(one)
+        for shape, cut in shapes.items():
+            try:
+                self.stages(shape)
+            except HyparError:  # more than one tensor crosses
+                continue
+            yield [one._replace(**shape._asdict()) for one in cut]
+
+    def _balanced(self, ones: Sequence[Configuration]) -> Iterator[tuple[int, ...]]:
+        """Yield the blocks of each stage whose longest one takes the least in its program."""
+        cuts: dict[tuple[Mesh, int], tuple[int, ...]] = {}
+        seconds = self.whole.programs(ones)
+        for one in ones:
+            key = one[:6], one.micro_batches
+            if key not in cuts:
+                self.deadline.check()
+                picoseconds = np.rint(seconds[key] * 1e12).astype(np.int64)
+                cuts[key] = balanced_cuts(self.network, picoseconds, self.count)
+            yield cuts[key]
+
     # Bounds
 
     def bounds(self, ones: Sequence[Configuration]) -> NDArray[np.float64]:
         """Return lower bounds on the seconds of configurations of one shape."""
-        stages = self.stages(_shape(ones[0]))
+        stages, tied = self.stages(_shape(ones[0])), self._tied(_shape(ones[0]))
         chunks, reduced = (own.T for own in self.whole.chunks_of(ones, stages))
         before = np.cumsum(chunks[: stages.parts], axis=0) - chunks[: stages.parts]
         shape = stages.chunks, stages.parts, -1
         own, last = (of.reshape(shape).sum(axis=0) for of in (chunks, reduced))
         counts = np.array([one.micro_batches for one in ones]) - 1
         every = before + counts * own + np.maximum(own, last)
+        every += [[float(seconds_of_tied(tied, part))] for part in range(stages.parts)]
         bounds: NDArray[np.float64] = every.max(axis=0) * _ROUNDED
         return bounds
 
@@ -306,7 +333,7 @@ class StagedEvaluator:
         """Return what a step of a configuration takes, given what its stages hold."""
         passes = [own.passes() for own in counted]
         schedule = self.staged.training.schedule
-        step = pipeline_step(passes, schedule, one.micro_batches)
+        step = pipeline_step(passes, schedule, one.micro_batches, tied=self._tied(_shape(one)))
         fullest = max(own.memory for own in counted)
         bubble = sum(step.bubbles) / len(step.bubbles)
         return Evaluated(one, step.seconds, fullest, None, bubble)
@@ -352,6 +379,23 @@ class _ShortStage(ShortSteps):
 
 class _WholeNetwork(Evaluator):
     """What layers of a network take and hold on a part of an array, as if it had all of them."""
+
+    def programs(
+        self, ones: Sequence[Configuration]
+    ) -> dict[tuple[Mesh, int], NDArray[np.float64]]:
+        """Return the seconds of a micro-batch's program by layer, ``(layers,)``.
+
+        By the mesh and the number of micro-batches; nothing is computed again.
+        """
+        seconds: dict[tuple[Mesh, int], NDArray[np.float64]] = {}
+        places = self._layers(self._uniform)[0]
+        self.meshes.update(one[:6] for one in ones)
+        for count in {one.micro_batches for one in ones}:
+            meshes = [one[:6] for one in ones if one.micro_batches == count]
+            passes = self._passes(self.problem.batch // count, "none", meshes)
+            for mesh, program in passes.items():
+                seconds[mesh, count] = (program.forward + program.backward)[places]
+        return seconds
 
     def chunks_of(
         self, ones: Sequence[Configuration], stages: Stages
@@ -491,7 +535,7 @@ def search_stages(
 ) -> Searched:
     """Return the configurations with stages that fit and take the least time.
 
-    Of those that fit only the simulated ones are known, and of others not which need least.
+    Of those that fit only the simulated ones are known.
 
     Parameters
     ----------
@@ -508,13 +552,12 @@ def search_stages(
     """
     assert problem.array is not None
     if counts is None:
-        blocks = len(block_starts(network))
-        every = problem.array.description.part_counts
-        counts = [parts for parts in every if 1 < parts <= blocks]
+        counts = offered_counts(network, problem.array.description)
     evaluators: dict[int, StagedEvaluator] = {}
     candidates: list[Configuration] = []
     order: list[tuple[float, int]] = []
     best: list[tuple[float, int, int, Evaluated]] = []
+    least: tuple[Candidate, ...] = ()
     fitting = simulated = 0
     complete = True
     try:
@@ -553,11 +596,39 @@ def search_stages(
             if evaluated.seconds < below:
                 rank = evaluated.seconds, evaluated.memory, number
                 best = sorted([*best, (*rank, evaluated)])[:count]
+        if not (fitting or order):
+            least = _least(evaluators, candidates)
     except NoAnswerError:  # a limit
         complete = False
     progress(len(candidates), len(candidates))
     fastest = tuple(evaluated for *_, evaluated in best)
-    return Searched(fastest, len(candidates), fitting, simulated, (), complete)
+    return Searched(fastest, len(candidates), fitting, simulated, least, complete)
+
+
+def _least(
+    evaluators: Mapping[int, StagedEvaluator], candidates: Sequence[Configuration]
+) -> tuple[Candidate, ...]:
+    """Return the three that need the least memory, counted exactly, with all blocks run again."""
+    estimates = []
+    for number, one in enumerate(candidates):
+        evaluator, whole = evaluators[one.pp], one._replace(blocks=None)
+        evaluator.deadline.check()
+        memory, _ = evaluator.whole.held(whole, *evaluator.shape_of(whole))
+        estimates.append((memory, number, whole))
+    least: list[tuple[int, int, Candidate]] = []
+    for estimate, number, one in sorted(estimates):
+        if len(least) == 3 and estimate * _NEAR > least[-1][0]:
+            break
+        evaluators[one.pp].deadline.check()
+        memory = max(stage.memory for stage in evaluators[one.pp].counted(one))
+        least = sorted([*least, (memory, number, Candidate(one, memory))])[:3]
+    return tuple(candidate for *_, candidate in least)
+
+
+def offered_counts(network: Network, array: Array) -> list[int]:
+    """Return the numbers of stages, from two, that a network may have on an array."""
+    blocks = len(block_starts(network))
+    return [parts for parts in array.part_counts if 1 < parts <= blocks]
 
 
 def _families(
@@ -565,7 +636,8 @@ def _families(
 ) -> Iterator[list[Configuration]]:
     """Yield the configurations of each way to cut the network; of blocks none run again yet."""
     own = {"dp_replicate": 1, **(fixed or {})}
-    of_shape = {name: own.pop(name, None) for name in ("pp", "interleave")}
+    own.pop("pp", None)
+    chunks = own.pop("interleave", None)
     whole = evaluator.whole
     known = [*family(evaluator.network, evaluator.problem, fixed=own, recompute=whole.policies)]
     # Sequence parallelism moves no more and holds less.
@@ -575,15 +647,13 @@ def _families(
         for one in known
         if one.sp or one[:5] not in with_sp
     ]
-    for shape in shapes(evaluator.network, evaluator.count):
-        if of_shape["interleave"] not in (None, shape.interleave):
-            continue
-        ones = [
-            one._replace(**shape._asdict())
-            for one in every
-            if shape.interleave == 1 or one.micro_batches % shape.pp == 0
+    for cut in evaluator.cut(every):
+        kept = [
+            one
+            for one in cut
+            if chunks in (None, one.interleave) and (allowed is None or allowed(one))
         ]
-        if kept := [one for one in ones if allowed is None or allowed(one)]:
+        if kept:
             yield kept
 
 

@@ -8,7 +8,7 @@ messages and no latencies of gradients that others may share; or what a stage of
 takes, and the others by themselves. The cuts that cost least by these bounds are asked what they
 take, until all of them are known.
 
-The all-reduce of gradients of weights that the first and the last stage share is not charged.
+Gradients of weights that several stages have are summed at the end: which stages, the cuts say.
 
 Source: D. Narayanan et al., "Efficient large-scale language model training on GPU clusters using
 Megatron-LM", SC 2021; docs/decisions/0036-ways-by-layer.md.
@@ -22,12 +22,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate, pairwise
+from math import prod
 from operator import le
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hypar_opt.costs.buckets import LatencyShares
+from hypar_opt.costs.hops import seconds_of_sum
 from hypar_opt.errors import (
     ARRAY,
     HyparError,
@@ -37,25 +39,34 @@ from hypar_opt.errors import (
     argument,
 )
 from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pins import Pin
 from hypar_opt.instance.pricing import tensors_of, total_cost
 from hypar_opt.instance.stage import BY_LAYER, check_pins, stage_instance
-from hypar_opt.instance.staged import StagePlan, charge_of
+from hypar_opt.instance.staged import StagedPlan, StagePlan, charge_of, in_stages_of, reduced_bytes
 from hypar_opt.integers import divisors
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.plan.stages import Stages
-from hypar_opt.search.best_fit import NEVER, NothingFasterError, NothingFitsError
-from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts
+from hypar_opt.search.best_fit import (
+    NEVER,
+    NothingFasterError,
+    NothingFitsError,
+    configuration_that_fits,
+    uniform_plan,
+)
+from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts_sharing
 from hypar_opt.search.joint import joint
 from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.search.prices_of_memory import BoundAtPrice, bound_at
 from hypar_opt.search.way_of_training import WayOfTraining
+from hypar_opt.search.ways_by_count import WaysByCount
 from hypar_opt.search.ways_by_layer import WaysByLayer
 from hypar_opt.search.within_memory import within_memory
 from hypar_opt.simulator.pipeline_order import in_flight, orders
 from hypar_opt.solvers.base import Status
 from hypar_opt.step.uneven import divides_evenly
 from hypar_opt.workload.patterns import compact, words_by_layer
-from hypar_opt.workload.stages import RECEIVED, cuts_between_blocks, kinds_of_layers
+from hypar_opt.workload.stages import RECEIVED, Message, cuts_between_blocks, kinds_of_layers
+from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -179,13 +190,14 @@ class _Units:
             for own in chunks
             for n in own
         }
-        shared = (
-            (unit_of[layer.shares_weights_with], unit_of[layer.name])
-            for layer in network.layers
-            if layer.shares_weights_with is not None
-        )
-        self.tied = [(min(own), max(own)) for own in {*shared} if own[0] != own[1]]
-        """Units that share weights."""
+        users: dict[str, set[int]] = {}
+        for layer in network.layers:
+            if (owner := layer.shares_weights_with) is not None:
+                users.setdefault(owner, {unit_of[owner]}).add(unit_of[layer.name])
+        self.shared = {owner: sorted(own) for owner, own in users.items() if len(own) > 1}
+        """The units that share weights, by the layer that has them."""
+        self.tied = {pair for own in self.shared.values() for pair in pairwise(own)}
+        """Units that share weights, each with the next that does."""
         self.kinds = self._kinds(problem)
 
     def _kinds(self, problem: Problem) -> list[int]:
@@ -256,6 +268,26 @@ class _PartsOfArray:
         self._instances: dict[tuple[int, int], Instance] = {}
         self._held: dict[tuple[int, int, int], Fraction] = {}
         self._hops: dict[tuple[int, BisectionLink, int], tuple[Fraction, Fraction]] = {}
+        self._sums: dict[tuple[int, tuple[int, ...]], Fraction] = {}
+
+    def summed(self, places: Sequence[tuple[int, int]]) -> Fraction:
+        """Return the seconds in which stages of some units each sum gradients."""
+        assert self._whole.array is not None
+        array, total = self._whole.array.description, Fraction()
+        for size, units in zip(self._gradients, self.units.shared.values(), strict=True):
+            holds = [any(first <= n < end for n in units) for first, end in places]
+            key = size, tuple(n for n, own in enumerate(holds) if own)
+            if key not in self._sums:
+                self._sums[key] = seconds_of_sum(array, self.count, key[1], key[0])
+            total += self._sums[key]
+        return total
+
+    @cached_property
+    def _gradients(self) -> list[int]:
+        """The bytes of the gradients of each weight that units share."""
+        layers = workload_of(self.units.network, 1).layers if self.units.shared else ()
+        sizes = {own.name: prod(own.weight) for own in layers}
+        return [sizes[owner] * reduced_bytes(self._whole) for owner in self.units.shared]
 
     def instance(
         self, stage: int, units: tuple[int, int], count: int, held: tuple[int, ...]
@@ -271,6 +303,16 @@ class _PartsOfArray:
         chunks = self.units.chunks(*units)
         instance = stage_instance(network, problem, stage, self.count, chunks, held)
         return self._inside(instance) if self._inside else instance
+
+    @property
+    def is_stated(self) -> bool:
+        """Whether it is stated what stages do inside."""
+        return self._inside is not None
+
+    def staged(self, stages: Stages, plans: Sequence[StagePlan], micro_batches: int) -> StagedPlan:
+        """Return the plan of stages each of which receives what the one before stores."""
+        problem = in_stages_of(self._whole, self.count, micro_batches, self.schedule)
+        return StagedPlan.of(stages.network, problem, stages, plans)
 
     def request(self, instance: Instance) -> SearchRequest:
         return replace(self.asked.quiet, instance=instance)
@@ -405,6 +447,15 @@ class _Stage:
         return all(map(le, self.in_flight, in_flight))
 
 
+class _PairPlan(NamedTuple):
+    """A plan of so many stages in so many micro-batches; fields as of `StagesFound`."""
+
+    seconds: Fraction
+    stages: Stages
+    plans: tuple[StagePlan, ...]
+    results: tuple[tuple[SearchRequest, SearchResult], ...]
+
+
 class _Pair:
     """So many stages in so many micro-batches: their cuts, and a bound on all of these.
 
@@ -421,13 +472,13 @@ class _Pair:
         self._turns = count * self._chunks
         self._limited = parts.asked.instance.problem.device_memory is not None
         self._stages: dict[Hashable, _Stage] = {}
+        self._pinned: dict[tuple[int, tuple[str, ...]], _Stage | None] = {}
         self.unproved, self.bound = NEVER, bound
         """Bounds on plans with a stage of which no better plan is known, and on all others."""
         self.is_done = self.is_bounded = False
         self.excess: Fraction | None = None
         """What of its memory a stage needs more if nothing is computed again, roughly."""
-        self.plan: tuple[Fraction, list[_Stage], list[tuple[int, int]]] | None = None
-        """What a step takes, the stages that it is like, and the units of each."""
+        self.plan: _PairPlan | None = None
 
     @property
     def errors(self) -> list[NothingFitsError]:
@@ -532,7 +583,12 @@ class _Pair:
             If the deadline passes.
         """
         per_second = self._per_second
-        found = least_cuts(self._table(per_second), self._turns)
+        found = least_cuts_sharing(
+            self._table(per_second),
+            self._turns,
+            [*self.parts.units.shared.values()],
+            lambda places: self.parts.summed(places) * per_second,
+        )
         self.is_bounded = True
         before, self.bound = self.bound, found.cost / per_second if found else NEVER
         is_new = self._limited and self.excess is None
@@ -545,13 +601,15 @@ class _Pair:
         if is_new:
             return
         places = [*pairwise((0, *found.ends))]
+        summed = self.parts.summed(places)
         stages = [self._stage(number, *own) for number, own in enumerate(places)]
         left = [own for own in stages if not own.is_settled]
         if not left:
-            values = [own.value for own in stages]
-            self.plan = charge_of(values, self._turns), stages, places
+            self._keep(self._consistent(stages, places))
             self.is_done = True
             return
+        if self.plan is None and limit == NEVER and self.parts.asked.deadline.left() is not None:
+            self._plan_at_once(stages, places)
         unasked = [own for own in left if own.low is None]
         if unasked and self._limited and self.parts.count > 1:
             for own in unasked:
@@ -565,26 +623,89 @@ class _Pair:
         # Of those that fit the one that holds least tells what others take at least.
         fewest = min((own for own in left), key=lambda own: (own.excess, sum(own.in_flight)))
         own = fewest if not fewest.excess else max(left, key=lambda own: own.excess)
-        self._settle(own, [other.value for other in stages if other is not own], limit)
+        others = [other.value for other in stages if other is not own]
+        self._settle(own, others, limit - summed)
 
     def found(self, bound: Fraction, status: Status, stopped_by: str | None) -> StagesFound:
         """Return the plan, and what is proved of it."""
         assert self.plan is not None
-        seconds, stages, places = self.plan
-        results = [stage.found for stage in stages if stage.found]
-        plans = enumerate(zip(stages, places, strict=True))
-        units, count = self.parts.units, self.parts.count
-        ends = tuple(units.chunks(*place)[-1].stop for place in places)
+        seconds, stages, plans, results = self.plan
         return StagesFound(
-            units.stages or Stages(units.network, count, ends),
-            results[0][0].instance.problem.training.micro_batches or 1,
-            tuple(self._plan_of(number, *plan) for number, plan in plans),
+            stages,
+            plans[0].instance.problem.training.micro_batches or 1,
+            plans,
             tuple(result for _, result in results),
             seconds,
             bound,
             status,
             stopped_by,
         )
+
+    def _keep(self, plan: _PairPlan) -> None:
+        if self.plan is None or plan.seconds < self.plan.seconds:
+            self.plan = plan
+
+    def _consistent(self, stages: Sequence[_Stage], places: Sequence[tuple[int, int]]) -> _PairPlan:
+        """Return the plan of solved stages, or a better one with one layout at all borders.
+
+        Each stage was solved as if it received what it reads in the layout that suits it.
+        """
+        best = self._planned(stages, places)
+        alone = charge_of([stage.value for stage in stages], self._turns)
+        if best.seconds == alone + self.parts.summed(places):
+            return best
+        for words in dict.fromkeys(words for plan in best.plans for words in plan.messages_stored):
+            pinned = [self._with_messages(stage, words) for stage in stages]
+            solved = [stage for stage in pinned if stage is not None]
+            if len(solved) == len(stages):
+                best = min(best, self._planned(solved, places), key=lambda plan: plan.seconds)
+        return best
+
+    def _with_messages(self, stage: _Stage, words: tuple[str, ...]) -> _Stage | None:
+        """Return a stage solved with a layout of its messages, by level; None if none fits."""
+        key = id(stage), words
+        if key not in self._pinned:
+            instance = stage.search.instance
+            names = [layer.name for layer in instance.network.layers if isinstance(layer, Message)]
+            pins = [
+                str(Pin(name, level, word)) for name in names for level, word in enumerate(words, 1)
+            ]
+            constraints = instance.problem.constraints
+            update = {"fix": (*constraints.fix, *pins)}
+            constraints = constraints.model_copy(update=update)
+            problem = instance.problem.model_copy(update={"constraints": constraints})
+            request = self.parts.request(Instance.to_search(instance.network, problem))
+            self._pinned[key] = None
+            with suppress(NoAnswerError, InfeasibleError, RefusedError):
+                self._pinned[key] = replace(stage, found=within_memory(request, joint))
+        return self._pinned[key]
+
+    def _plan_at_once(self, stages: Sequence[_Stage], places: Sequence[tuple[int, int]]) -> None:
+        """Keep a plan of stages that are configurations, if these fit: they are soon found."""
+        fitting = []
+        for stage in stages:
+            ways = WaysByCount(stage.search, None)
+            plan = configuration_that_fits(stage.search) or uniform_plan(stage.search, ways)
+            if plan is None or not plan.fits:
+                return
+            found = replace(stage.search, instance=plan.way.instance), plan.found
+            fitting.append(replace(stage, found=found))
+        self._keep(self._planned(fitting, places))
+
+    def _planned(self, stages: Sequence[_Stage], places: Sequence[tuple[int, int]]) -> _PairPlan:
+        """Return the plan of solved stages, with what it takes as each receives what is sent."""
+        units, parts = self.parts.units, self.parts
+        ends = tuple(units.chunks(*place)[-1].stop for place in places)
+        cut = units.stages or Stages(units.network, parts.count, ends)
+        solved = enumerate(zip(stages, places, strict=True))
+        plans = tuple(self._plan_of(number, *stage) for number, stage in solved)
+        results = tuple(stage.found for stage in stages if stage.found)
+        if parts.count == 1 or parts.is_stated:  # what is stated says how tensors are stored
+            alone = charge_of([plan.seconds for plan in plans], self._turns)
+            seconds = alone + parts.summed(places)
+        else:
+            seconds = parts.staged(cut, plans, self.micro_batches).seconds
+        return _PairPlan(seconds, cut, plans, results)
 
     def _plan_of(self, number: int, solved: _Stage, units: tuple[int, int]) -> StagePlan:
         """Return what a stage does as one that is alike, and was solved."""
@@ -761,7 +882,7 @@ class _StageSearch:
             while pair := self._next(NEVER if best is None else _seconds(best)):
                 request.deadline.check()
                 self._advance(pair, NEVER if best is None else _seconds(best))
-                if pair.plan and (best is None or pair.plan[0] < _seconds(best)):
+                if pair.plan and (best is None or _seconds(pair) < _seconds(best)):
                     best = pair
                 request.progress(sum(pair.is_done for pair in every), len(every))
         except NoAnswerError as error:
@@ -800,4 +921,4 @@ class _StageSearch:
 
 def _seconds(pair: _Pair) -> Fraction:
     assert pair.plan is not None
-    return pair.plan[0]
+    return pair.plan.seconds

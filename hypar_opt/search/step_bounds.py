@@ -303,7 +303,7 @@ class StepBounds(ShortSteps):
         options = self._options(one, short._replace(again=again))
         network = self._network(short.lengths)
         repeats = repeats_on(network, self.problem, workload, self.array, options)
-        again_of = Repeats(again=repeats.again, by_op=repeats.by_op)
+        again_of = Repeats(again=repeats.again, by_op=repeats.by_op, blocks=repeats.blocks)
         workload = repeated(workload, again_of)
         cost = self._least_of(workload)
         assert cost.work is not None

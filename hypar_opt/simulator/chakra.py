@@ -293,12 +293,13 @@ class Traces:
 
     def __post_init__(self) -> None:
         for task in self._exchanges:
-            is_unsaid = len(task.levels) > 1 or len(task.sent) > 2
+            is_unsaid = len(task.levels) > 1 or (len(task.sent) > 2 and not task.between)
             if task.is_together and is_unsaid and _collective_of(task) is None:
                 raise RefusedError(
                     f"{task.name}: {len(task.sent)} parts of H1 send different amounts over"
-                    f" {task.level_names}; traces have this between two parts, over H1 alone, and"
-                    f" plans of {argument('cost', 'bytes')} have equal parts"
+                    f" {task.level_names} around one ring, and what each accelerator passes on is"
+                    f" not known level by level; plans of {argument('cost', 'bytes')} have equal"
+                    " parts"
                 )
 
     @classmethod
@@ -493,17 +494,37 @@ class Traces:
         """Yield the messages of each round: the pattern, and the bytes either way."""
         first = -(-part * self.interconnect.accelerators // self._parts)
         for lanes, times in task.rounds:
-            for _ in range(times):
+            for turn in range(times):
                 messages = []
                 for pattern, share in lanes:
                     # Of all parts, so that the two ends of a message round it alike.
+                    sent = self._between(task, pattern, turn) or self._sent(task)
                     whole = [
-                        sizes[pattern, own].next(share * amount)
-                        for own, amount in enumerate(self._sent(task))
+                        sizes[pattern, own].next(share * amount) for own, amount in enumerate(sent)
                     ]
                     sender = self._peers(pattern)[1][first]
                     messages.append((pattern, whole[part], whole[self._part(sender)]))
                 yield messages
+
+    def _between(self, task: ExchangeTask, pattern: MessagePattern, turn: int) -> list[Fraction]:
+        """Return what accelerators of each part would send in all rounds, if all were as this one.
+
+        None where all rounds are alike. In pairs it is what a part has for the receiver's; around a
+        ring a piece that is passed on: reduced on the way to its part, or gathered from it.
+        """
+        count = self._parts
+        if not task.between:
+            return []
+        pairs = [task.between[part * count :][:count] for part in range(count)]
+        each = Fraction(count - 1, self.interconnect.accelerators)
+        if len(task.rounds) > 1:
+            return [each * own[(part + pattern.shift) % count] for part, own in enumerate(pairs)]
+        way = 1 if pattern.shift == 1 else -1
+        if task.step is StepKind.ALL_GATHER:
+            pieces = [own[(part + 1) % count] for part, own in enumerate(pairs)]
+            return [each * pieces[(part - way * turn) % count] for part in range(count)]
+        pieces = [pairs[(part + 1) % count][part] for part in range(count)]
+        return [each * pieces[(part - way * (turn + 1)) % count] for part in range(count)]
 
     def _tag(self, task: ExchangeTask, micro_batch: int) -> int:
         """Return what tells messages between two accelerators apart.

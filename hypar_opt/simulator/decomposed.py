@@ -13,6 +13,7 @@ blockwise transformers for near-infinite context", ICLR 2024.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from fractions import Fraction
 from itertools import accumulate, pairwise, takewhile
 from operator import mul
 from typing import NamedTuple
@@ -211,4 +212,5 @@ def _pieces(task: ComputeTask, counts: Sequence[int]) -> list[ComputeTask]:
 def _share(exchange: ExchangeTask, share: float) -> ExchangeTask:
     """Return a fraction of an exchange."""
     sent = tuple(share * own for own in exchange.sent)
-    return changed(exchange, bytes=share * exchange.bytes, sent=sent)
+    between = tuple(Fraction(share) * own for own in exchange.between)
+    return changed(exchange, bytes=share * exchange.bytes, sent=sent, between=between)

@@ -15,7 +15,7 @@ from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.tasks import ExchangeKind
 from hypar_opt.step.order import PlanExchanges, in_pass
-from hypar_opt.step.shares import Parts, Share, received
+from hypar_opt.step.shares import Parts, Share, received, senders
 from hypar_opt.step.states import of_rows
 from hypar_opt.workload.repeats import COLLECTIVES
 
@@ -43,6 +43,9 @@ class LevelBytes(NamedTuple):
         part of H1; none where all send as much.
     messages
         To each other part of the level.
+    between
+        Of three or more parts of H1, what each sends each other one, row by row: as if all parts
+        sent each other as much. None below H1, and where all send as much.
     """
 
     step: StepKind | None
@@ -50,6 +53,7 @@ class LevelBytes(NamedTuple):
     bytes: Fraction
     sent: tuple[Fraction, ...] = ()
     messages: int = 1
+    between: tuple[Fraction, ...] = ()
 
     @property
     def silent(self) -> tuple[int, ...]:
@@ -174,9 +178,10 @@ def added(steps: Sequence[LevelBytes]) -> LevelBytes:
     """Return the steps of several tensors across a level as one."""
     if len(steps) == 1:
         return steps[0]
-    return steps[0]._replace(
-        bytes=sum((step.bytes for step in steps), Fraction()), sent=sent_of(steps)
-    )
+    pairs = zip(*(step.between for step in steps), strict=True)
+    between = tuple(sum(amounts, Fraction()) for amounts in pairs)
+    bytes_ = sum((step.bytes for step in steps), Fraction())
+    return steps[0]._replace(bytes=bytes_, sent=sent_of(steps), between=between)
 
 
 def sent_of(steps: Sequence[LevelBytes]) -> tuple[Fraction, ...]:
@@ -256,4 +261,25 @@ def _received(
                 mean, sent = sum(exact[:count], Fraction()) / count, exact[count:]
                 # Between two parts one sends what the other receives.
                 sent = sent[::-1] if not operation.level and count == 2 else sent
-                yield operation, number, LevelBytes(None, operation.level, mean, tuple(sent))
+                between: tuple[Fraction, ...] = ()
+                if not operation.level and count > 2 and operation.phase is not Phase.GRADIENT:
+                    between = _between(exact[:count], senders(operation, number, parts))
+                moved = LevelBytes(None, operation.level, mean, tuple(sent), between=between)
+                yield operation, number, moved
+
+
+def _between(received: Sequence[Fraction], has: Parts | None) -> tuple[Fraction, ...]:
+    """Return what each part sends each other one, given what each receives.
+
+    Parameters
+    ----------
+    has
+        What each part has, in proportion; None for as much each.
+    """
+    has = has or (1,) * len(received)
+    others = [sum(has) - own for own in has]
+    return tuple(
+        Fraction(own, others[to]) * received[to] if to != part and received[to] else Fraction()
+        for part, own in enumerate(has)
+        for to in range(len(has))
+    )

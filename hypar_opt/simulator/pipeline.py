@@ -2,19 +2,19 @@
 
 A stage is simulated by itself, on its accelerators, as any step is: a micro-batch, and the last
 one, which alone has the reductions and updates of a step. Stages wait for one another and for
-messages, as their schedule says; exchanges inside a stage, and messages between stages, have the
-links to themselves.
+messages, as their schedule says, and at the end sum gradients of weights that they share; exchanges
+inside a stage, and those between stages, have the links to themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.hops import Hops
+from hypar_opt.costs.hops import Hops, seconds_of_tied
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.pipeline_order import Order, PipelineRun, orders, walked
 from hypar_opt.simulator.run import seconds_of
@@ -23,6 +23,7 @@ from hypar_opt.simulator.tasks import ComputeTask, changed, of_one_micro_batch, 
 from hypar_opt.workload.stages import SENT, Message
 
 if TYPE_CHECKING:
+    from hypar_opt.costs.hops import TiedReduction
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
@@ -72,20 +73,27 @@ class PipelineStep(NamedTuple):
         When they begin, and what the step takes.
     intervals
         When each begins and ends, in seconds, messages left out.
-    bubbles
-        The part of the step in which each stage computes and reduces nothing: it waits for others,
-        or for messages.
+    busy
+        The seconds in which each stage computes and reduces.
+    tied
+        When stages begin to sum gradients of weights that they share, and which.
     """
 
     passes: tuple[Order, ...]
     run: PipelineRun
     intervals: tuple[tuple[tuple[float, float], ...], ...]
-    bubbles: tuple[float, ...]
+    busy: tuple[float, ...]
+    tied: tuple[tuple[float, TiedReduction], ...]
 
     @property
     def seconds(self) -> float:
         """The seconds of the step."""
-        return self.run.seconds
+        return max([self.run.seconds, *(start + float(own.seconds) for start, own in self.tied)])
+
+    @property
+    def bubbles(self) -> tuple[float, ...]:
+        """The part of the step in which each stage waits for others, or for messages."""
+        return tuple(1 - own / self.seconds if self.seconds else 0.0 for own in self.busy)
 
 
 def stage_passes(
@@ -237,7 +245,7 @@ def pipeline_step(
     micro_batches: int,
     *,
     overlapped: bool = False,
-    tied: float = 0.0,
+    tied: Sequence[TiedReduction] = (),
 ) -> PipelineStep:
     """Walk a step through a schedule.
 
@@ -251,8 +259,7 @@ def pipeline_step(
         Whether stages compute while messages are sent. Else both ends wait, and messages of either
         direction pass a border together, as Megatron-LM's do: of each, an end waits for half.
     tied
-        The seconds in which the first and the last stage together reduce the gradients of weights
-        that they share, after all else.
+        Sums of gradients, one after another, each when all of its stages have ended all else.
 
     Raises
     ------
@@ -269,12 +276,6 @@ def pipeline_step(
     hops = [own.hop / (1 if overlapped else 2) for own in stages]
     once = [own.once for own in stages]
     run = walked(passes, seconds, hops=hops, overlapped=overlapped, once=once)
-    if tied:
-        first, *_, last = run.ended
-        ended = max(first, last) + tied
-        run = run._replace(seconds=max(run.seconds, ended), ended=(ended, *run.ended[1:-1], ended))
-    computing = [micro_batches * own.micro_batch + own.once for own in stages]
-    bubbles = tuple(1 - own / run.seconds if run.seconds else 0.0 for own in computing)
     intervals = tuple(
         tuple(
             (start, start + seconds[one.phase][device][one.chunk])
@@ -282,4 +283,20 @@ def pipeline_step(
         )
         for device, order in enumerate(passes)
     )
-    return PipelineStep(passes, run, intervals, bubbles)
+    busy = tuple(
+        micro_batches * own.micro_batch + own.once + float(seconds_of_tied(tied, part))
+        for part, own in enumerate(stages)
+    )
+    return PipelineStep(passes, run, intervals, busy, tuple(_begun(tied, run.ended)))
+
+
+def _begun(
+    tied: Sequence[TiedReduction], ended: Sequence[float]
+) -> Iterator[tuple[float, TiedReduction]]:
+    """Yield when sums of gradients begin, given when each stage has ended all else."""
+    free = [*ended]
+    for reduction in tied:
+        start = max(free[part] for part in reduction.parts)
+        for part in reduction.parts:
+            free[part] = start + float(reduction.seconds)
+        yield start, reduction

@@ -33,7 +33,10 @@ class StageTime:
     passes
         By itself.
     seconds
-        In which it computes and exchanges inside itself, in all micro-batches.
+        In which it computes and exchanges inside itself, in all micro-batches, and sums gradients
+        with others.
+    tied
+        The part of these in which it sums gradients of weights that other stages share.
     bubble
         The rest, as a part of the step.
     in_flight
@@ -46,6 +49,7 @@ class StageTime:
     layers: str
     passes: StagePasses
     seconds: float
+    tied: float
     bubble: float
     in_flight: tuple[int, ...]
     memory: DeviceMemory
@@ -136,6 +140,7 @@ class PipelineResult(StepResult):
                 "backward": sum(own.passes.backward),
                 "once": own.passes.once,
                 "message": own.passes.hop,
+                "tied": own.tied,
                 "seconds": own.seconds,
                 "bubble": own.bubble,
                 "in_flight": sum(own.in_flight),
@@ -162,7 +167,8 @@ class PipelineResult(StepResult):
 def trace_of_stages(step: PipelineStep, names: Sequence[str]) -> StepTrace:
     """Return the passes of each stage over time, and its reductions and updates, as tracks.
 
-    A pass has the number of its micro-batch, and of its chunk if a stage has several.
+    A pass has the number of its micro-batch, and of its chunk if a stage has several. What stages
+    reduce together has the name of the layer whose weights they share.
 
     Parameters
     ----------
@@ -171,7 +177,7 @@ def trace_of_stages(step: PipelineStep, names: Sequence[str]) -> StepTrace:
     """
     tracks = []
     each = zip(names, step.passes, step.intervals, step.run.ended, strict=True)
-    for name, order, intervals, ended in each:
+    for part, (name, order, intervals, ended) in enumerate(each):
         several = any(one.chunk for one in order)
         numbers = [
             f"{one.micro_batch + 1}.{one.chunk + 1}" if several else f"{one.micro_batch + 1}"
@@ -182,6 +188,11 @@ def trace_of_stages(step: PipelineStep, names: Sequence[str]) -> StepTrace:
             for number, one, interval in zip(numbers, order, intervals, strict=True)
         ]
         spans.append(_span(intervals[-1][1], ended, "reductions and update", Phase.GRADIENT))
+        spans += [
+            _span(start, start + float(own.seconds), f"{own.layer} H1", Phase.GRADIENT)
+            for start, own in step.tied
+            if part in own.parts
+        ]
         tracks.append(Track(name, tuple(span for span in spans if span.duration_us)))
     return StepTrace(tuple(tracks), ())
 

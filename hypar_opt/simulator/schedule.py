@@ -205,6 +205,7 @@ class Schedule:
                     rounds=rounds,
                     step=StepKind.ALL_REDUCE if tensor in _OF_WEIGHTS else crossed[0].step,
                     sent=tuple(float(share * amount) for amount in sent_of(crossed)),
+                    between=crossed[0].between if len(crossed) == 1 else (),
                     once=phase is Phase.GRADIENT and last,
                     collective=collective,
                 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 from typing import Any, TypeVar
 
 from hypar_opt.hardware.patterns import MessageRound
@@ -118,6 +119,9 @@ class ExchangeTask:
     sent: tuple[float, ...] = ()
     """The bytes if all sent as much as the longest part of a tensor, or as the accelerators of each
     part of H1; empty where all send as much."""
+    between: tuple[Fraction, ...] = ()
+    """What each of three or more parts of H1 sends each other one, row by row; empty where all send
+    as much, and where it crosses other levels, too."""
     once: bool = False
     """Whether only the last micro-batch of a step has it."""
     collective: StepKind | None = None

@@ -28,7 +28,7 @@ from hypar_opt.workload.layer_tensors import Boundary, Extent
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BATCH, BY_EXPERT, EXPERTS, REPLICATING, SPATIAL
 from hypar_opt.workload.parallelism import SIDES
-from hypar_opt.workload.recomputation import blocks_by_op, repeated, segments
+from hypar_opt.workload.recomputation import repeated, segments
 from hypar_opt.workload.repeats import CONVERTED, EPILOGUE, PASS, Repeats
 from hypar_opt.workload.shards import Shards
 
@@ -437,12 +437,7 @@ class HoldRules:
     @cached_property
     def _blocks_by_op(self) -> dict[int, tuple[int, ...]]:
         """The nodes of the block of each node in one that keeps what its products leave."""
-        shared, layers = self.workload.shared, self.network.layers
-        blocks = (
-            tuple(shared + n for n in block if not layers[n].ends)
-            for block in blocks_by_op(self.network, self.workload)
-        )
-        return {node: block for block in blocks for node in block}
+        return {node: block for block in self.workload.repeats.blocks for node in block}
 
     @cached_property
     def _saves(self) -> list[Saved]:
@@ -532,7 +527,7 @@ def step_holds(
     """
     repeats, once = workload.repeats, workload.once or workload
     # Ways to train share what either does not change.
-    again = repeated(once, Repeats(again=repeats.again, by_op=repeats.by_op))
+    again = repeated(once, Repeats(again=repeats.again, by_op=repeats.by_op, blocks=repeats.blocks))
     sharded = repeated(once, Repeats(sharded=repeats.sharded))
     asked = element_bytes, fused, weight_bytes
     weights = _holds(network, sharded, *asked, of_weights=True)

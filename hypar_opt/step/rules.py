@@ -199,7 +199,9 @@ class StepRules:
         uneven = self._uneven(tensor.lacks, nodes, choices, of_weights=of_weights)
         for level, partial in enumerate(lacks):
             if partial.any():
-                parts = self.hierarchy.sizes[level]
+                parts: Integers | int = self.hierarchy.sizes[level]
+                if of_weights and not level and self._repeats.holders:
+                    parts = self._holders[nodes]
                 yield level, stretched(quarters * (partial * (parts - 1)), uneven)
                 quarters = quarters * np.where(partial, parts, 1)
 
@@ -257,15 +259,26 @@ class StepRules:
     ) -> Iterator[Collective]:
         """Yield an all-reduce of gradients at a level, or its halves, by what is split there."""
         repeats, phase = self._repeats, Phase.GRADIENT
+        held = self._holders[nodes] if repeats.holders else 1
         group = next(n for n, words in enumerate(COLLECTIVES) if word in words)
         users = np.array(self.workload.users)[nodes]
         for stage in ZERO_STAGES[word]:
             kind, tensor = StepKind(stage.kind), "weights" if stage.weights else "gradient"
             quarters = stage.share(all_reduce) * repeats.elements(stage)
+            if stage.passes:  # each layer that uses the weights is in one of the parts
+                quarters = quarters // held
             times = repeats.times(stage, users)
             yield Collective(
                 *(phase, kind, tensor, level, quarters * times, often * times, stage.halves, group)
             )
+
+    @cached_property
+    def _holders(self) -> Integers:
+        """The parts of H1 that have a replica of each node's weights; 1 where one has all."""
+        counts = np.ones(len(self.workload.nodes), np.int64)
+        for node, parts in self._repeats.holders.items():
+            counts[node] = len(parts)
+        return counts
 
     @cached_property
     def _splits(self) -> dict[int, list[tuple[str, Flags]]]:

@@ -280,6 +280,30 @@ def received(
         yield [operation._replace(quarters=quarters) for quarters in amounts]
 
 
+def senders(operation: Collective, number: int, parts: Parts) -> Parts | None:
+    """Return what each part of H1 sends of an operation across it, in proportion.
+
+    Of what a part receives, each of the others sends as much of that as it has: of a tensor that is
+    gathered or exchanged its share, of partial sums as much as any.
+
+    Parameters
+    ----------
+    number
+        Of the node or boundary.
+    """
+    assert operation.at_h1 is not None
+    names, *ends = operation.at_h1
+    before, after = (
+        names[int(np.broadcast_to(own, operation.quarters.shape)[number])] for own in ends
+    )
+    backward, (share, *_) = operation.phase is Phase.BACKWARD, Share.of_parts(parts)
+    if operation.tensor == "output":
+        return parts if backward else None
+    if operation.tensor != "input" or (backward and after == WHOLE):
+        return None
+    return share.in_layout(after if backward else before, parts)
+
+
 def _ratio(
     operation: Collective, shares: tuple[Share, ...], *, longest: bool
 ) -> tuple[Integers, int]:

@@ -159,10 +159,10 @@ def _turns(plan: Plan) -> Iterator[tuple[list[Turn], Interconnect]]:
                 )
             )
         turns.append(TracedPass(once, count - 1))
-        for number, (tied, size) in enumerate(zip(stages.tied, staged.tied_bytes, strict=True)):
+        for number, tied in enumerate(staged.tied):
             if part in tied.parts:
-                name = f"{layers[tied.owner].name} gradients H1"
-                turns.append(TracedSum(name, Fraction(size, per_stage), 1 + number * per_stage))
+                name, size = f"{tied.layer} gradients H1", Fraction(tied.size, per_stage)
+                turns.append(TracedSum(name, size, 1 + number * per_stage))
         yield turns, step[2].interconnect
 
 

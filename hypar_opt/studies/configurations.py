@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,6 +36,7 @@ from hypar_opt.plan.stages import stage_counts
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.results import Results
 from hypar_opt.search.degrees import (
+    Candidate,
     Evaluated,
     Evaluator,
     Searched,
@@ -47,20 +47,26 @@ from hypar_opt.search.open_ways import problem_left_open
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.options import RunOptions
+from hypar_opt.studies.searched_degrees import (
+    Allowed,
+    SearchedCells,
+    fastest_configurations,
+    fastest_of_degrees,
+)
 from hypar_opt.units import format_bytes, format_si
 from hypar_opt.workload.network import Network, TokenInput
 from hypar_opt.workload.operators.attention import Attention
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 from hypar_opt.workload.stages import block_starts
 
-Allowed = Callable[[Configuration], bool]
-"""Whether a configuration is one to search among."""
-
 BOUNDS = ("none", "memory")
 """The bounds over all plans that may be asked for."""
 
 BOUND_SECONDS = 5.0
 """What a bound takes at most where no time limit is stated; it is mostly the same after minutes."""
+
+BEST = 10
+"""How many configurations are listed unless it is stated."""
 
 PINS = (
     *("tp", "sp", "cp", "ep", "dp_shard", "dp_replicate"),
@@ -102,9 +108,16 @@ class Configurations(Results[Evaluated]):
         attention or whole blocks; those by ``op`` are not among them.
     unsharded
         Of the configurations that shard no weights, the fastest that fits, or if none does the one
-        that needs the least memory; None if there is none, or a time limit came first.
+        that needs the least memory; None if there is none, or a time limit came first, or where
+        they are by degrees.
     staged
         Whether configurations with pipeline stages were asked for.
+    by_degrees
+        Whether they are the fastest of each tensor parallelism in each number of stages.
+    unfit
+        Of those degrees of which none fits, the configurations that need the least memory.
+    unknown
+        Those degrees, as ``(tp, pp)``, for which the time limit came before an answer.
     """
 
     network: Network
@@ -119,6 +132,9 @@ class Configurations(Results[Evaluated]):
     bound: float | None
     unsharded: Evaluated | None
     staged: bool = False
+    by_degrees: bool = False
+    unfit: tuple[Candidate, ...] = ()
+    unknown: tuple[tuple[int, int], ...] = ()
 
     @property
     def best(self) -> Evaluated:
@@ -213,33 +229,37 @@ class Configurations(Results[Evaluated]):
         within, fixed = _with_margin(self.problem, self.margin), pins(self.fix)
         return all_that_fit(self.network, within, fixed=fixed, allowed=allowed, progress=progress)
 
-    def row(self, evaluated: Evaluated) -> dict[str, Any]:
-        """Return a configuration as a row of a table."""
-        configuration = evaluated.configuration
+    def row(self, entry: Evaluated | Candidate) -> dict[str, Any]:
+        """Return a configuration as a row of a table; None for the time of one that is unfit."""
+        configuration = entry.configuration
+        evaluated = entry if isinstance(entry, Evaluated) else None
         of_stages = {
             "pp": configuration.pp,
             "interleave": configuration.interleave,
             "cuts": "+".join(map(str, configuration.cuts)) or None,
             "in_flight": in_flight_at_most(configuration),
-            "bubble": evaluated.bubble,
+            "bubble": evaluated and evaluated.bubble,
         }
         return {
             **{name: getattr(configuration, name) for name in PINS},
             **(of_stages if self.staged else {}),
             "sp": None if configuration.tp == 1 else "yes" if configuration.sp else "no",
             "blocks": configuration.blocks,
-            "seconds": evaluated.seconds,
-            "per_second": self.per_second(evaluated.seconds),
-            "mfu": self.utilisation(evaluated.seconds),
-            "memory": evaluated.memory,
-            "spare": self.capacity - evaluated.memory,
-            "exposed": evaluated.exposed,
-            "over_first": evaluated.seconds / self.best.seconds - 1,
+            "seconds": evaluated and evaluated.seconds,
+            "per_second": evaluated and self.per_second(evaluated.seconds),
+            "mfu": evaluated and self.utilisation(evaluated.seconds),
+            "memory": entry.memory,
+            "spare": self.capacity - entry.memory,
+            "exposed": evaluated and evaluated.exposed,
+            "over_first": evaluated and evaluated.seconds / self.best.seconds - 1,
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a flat dictionary for each configuration: the rows of a data frame."""
-        return [self.row(evaluated) for evaluated in self]
+        """Return a flat dictionary for each configuration: the rows of a data frame.
+
+        Those that do not fit are the last.
+        """
+        return [self.row(entry) for entry in (*self, *self.unfit)]
 
     def document(self) -> dict[str, Any]:
         """Return the configurations as plain data."""
@@ -260,7 +280,17 @@ class Configurations(Results[Evaluated]):
             "rows": self.rows(),
             "unsharded": None if self.unsharded is None else self.row(self.unsharded),
             **({"staged": True} if self.staged else {}),
+            **(self._of_degrees() if self.by_degrees else {}),
         }
+
+    def _of_degrees(self) -> dict[str, Any]:
+        return {"by_degrees": True, "unknown": [{"tp": tp, "pp": pp} for tp, pp in self.unknown]}
+
+    @property
+    def cells(self) -> dict[tuple[int, int], Evaluated | Candidate]:
+        """The configurations by `tp` and `pp`, where there is one of each."""
+        every: tuple[Evaluated | Candidate, ...] = (*self, *self.unfit)
+        return {(entry.configuration.tp, entry.configuration.pp): entry for entry in every}
 
     def __repr__(self) -> str:
         return (
@@ -282,9 +312,10 @@ def configure(
     margin: int | str = 0,
     fix: str | None = None,
     frameworks: str | Sequence[str] = (),
-    best: int = 10,
+    best: int | None = None,
     bound: str = "memory",
     stages: int | Literal["auto"] | None = None,
+    by_degrees: bool = False,
     time_limit: float | None = None,
     progress: Progress = silent,
 ) -> Configurations:
@@ -312,13 +343,17 @@ def configure(
         Only configurations that one of these frameworks can express: names of
         `hypar_opt.execution.settings.FRAMEWORKS`.
     best
-        How many to return at most.
+        How many to return at most; None for 10, or, by degrees, one of each.
     bound
         ``memory``: prove seconds that no plan of any kind that fits goes below; or ``none``. It is
         of plans without stages, and not sought where there may be some.
     stages
         Pipeline stages, each a part of the array: how many; ``auto`` for any number, 1 among them;
         None for none. What shards is then of all data parallelism, unless ``fix`` has replicas.
+    by_degrees
+        Return the fastest of each tensor parallelism in each number of stages, in place of the
+        fastest of all; ``stages`` is then ``auto`` unless it is stated. Of degrees of which none
+        fits, ``unfit`` has what needs the least memory.
     time_limit
         Seconds for the whole call. Without it only the bound has a limit, of `BOUND_SECONDS`.
 
@@ -341,8 +376,10 @@ def configure(
     >>> f"{found.best.seconds:.9f}" == f"{ho.simulate(found.plan()).seconds:.9f}"
     True
     """
-    if best < 1:
+    if best is not None and best < 1:
         raise HyparError(f"{argument('best')} should be 1 or more, got {best}")
+    if by_degrees and best is not None:
+        raise HyparError(f"{argument('best')} goes without {argument('by_degrees')}: one of each")
     if bound not in BOUNDS:
         raise UnknownNameError("bound", bound, list(BOUNDS))
     deadline = Deadline.after(time_limit)
@@ -365,9 +402,10 @@ def configure(
         margin=stated_bytes("margin", margin, least=0),
         fix=fix,
         frameworks=tuple(several(frameworks)),
-        best=best,
+        best=BEST if best is None else best,
         bound=bound,
-        stages=stages,
+        stages="auto" if by_degrees and stages is None else stages,
+        by_degrees=by_degrees,
         deadline=deadline,
         progress=progress,
     )
@@ -380,9 +418,10 @@ def configurations_of(
     margin: int = 0,
     fix: str | None = None,
     frameworks: tuple[str, ...] = (),
-    best: int = 10,
+    best: int = BEST,
     bound: str = "none",
     stages: int | Literal["auto"] | None = None,
+    by_degrees: bool = False,
     deadline: Deadline,
     progress: Progress = silent,
 ) -> Configurations:
@@ -396,65 +435,35 @@ def configurations_of(
     fixed, allowed = pins(fix), _allowed(network, problem, frameworks)
     within = _with_margin(problem, margin)
     counts = stage_counts(fixed.pop("pp", stages))
-    chunks = fixed.pop("interleave", None)
-
-    def search(count: int, rule: Allowed, report: Progress) -> Searched:
-        return search_degrees(
-            network,
-            within,
-            count=count,
-            fixed=fixed,
-            allowed=rule,
-            deadline=deadline,
-            progress=report,
-        )
-
-    searched = Searched((), 0, 0, 0, ())
-    if counts in (None, [1]):
-        searched = search(best, allowed, progress)
-    if counts != [1]:
-        from hypar_opt.search.staged_degrees import search_stages
-
-        also = search_stages(
-            network,
-            within,
-            counts=counts,
-            count=best,
-            fixed=fixed | ({"interleave": chunks} if chunks else {}),
-            allowed=allowed,
-            below=searched.best[-1].seconds if len(searched.best) == best else inf,
-            deadline=deadline,
-            progress=progress,
-        )
-        together = sorted((*searched.best, *also.best), key=lambda own: own[1:3])
-        searched = Searched(
-            tuple(together[:best]),
-            searched.considered + also.considered,
-            searched.fitting + also.fitting,
-            searched.simulated + also.simulated,
-            searched.least,
-            searched.complete and also.complete,
-        )
-        if not searched.best and counts is not None:
-            raise _no_stages(searched, network, problem, counts[0])
+    limits: dict[str, Any] = {"fixed": fixed, "allowed": allowed, "deadline": deadline}
+    limits["progress"] = progress
+    if by_degrees:
+        cells = fastest_of_degrees(network, within, counts, **limits)
+    else:
+        fastest = fastest_configurations(network, within, counts, count=best, **limits)
+        cells = SearchedCells(fastest, (), ())
+    searched = cells.searched
     if not searched.considered and searched.complete:
+        if counts not in (None, [1]):
+            raise HyparError(f"no configuration of {counts[0]} stages is known of {network.name}")
         raise _none_allowed(network, problem, fix, frameworks)
     if not searched.best:
         may_stage = counts == [1] and problem.accelerators > 2
         raise _none_fits(searched, network, problem, margin, may_stage=may_stage)
-    unsharded, bound_seconds = next(filter(_is_unsharded, searched.best), None), None
-    if unsharded is None and counts in (None, [1]) and not deadline.passed():
-        whole = search(
-            1,
-            lambda configuration: "weights" not in configuration.zero and allowed(configuration),
-            silent,
-        )
+    seeks_more = not (by_degrees or deadline.passed())
+    unsharded, bound_seconds = None, None
+    if not by_degrees:
+        unsharded = next(filter(_is_unsharded, searched.best), None)
+    if unsharded is None and counts in (None, [1]) and seeks_more:
+        limits["allowed"] = lambda one: "weights" not in one.zero and allowed(one)
+        limits["progress"] = silent
+        whole = fastest_configurations(network, within, [1], count=1, **limits)
         unsharded = next(iter(whole.best), None)
         with suppress(NoAnswerError):  # a limit
             if whole.least:
                 needs_least = whole.least[0].configuration
                 unsharded = Evaluator(network, within, deadline=deadline).evaluate(needs_least)
-    if bound != "none" and counts == [1] and not deadline.passed():
+    if bound != "none" and counts == [1] and seeks_more and not deadline.passed():
         bound_seconds = _bound(network, problem, deadline)
     return Configurations(
         searched.best,
@@ -470,6 +479,9 @@ def configurations_of(
         bound_seconds,
         unsharded,
         counts != [1],
+        by_degrees,
+        cells.unfit,
+        cells.unknown,
     )
 
 
@@ -674,20 +686,6 @@ def _none_allowed(
         f"{argument('frameworks')}: {' and '.join(frameworks)} cannot express any of the"
         f" {len(left):,} configurations{beside} for {case}"
     )
-
-
-def _no_stages(
-    searched: Searched, network: Network, problem: Problem, count: int | None
-) -> HyparError:
-    """Return the error that says that no configuration of so many stages fits, or that is none."""
-    of_stages = f"{network.name} {problem.place}: none of"
-    if not searched.complete:
-        message = f"{of_stages} {count} stages was found within the {TIME_LIMIT}"
-        return NoAnswerError(message, TIME_LIMIT)
-    if not searched.considered:
-        return HyparError(f"no configuration of {count} stages is known of {network.name}")
-    many = f"{searched.considered:,} configurations of {count} stages"
-    return InfeasibleError(f"{of_stages} {many} fits in memory")
 
 
 def _none_fits(

@@ -144,6 +144,8 @@ def _simulated_stages(plan: Plan, array: Array, run: Mapping[str, Any]) -> Pipel
         If the array has no such parts, or an option is not of steps in stages.
     """
     # Imported late: planning alone needs no simulator.
+    from hypar_opt.costs.hops import seconds_of_tied
+    from hypar_opt.instance.staged import StagedPlan
     from hypar_opt.simulator.options import RunOptions
     from hypar_opt.simulator.pipeline import pipeline_step
     from hypar_opt.simulator.pipeline_order import in_flight_of_stages
@@ -160,14 +162,16 @@ def _simulated_stages(plan: Plan, array: Array, run: Mapping[str, Any]) -> Pipel
     inside = {name: own for name, own in run.items() if name not in of_all}
     plans = plans_of_stages(plan)
     passes = [simulated_passes(own, own_array(own), **inside) for own in plans]
-    step = pipeline_step(passes, training.schedule, count)
+    tied = StagedPlan.of_plan(plan).tied
+    step = pipeline_step(passes, training.schedule, count, tied=tied)
     in_flight = in_flight_of_stages(stages, training.schedule, count)
     times = [
         StageTime(
             part_word(part),
             " and ".join(stages.labels[part :: stages.parts]),
             own,
-            count * own.micro_batch + own.once,
+            step.busy[part],
+            float(seconds_of_tied(tied, part)),
             step.bubbles[part],
             in_flight[part],
             memory(plans[part], exact_shares=inside.get("exact_shares", False)),

@@ -13,7 +13,10 @@ from hypar_opt.documents.sizes import stated_bytes
 from hypar_opt.errors import HyparError, RefusedError, UnknownNameError, argument
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_levels
+from hypar_opt.instance.staged import StagedPlan
+from hypar_opt.instance.stages_together import repeats_of_stages
 from hypar_opt.plan.costs import json_number
+from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.oversplit import oversplit_warnings
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import plan_tensors, rows_of_plan
@@ -29,6 +32,7 @@ from hypar_opt.workload.splitting import divides_images, spatial_columns
 if TYPE_CHECKING:
     from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.execution.result import RunResult
+    from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
 
@@ -163,8 +167,11 @@ class _ToRun(NamedTuple):
 def _to_run(plan: Plan, *, scale_down: bool) -> _ToRun:
     from hypar_opt.execution.scale_down import scaled_down
 
-    instance = Instance(plan.network.description, plan.problem)
+    instance = _instance(plan, plan.network.description, plan.problem)
     workload = instance.executed_workload
+    if plan.is_staged:
+        workload = repeated(workload, repeats_of_stages(StagedPlan.of_plan(plan), workload))
+        instance = instance.running(workload)
     rows = rows_of_plan(plan, workload)
     if not scale_down:
         return _ToRun(instance, workload, rows)
@@ -191,10 +198,20 @@ def _to_run(plan: Plan, *, scale_down: bool) -> _ToRun:
     if without:
         # The small images may be too small to split.
         update["choices"] = plan.problem.choices[: min(spatial)]
-    instance = Instance(small.network, plan.problem.model_copy(update=update))
+    instance = _instance(plan, small.network, plan.problem.model_copy(update=update))
     # The plan's own layers run again: the small network states no blocks.
     workload = repeated(instance.executed_workload, repeats)
     return _ToRun(instance, workload, rows, small.changes, notes)
+
+
+def _instance(plan: Plan, network: Network, problem: Problem) -> Instance:
+    """Return a problem to run; in stages what crosses borders are tensors of their own."""
+    instance = Instance(network, problem)
+    if plan.stages is None:
+        return instance
+    crossing = tuple(border.writer for border in plan.stages.borders)
+    workload = micro_batch_of(problem, network, shared_tensors=True, crossing=crossing)
+    return instance.running(workload)
 
 
 def _noting(result: RunResult, notes: Sequence[str]) -> RunResult:

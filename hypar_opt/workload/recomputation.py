@@ -64,16 +64,16 @@ def repeats_of(
     """
     again: FrozenDict[int, int | None] = FrozenDict()
     sharded: FrozenDict[int, Shards] = FrozenDict()
-    block_of: dict[int, int] = {}
+    blocks: list[tuple[int, ...]] = []
     if recompute is not None:
         layers = recomputed_words(network, recompute)
         again = recomputed(network, workload, layers, fused=fused)
-        block_of = {
-            workload.shared + n: block.start
+        blocks = [
+            tuple(workload.shared + n for n in block if not network.layers[n].ends)
             for block in segments(network)
-            for n in block
-            if layers[n] == "op" and not network.layers[n].ends
-        }
+            if "op" in layers[block.start : block.stop]
+        ]
+    block_of = {node: block[0] for block in blocks for node in block}
     by_op = recomputed_by_op(workload, block_of, fused=fused)
     if gather is not None:
         writers = workload.tensor_writers.items()
@@ -83,7 +83,8 @@ def repeats_of(
         names = [layer.name for layer in network.layers]
         words = words_by_layer(with_tied(network, shard), names, "shard")
         sharded = _sharded(workload, words)
-    return Repeats(micro_batches, sharded, again, reduced, by_op)
+    blocks = [block for block in blocks if not by_op.keys().isdisjoint(block)]
+    return Repeats(micro_batches, sharded, again, reduced, by_op, tuple(blocks))
 
 
 def _converted(
@@ -288,12 +289,6 @@ def recomputed_by_op(
         if dropped and node in tensors and found.get(node) in (PASS, EPILOGUE):
             found[tensors[node]] = PASS
     return FrozenDict(sorted(found.items()))
-
-
-def blocks_by_op(network: Network, workload: Workload) -> list[range]:
-    """Return the blocks of which `Repeats.by_op` says what runs again."""
-    again = {node - workload.shared for node in workload.repeats.by_op}
-    return [block for block in segments(network) if not again.isdisjoint(block)] if again else []
 
 
 def _sharded(workload: Workload, layers: Sequence[str | None]) -> FrozenDict[int, Shards]:

@@ -112,6 +112,11 @@ class Repeats:
     by_op
         What runs again of nodes in blocks that keep what their products leave: `PASS`, `EPILOGUE`
         or `INPUTS`. The scores of attention may be computed again besides, as `again` says.
+    blocks
+        The layers of each of these blocks, by node.
+    holders
+        The parts of H1 that have each node's weights, where others have none: stages that share
+        them, each layer that uses them in one.
 
     Source: docs/decisions/0029-memory-of-a-device.md.
     """
@@ -121,6 +126,8 @@ class Repeats:
     again: Mapping[int, int | None] = FrozenDict()
     reduced: int = 1
     by_op: Mapping[int, str] = FrozenDict()
+    blocks: tuple[tuple[int, ...], ...] = ()
+    holders: Mapping[int, tuple[int, ...]] = FrozenDict()
 
     @cached_property
     def converted_again(self) -> frozenset[int]:

@@ -9,7 +9,7 @@ Source: docs/decisions/0010-graphs.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from hypar_opt.frozen import FrozenDict
@@ -93,16 +93,29 @@ def shared_weights(owner: LayerTensors) -> LayerTensors:
 
 
 def with_shared_tensors(
-    graph: LayerGraph, batch: int, own: list[LayerTensors], edges: list[Boundary]
+    graph: LayerGraph,
+    batch: int,
+    own: list[LayerTensors],
+    edges: list[Boundary],
+    crossing: Collection[int] = (),
 ) -> tuple[list[LayerTensors], list[Boundary]]:
     """Return the shared nodes, with one per tensor with several readers, and edges through them.
 
     An edge's end below zero is a shared node: -1 the last of them.
+
+    Parameters
+    ----------
+    crossing
+        The writers of tensors that are nodes even with one reader.
     """
     readers: dict[int, list[Boundary]] = {}
     for edge in edges:
         readers.setdefault(edge.source, []).append(edge)
-    several = [source for source, read in readers.items() if len({e.target for e in read}) > 1]
+    several = [
+        source
+        for source, read in readers.items()
+        if source in crossing or len({e.target for e in read}) > 1
+    ]
     through = {source: n - len(several) for n, source in enumerate(several)}
     alike: dict[Map, LayerTensors] = {}
     nodes = list(own)

@@ -154,7 +154,7 @@ def stage_of(network: Network, chunks: Sequence[range]) -> Network:
     """Return the network of one device: its chunks, with what they receive and send as layers.
 
     Blocks stay blocks, and layers keep their names. Of weights that other stages share a device has
-    its own.
+    its own, which its layers outside blocks share.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ class _Device:
         inside = {position for _, positions in blocks for position in positions}
         layers: list[Operator] = [Message.model_validate(own) for own in self._messages]
         layers += [
-            self._alone(self._with_reads(whole.layers[n], n))
+            self._alone(self._with_reads(whole.layers[n], n), sorted(self._positions - inside))
             for n in sorted(self._positions - inside)
         ]
         further = {name: own for name, own in self._inputs.items() if name != INPUT}
@@ -291,12 +291,21 @@ class _Device:
         reads = tuple(self._names[source] for source in self._whole.sources[position])
         return layer.model_copy(update={"inputs": reads})
 
-    def _alone(self, layer: Operator) -> Operator:
-        """Return a layer with weights of its own, if those that it shares are another stage's."""
-        owner = layer.shares_weights_with
-        if owner is None or owner in {self._whole.layers[n].name for n in self._positions}:
+    def _alone(self, layer: Operator, positions: Sequence[int] = ()) -> Operator:
+        """Return a layer with weights of its own, if those that it shares are another stage's.
+
+        Parameters
+        ----------
+        positions
+            Of the layers with which it shares these.
+        """
+        owner, layers = layer.shares_weights_with, self._whole.layers
+        if owner is None or owner in {layers[n].name for n in self._positions}:
             return layer
-        return layer.model_copy(update={"tied": None})
+        users = [layers[n] for n in positions if layers[n].shares_weights_with == owner]
+        # Embeddings share those of embeddings alone.
+        first = min(users, key=lambda user: not user.reads_ids, default=layer)
+        return layer.model_copy(update={"tied": None if first.name == layer.name else first.name})
 
 
 def _input(over: FeatureMap | TokenMap, *, images: bool) -> Input:

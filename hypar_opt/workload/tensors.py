@@ -110,14 +110,30 @@ class Workload:
         choices: Sequence[str] = PAPERS_CHOICES,
         *,
         shared_tensors: bool = False,
+        crossing: Sequence[int] = (),
     ) -> Workload:
-        """Return a network's tensors; the parameters are those of `of`."""
+        """Return a network's tensors; the parameters are those of `of`.
+
+        Parameters
+        ----------
+        crossing
+            The positions of layers whose outputs are shared tensors even with one reader: what
+            crosses borders of stages.
+        """
         graph = LayerGraph.of_network(network)
-        return cls._of_layers(graph, batch, choices, shared_tensors=shared_tensors)
+        return cls._of_layers(
+            graph, batch, choices, shared_tensors=shared_tensors, crossing=crossing
+        )
 
     @classmethod
     def _of_layers(
-        cls, graph: LayerGraph, batch: int, choices: Sequence[str], *, shared_tensors: bool
+        cls,
+        graph: LayerGraph,
+        batch: int,
+        choices: Sequence[str],
+        *,
+        shared_tensors: bool,
+        crossing: Sequence[int] = (),
     ) -> Workload:
         owners = weight_owners(graph)
         tied = [name in owners for name in graph.names]
@@ -137,7 +153,7 @@ class Workload:
             nodes.append((shared_weights(layers[position[owner]]), users))
         own = [node for node, _ in nodes]
         if shared_tensors:
-            own, edges = with_shared_tensors(graph, batch, own, edges)
+            own, edges = with_shared_tensors(graph, batch, own, edges, crossing)
         shift = len(own)
         # Shared nodes come first, so that ties, which are compared from the last position back, are
         # decided by the layers.
@@ -426,19 +442,28 @@ def workload_of(
     choices: Sequence[str] = PAPERS_CHOICES,
     *,
     shared_tensors: bool = False,
+    crossing: tuple[int, ...] = (),
 ) -> Workload:
-    """Return a network's tensors for a batch; the parameters are those of `Workload.of`."""
+    """Return a network's tensors for a batch; parameters as for `Workload.of_network`."""
     # Workloads are frozen and cache much that is derived from them, so the last few of small
     # networks are kept.
     made = _kept if len(network.layers) <= MAX_LAYERS_KEPT else Workload.of_network
-    return made(network, batch, tuple(choices), shared_tensors=shared_tensors)
+    chosen = tuple(choices)
+    return made(network, batch, chosen, shared_tensors=shared_tensors, crossing=crossing)
 
 
 @lru_cache(maxsize=16)
 def _kept(
-    network: Network, batch: int, choices: tuple[str, ...], *, shared_tensors: bool
+    network: Network,
+    batch: int,
+    choices: tuple[str, ...],
+    *,
+    shared_tensors: bool,
+    crossing: tuple[int, ...],
 ) -> Workload:
-    return Workload.of_network(network, batch, choices, shared_tensors=shared_tensors)
+    return Workload.of_network(
+        network, batch, choices, shared_tensors=shared_tensors, crossing=crossing
+    )
 
 
 def _count(shape: Shape) -> int:

@@ -40,6 +40,8 @@ CALLS = [
     "explore sfc --free H1,H2 --array hmc-htree-16",
     "pareto lenet-c --array hmc-htree-4",
     "configure gpt:layers=1,hidden=32,heads=2,tokens=16,vocabulary=50 --array a100-8 --batch 8",
+    "configure gpt:layers=2,hidden=32,heads=2,tokens=16,vocabulary=50 --array rtx4090x4 --batch 8"
+    " --by-degrees",
     "model lenet-c --levels 2 -o model.lp",
     "run lenet-c --levels 2 --batch 16",
     "verify plan.json",

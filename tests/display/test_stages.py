@@ -16,6 +16,7 @@ from hypar_opt.display.page import page
 from hypar_opt.display.page.contents import gather
 from hypar_opt.display.plan_grid import plan_grid
 from hypar_opt.errors import RefusedError
+from hypar_opt.instance.staged import StagedPlan
 from hypar_opt.pipeline import plan_of_stages
 from hypar_opt.plan.plan import Plan, write_plan
 from hypar_opt.plan.stages import even_stages
@@ -29,6 +30,7 @@ from tests.display.test_report import Page
 from tests.instance.test_staged import SMALL, nodes, problem, solved
 
 COUNT, PARTS = 4, 2
+TIMES = "forward", "backward", "once", "message"
 
 
 @cache
@@ -57,7 +59,7 @@ def test_the_page_shows_every_stage(chunks: int) -> None:
     step = ho.simulate(plan)
     assert isinstance(step, PipelineResult)
     for own, taken in zip(step.stages, step.rows(), strict=True):
-        amounts = (format_seconds(taken[key]) for key in ("forward", "backward", "once", "message"))
+        amounts = (format_seconds(taken[key]) for key in (*TIMES, "tied"))
         said = [taken["layers"], *amounts, format_seconds(own.seconds)]
         said += [format_percent(own.bubble, 1), str(sum(own.in_flight))]
         assert " ".join([*said, format_bytes(own.memory.total)]) in found.text
@@ -76,6 +78,7 @@ def test_the_page_shows_every_stage(chunks: int) -> None:
     for stage, own in enumerate(step.stages):
         # Each micro-batch passes each chunk forward and backward, and nothing is where it waits.
         drawn = [passes[stage, number] for number in numbers]
+        assert sum(passes[stage, "token"]) / end == pytest.approx(own.tied / step.seconds, rel=1e-4)
         assert all(len(two) == 2 for two in drawn)
         computes = COUNT * own.passes.micro_batch / step.seconds
         assert sum(map(sum, drawn)) / end == pytest.approx(computes, rel=1e-4)
@@ -133,8 +136,9 @@ def test_a_plan_says_its_bubble_and_what_is_in_flight(chunks: int, held: str) ->
     says = stages_in_words(plan, plan.stages)
     stages = plan.cost.stages or ()
     longest, sums = max(own.seconds for own in stages), sum(own.seconds for own in stages)
-    charged = longest + (sums - longest) / (COUNT * chunks)
-    bubble = 1 - fmean(own.seconds for own in stages) / charged
+    (tied,) = StagedPlan.of_plan(plan).tied
+    charged = longest + (sums - longest) / (COUNT * chunks) + float(tied.seconds)
+    bubble = 1 - (fmean(own.seconds for own in stages) + float(tied.seconds)) / charged
     assert says.endswith(f"4 micro-batches, 1f1b; bubble {bubble:.1%}; in flight {held}")
     assert says.startswith(f"2 stages of 2{', 2 chunks each' if chunks > 1 else ''}: ")
 

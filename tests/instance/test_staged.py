@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.costs.hops import seconds_of_sum
 from hypar_opt.errors import InputError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array
@@ -137,11 +138,15 @@ def test_a_plan_in_stages_is_charged_what_they_say(parts: int, micro_batches: in
     array = nodes(2, 4)
     places = [end for end in cuts_between_blocks(GPT) if "decoder" in GPT.layers[end].name][1:]
     stated = problem(array, parts, micro_batches=micro_batches)
+    # Gradients of the embedding, in both directions between the first stage and the last.
+    there, back = array.hop(parts - 1, parts), array.hop(0, parts, parts - 1)
+    size = 512 * 256 * stated.element_bytes
+    tied = max(size * link.seconds_per_byte + 2 * link.latency for link in (there, back))
     for some in [*combinations(places, parts - 1)][:3]:
         plan = solved(GPT, stated, Stages(GPT, parts, (*some, len(GPT.layers))))
         seconds = [own.seconds for own in plan.plans]
-        assert plan.seconds == charge_of(seconds, micro_batches)
-        assert max(seconds) <= plan.seconds <= sum(seconds)
+        assert plan.seconds == charge_of(seconds, micro_batches) + tied
+        assert max(seconds) <= plan.seconds - tied <= sum(seconds)
         cost = plan.cost
         assert sum(cost.per_level) == cost.total
         assert len(cost.per_level) == stated.levels
@@ -219,6 +224,23 @@ def test_a_message_takes_as_long_as_its_layout_says() -> None:
     assert plan.cost.total
 
 
+def test_gradients_are_summed_around_a_ring_of_the_stages_that_hold_them() -> None:
+    array, size = nodes(2, 4), 10**6
+    within, between = array.hop(0, 4), array.hop(1, 4)
+    assert array.hop(0, 4, 2) == array.hop(2, 4, 2) == between
+    for parts, link in (
+        ((0, 1), within),
+        ((0, 2), between),
+        ((0, 1, 3), between),
+        ((0, 1, 2, 3), between),
+    ):
+        count = len(parts)
+        # So many elements of each stage are sent, in turns, of which each is one piece.
+        turn = Fraction(size, count) * link.seconds_per_byte + link.latency
+        assert seconds_of_sum(array, 4, parts, size) == 2 * (count - 1) * turn
+    assert seconds_of_sum(array, 4, (2,), size) == 0
+
+
 def test_parts_of_an_array() -> None:
     array = nodes(3, 4)
     assert [array.part(parts).hierarchy().sizes for parts in (3, 6)] == [(2, 2), (2,)]
@@ -244,10 +266,6 @@ def test_a_run_of_stages_moves_what_the_plan_says(kind: str, parts: int, chunks:
     places = cuts_between_blocks(network)[2:]
     stages = Stages(network, parts, (*places[: parts * chunks - 1], len(network.layers)))
     plan = plan_of_stages(solved(network, problem(nodes(2, 4), parts), stages))
-    if kind == "tied" and parts > 2:
-        with pytest.raises(ho.HyparError, match="weights that 2 of 4 stages share"):
-            ho.run(plan)
-        return
     scaled = kind == "vgg-a"
     result = ho.run(plan, scale_down=scaled)
     assert result.agrees

@@ -277,4 +277,11 @@ COSTS = (
         "further = 0",
         ("simulator/test_losses_and_gathers",),
     ),
+    Mutant(
+        "errors are sent by those that have the output",
+        "step/shares",
+        "share.in_layout(after if backward else before, parts)",
+        "share.in_layout(before, parts)",
+        ("studies/test_chakra",),
+    ),
 )

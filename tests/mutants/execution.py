@@ -75,8 +75,8 @@ EXECUTION = (
     Mutant(
         "an all-reduce gathers in the other order",
         _FABRIC,
-        "for peer in self.hierarchy.peers(device, purpose.level)",
-        "for peer in self.hierarchy.peers(device, purpose.level)[::-1]",
+        "for peer in self._group(device, purpose)]",
+        "for peer in self._group(device, purpose)[::-1]]",
         _RUNS,
     ),
     Mutant(
@@ -136,5 +136,19 @@ EXECUTION = (
         "gradients = [before + own for before, own in pairs]",
         "gradients = [own for before, own in pairs]",
         ("execution/virtual/test_training",),
+    ),
+    Mutant(
+        "what crosses a border of stages is sent again for what computes again",
+        "execution/virtual/recomputation",
+        "        return self._again.get(stored) is not None or stored in self._by_op",
+        "        return self._again.get(position + self._shared) is not None",
+        ("execution/virtual/test_stages",),
+    ),
+    Mutant(
+        "stages that hold no shared weights reduce their gradients",
+        _FABRIC,
+        "if self.hierarchy.digit(peer, 0) in holders]",
+        "if holders]",
+        ("execution/virtual/test_stages",),
     ),
 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from itertools import accumulate, combinations, pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hypar_opt as ho
@@ -19,8 +21,8 @@ from hypar_opt.search.staged_degrees import (
     Shape,
     StagedEvaluator,
     search_stages,
-    shapes,
 )
+from hypar_opt.workload.stages import block_starts
 
 NETWORK = gpt(layers=4, hidden=256, heads=4, tokens=64, vocabulary=4096)
 """Small, with tied embeddings."""
@@ -44,14 +46,13 @@ def _drawn(
     """Return some configurations of so many stages, of some that fit in any memory."""
     evaluator = StagedEvaluator(NETWORK, problem, count)
     family = [*ho.plan.configuration.family(NETWORK, evaluator.problem, recompute=("none", "full"))]
-    shape = [
-        one._replace(**own._asdict(), blocks=blocks if one.recompute == "full" else None)
-        for own in shapes(NETWORK, count)
-        for one in family
+    every = [
+        one._replace(blocks=blocks if one.recompute == "full" else None)
+        for cut in evaluator.cut(family)
+        for one in cut
         for blocks in (1, None)
-        if own.interleave == 1 or one.micro_batches % count == 0
     ]
-    return evaluator, random.Random(number).sample(shape, number)
+    return evaluator, random.Random(number).sample(every, number)
 
 
 @pytest.mark.parametrize("count", [2, 4])
@@ -84,15 +85,10 @@ def test_the_best_are_those_of_all(problem: Problem) -> None:
     fixed = {"tp": [1, 2], "micro_batches": [2, 4], "zero": ["none", "state"], "cp": 1}
     found = search_stages(NETWORK, problem, counts=[2], count=3, fixed=fixed)
     evaluator = StagedEvaluator(NETWORK, problem, 2)
-    family = ho.plan.configuration.family
-    every = [
-        one._replace(**own._asdict())
-        for own in shapes(NETWORK, 2)
-        for one in family(
-            NETWORK, evaluator.problem, fixed=fixed | {"dp_replicate": 1}, recompute=("none",)
-        )
-        if own.interleave == 1 or one.micro_batches % 2 == 0
-    ]
+    whole = ho.plan.configuration.family(
+        NETWORK, evaluator.problem, fixed=fixed | {"dp_replicate": 1}, recompute=("none",)
+    )
+    every = [one for cut in evaluator.cut([*whole]) for one in cut]
     seconds = sorted(evaluator.evaluate(one, evaluator.counted(one)).seconds for one in every)
     # In this memory nothing has to be computed again.
     assert [own.seconds for own in found.best] == pytest.approx(seconds[:3], rel=1e-9)
@@ -118,15 +114,89 @@ def test_within_memory_fewer_blocks_would_not_fit(problem: Problem) -> None:
             assert not all(evaluator.fits(at.memory, at.reserve) for at in evaluator.counted(less))
 
 
-def test_even_cuts_and_those_by_multiplications() -> None:
-    heavy = gpt(layers=8, hidden=64, heads=2, tokens=64, vocabulary=8192)
-    # The head is worth ten blocks: the last stage has as few as it can.
-    assert balanced_cuts(heavy, 2) == (7, 1)
+def test_where_none_fits_it_names_what_needs_least(problem: Problem) -> None:
+    """Of all, counted one by one, with all blocks computed again."""
+    kept = problem.constraints.model_copy(update={"memory": 1})
+    tight = problem.model_copy(update={"constraints": kept})
+    fixed = {"tp": [1, 2], "micro_batches": [2, 4, 8]}
+    found = search_stages(NETWORK, tight, counts=[2, 4], fixed=fixed)
+    assert (found.best, found.fitting) == ((), 0)
+    needs = []
+    for count in (2, 4):
+        evaluator = StagedEvaluator(NETWORK, tight, count)
+        whole = ho.plan.configuration.family(
+            NETWORK,
+            evaluator.problem,
+            fixed=fixed | {"dp_replicate": 1},
+            recompute=evaluator.whole.policies,
+        )
+        needs += [
+            max(stage.memory for stage in evaluator.counted(one))
+            for cut in evaluator.cut([*whole])
+            for one in cut
+        ]
+    assert [own.memory for own in found.least] == sorted(needs)[:3]
+    for candidate in found.least:
+        plan = plan_of_configuration(NETWORK, problem, candidate.configuration)
+        assert ho.memory(plan).total == candidate.memory
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_heaviest_of_balanced_stages_is_the_lightest(seed: int) -> None:
+    """Of all cuts between blocks; what is outside of these is in the first or the last stage."""
+    drawn = random.Random(seed)
+    network = gpt(layers=6, hidden=64, heads=2, tokens=64, vocabulary=128)
+    weights = np.array([drawn.randrange(1000) for _ in network.layers])
+    starts = block_starts(network)
+    for count in range(2, 7):
+        heaviest = [
+            max(weights[first:end].sum() for first, end in pairwise((0, *cuts, len(weights))))
+            for cuts in combinations(starts[1:], count - 1)
+        ]
+        numbers = balanced_cuts(network, weights, count)
+        assert (len(numbers), sum(numbers)) == (count, 6)
+        cuts = [starts[number] for number in accumulate(numbers[:-1])]
+        ends = pairwise((0, *cuts, len(weights)))
+        assert max(weights[first:end].sum() for first, end in ends) == min(heaviest)
+    assert balanced_cuts(network, weights, 7) == ()
+
+
+def test_even_cuts_and_those_by_time(problem: Problem) -> None:
     even = gpt(layers=8, hidden=256, heads=2, tokens=64, vocabulary=16)
-    assert balanced_cuts(even, 4) == (2, 2, 2, 2)
-    assert {own.interleave for own in shapes(even, 4)} == {1, 2}
-    assert balanced_cuts(even, 16) == ()
-    assert not [*shapes(even, 16)]
+    evaluator = StagedEvaluator(even, problem, 4)
+    one = Configuration(dp_shard=2, micro_batches=4)
+    ((first,), *others) = evaluator.cut([one])
+    assert (first.interleave, first.cuts) == (1, ())
+    assert {(own.interleave, own.cuts) for (own,) in others} >= {(2, ())}
+    assert all(own.pp == 4 for (own,) in others)
+    # Interleaved stages have micro-batches in their multiples.
+    odd = one._replace(micro_batches=2)
+    assert all(own.interleave == 1 for cut in evaluator.cut([odd]) for own in cut)
+    few = StagedEvaluator(gpt(layers=3, hidden=64, heads=2, tokens=64, vocabulary=16), problem, 4)
+    assert not [*few.cut([one])]
+
+
+def test_balanced_stages_take_less_where_the_head_is_long(problem: Problem) -> None:
+    """Each configuration is cut by its own program, which differs between micro-batches."""
+    heavy = gpt(layers=8, hidden=1024, heads=4, tokens=512, vocabulary=50000)
+    evaluator = StagedEvaluator(heavy, problem.model_copy(update={"batch": 64}), 2)
+    ones = [Configuration(dp_shard=4, micro_batches=8)]
+    ones += [Configuration(tp=4, micro_batches=count) for count in (8, 16, 64)]
+    even, *balanced = (cut for cut in evaluator.cut(ones) if cut[0].interleave == 1)
+    assert even[0].cuts == ()
+    seconds = {one[:7]: evaluator.evaluate(one, evaluator.counted(one)).seconds for one in even}
+    programs = evaluator.whole.programs(ones)
+    cuts = [
+        balanced_cuts(heavy, np.rint(programs[one[:6], one[6]] * 1e12).astype(np.int64), 2)
+        for one in ones
+    ]
+    assert len({*cuts}) == 3
+    apart = [one for cut in balanced for one in cut]
+    assert {one[:7]: one.cuts for one in apart} == {
+        one[:7]: own for one, own in zip(ones, cuts, strict=True) if own != (4, 4)
+    }
+    for one in apart:
+        assert evaluator.evaluate(one, evaluator.counted(one)).seconds < seconds[one[:7]]
 
 
 def test_configure_lists_stages_where_they_are_asked_for() -> None:

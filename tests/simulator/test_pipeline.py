@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.costs.hops import TiedReduction
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array
 from hypar_opt.models.gpt import gpt
+from hypar_opt.pipeline import plan_of_stages
+from hypar_opt.plan.stages import even_stages
 from hypar_opt.simulator.pipeline import StagePasses, pipeline_step
+from hypar_opt.simulator.pipeline_result import PipelineResult
 from hypar_opt.studies.simulation import simulated_passes, simulated_times
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.stages import stage_of
+from tests.instance.test_staged import SMALL, nodes, problem
+from tests.instance.test_staged import solved as solved_stages
 
 GPT = gpt(layers=4, hidden=256, heads=4, tokens=64, vocabulary=512)
 
@@ -107,8 +114,46 @@ def test_blocking_messages_of_both_directions_pass_a_border_together() -> None:
     assert blocking.seconds - without.seconds == pytest.approx(2 * 0.1 * 32 + 3 * 0.1, rel=0.05)
 
 
-def test_weights_of_the_first_and_the_last_stage_are_reduced_when_both_are_done() -> None:
-    step = pipeline_step([EQUAL, EQUAL._replace(once=9.0), EQUAL], "1f1b", 4, tied=1.0)
-    ends = pipeline_step([EQUAL, EQUAL._replace(once=9.0), EQUAL], "1f1b", 4).run.ended
-    assert step.run.ended == (max(ends[0], ends[2]) + 1, ends[1], max(ends[0], ends[2]) + 1)
-    assert step.seconds == max(step.run.ended) == ends[1]
+def summed(*parts: int, seconds: int) -> TiedReduction:
+    return TiedReduction("token", parts, 1, Fraction(seconds))
+
+
+def test_gradients_of_shared_weights_are_summed_when_all_that_share_them_are_done() -> None:
+    stages = [EQUAL, EQUAL._replace(once=9.0), EQUAL]
+    first, longest, last = pipeline_step(stages, "1f1b", 4).run.ended
+    assert longest > max(first, last) + 1
+    ends = summed(0, 2, seconds=1)
+    step = pipeline_step(stages, "1f1b", 4, tied=[ends])
+    assert step.tied == ((max(first, last), ends),)
+    assert step.seconds == longest
+    assert step.busy == (12.5 + 1, 12.0 + 9, 12.5 + 1)
+    # A later one of stages that are still in one waits for it.
+    every = summed(0, 1, 2, seconds=2), summed(1, 2, seconds=4)
+    step = pipeline_step(stages, "1f1b", 4, tied=[ends, *every])
+    assert [start for start, _ in step.tied] == [max(first, last), longest, longest + 2]
+    assert step.seconds == longest + 2 + 4
+    assert step.bubbles == tuple(1 - own / step.seconds for own in step.busy)
+
+
+def test_a_simulated_step_ends_with_the_gradients_of_tied_weights() -> None:
+    """Of both nodes' four accelerators each exchanges a fourth with the one beside it, twice."""
+    array = nodes(2, 4)
+    stated = problem(array, 2, micro_batches=4)
+    for element_bytes, reduce_bytes in ((2, None), (2, 4), (4, None)):
+        update = {"element_bytes": element_bytes}
+        trained = stated.training.model_copy(update={"reduce_bytes": reduce_bytes})
+        own = stated.model_copy(update={**update, "training": trained})
+        plan = plan_of_stages(solved_stages(SMALL, own, even_stages(SMALL, 2)))
+        step = ho.simulate(plan, trace=True)
+        assert isinstance(step, PipelineResult)
+        link = array.hop(0, 2)
+        size = 64 * 32 * (reduce_bytes or element_bytes)
+        seconds = float(size * link.seconds_per_byte + 2 * link.latency)
+        assert [own.tied for own in step.stages] == pytest.approx([seconds] * 2)
+        assert step.trace is not None
+        ends = [track.spans[-1] for track in step.trace.accelerators]
+        assert [span.name for span in ends] == ["token H1 gradient"] * 2
+        for span in ends:
+            assert span.start_us + span.duration_us == pytest.approx(1e6 * step.seconds, abs=1e-3)
+            assert span.duration_us == pytest.approx(1e6 * seconds, abs=1e-3)
+        assert step.document()["stages"][0]["tied"] == step.stages[0].tied

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hypothesis import given
 import hypar_opt as ho
 from hypar_opt.errors import RefusedError
 from hypar_opt.execution.formats import FORMATS
+from hypar_opt.execution.virtual.fabric import Fabric
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array
 from hypar_opt.instance.instance import Instance
@@ -25,6 +27,7 @@ from hypar_opt.pipeline import plan_of_stages, plans_of_stages
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.plan.stages import Stages
 from hypar_opt.plan.stored_layouts import rows_of_plan
+from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator import chakra
@@ -296,6 +299,74 @@ def test_parts_of_their_own_send_and_receive_what_a_run_does(choices: str) -> No
         assert sum(node.type == COMPUTE for node in nodes) == sum(map(bool, own))
 
 
+THREE = ("data", "model", "output", "first", "second", "third")
+
+
+def of_three(counts: tuple[int, ...], choices: Sequence[str], collective: str) -> ho.Plan:
+    """A chain between three groups, of which the last has most."""
+    array = of_counts(counts, collective=collective)
+    network = fully_connected(48, *(48 * n for n, _ in enumerate(choices, 1)))
+    pins = [f"fc{n}@H1={word}" for n, word in enumerate(choices, 1)]
+    pins += [f"*@H{level}=data" for level in range(2, array.levels + 1)]
+    asked: dict[str, Any] = {"array": array, "batch": 48, "cost": "time", "reading": "executed"}
+    asked |= {"choices": THREE, "share": (0.25, 0.125, 0.625)}
+    return ho.solve(network, **asked, constraints={"fix": tuple(pins), "runnable": False})
+
+
+@pytest.mark.parametrize("collective", ["pairwise", "ring"])
+@pytest.mark.parametrize(
+    ("counts", "choices"),
+    slow_after(
+        4,
+        [
+            ((2, 2, 2), ("data", "model", "output")),
+            ((1, 1, 2), ("model", "output", "data")),
+            ((2, 2, 2), ("first", "model", "third")),
+            ((1, 1, 2), ("output", "second", "model")),
+            *[*product([(2, 2, 2), (1, 1, 2)], product(THREE, repeat=3))][::7],
+        ],
+    ),
+)
+def test_parts_of_three_groups_send_each_other_what_a_run_does(
+    counts: tuple[int, ...],
+    choices: Sequence[str],
+    collective: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pair by pair; around a ring, whose messages pass on others', in all."""
+    plan = of_three(counts, choices, collective)
+    traces, files = exported(plan)
+    groups, parts = files[".groups.json"], plan.hierarchy.sizes[0]
+    ends_in_order(traces, groups)
+    pairs: Counter[tuple[int, int]] = Counter()
+    exchange = Fabric.exchange
+
+    def counted(own: Fabric, message: Any, purpose: Any, *below: int) -> Any:
+        arrived = exchange(own, message, purpose, *below)
+        of_pass = purpose.source.phase is not Phase.GRADIENT
+        if purpose.level == 0 and of_pass and purpose.kind is not StepKind.ALL_REDUCE:
+            for device, received in enumerate(arrived):
+                for peer, block in received.items():
+                    ends = (peer * parts // plan.accelerators, device * parts // plan.accelerators)
+                    pairs[ends] += block.size * plan.element_bytes
+        return arrived
+
+    monkeypatch.setattr(Fabric, "exchange", counted)
+    ran, total = ho.run(plan), Fraction()
+    messages: defaultdict[tuple[int, int], Fraction] = defaultdict(Fraction)
+    for device, kind, ranks, size in moved(traces, groups):
+        total += Fraction(size)
+        own, *others = (rank * parts // plan.accelerators for rank in (device, *ranks))
+        for other in {*others} - {own} if kind != "all-reduce" else ():
+            messages[other, own] += Fraction(size) / (len(others) - 1)
+    assert total == sum(ran.counted or ())
+    assert total == sum(level.bytes for level in simulated_step(plan).levels)
+    if collective == "pairwise":
+        assert {ends: own for ends, own in messages.items() if own} == +pairs
+    else:
+        assert sum(messages.values()) == sum(pairs.values())
+
+
 def test_a_border_has_a_tag_for_each_direction_and_micro_batch() -> None:
     plan = of_groups("first", "second", "first", micro_batches=3)
     (nodes, *_), _ = exported(plan)
@@ -370,12 +441,9 @@ def test_stages_send_each_other_and_inside_what_a_run_does(
             assert [rank // each for rank in ranks] == [0, parts - 1]
     assert inside == [own.cost.executed_bytes for own in plans_of_stages(plan)]
     assert sum(inside) + between == plan.cost.executed_bytes
-    # Weights that some of more parts hold are not run; and in a run blocks of which a border is
-    # inside begin again before it.
-    if parts == 2 and recompute == "none":
-        counted = ho.run(plan).counted
-        assert counted is not None
-        assert [between, sum(inside)] == [counted[0], sum(counted[1:])]
+    counted = ho.run(plan).counted
+    assert counted is not None
+    assert [between, sum(inside)] == [counted[0], sum(counted[1:])]
     borders, count = parts * chunks - 1, plan.training.micro_batches or 1
     for device, nodes in enumerate(traces):
         for node in nodes:
@@ -534,19 +602,19 @@ def test_what_traces_cannot_say_is_refused_by_name(monkeypatch: pytest.MonkeyPat
         form.text(ho.solve("lenet-c", levels=2), approximate=False)
     with pytest.raises(ho.HyparError, match="on one accelerator splits nothing"):
         form.text(ho.solve("lenet-c", levels=0), approximate=False)
-    array = of_counts((2, 2, 2))
-    asked: dict[str, Any] = {"array": array, "cost": "time", "reading": "executed", "batch": 48}
-    pins = ("fc1@H1=first", "fc2@H1=third")
-    choices = (*CHOICES[:3], "first", "second", "third")
-    plan = ho.solve(
-        fully_connected(8, 16, 4),
-        **asked,
+    pins = ("*@H1=model", "*@H2=model")
+    around = ho.solve(
+        fully_connected(48, 48, 48),
+        array=of_counts((2, 2, 2), collective="ring"),
+        batch=48,
+        cost="time",
+        reading="executed",
         share=(0.25, 0.25, 0.5),
-        choices=choices,
         constraints={"fix": pins, "runnable": False},
     )
-    with pytest.raises(RefusedError, match="fc2 boundary H1: 3 parts of H1 send different"):
-        form.text(plan, approximate=False)
+    said = "3 parts of H1 send different amounts over H1 H2 around one ring"
+    with pytest.raises(RefusedError, match=said):
+        form.text(around, approximate=False)
     small = ho.solve("lenet-c", array="hmc-htree-4", batch=16)
     monkeypatch.setattr(chakra, "MAX_NODES", 119)
     with pytest.raises(RefusedError, match="up to 120 nodes, and at most 119 are written"):

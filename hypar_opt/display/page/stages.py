@@ -20,11 +20,13 @@ _COLOURS = {
 
 def stages_table(step: PipelineResult) -> dict[str, Any]:
     """Return what each stage takes, waits and holds, as the template shows it."""
-    times = "forward", "backward", "once", "message", "seconds"
+    tied = ("tied",) if any(own.tied for own in step.stages) else ()
+    times = "forward", "backward", "once", "message", *tied, "seconds"
+    shared = " sums of gradients of weights that stages share, tied;" if tied else ""
     return {
         "caption": "Simulated: forward and backward of a micro-batch; once a step, reductions and"
-        " update; a message to the next stage; and all that a stage computes and exchanges inside"
-        " itself in a step. The rest of the step is its bubble.",
+        f" update; a message to the next stage;{shared} and all that a stage computes and exchanges"
+        " inside itself in a step. The rest of the step is its bubble.",
         "header": (
             *("stage", "layers", *times[:-1], "in all"),
             *("bubble", "in flight", "memory"),

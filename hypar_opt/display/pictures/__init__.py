@@ -7,7 +7,7 @@ before it is saved. They need the extra ``plot``.
 from hypar_opt.display.pictures.bar_chart import bars, scaling
 from hypar_opt.display.pictures.batches import batch_ranges
 from hypar_opt.display.pictures.canvas import FORMATS, save
-from hypar_opt.display.pictures.configurations import time_and_memory
+from hypar_opt.display.pictures.configurations import configured
 from hypar_opt.display.pictures.dots import plan_dots, plans_side_by_side
 from hypar_opt.display.pictures.fronts import fronts
 from hypar_opt.display.pictures.graph import network_graph
@@ -26,6 +26,7 @@ __all__ = [
     "array_roofline",
     "bars",
     "batch_ranges",
+    "configured",
     "device_memory",
     "draw_paper",
     "exploration_map",
@@ -40,7 +41,6 @@ __all__ = [
     "speed_ups",
     "surface",
     "swept",
-    "time_and_memory",
     "timeline",
     "topology",
     "validated_steps",

@@ -14,6 +14,7 @@ from hypar_opt.display.pictures.canvas import (
     style,
     write_near,
 )
+from hypar_opt.display.pictures.heat import degrees_map
 from hypar_opt.studies.configurations import in_words
 from hypar_opt.units import axis_byte_unit, axis_unit, format_bytes, format_si
 
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from hypar_opt.studies.configurations import Configurations
+
+
+def configured(configurations: Configurations) -> Figure:
+    """Draw configurations by memory and seconds; where they are by degrees, as a map of these."""
+    if configurations.by_degrees:
+        return degrees_map(configurations)
+    return time_and_memory(configurations)
 
 
 @style()

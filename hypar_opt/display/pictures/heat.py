@@ -1,4 +1,4 @@
-"""Every plan of two free dimensions, as a map: the paper's Figures 9 and 10."""
+"""Maps: every plan of two free dimensions, the paper's Figures 9 and 10; degrees and stages."""
 
 from __future__ import annotations
 
@@ -8,15 +8,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.display.pictures.canvas import INK, MARK, new_figure, style
+from hypar_opt.display.pictures.canvas import (
+    FAINT,
+    INK,
+    MARK,
+    add_legend,
+    new_figure,
+    paler,
+    style,
+)
 from hypar_opt.display.terminal.exploration import axis_label, compared, digits_legend
 from hypar_opt.errors import HyparError
-from hypar_opt.units import format_label
+from hypar_opt.search.degrees import Evaluated
+from hypar_opt.studies.configurations import in_words
+from hypar_opt.units import format_bytes, format_label, format_si
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from hypar_opt.studies.configurations import Configurations
     from hypar_opt.studies.exploration import Exploration
 
 
@@ -82,10 +93,7 @@ def surface(
     width, height = 2.2 + 0.27 * max(len(xlabels), 8), 1.9 + 0.25 * max(len(ylabels), 8)
     figure = new_figure(width, height, layout="constrained")
     axes = figure.add_subplot()
-    # cividis looks the same with and without colour vision, and in print.
-    mesh = axes.pcolormesh(values, cmap="cividis", edgecolors="white", linewidth=0.3)
-    bar = figure.colorbar(mesh, ax=axes, label=name, shrink=0.9, pad=0.02)
-    bar.outline.set_visible(False)
+    _colour(axes, values, name)
     marks = marks or {}
     for n, (label, (x, y)) in enumerate(marks.items()):
         # A mark's marker depends on its position, so that two on one cell are both seen.
@@ -100,18 +108,32 @@ def surface(
         largest = _cells(values >= np.nanmax(values) * (1 - _TIE))
         # Last, so that the star is drawn over the rings.
         _mark(axes, "largest", largest, _STAR, values)
-    # A cell lies between two integers, so its middle is at .5.
+    _label(axes, xlabels, ylabels, xlabel, ylabel)
+    if columns := len(marks) + star + (front is not None):
+        figure.legend(loc="outside lower left", ncols=columns, handletextpad=0.4, markerscale=0.8)
+    if title:
+        figure.suptitle(title, x=0.012, ha="left", fontsize=9)
+    return figure
+
+
+def _colour(axes: Axes, values: NDArray[np.float64], name: str, **ends: Any) -> None:
+    """Draw a map's cells, and the bar of their colours, of all values or between two ends."""
+    # cividis looks the same with and without colour vision, and in print.
+    mesh = axes.pcolormesh(values, cmap="cividis", edgecolors="white", linewidth=0.3, **ends)
+    bar = axes.figure.colorbar(mesh, ax=axes, label=name, shrink=0.9, pad=0.02)
+    bar.outline.set_visible(False)
+
+
+def _label(
+    axes: Axes, xlabels: Sequence[str], ylabels: Sequence[str], xlabel: str, ylabel: str
+) -> None:
+    """Name a map's columns and rows, in the middle of each: a cell lies between two integers."""
     axes.set_xticks(np.arange(len(xlabels)) + 0.5, xlabels, rotation=90, family="monospace")
     axes.set_yticks(np.arange(len(ylabels)) + 0.5, ylabels, family="monospace")
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
-    if columns := len(marks) + star + (front is not None):
-        figure.legend(loc="outside lower left", ncols=columns, handletextpad=0.4, markerscale=0.8)
-    if title:
-        figure.suptitle(title, x=0.012, ha="left", fontsize=9)
-    return figure
 
 
 def _mark(
@@ -141,6 +163,54 @@ def _mark(
 def _cells(where: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Return the true cells, by column and row."""
     return [(int(x), int(y)) for y, x in np.argwhere(where)]
+
+
+@style()
+def degrees_map(configurations: Configurations) -> Figure:
+    """Draw the fastest configuration of each tensor parallelism in each number of stages.
+
+    Each cell has the time of a step, which colours it, and its memory; where none fits it is grey,
+    with the memory of what needs least. The fastest is starred.
+    """
+    cells = configurations.cells
+    every, best = (*cells, *configurations.unknown), configurations.best
+    degrees, stages = (sorted({cell[n] for cell in every}) for n in (0, 1))
+    speeds = np.full((len(stages), len(degrees)), np.nan)
+    for (tp, pp), entry in cells.items():
+        if isinstance(entry, Evaluated):
+            speeds[stages.index(pp), degrees.index(tp)] = best.seconds / entry.seconds
+    from matplotlib.patches import Patch, Rectangle
+
+    figure = new_figure(
+        max(2.2 + 0.72 * len(degrees), 6.4), 1.7 + 0.42 * len(stages), layout="constrained"
+    )
+    axes = figure.add_subplot()
+    least = min(float(np.nanmin(speeds)), 0.5)
+    _colour(axes, speeds, "speed, over the fastest's", vmin=least, vmax=1.0)
+    for tp, pp in every:
+        x, y = degrees.index(tp), stages.index(pp)
+        shown, ink = cells.get((tp, pp)), INK
+        lines = ["not known"] if shown is None else [format_bytes(shown.memory)]
+        if isinstance(shown, Evaluated):
+            lines.insert(0, format_si(shown.seconds, "s"))
+            ink = "white" if speeds[y, x] < (least + 1) / 2 else INK
+        else:
+            axes.add_patch(Rectangle((x, y), 1, 1, fc=paler(FAINT), ec="white", lw=0.3))
+        at = x + 0.5, y + 0.5
+        axes.text(*at, "\n".join(lines), fontsize=6.5, color=ink, ha="center", va="center")
+    first = best.configuration
+    star = [(degrees.index(first.tp), stages.index(first.pp))]
+    words = f"{format_si(best.seconds, 's')}: {in_words(first, configurations.blocks)}"
+    _mark(axes, words, star, _STAR, at=_CORNER)
+    _label(axes, [*map(str, degrees)], [*map(str, stages)], "tensor parallelism", "stages")
+    axes.tick_params(axis="x", labelrotation=0)
+    handles, _ = axes.get_legend_handles_labels()
+    none = f"none fits in {format_bytes(configurations.capacity - configurations.margin)}"
+    if configurations.unfit:
+        handles.append(Patch(color=paler(FAINT), label=f"{none}: the least that one takes"))
+    title = f"{configurations.network.name} on {configurations.array.name}"
+    add_legend(figure, f"{title}, batch {configurations.problem.batch:,}", handles, ncols=1)
+    return figure
 
 
 def exploration_map(exploration: Exploration) -> Figure:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypar_opt.display.pictures.bar_chart import bars
 from hypar_opt.display.pictures.batches import batch_ranges
-from hypar_opt.display.pictures.configurations import time_and_memory
+from hypar_opt.display.pictures.configurations import configured
 from hypar_opt.display.pictures.dots import plan_dots
 from hypar_opt.display.pictures.fronts import fronts
 from hypar_opt.display.pictures.graph import network_graph
@@ -132,7 +132,7 @@ _PICTURES: dict[str, Callable[[Any], Figure]] = {
     "AllBatches": batch_ranges,
     "Array": topology,
     "Comparison": speed_ups,
-    "Configurations": time_and_memory,
+    "Configurations": configured,
     "DeviceMemory": device_memory,
     "Exploration": exploration_map,
     "Network": network_graph,

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from hypar_opt.display.terminal.console import COUNT, SECONDS, Column, Form, new_table, unbroken
 from hypar_opt.plan.configuration import key_value_heads
+from hypar_opt.search.degrees import Candidate
 from hypar_opt.studies.configurations import in_words, recomputation
 from hypar_opt.units import format_bytes, format_percent, format_si
 
@@ -46,12 +47,33 @@ def configurations_view(configurations: Configurations) -> RenderableType:
         [number, *_cells(configurations, candidate)]
         for number, candidate in enumerate(configurations, start=1)
     ]
+    lines += [[None, *_cells(configurations, candidate)] for candidate in configurations.unfit]
     table = unbroken(new_table(columns, lines))
     # In a pipe rows stay whole: at the width that rich measures it would fold a cell's words.
     cells = [(column.header, *column.cells) for column in table.columns]
     table.min_width = sum(max(cell_len(str(text)) for text in column) + 2 for column in cells)
     notes = [*map(Text, _notes(configurations))]
-    return Group(Text(_title(configurations)), Text(), table, *([Text(), *notes] if notes else []))
+    above = [_map(configurations), Text()] if configurations.by_degrees else []
+    below = [Text(), *notes] if notes else []
+    return Group(Text(_title(configurations)), Text(), *above, table, *below)
+
+
+def _map(configurations: Configurations) -> RenderableType:
+    """Return a table of tensor parallelism and stages: what the fastest takes, or needs."""
+    cells, best = configurations.cells, configurations.best
+    every = {*cells, *configurations.unknown}
+    degrees, stages = (sorted({cell[n] for cell in every}) for n in (0, 1))
+
+    def text(cell: tuple[int, int]) -> str | None:
+        if cell not in cells:
+            return "not known" if cell in every else None
+        entry = cells[cell]
+        if isinstance(entry, Candidate):
+            return format_bytes(entry.memory)
+        return f"{'* ' if entry is best else ''}{format_si(entry.seconds, 's')}"
+
+    columns: list[Column] = [("pp", COUNT), *((f"tp {tp}", "{}".format) for tp in degrees)]
+    return new_table(columns, ([pp, *(text((tp, pp)) for tp in degrees)] for pp in stages))
 
 
 def _title(configurations: Configurations) -> str:
@@ -73,20 +95,23 @@ def optimizer(configurations: Configurations) -> str:
     return setting if isinstance(setting, str) else f"{setting} bytes of state a weight"
 
 
-def _cells(configurations: Configurations, candidate: Evaluated) -> Iterator[Any]:
+def _cells(configurations: Configurations, candidate: Evaluated | Candidate) -> Iterator[Any]:
     configuration, row = candidate.configuration, configurations.row(candidate)
     of_stages = ("pp", "interleave") if configurations.staged else ()
     degrees = ("tp", "sp", *of_stages, "cp", "ep", "dp_shard", "dp_replicate")
     yield from (row[name] for name in (*degrees, "zero", "micro_batches"))
     yield recomputation(configuration, configurations.blocks)
-    yield from (row[name] for name in ("seconds", "per_second", "mfu", "memory", "spare"))
+    yield from (row[name] for name in ("seconds", "per_second", "mfu", "memory"))
+    yield row["spare"] if row["spare"] >= 0 else None
     yield from (row[name] for name in ("in_flight", "bubble") if configurations.staged)
-    yield candidate.exposed
+    yield row["exposed"]
     yield row["over_first"] if candidate is not configurations.best else None
 
 
 def _notes(configurations: Configurations) -> Iterator[str]:
     """Yield what bounds all plans, and what configurations without sharded weights need."""
+    if configurations.unfit:
+        yield "Bytes in place of a time: none fits, and this is the least that one takes."
     if not configurations.complete:
         yield "The time limit ended the search: others may be faster."
     if configurations.bound is not None:

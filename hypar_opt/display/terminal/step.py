@@ -63,12 +63,14 @@ def step_view(step: StepResult) -> RenderableType:
 def pipeline_view(step: PipelineResult) -> RenderableType:
     """Show what each stage of a simulated step takes, waits and holds."""
     plan, seconds = step.plan, format_si(step.seconds, "s")
+    tied = max(own.tied for own in step.stages)
+    times = "forward", "backward", "once", "message"
     columns: list[Column] = [
         *(("stage", str), ("layers", str)),
-        *((name, SECONDS) for name in ("forward", "backward", "once", "message", "in all")),
+        *((name, SECONDS) for name in (*times, "in all")),
         *(("bubble", _percent), ("in flight", str), ("memory", format_bytes)),
     ]
-    keys = "forward", "backward", "once", "message", "seconds", "bubble"
+    keys = *times, "seconds", "bubble"
     rows = [
         (
             str(number),
@@ -89,6 +91,7 @@ def pipeline_view(step: PipelineResult) -> RenderableType:
         new_table(columns, rows),
         Text(),
         Text("Forward and backward of a micro-batch; once a step: reductions and update."),
+        *([Text(f"In all: gradients of shared weights, {format_si(tied, 's')}.")] if tied else []),
         Text(f"Charged {charged} without overlap. Stages wait {_percent(step.bubble)} on average."),
         *(Text(sentence) for sentence in _memory(step)),
         Text(as_executed(plan.cost) or ""),

@@ -31,7 +31,7 @@ from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.workload.early_stop import needed_again, reads_back
 from hypar_opt.workload.layer_tensors import Extent
 from hypar_opt.workload.operators.kernels import Fused
-from hypar_opt.workload.recomputation import blocks_by_op, recomputed_by_op
+from hypar_opt.workload.recomputation import recomputed_by_op
 from hypar_opt.workload.repeats import PASS
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from hypar_opt.execution.jax.weights import StepInput
     from hypar_opt.sharding.program import Program
     from hypar_opt.step.operations import Collective
-    from hypar_opt.workload.network import Network
 
     Array = NDArray[Any]
 
@@ -166,7 +165,7 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
         raise HyparError(f"the bytes of jax {jax.__version__} cannot be counted: {error}") from None
     return CompiledStep(
         *traffic(sharded, moved),
-        _needed_bytes(sharded, sharded.by_level) - _needed_bytes(sharded, sharded.planned),
+        _needed_bytes(sharded.by_level) - _needed_bytes(sharded.planned),
         float(loss),
         found,
         apart,
@@ -275,7 +274,7 @@ def traffic(
     """
     planned: defaultdict[tuple[int, str], Fraction] = defaultdict(Fraction)
     unused = Fraction()
-    for exchange, moves in _needed_exchanges(sharded, sharded.by_level):
+    for exchange, moves in _needed_exchanges(sharded.by_level):
         planned[exchange.level, str(exchange.kind)] += moves
         unused += exchange.elements * ELEMENT_BYTES - moves
     compiled: Counter[tuple[int, str]] = Counter()
@@ -292,17 +291,15 @@ def traffic(
     return tuple(rows), unused, of_biases
 
 
-def _needed_exchanges(
-    sharded: ShardedNetwork, program: Program
-) -> Iterator[tuple[Collective, Fraction]]:
+def _needed_exchanges(program: Program) -> Iterator[tuple[Collective, Fraction]]:
     """Yield the exchanges of a step, each with its bytes that any weights' gradient depends on."""
-    needed = _Needed(sharded.network, program)
+    needed = _Needed(program)
     for one in exchanges_of_step(program):
         yield one, needed.share(one) * one.elements * ELEMENT_BYTES
 
 
-def _needed_bytes(sharded: ShardedNetwork, program: Program) -> Fraction:
-    return sum((moves for _, moves in _needed_exchanges(sharded, program)), Fraction())
+def _needed_bytes(program: Program) -> Fraction:
+    return sum((moves for _, moves in _needed_exchanges(program)), Fraction())
 
 
 def _bytes_of_biases(sharded: ShardedNetwork) -> Counter[int]:
@@ -319,7 +316,7 @@ def _bytes_of_biases(sharded: ShardedNetwork) -> Counter[int]:
 class _Needed:
     """The exchanges that any weights' gradient depends on."""
 
-    def __init__(self, network: Network, program: Program) -> None:
+    def __init__(self, program: Program) -> None:
         self._workload = workload = program.workload
         trained = [bool(weights) for weights in workload.weights]
         writers = workload.tensor_writers
@@ -333,12 +330,7 @@ class _Needed:
         again = workload.repeats.again
         self._together = {node for node, first in again.items() if first is not None}
         self._again = needed_again(workload, again, fused=_WRITTEN, trained=tuple(trained))
-        block_of = {
-            workload.shared + n: block.start
-            for block in blocks_by_op(network, workload)
-            for n in block
-            if not network.layers[n].ends
-        }
+        block_of = {node: block[0] for block in workload.repeats.blocks for node in block}
         self._by_op = recomputed_by_op(workload, block_of, fused=_WRITTEN, trained=trained)
 
     def share(self, exchange: Collective) -> Fraction:

@@ -17,7 +17,6 @@ from hypar_opt.sharding.layouts import BATCH, CHANNEL, EXPERT, PARTIAL, TOKEN
 from hypar_opt.workload.operators.attention import HEADS, QUERIES
 from hypar_opt.workload.operators.maps import LogitMap
 from hypar_opt.workload.operators.sinusoid import SINUSOID_BASE
-from hypar_opt.workload.recomputation import blocks_by_op
 
 if TYPE_CHECKING:
     from hypar_opt.execution.jax.axes import StoredAxis
@@ -68,12 +67,13 @@ class Values:
         """
         if self.alone:
             return None
-        first = self.repeats.again.get(position + self.shared)
+        layer = position + self.shared
+        first = self.repeats.again.get(layer)
         if first is not None:
             return "block", first
-        for block in self._by_op:
-            if position in block and not self.network.layers[position].ends:
-                return "op", block.start
+        for block in self.repeats.blocks:
+            if layer in block:
+                return "op", block[0]
         node = self._reads_again.get(position)
         return None if node is None else ("tensor", node)
 
@@ -81,10 +81,6 @@ class Values:
         """Return whether what a layer's products leave is kept, as its block runs again."""
         run = self.run_of(position)
         return run is not None and run[0] == "op" and self.network.layers[position].sums
-
-    @cached_property
-    def _by_op(self) -> Sequence[range]:
-        return blocks_by_op(self.network, self.program.workload)
 
     @cached_property
     def _reads_again(self) -> Mapping[int, int]:

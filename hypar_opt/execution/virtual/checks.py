@@ -99,8 +99,6 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
     check_images(program, _remedy(scaled))
     if program.shares is not None and len({*program.shares}) > 1:
         _check_groups(division, splits_of_batch(program), scaled=scaled)
-    elif program.shares is not None:
-        _check_shared(division)
     exchanges = exchanges_of_step(program, (Phase.FORWARD,))
     for boundary, edge in enumerate(program.workload.boundaries):
         modelled = {
@@ -167,24 +165,6 @@ def _check_groups(division: Division, by_image: Iterable[tuple[int, ...]], *, sc
             f"batch: {division.images.size} images, {first} of them in the first group, leave one"
             f" of {parts} devices without any{_remedy(scaled)}"
         )
-
-
-def _check_shared(division: Division) -> None:
-    """Refuse weights that some parts of H1 share, and not all: these alone would sum gradients."""
-    parts, devices = division.hierarchy.sizes[0], range(division.hierarchy.accelerators)
-    for node, users in division.program.workload.weight_users.items():
-        held = {
-            int(division.hierarchy.digit(np.array(device), 0))
-            for user in users
-            for device in devices
-            if not division.is_idle(user - division.shared, device)
-        }
-        if 1 < len(held) < parts:
-            layer = division.network.layers[division.owner(node)].name
-            raise RefusedError(
-                f"layer {layer!r}: weights that {len(held)} of {parts} stages share cannot be run;"
-                " those of all stages can"
-            )
 
 
 def _check_exchange(

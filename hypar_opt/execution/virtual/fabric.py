@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hypar_opt.execution.virtual.shards import Array, DividedTensor, cut, place
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.sharding.conversions import Layouts, Step, StepKind
 from hypar_opt.sharding.layouts import PARTIAL, WHOLE
 from hypar_opt.sharding.passes import Phase
@@ -46,12 +47,18 @@ class Fabric:
 
     Parameters
     ----------
-    reduced
-        The elements that one of a gradient counts for where it is reduced, as in `Repeats`.
+    reduced, holders
+        As in `Repeats`: the elements that one of a gradient counts for where it is reduced, and the
+        parts of H1 that reduce the gradients of some nodes.
     """
 
-    def __init__(self, hierarchy: Hierarchy, reduced: int = 1) -> None:
-        self.hierarchy, self._reduced = hierarchy, reduced
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        reduced: int = 1,
+        holders: Mapping[int, Sequence[int]] = FrozenDict(),
+    ) -> None:
+        self.hierarchy, self._reduced, self._holders = hierarchy, reduced, holders
         self.devices = range(hierarchy.accelerators)
         self.received: Counter[Purpose] = Counter()
 
@@ -77,13 +84,23 @@ class Fabric:
         levels = purpose.level, *below
         arrived: list[dict[int, Array]] = [{} for _ in self.devices]
         for device, received in enumerate(arrived):
-            for peer in self.hierarchy.group(device, levels):
+            group = self.hierarchy.group(device, levels) if below else self._group(device, purpose)
+            for peer in group:
                 if peer != device:
                     received[peer] = message(peer, device).copy()
                     crossed = purpose._replace(level=self._topmost(device, peer, levels))
                     if received[peer].size:
                         self.received[crossed] += received[peer].size * self._elements(purpose)
         return arrived
+
+    def _group(self, device: int, purpose: Purpose) -> list[int]:
+        """Return the devices that exchange with a device across one level, itself among them."""
+        peers = self.hierarchy.peers(device, purpose.level)
+        holders = None if purpose.level else self._holders.get(purpose.source.node)
+        if holders is None:
+            return peers
+        among = [peer for peer in peers if self.hierarchy.digit(peer, 0) in holders]
+        return among if device in among else [device]
 
     def _elements(self, purpose: Purpose) -> int:
         """Return the elements that one of what is exchanged counts for."""
@@ -198,12 +215,14 @@ class Fabric:
         self, blocks: Blocks, purpose: Purpose, combine: Callable[[Array, Array], Array]
     ) -> Blocks:
         """Return the chunk that each device reduces across a level."""
-        hierarchy, level = self.hierarchy, purpose.level
-        chunks = [np.array_split(block, hierarchy.sizes[level]) for block in blocks]
+        groups = [self._group(device, purpose) for device in self.devices]
+        chunks = [
+            np.array_split(own, len(group)) for own, group in zip(blocks, groups, strict=True)
+        ]
 
         def chunk(source: int, device: int) -> Array:
             """Return what a device has of the chunk that another reduces."""
-            return chunks[source][hierarchy.digit(device, level)]
+            return chunks[source][groups[device].index(device)]
 
         arrived = self.exchange(chunk, purpose)
         return [
@@ -216,10 +235,7 @@ class Fabric:
         arrived = self.exchange(lambda source, _: blocks[source], purpose)
         return [
             np.concatenate(
-                [
-                    received.get(peer, blocks[device])
-                    for peer in self.hierarchy.peers(device, purpose.level)
-                ]
+                [received.get(peer, blocks[device]) for peer in self._group(device, purpose)]
             )
             for device, received in enumerate(arrived)
         ]

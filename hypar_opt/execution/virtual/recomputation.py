@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hypar_opt.workload.recomputation import blocks_by_op
 from hypar_opt.workload.repeats import EPILOGUE, PASS
 
 if TYPE_CHECKING:
@@ -33,9 +32,9 @@ class Recomputation:
                 together[first].append(node - self._shared)
         self._by_op = workload.repeats.by_op
         self._block_of: dict[int, int] = {}
-        for block in blocks_by_op(division.network, workload):
-            together[block.start] = [n for n in block if not division.network.layers[n].ends]
-            self._block_of |= dict.fromkeys(together[block.start], block.start)
+        for first, *others in workload.repeats.blocks:
+            together[first] = [node - self._shared for node in (first, *others)]
+            self._block_of |= dict.fromkeys(together[first], first)
         self._ending = {layers[-1]: layers for layers in together.values()}
         self._kept = {
             source + self._shared
@@ -84,8 +83,8 @@ class Recomputation:
 
     def stored_again(self, position: int) -> bool:
         """Whether what several layers read of a layer's output is converted for them again."""
-        node = position + self._shared
-        return self._again.get(node) is not None or self._into_shared.get(node) in self._by_op
+        stored = self._into_shared.get(position + self._shared, -1)
+        return self._again.get(stored) is not None or stored in self._by_op
 
     def ending_at(self, position: int) -> Sequence[int]:
         """Return the layers that run again together, in order, if this is the last of them."""

@@ -67,8 +67,8 @@ class TrainingStep:
         program, repeats = division.program, division.program.workload.repeats
         count = repeats.micro_batches
         each = len(division.network.layers) * (2 if trains else 1)
-        reduced = program.workload.repeats.reduced
-        record = StepRecord(Fabric(program.hierarchy, reduced), Fabric(program.hierarchy, reduced))
+        asked = program.hierarchy, repeats.reduced, repeats.holders
+        record = StepRecord(Fabric(*asked), Fabric(*asked))
         weights = TrainedWeights(
             *(division, record.fabric, division.weights(self.data.weights)),
             *(program.gradient_steps, repeats.shard),

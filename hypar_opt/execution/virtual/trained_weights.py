@@ -64,13 +64,21 @@ class TrainedWeights:
     def used(self, node: int, by: int, phase: Phase) -> Blocks:
         """Return each device's part of a node's weights, for a pass of a layer's node.
 
-        Gathered parts are copies, which may be dropped.
+        Gathered parts are copies, which may be dropped. Of weights that stages share each gathers
+        its own layers'.
         """
         if not self.sharded(node):
             return self._blocks[node]
-        copies = [shard.copy() for shard in self._blocks[node]]
+        blocks, division = self._blocks[node], self._division
+        idle = [False] * len(blocks)
+        if node in division.program.workload.repeats.holders:
+            position = by - division.shared
+            idle = [division.is_idle(position, device) for device in range(len(blocks))]
+        copies = [own[:0] if none else own.copy() for own, none in zip(blocks, idle, strict=True)]
         whose = Source(phase, by, None, weights=True)
-        return self._gathered(node, copies, self._over(node, "weights"), whose)
+        gathered = self._fabric.all_gather(copies, self._over(node, "weights"), whose)
+        each = zip(gathered, self._shapes[node], idle, strict=True)
+        return [own if none else own.reshape(shape) for own, shape, none in each]
 
     def zeros(self, node: int) -> Blocks:
         """Return zeros of the shapes of the devices' parts."""
@@ -120,9 +128,6 @@ class TrainedWeights:
     def _scattered(self, node: int, gradients: Blocks, steps: Sequence[Step]) -> Blocks:
         whose = Source(Phase.GRADIENT, node, None)
         return self._fabric.reduce_scatter(_flat(gradients), steps, whose)
-
-    def _gathered(self, node: int, shards: Blocks, steps: Sequence[Step], whose: Source) -> Blocks:
-        return self._shaped(node, self._fabric.all_gather(shards, steps, whose))
 
     def _chunks(self, blocks: Blocks, steps: Sequence[Step]) -> Blocks:
         """Return each device's own chunk of its block over the levels of some steps."""

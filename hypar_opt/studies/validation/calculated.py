@@ -9,6 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from hypar_opt.costs.hops import tied_reductions
 from hypar_opt.documents.document import is_standard_input
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.instance.stage import stage_context
@@ -35,11 +36,7 @@ from hypar_opt.studies.validation.rows import (
     WORDS,
     setting,
 )
-from hypar_opt.studies.validation.staged import (
-    schedule_of,
-    stages_of_row,
-    tied_seconds,
-)
+from hypar_opt.studies.validation.staged import schedule_of, stages_of_row
 from hypar_opt.workload.operators.attention import HEADS
 from hypar_opt.workload.operators.axes import DATA_CHOICE, EXPERTS, REPLICAS
 from hypar_opt.workload.parallelism import CHOICES, SHARDED
@@ -50,6 +47,7 @@ from hypar_opt.workload.tensors import workload_of
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from hypar_opt.costs.hops import TiedReduction
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.pipeline import StagePasses
@@ -245,7 +243,8 @@ class Calculator:
                 found[key] = stage._replace(plan=stage.plan.model_copy(update=update))
             asked.append(found[key])
         reduced = run.get("reduce_bytes", ELEMENT_BYTES)
-        tied = tied_seconds(stages, links[-1], size // row["tp"], reduced)
+        # Replicas of Megatron-LM each reduce all that they hold.
+        tied = tied_reductions(stages, every, reduced, copies=size // row["tp"])
         return _Asked(tuple(asked), schedule, tied)
 
     def _network(self, row: Row) -> tuple[Hashable, Network]:
@@ -392,12 +391,12 @@ class _Asked(NamedTuple):
     schedule
         Of their passes.
     tied
-        The seconds in which the first and the last reduce gradients of weights that both have.
+        Sums of gradients of weights that several have.
     """
 
     stages: tuple[_AskedStage, ...]
     schedule: str = ""
-    tied: float = 0.0
+    tied: tuple[TiedReduction, ...] = ()
 
 
 def _of_sizes(row: Row) -> Network:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from itertools import accumulate
-from math import prod
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from hypar_opt.errors import HyparError
 from hypar_opt.plan.stages import Stages, check_schedule, even_stages, stages_before
@@ -14,7 +15,6 @@ from hypar_opt.workload.stages import block_starts
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
-    from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.studies.validation.rows import Row
     from hypar_opt.workload.network import Network
 
@@ -67,36 +67,9 @@ def stages_of_row(network: Network, row: Row, micro_batches: int) -> Stages:
     elif len(blocks) < count:
         raise HyparError(f"pp: should be parts of the {len(blocks)} blocks, got {count}")
     else:
-        numbers = [*balanced_cuts(network, count, micro_batches * chunks)]
+        weights = np.array([layer.macs for layer in workload_of(network, 1).layers])
+        numbers = [*balanced_cuts(network, weights, count, micro_batches * chunks)]
     # At either end a chunk without blocks has what is in front of the first, or behind the last.
     behind = max(own.stop for block in network.repeats for own in block.repetitions)
     begins = [(*blocks, behind)[number] for number in accumulate(numbers[:-1])]
     return Stages(network, parts, (*begins, len(network.layers)))
-
-
-def tied_seconds(stages: Stages, link: BisectionLink, groups: int, element_bytes: int) -> float:
-    """Return in what time the first and the last stage reduce gradients of weights of both.
-
-    Accelerators at the same place of the two exchange halves of their sums, and the sums.
-
-    Parameters
-    ----------
-    link
-        Between the two.
-    groups
-        Accelerators of a stage that hold the same.
-
-    Raises
-    ------
-    HyparError
-        If stages inside share weights, too.
-    """
-    total = 0.0
-    for own in stages.tied:
-        if own.parts != (0, stages.parts - 1):
-            name = stages.network.layers[own.owner].name
-            raise HyparError(f"pp: weights of {name!r} that stages inside share are not modelled")
-        weight = prod(workload_of(stages.network, 1).layers[own.owner].weight)
-        moved = weight * element_bytes * groups
-        total += float(moved * link.seconds_per_byte + 2 * link.latency)
-    return total

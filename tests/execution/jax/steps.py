@@ -62,6 +62,7 @@ def results(programs: list[tuple[Network, Program]], compared: int = 1) -> list[
                 sorted(program.workload.repeats.sharded.items()),
                 sorted(program.workload.repeats.again.items()),
                 sorted(program.workload.repeats.by_op.items()),
+                program.workload.repeats.blocks,
             ],
         }
         for number, (network, program) in enumerate(programs)
@@ -225,7 +226,7 @@ def main() -> None:
             network = Network.model_validate(case["network"])
             choices = tuple(case["choices"])
             workload = workload_of(network, case["batch"], choices, shared_tensors=True)
-            count, split, again, by_op = case["training"]
+            count, split, again, by_op, blocks = case["training"]
             shard = ((node, Shards(*own)) for node, own in split)
             workload = repeated(
                 workload,
@@ -234,6 +235,7 @@ def main() -> None:
                     FrozenDict(shard),
                     FrozenDict(map(tuple, again)),
                     by_op=FrozenDict(map(tuple, by_op)),
+                    blocks=tuple(map(tuple, blocks)),
                 ),
             )
             hierarchy = Hierarchy(tuple(case["sizes"]))
