@@ -221,10 +221,15 @@ def _noting(result: RunResult, notes: Sequence[str]) -> RunResult:
 def _priced(instance: Instance, workload: Workload, plan: Plan) -> tuple[int | float, ...]:
     """Return the bytes of each level by the cost model of what a run moves.
 
-    None of unequal groups, whose price has fractions of images.
+    None of unequal groups, whose price has fractions of images. What stages join of levels is
+    priced stage by stage, and of a small network, whose blocks are not stated, not at all.
     """
     if plan.is_shared_out:
         return ()
+    if plan.is_staged and plan.joins_levels:
+        is_small = instance.network != plan.network.description
+        levels = () if is_small else StagedPlan.of_plan(plan).executed_levels
+        return tuple(map(json_number, levels))
     tensors = plan_tensors(plan, workload)
     levels = price_levels(workload, instance.executed, plan.assignments(), tensors)
     return tuple(map(json_number, levels))

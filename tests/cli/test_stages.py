@@ -240,3 +240,19 @@ def test_a_network_is_run_in_stages_on_an_array() -> None:
     plan = ho.solve("lenet-c", array="rtx4090x4", batch=64)
     with pytest.raises(ho.HyparError, match=r"^array is fixed by the plan; leave it out"):
         ho.run(plan, array="rtx4090x4")
+
+
+@pytest.mark.parametrize("degrees", ["pp=2,tp=2", "pp=2,cp=2", "pp=2,dp=2"])
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_a_plan_of_degrees_in_stages_is_run(degrees: str, recompute: str) -> None:
+    """What joins levels inside stages, too, by which tensor and context parallelism are read."""
+    trained: dict[str, Any] = {"micro_batches": 4, "recompute": recompute, "optimizer": "adam"}
+    plan = ho.solve(SMALL[0], **IN_PYTHON, **trained, degrees=degrees)
+    assert plan.joins_levels == ("dp" not in degrees)
+    ran = ho.run(plan)
+    assert ran.agrees
+    assert ran.counted == ran.modelled == ran.priced
+    assert sum(ran.counted or ()) == plan.cost.executed_bytes
+    small = ho.run(plan, scale_down=True)
+    assert small.agrees
+    assert bool(small.priced) != plan.joins_levels
