@@ -874,8 +874,14 @@ def search_again(plan: Plan, progress: Progress = silent, *, parameters: bool = 
     Raises
     ------
     RefusedError
-        If the plan file has such parameters and they are not to be passed.
+        If the plan file has such parameters and they are not to be passed, or the plan is in
+        stages, which does not say what of these was asked for.
     """
+    if plan.is_staged:
+        raise RefusedError(
+            "a plan in stages does not say what of them was stated and what was searched: solve it"
+            f" with {argument('stages')} or {argument('degrees')} as it was, and compare"
+        )
     if plan.solver.name == SOLUTION:
         raise RefusedError("the plan is from a solution file: there is no search to repeat")
     problem = problem_left_open(plan)

@@ -445,7 +445,10 @@ def configurations_of(
     searched = cells.searched
     if not searched.considered and searched.complete:
         if counts not in (None, [1]):
-            raise HyparError(f"no configuration of {counts[0]} stages is known of {network.name}")
+            among = f" that {' or '.join(frameworks)} can express" if frameworks else ""
+            raise HyparError(
+                f"no configuration of {counts[0]} stages{among} is known of {network.name}"
+            )
         raise _none_allowed(network, problem, fix, frameworks)
     if not searched.best:
         may_stage = counts == [1] and problem.accelerators > 2

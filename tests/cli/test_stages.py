@@ -12,6 +12,7 @@ import hypar_opt as ho
 from hypar_opt.hardware import arrays
 from hypar_opt.plan.plan import write_plan
 from hypar_opt.search import stages as stage_search
+from hypar_opt.simulator.pipeline_result import PipelineResult
 from tests.cli.shell import Shell
 
 NETWORK = "gpt:layers=4,hidden=256,heads=4,tokens=64,vocabulary=1000"
@@ -256,3 +257,57 @@ def test_a_plan_of_degrees_in_stages_is_run(degrees: str, recompute: str) -> Non
     small = ho.run(plan, scale_down=True)
     assert small.agrees
     assert bool(small.priced) != plan.joins_levels
+
+
+def test_a_report_takes_a_schedule_and_micro_batches(
+    plan_file: Path, shell: Shell, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    stated = ("--schedule", "gpipe", "--micro-batches", "4")
+    status, _, err = shell("report", *SMALL, "--stages", "2", *stated, "-o", page)
+    assert (status, err) == (0, "")
+    assert "4 micro-batches, gpipe;" in page.read_text()
+    for option in (stated[:2], stated[2:], ("--recompute", "full")):
+        said = shell.refused("report", plan_file, *option, "-o", page)
+        assert said == f"{option[0]} is fixed by the plan; leave it out"
+
+
+def test_a_plan_in_stages_is_not_solved_again(plan_file: Path, shell: Shell) -> None:
+    said = shell.refused("show", plan_file, "--rerun")
+    assert said.startswith("a plan in stages does not say what of them was stated and what was")
+    assert "--stages or --degrees" in said
+
+
+@pytest.mark.parametrize("command", ["compare", "configure", "pareto"])
+def test_a_plan_is_no_network(command: str, plan_file: Path, shell: Shell) -> None:
+    said = shell.refused(command, plan_file, "--array", "rtx4090x4")
+    schema = json.loads(plan_file.read_text())["schema"]
+    assert said == f"{plan_file}: should be a network's file, and is one of {schema}"
+
+
+def test_frameworks_without_stages_say_so(shell: Shell) -> None:
+    asked = ("configure", *ASKED, "--stages", "2")
+    said = shell.refused(*asked, "--to", "accelerate")
+    assert said == "Accelerate has no pipeline stages, got pp 2"
+    said = shell.refused(*asked, "--frameworks", "accelerate")
+    assert said.startswith("no configuration of 2 stages that accelerate can express is known")
+
+
+@pytest.mark.parametrize(("chunks", "held"), [(1, "2"), (2, "2.5")])
+def test_what_is_in_flight_is_in_micro_batches(chunks: int, held: str, shell: Shell) -> None:
+    stated: dict[str, Any] = {"degrees": f"pp=2,v={chunks}", "micro_batches": 4}
+    step = ho.simulate(ho.solve(NETWORK, **IN_PYTHON, **stated))
+    assert isinstance(step, PipelineResult)
+    assert f"{step.rows()[0]['in_flight']:g}" == held
+    asked = (*ASKED, "--degrees", stated["degrees"], "--micro-batches", "4")
+    assert f"in flight {held} .. " in " ".join(shell.output("solve", *asked).split())
+    (row,) = (row for row in shell.output("simulate", *asked).splitlines() if row[:2] == "1 ")
+    assert f"%  {held} " in row
+    fix = f"micro_batches=4,interleave={chunks}"
+    configured = ho.configure(NETWORK, "rtx4090x4", batch=16, stages=2, fix=fix)
+    assert {row["in_flight"] for row in configured.rows()} == {float(held)}
+
+
+def test_one_micro_batch_is_one(shell: Shell) -> None:
+    said = shell.output("simulate", *SMALL, "--stages", "2", "--micro-batches", "1")
+    assert "1 micro-batch, 1f1b" in said
