@@ -15,7 +15,7 @@ import json
 import math
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Strict, Tag, model_validator
 
@@ -29,10 +29,12 @@ from hypar_opt.hardware.array import digest_of
 from hypar_opt.plan.plan import Plan, WithOverlap
 from hypar_opt.plan.schemas import WITHOUT_LAYOUTS
 from hypar_opt.proofs.chains import TableProof, bound_of_chain, prove_chain
+from hypar_opt.proofs.check.cuts import CutProblem, UnitSpan
 from hypar_opt.proofs.check.folds import PREFIXES
 from hypar_opt.proofs.check.overlap import PRICE, StatedPrices
 from hypar_opt.proofs.check.priced_tables import PricedTables, priced_tables
 from hypar_opt.proofs.check.rows import price_of
+from hypar_opt.proofs.check.stages import price_of_stages
 from hypar_opt.proofs.check.tables import (
     ReferenceTable,
     table_of_ways,
@@ -41,17 +43,25 @@ from hypar_opt.proofs.check.tables import (
     tables_of,
 )
 from hypar_opt.proofs.device_memory import check_device_memory
-from hypar_opt.proofs.graphs import EliminationProof, FlowProof, bound_of, prove
+from hypar_opt.proofs.graphs import EliminationProof, FlowProof, Whole, bound_of, prove
 from hypar_opt.proofs.within_memory import best_price
 from hypar_opt.results import Displayed
 from hypar_opt.search.open_ways import training_left_open
 from hypar_opt.units import format_percent, format_si
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
 
 SCHEMA: Literal["hypar-opt/certificate/1"] = "hypar-opt/certificate/1"
 OF_CELLS: Literal["hypar-opt/certificate/2"] = "hypar-opt/certificate/2"
 """The version of certificates with messages, which several layers share and which are of cells."""
 WITH_OVERLAP: Literal["hypar-opt/certificate/3"] = "hypar-opt/certificate/3"
 """The version of certificates of the time with overlap."""
+IN_STAGES: Literal["hypar-opt/certificate/4"] = "hypar-opt/certificate/4"
+"""The version of certificates of plans in pipeline stages."""
+
+_MOST_SPANS = 64
+"""The most tables that a certificate of plans in stages has."""
 
 _ROUNDING = Fraction(1, 10**9)
 """How much charges, which are rounded, may differ in all from seconds."""
@@ -89,11 +99,14 @@ Price = Annotated[int, Strict(), Field(ge=0, le=PRICE)]
 class Certificate(Displayed, Document):
     """A proof that a plan is optimal within its scope."""
 
-    written_schema: ClassVar[str | None] = WITH_OVERLAP
-    read_schemas: ClassVar[tuple[str, ...]] = (SCHEMA, OF_CELLS)
+    written_schema: ClassVar[str | None] = IN_STAGES
+    read_schemas: ClassVar[tuple[str, ...]] = (SCHEMA, OF_CELLS, WITH_OVERLAP)
 
     schema_: Literal[
-        "hypar-opt/certificate/1", "hypar-opt/certificate/2", "hypar-opt/certificate/3"
+        "hypar-opt/certificate/1",
+        "hypar-opt/certificate/2",
+        "hypar-opt/certificate/3",
+        "hypar-opt/certificate/4",
     ] = Field(default=SCHEMA, alias="schema")
     plan: str
     """A digest of the problem, the choices and the cost: the plan without its solver."""
@@ -114,6 +127,9 @@ class Certificate(Displayed, Document):
     layers' names, in the order of these passes. The table is that of these prices."""
     forward: Price | None = None
     """That in the forward pass, until the last unit whose weights are prefetched; None of 0."""
+    spans: tuple[tuple[Whole, Whole, Whole | None], ...] | None = None
+    """Of plans in stages what each table is of: the first unit between two cuts, that before which
+    it ends, and the number of the stage, from 0; null of these units by themselves."""
     tables: tuple[Proof, ...]
     """One; of scope ``level`` one for each; several of ``joint`` by order of those of images."""
 
@@ -140,12 +156,18 @@ class Certificate(Displayed, Document):
             raise rule(f"forward should be in files of {WITH_OVERLAP!r} alone")
         if with_overlap and (self.bound is None or self.price is not None or self.training):
             raise rule("with overlap there should be a bound, no price and no training")
+        if (self.schema_ == IN_STAGES) != (self.spans is not None):
+            raise rule(f"spans should be in files of {IN_STAGES!r}, and there alone")
+        if self.spans is not None and (self.price is not None or self.training != "any"):
+            raise rule("with spans there should be no price, and training should be 'any'")
         return self
 
     def among(self, plan: Plan) -> str:
         """Return what qualifies the claim that a plan is proved optimal, as text."""
         count = plan.training.micro_batches or 1
         batch = "the batch at once" if count == 1 else f"{count:,} micro-batches"
+        if self.spans is not None:
+            batch = f"{plan.hierarchy.sizes[0]:,} stages, cut between blocks, and {batch}"
         of_training = f", of all plans of {batch}" if self.training else plan.training.alike
         if self.price is not None:
             of_training = f"{of_training or ', of plans that train alike'} that fit"
@@ -206,7 +228,9 @@ def certify(plan: Plan) -> Certificate:
     Of a plan that trains within the memory of a device it is of all plans of as many micro-batches,
     in any memory; or, where memory excludes the fastest of these, it states a ``bound`` on those
     that fit. Of one whose training was stated it is of those that train alike. Of one whose time
-    with overlap was searched it states a ``bound`` on that of plans that train alike.
+    with overlap was searched it states a ``bound`` on that of plans that train alike. Of one in
+    stages it is of all plans of as many stages and micro-batches, however they are cut between
+    blocks and train.
 
     Raises
     ------
@@ -218,6 +242,8 @@ def certify(plan: Plan) -> Certificate:
     check_price(plan)
     if plan.solver.with_overlap is not None:
         return _with_overlap(plan, plan.solver.with_overlap)
+    if plan.is_staged:
+        return _of_cuts(plan)
     try:
         total = Fraction(plan.cost.total)
         certificate, bound = _proved(plan, tables_of(plan))
@@ -261,6 +287,87 @@ def _with_overlap(plan: Plan, record: WithOverlap) -> Certificate:
     of_table = {"schema_": WITH_OVERLAP, "scope": "joint", "overlap": record.overlap}
     stated = {"prices": FrozenDict(layers), "forward": forward or None}
     return certificate.model_copy(update=of_table | stated | {"bound": max(bound, Fraction())})
+
+
+def _of_cuts(plan: Plan) -> Certificate:
+    """Return a proof of a bound on all plans of as many stages and micro-batches as a plan has.
+
+    Of each unit by itself there is a table; and of the stages of the best cuts by what is known,
+    until all of them are known.
+
+    Raises
+    ------
+    RefusedError
+        As `CutProblem`, or if a table is larger than memory allows.
+    """
+    proofs: dict[UnitSpan, Proof] = {}
+    least: dict[Hashable, int] = {}
+    refused: set[Hashable] = set()
+    try:
+        problem = CutProblem(plan)
+        charge = problem.charge
+        missing = [UnitSpan(unit, unit + 1) for unit in range(len(problem.units))]
+        while missing and len(proofs) < _MOST_SPANS:
+            for span in missing:
+                kind = problem.kind(span)
+                if kind in least:
+                    continue
+                try:
+                    table = problem.table(span)
+                    proof = _proof_of(table, table.largest)
+                except RefusedError:
+                    if span.stage is None:
+                        raise
+                    refused.add(kind)
+                    continue
+                proofs[span] = proof
+                least[kind] = math.ceil(_bound_of(table, proof, ""))
+            bound = problem.bound(least)
+            known = refused | least.keys()
+            missing = [own for own in bound.stages if problem.kind(own) not in known]
+            if bound.charge >= charge:
+                break
+    except RefusedError as error:
+        raise RefusedError(f"no certificate: {error.message}") from None
+    return Certificate(
+        schema=IN_STAGES,
+        plan=_digest(plan),
+        scope=plan.solver.scope,
+        training="any",
+        bound=None if bound.charge == charge else bound.charge,
+        spans=tuple(map(tuple, proofs)),
+        tables=tuple(proofs.values()),
+    )
+
+
+def _bound_on_cuts(plan: Plan, certificate: Certificate) -> Fraction:
+    """Return the bound on all cuts that the tables of a certificate prove.
+
+    Raises
+    ------
+    CheckFailedError
+        If they prove another one than it states; or naming what does not hold.
+    """
+    spans = [UnitSpan(*own) for own in certificate.spans or ()]
+    if len(spans) != len(certificate.tables):
+        raise CheckFailedError(f"spans: should be {len(certificate.tables)}, got {len(spans)}")
+    try:
+        problem = CutProblem(plan)
+        least: dict[Hashable, int] = {}
+        for index, (span, proof) in enumerate(zip(spans, certificate.tables, strict=True)):
+            bound = _bound_of(problem.table(span), proof, f"tables[{index}]")
+            least[problem.kind(span)] = math.ceil(bound)
+        charge = problem.bound(least).charge
+    except RefusedError as error:
+        raise CheckFailedError(f"spans: {error.message}") from None
+    stated = problem.charge if certificate.bound is None else certificate.bound
+    if not charge == stated <= problem.charge:
+        raise CheckFailedError(
+            f"bound: should be the {float(charge):.15g} {plan.cost.unit} that the tables prove,"
+            f" got {float(stated):.15g}"
+        )
+    # What the plan is charged is stated to the nearest unit.
+    return Fraction(plan.cost.total) if certificate.bound is None else stated
 
 
 def _per_second(plan: Plan) -> int:
@@ -311,9 +418,7 @@ def _proved(
     """
     if enough is None:
         enough = math.ceil(Fraction(plan.cost.total) / tables[0].in_units(1)) if tables else 0
-    proofs = tuple(
-        prove_chain(table.by_edge) if table.is_chain else prove(table, enough) for table in tables
-    )
+    proofs = tuple(_proof_of(table, enough) for table in tables)
     of_cells = any(isinstance(proof, EliminationProof) for proof in proofs)
     certificate = Certificate(
         schema=OF_CELLS if of_cells else SCHEMA,
@@ -323,6 +428,10 @@ def _proved(
         tables=proofs,
     )
     return certificate, _bound(tables, certificate)
+
+
+def _proof_of(table: ReferenceTable, enough: int) -> TableProof | FlowProof | EliminationProof:
+    return prove_chain(table.by_edge) if table.is_chain else prove(table, enough)
 
 
 def _within_memory(plan: Plan, tables: PricedTables, *, alike: bool) -> Certificate | None:
@@ -413,8 +522,12 @@ def proved_bound(plan: Plan, certificate: Certificate) -> Fraction:
         return _bound_with_overlap(plan, certificate)
     if certificate.scope != plan.solver.scope:
         raise CheckFailedError(f"scope: should be the plan's, {plan.solver.scope!r}")
+    if plan.is_staged != (certificate.spans is not None):
+        raise CheckFailedError("spans: should be there of a plan in stages, and of no other")
     # First the price: tables that charge another cost would prove another bound.
     check_price(plan)
+    if certificate.spans is not None:
+        return _bound_on_cuts(plan, certificate)
     if certificate.price is not None or certificate.bound is not None:
         return _bound_within_memory(plan, certificate)
     several = tables_by_order(plan) if len(certificate.tables) > 1 else []
@@ -483,11 +596,9 @@ def check_price(plan: Plan) -> None:
     CheckFailedError
         If they do not, or the plan violates its own constraints.
     RefusedError
-        If it is in stages, or has unequal parts in groups of accelerators, and is for energy, or
-        within a memory that is no device's: none of these is derived a second time.
+        If it has unequal parts in groups of accelerators, and is for energy, or within a memory
+        that is no device's: none of these is derived a second time.
     """
-    if plan.is_staged:
-        raise RefusedError("a plan in stages is not proved as a whole")
     limited = plan.constraints.memory is not None and plan.problem.device_memory is None
     if plan.is_shared_out and (plan.cost.kind == "energy" or limited):
         what = "a memory" if limited else "energy"
@@ -496,7 +607,10 @@ def check_price(plan: Plan) -> None:
             f" without a limit of memory, got {what}"
         )
     check_device_memory(plan)
-    costs = price_of(plan)
+    if plan.is_staged:  # to the nearest unit
+        costs = Fraction(math.floor(price_of_stages(plan) * _per_second(plan) + Fraction(1, 2)))
+    else:
+        costs = price_of(plan)
     if costs != Fraction(plan.cost.total):
         raise CheckFailedError(
             f"cost, total: the plan's own choices cost {float(costs):.15g} {plan.cost.unit},"
@@ -548,12 +662,17 @@ def _bound(tables: list[ReferenceTable], certificate: Certificate) -> Fraction:
         raise CheckFailedError(f"tables: should be {len(tables)}, got {len(certificate.tables)}")
     bounds = []
     for index, (table, proof) in enumerate(zip(tables, certificate.tables, strict=True)):
-        where = f"tables[{index}]"
-        if isinstance(proof, TableProof):
-            bounds.append(table.in_units(1) * bound_of_chain(table.by_edge, proof, where))
-        else:
-            bounds.append(table.in_units(bound_of(table, proof, where)))
+        bounds.append(_bound_of(table, proof, f"tables[{index}]"))
     return min(bounds) if certificate.scope == "joint" and bounds else sum(bounds, Fraction())
+
+
+def _bound_of(
+    table: ReferenceTable, proof: TableProof | FlowProof | EliminationProof, where: str
+) -> Fraction:
+    """Return the lower bound on a table that its proof gives, in the cost's unit."""
+    if isinstance(proof, TableProof):
+        return table.in_units(1) * bound_of_chain(table.by_edge, proof, where)
+    return table.in_units(bound_of(table, proof, where))
 
 
 def _digest(plan: Plan) -> str:

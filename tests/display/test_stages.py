@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 
@@ -104,7 +105,7 @@ def test_the_page_names_what_stages_do_not_have(
         "A plan in stages has no regrets of other choices",
         "Cost against memory is not shown: each point takes a search of stages",
         "bytes by level, energy and links are not shown",
-        "none: a plan in stages is not proved as a whole",
+        "not looked for: the plan is not said to be optimal",
     ):
         assert said in text
     assert "no certificate" in text
@@ -113,6 +114,21 @@ def test_the_page_names_what_stages_do_not_have(
     write_certificate(certify(ho.solve("sfc", levels=1)), proof)
     assert run(["report", str(file), "--certificate", str(proof), "-o", str(out)]) != 0
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_the_page_says_what_a_certificate_of_stages_proves(tmp_path: Path) -> None:
+    network = ho.gpt(layers=2, hidden=64, heads=4, tokens=32, vocabulary=256)
+    asked: dict[str, Any] = {"batch": 16, "micro_batches": 4, "optimizer": "adam"}
+    plan = ho.solve(network, array="rtx4090x4", stages=2, **asked)
+    file, proof, out = tmp_path / "plan.json", tmp_path / "proof.json", tmp_path / "page.html"
+    write_plan(plan, file)
+    assert run(["report", str(file), "-o", str(out)]) == 0
+    assert "not looked for: solve --certificate FILE writes one" in Page(out.read_text()).text
+    write_certificate(certify(plan), proof)
+    assert run(["report", str(file), "--certificate", str(proof), "-o", str(out)]) == 0
+    text = Page(out.read_text()).text
+    assert "tables, of stages and what they consist of, prove the plan optimal" in text
+    assert "of all plans of 2 stages, cut between blocks, and 4 micro-batches" in text
 
 
 def test_cells_have_the_choices_inside_stages() -> None:

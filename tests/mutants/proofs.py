@@ -8,6 +8,10 @@ _FLOWS = "proofs/graphs"
 _CHECK = "proofs/certificate"
 _CHAINS = "proofs/chains"
 _OVERLAP = "proofs/check/overlap"
+_STAGES = "proofs/check/stages"
+_OF_STAGES = "proofs/test_stage_proofs"
+_CUTS = "proofs/check/cuts"
+_OF_CUTS = "proofs/test_stage_certificates"
 _OF_OVERLAP = "proofs/test_overlap_proofs"
 
 PROOFS = (
@@ -105,8 +109,8 @@ PROOFS = (
     Mutant(
         "price is not checked in check_certificate",
         _CHECK,
-        "    check_price(plan)\n    if certificate.price",
-        "    if certificate.price",
+        "    check_price(plan)\n    if certificate.spans",
+        "    if certificate.spans",
         ("proofs/test_proofs",),
     ),
     Mutant(
@@ -424,5 +428,138 @@ PROOFS = (
         "repeats.prod(axis=0) - 1,",
         "0 * repeats.prod(axis=0),",
         ("proofs/test_proof_tables",),
+    ),
+    Mutant(
+        "all chunks of a device wait for the other stages at once",
+        _STAGES,
+        "turns = (plan.training.micro_batches or 1) * plan.stages.chunks",
+        "turns = plan.training.micro_batches or 1",
+        (_OF_STAGES,),
+    ),
+    Mutant(
+        "stages sum gradients in half as many rounds",
+        _STAGES,
+        "2 * (len(ring) - 1) * slowest",
+        "(len(ring) - 1) * slowest",
+        (_OF_STAGES,),
+    ),
+    Mutant(
+        "what a stage states of its seconds is not compared",
+        _STAGES,
+        "            if float(charges[-1].seconds) == stated:",
+        "            if stated:",
+        (_OF_STAGES,),
+    ),
+    Mutant(
+        "a stage is of any layers",
+        _STAGES,
+        "        self._check_layers()\n",
+        "",
+        (_OF_STAGES,),
+    ),
+    Mutant(
+        "what is sent goes to the stage before",
+        _STAGES,
+        "for n in (self.part - 1, self.part))",
+        "for n in (self.part, self.part - 1))",
+        (_OF_STAGES,),
+    ),
+    Mutant(
+        "chunks hold in their own order what they free in the opposite one",
+        _STAGES,
+        "chunks - 1 - n, parts, chunks)",
+        "n, parts, chunks)",
+        (_OF_STAGES,),
+    ),
+    Mutant(
+        "weights' gradients free what is saved as early as errors",
+        _STAGES,
+        "        ahead += part\n",
+        "        ahead += 0\n",
+        (_OF_STAGES,),
+    ),
+    Mutant(
+        "a message is sent by each that has a copy",
+        "proofs/check/folds",
+        "        once = min(whole, shared_out + gathers)",
+        "        once = whole",
+        (_OF_STAGES,),
+    ),
+    Mutant(
+        "what is gathered behind a link is a part of one level",
+        "proofs/check/folds",
+        "                copies *= parts\n        whole",
+        "                copies = parts\n        whole",
+        (_OF_STAGES,),
+    ),
+    Mutant(
+        "errors are not sent back",
+        "proofs/check/folds",
+        "len(self.step.passes[:2])",
+        "1",
+        (_OF_STAGES,),
+    ),
+    Mutant(
+        "a stage holds what one micro-batch saves",
+        _STAGES,
+        "by_name = {names[n]: often for",
+        "by_name = {names[n]: 1 for",
+        (_OF_STAGES,),
+    ),
+    Mutant(
+        "units are charged latencies that others share",
+        "proofs/check/folds",
+        "        nothing = Fraction(), Fraction()\n",
+        "        nothing = Fraction(), Fraction(1)\n",
+        (_OF_CUTS,),
+    ),
+    Mutant(
+        "what units receive and send is theirs",
+        "proofs/check/folds",
+        "        return 0 if self._is_message(node) else super().node(node, state)",
+        "        return super().node(node, state)",
+        (_OF_CUTS,),
+    ),
+    Mutant(
+        "weights that a stage shares are charged twice",
+        _CUTS,
+        "sums[n + 1] - sums[n] for n in shared)",
+        "sums[n] - sums[n] for n in shared)",
+        (_OF_CUTS,),
+    ),
+    Mutant(
+        "stages of other links are alike",
+        _CUTS,
+        "return kinds, self._links[span.stage], self._links[span.stage + 1]",
+        "return kinds, self._links[span.stage] is None, self._links[span.stage + 1] is None",
+        (_OF_CUTS,),
+    ),
+    Mutant(
+        "of the first stages those of the shortest longest one alone are left",
+        _CUTS,
+        "if not kept or own.total < kept[-1].total:",
+        "if not kept:",
+        (_OF_CUTS,),
+    ),
+    Mutant(
+        "all stages wait for all micro-batches",
+        _CUTS,
+        "own.longest + Fraction(own.total - own.longest, turns)",
+        "Fraction(own.total)",
+        (_OF_CUTS,),
+    ),
+    Mutant(
+        "the bound on cuts is what a certificate says",
+        _CHECK,
+        "    if not charge == stated <= problem.charge:",
+        "    if not stated <= problem.charge:",
+        (_OF_CUTS,),
+    ),
+    Mutant(
+        "any units are a stage",
+        _CUTS,
+        "            is_known = self._may_be_stage(span)\n",
+        "            is_known = True\n",
+        (_OF_CUTS,),
     ),
 )

@@ -109,7 +109,7 @@ def tamper(plan: ho.Plan, where: str) -> dict[str, Any]:
         case "float":
             table["potentials"][0][0] = 0.5
         case "newer":
-            document["schema"] = "hypar-opt/certificate/4"
+            document["schema"] = "hypar-opt/certificate/5"
     return document
 
 

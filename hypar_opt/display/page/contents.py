@@ -106,7 +106,7 @@ def gather(
     if proof is not None:  # first, to refuse a wrong certificate before any simulation
         plan = _as_proved(plan, proof)
     if plan.is_staged:
-        return _of_stages(plan, array, command, other_array=other_array, **run)
+        return _of_stages(plan, array, proof, command, other_array=other_array, **run)
     first, second, third = (part_of(progress, number, _PARTS) for number in range(_PARTS))
     steps = _simulated(plan, array, first, other_array=other_array, **run)
     # A plan may beat Data Parallelism by its reading, but lose to it when run.
@@ -144,9 +144,15 @@ def gather(
 
 
 def _of_stages(
-    plan: Plan, array: Array, command: str, *, other_array: bool, **run: Unpack[RunArguments]
+    plan: Plan,
+    array: Array,
+    proof: Certificate | None,
+    command: str,
+    *,
+    other_array: bool,
+    **run: Unpack[RunArguments],
 ) -> Contents:
-    """Simulate a plan in stages, and return what is known of it: no regrets, proof or front."""
+    """Simulate a plan in stages, and return what is known of it: no regrets, and no front."""
     stages = plan.stages
     assert stages is not None
     # Each micro-batch passes each chunk forward and backward, where weights' gradients may be late.
@@ -162,8 +168,8 @@ def _of_stages(
         cells=cells_of_stages(plan),
         regretted=False,
         note=f"{why_no_regrets(plan)} Charges are a stage's, of all micro-batches.",
-        proof=_why_no_proof(plan, limited=False),
-        proved=False,
+        proof=_why_no_proof(plan, limited=False) if proof is None else _proof_note(plan, proof),
+        proved=proof is not None and proof.bound is None,
         warnings=_warnings(plan, step, ()),
         command=command,
         trade_offs=trade_offs(plan, array),
@@ -238,13 +244,11 @@ def _simulated(
 
 def _why_no_proof(plan: Plan, *, limited: bool) -> str:
     """Return why no certificate is looked for; empty if one is."""
-    if plan.is_staged:
-        return "none: a plan in stages is not proved as a whole"
     if plan.solver.status != "optimal":
         return "not looked for: the plan is not said to be optimal"
     # A certificate has a potential for every product state: choices^levels of them a layer.
     many = len(plan.choices) ** plan.levels > MAX_CERTIFIED_STATES
-    if limited or (plan.solver.scope == "joint" and many):
+    if limited or plan.is_staged or (plan.solver.scope == "joint" and many):
         within = " within a time limit" if limited else ""
         return f"not looked for{within}: solve --certificate FILE writes one, for report to take"
     return ""
@@ -255,7 +259,8 @@ def _proof_note(plan: Plan, proof: Certificate) -> str:
     if proof.overlap is not None:
         return f"potentials of one table, at prices of the queue: {proof.claim(plan)}"
     count = len(proof.tables)
-    tables = "one table" if count == 1 else f"{count} tables, one per level"
+    of_tables = "one per level" if proof.spans is None else "of stages and what they consist of"
+    tables = "one table" if count == 1 else f"{count} tables, {of_tables}"
     joint = proof.scope == "joint"
     scope = "over all levels together" if joint else "each level given those above"
     within = scope + proof.among(plan)

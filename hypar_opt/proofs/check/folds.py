@@ -460,6 +460,38 @@ class Time(ArrayFold):
         """Return the charges of one plan: gradients share latencies that reduce alike."""
         return Time(self.plan, self.step.graph, chosen)
 
+    def node(self, node: int, state: State) -> int:
+        """Return what a node is charged in a state; a message between stages with all levels."""
+        context, graph = self.plan.stage, self.step.graph
+        link = context and context.hops.get(graph.nodes[node].name)
+        charge = super().node(node, state)
+        if not link or node < graph.shared or len(state) < self.plan.levels:
+            return charge
+        return charge + self._charge_message(node, state, link)
+
+    def _charge_message(self, node: int, state: State, link: BisectionLink) -> int:
+        """Return the charge of what a stage receives, or sends, with its error.
+
+        Accelerators send what they store: copies of it whole, or a part of each, which the others
+        gather behind the link, from the topmost level down; what takes less.
+        """
+        layer, times = self.step.graph.nodes[node], len(self.step.passes[:2])
+        size = layer.pooled * self.plan.element_bytes
+        copies, gathers = 1, 0
+        for level, choice in enumerate(state):
+            if choice in layer.whole:
+                parts = self.hierarchy.sizes[level]
+                split = self.array.interconnect.bisection(self.placement[level])
+                moved = size * copies * (parts - 1)
+                gathers += _half_up(moved * split.seconds_per_byte * self.per_unit)
+                gathers += _half_up((parts - 1) * split.latency * self.per_unit)
+                copies *= parts
+        whole, shared_out = (
+            _half_up(sent * link.seconds_per_byte * self.per_unit) for sent in (size * copies, size)
+        )
+        once = min(whole, shared_out + gathers) + _half_up(link.latency * self.per_unit)
+        return times * (self.plan.training.micro_batches or 1) * once
+
     def _rate(self, link: BisectionLink) -> Rate:
         per_amount = link.seconds_per_byte * self._bytes
         return Rate(per_amount * self.per_unit, link.latency * self.per_unit)
@@ -605,6 +637,40 @@ class Time(ArrayFold):
         per_byte = per_unit / (accelerator.dram_bandwidth * elementwise)
         updating = accelerator.updated_by(self.plan.constraints.optimizer).update or Fraction()
         return per_unit / peak, self.plan.element_bytes * per_byte, updating * per_byte
+
+
+class StepOfPart(PlanStep):
+    """The operations of a part of a step, whose gradients share latencies with those of others."""
+
+    def _shares_of_latency(self, chosen: Sequence[State]) -> list[dict[str, Share]]:
+        nothing = Fraction(), Fraction()
+        return [dict.fromkeys(own, nothing) for own in super()._shares_of_latency(chosen)]
+
+
+class TimeOfPart(Time):
+    """Seconds that a part of a pipeline stage adds to those of the stage at least.
+
+    What it receives and sends may be another part's, and so costs nothing.
+    """
+
+    def _operations(
+        self, plan: Plan, graph: PlanGraph, chosen: Sequence[State], *, pads: bool
+    ) -> PlanStep:
+        return StepOfPart(plan, graph, chosen, pads=pads)
+
+    def _is_message(self, node: int) -> bool:
+        graph, context = self.step.graph, self.plan.stage
+        return bool(context and graph.nodes[node].name in context.hops and node >= graph.shared)
+
+    def node(self, node: int, state: State) -> int:
+        return 0 if self._is_message(node) else super().node(node, state)
+
+    def edge(self, edge: int, sources: Sequence[State], targets: Sequence[State]) -> Integers:
+        source, target, *_ = self.step.graph.edges[edge]
+        if self._is_message(source) or self._is_message(target):
+            nothing: Integers = np.zeros((len(sources), len(targets)), np.int64)
+            return nothing
+        return super().edge(edge, sources, targets)
 
 
 class Energy(ArrayFold):

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import CheckFailedError
-from hypar_opt.proofs.check.folds import Bytes, BytesOfGroups, Charges, Energy, Time
+from hypar_opt.proofs.check.folds import Bytes, BytesOfGroups, Charges, Energy, Time, TimeOfPart
 from hypar_opt.proofs.check.nodes import PlanGraph, PlanNode, State, nodes_of
 from hypar_opt.proofs.check.overlap import PricedTime, StatedPrices
 from hypar_opt.proofs.check.own_cost import OwnCost
@@ -31,10 +31,13 @@ class PlanProblem:
     ----------
     prices
         Of the queue of a step whose exchanges overlap; None where nothing overlaps.
+    is_part
+        Whether it is a part of a stage, which is charged what it adds to that at least.
     """
 
     plan: Plan
     prices: StatedPrices | None = None
+    is_part: bool = False
 
     @cached_property
     def charges(self) -> Charges:
@@ -47,6 +50,8 @@ class PlanProblem:
         """
         if self.prices is not None:
             return PricedTime(self.plan, self.graph, self.prices)
+        if self.is_part:
+            return TimeOfPart(self.plan, self.graph)
         unequal = self.plan.groups and self.plan.is_shared_out
         built_in: dict[str, Callable[[Plan, PlanGraph], Charges]] = {
             "bytes": BytesOfGroups if unequal else Bytes,

@@ -129,13 +129,18 @@ def tables_of(plan: Plan) -> list[ReferenceTable]:
     return by_order if len(by_order) == 1 else [table]
 
 
-def table_of_ways(plan: Plan) -> ReferenceTable | None:
+def table_of_ways(plan: Plan, *, is_part: bool = False) -> ReferenceTable | None:
     """Return the table of plans that train in any way, in as many micro-batches as a plan.
 
     What is sharded of weights is charged by their node alone, which is in its cheapest way. To
     gather weights more often, or to run a pass again, adds to charges; so none is less than where
     nothing is split, or the state, or from some level down gradients, too. None where the plan is
     of no memory of a device, or no single table has all plans.
+
+    Parameters
+    ----------
+    is_part
+        Whether the plan is a part of a pipeline stage, which is charged what it adds at least.
 
     Raises
     ------
@@ -147,7 +152,9 @@ def table_of_ways(plan: Plan) -> ReferenceTable | None:
     begins = None, *range(plan.levels)
     words = "none", *(Shards(0, first).word(plan.levels) for first in begins)
     trained = (plan.training.model_copy(update={"recompute": "none", "shard": w}) for w in words)
-    ways = [PlanProblem(plan.model_copy(update={"training": way})) for way in trained]
+    ways = [
+        PlanProblem(plan.model_copy(update={"training": way}), is_part=is_part) for way in trained
+    ]
     return None if ways[0].restrictions.of_images else _states_table(ways[0], ways[1:])
 
 

@@ -207,7 +207,7 @@ def converted_again(plan: Plan, graph: PlanGraph) -> set[int]:
 
     None that leaves a block, nor of a block that runs again.
     """
-    network, words = plan.network.description, _words(plan, plan.training.gather)
+    network, words = plan.network.description, stated_words(plan, plan.training.gather)
     again_words = [word for word, _ in _words_of_layers(plan)]
     reads = [layer.saves(fused=fused_of(plan)).inputs for layer in network.layers]
     blocks = blocks_of(network)
@@ -271,7 +271,9 @@ def words_of_nodes(plan: Plan, graph: PlanGraph) -> list[tuple[str, str]]:
 
 def _words_of_layers(plan: Plan) -> list[tuple[str, str]]:
     """Return what each layer computes again, its block as a whole, and what of it is sharded."""
-    again, sharded = (_words(plan, word) for word in (plan.training.recompute, plan.training.shard))
+    again, sharded = (
+        stated_words(plan, word) for word in (plan.training.recompute, plan.training.shard)
+    )
     blocks = blocks_of(plan.network.description)
     # What is said of a block is so of all its layers, whichever says most; and of no others.
     for said in OF_BLOCKS:
@@ -285,7 +287,7 @@ def _words_of_layers(plan: Plan) -> list[tuple[str, str]]:
     return list(zip(again, sharded, strict=True))
 
 
-def _words(plan: Plan, stated: str | Mapping[str, str] | None) -> list[str]:
+def stated_words(plan: Plan, stated: str | Mapping[str, str] | None) -> list[str]:
     """Return what a plan states for each layer: by its name, by patterns, or for all others."""
     if stated is None or isinstance(stated, str):
         return [stated or "none"] * len(plan.layers)
