@@ -176,6 +176,8 @@ def _in_words(kind: Any) -> str:
         # None is not a useful correction of a wrong value.
         *others, last = dict.fromkeys(_in_words(part) for part in parts if part is not NoneType)
         return f"{', '.join(others)} or {last}" if others else last
+    if origin in (Sequence, tuple) and parts[:1] == (str,):
+        return "a list of strings"
     same = str if origin is Literal else Mapping if is_typeddict(origin) else origin
     return _WORDS.get(same) or f"{'an' if same.__name__[0] in 'AEIOU' else 'a'} {same.__name__}"
 

@@ -19,6 +19,7 @@ _OPTIONS = {
     "log": "solver-log",
     "export": "export-model",
     "settings": "set",
+    "start": "warm-start",
 }
 """Command-line options whose name differs from that of their argument."""
 

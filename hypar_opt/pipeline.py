@@ -174,7 +174,7 @@ def solve(
     if cuts and degrees is None:
         raise HyparError(f"{argument('cuts')} goes with pp among {argument('degrees')}")
     in_stages = stages is not None or degrees is not None
-    schedule = schedule_of_stages(problem) if in_stages else ""
+    schedule = schedule_of_stages(problem, stages) if in_stages else ""
     with recorded_reads() as read:
         described, stated = stated_problem(network, problem, search)
         answer = None if solution is None else read_solution(solution)
@@ -187,7 +187,9 @@ def solve(
         solver, _search_for(stated, search), options, recorded, start, deadline, answer
     )
     if in_stages:
-        _check_goes_with_stages(
+        others = options.given() - SOLVERS["dp"].supported_options
+        check_goes_with_stages(
+            **dict.fromkeys(sorted(others), True),
             solver=solver,
             search=search,
             start=start,
@@ -520,12 +522,13 @@ def _in_stated_stages(
 
     own = stated_degrees(network, problem, degrees, choices)
     problem = gathered_as(own, network, problem)
-    stages = even_stages(network, own.pp, own.interleave)
     if cuts:
         stages = stages_before(network, own.pp, cuts)
         if stages.chunks != own.interleave:
             wanted = own.pp * own.interleave - 1
             raise HyparError(f"{argument('cuts')} should be {wanted:,}, got {len(cuts):,}")
+    else:
+        stages = even_stages(network, own.pp, own.interleave)
     data, count = own.dp_replicate * own.dp_shard, problem.training.micro_batches
     if problem.batch % (data * (count or 1)):
         raise HyparError(
@@ -632,7 +635,7 @@ def solve_in_stages(
     return _in_stages(network, problem, how, stages, schedule, progress)
 
 
-def _check_goes_with_stages(**given: object) -> None:
+def check_goes_with_stages(**given: object) -> None:
     """Refuse options that a search of stages does not have."""
     for name, value in given.items():
         if value not in (None, False) and (name, value) not in (
@@ -871,8 +874,14 @@ def search_again(plan: Plan, progress: Progress = silent, *, parameters: bool = 
     Raises
     ------
     RefusedError
-        If the plan file has such parameters and they are not to be passed.
+        If the plan file has such parameters and they are not to be passed, or the plan is in
+        stages, which does not say what of these was asked for.
     """
+    if plan.is_staged:
+        raise RefusedError(
+            "a plan in stages does not say what of them was stated and what was searched: solve it"
+            f" with {argument('stages')} or {argument('degrees')} as it was, and compare"
+        )
     if plan.solver.name == SOLUTION:
         raise RefusedError("the plan is from a solution file: there is no search to repeat")
     problem = problem_left_open(plan)

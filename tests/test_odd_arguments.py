@@ -14,7 +14,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.documents.document import preset_text
 from hypar_opt.plan.arguments import ProblemArguments
-from hypar_opt.search.solver_settings import SolveArguments, SourceArguments
+from hypar_opt.search.solver_settings import PlanArguments, SolveArguments, SourceArguments
 from hypar_opt.studies.simulation import SimulateArguments
 from hypar_opt.studies.sweep import sweep
 from tests import slow
@@ -90,6 +90,7 @@ def arguments_of(function: Callable[..., Any]) -> list[str]:
         "Unpack[ProblemArguments]": ProblemArguments.__annotations__,
         "Unpack[SimulateArguments]": SimulateArguments.__annotations__,
         "Unpack[SolveArguments]": SolveArguments.__annotations__,
+        "Unpack[PlanArguments]": PlanArguments.__annotations__,
         "Unpack[SourceArguments]": SourceArguments.__annotations__,
         "Never": {},
         "": {},

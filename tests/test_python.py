@@ -16,7 +16,7 @@ from hypar_opt.hardware.arrays import find_array
 from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import OwnArguments, ProblemArguments
 from hypar_opt.plan.training import Training
-from hypar_opt.search.solver_settings import SolveArguments, SourceArguments
+from hypar_opt.search.solver_settings import PlanArguments, SolveArguments, SourceArguments
 from hypar_opt.studies.simulation import SimulateArguments
 from tests.cli.shell import Shell
 from tests.onnx.graph_writer import EXPORTED
@@ -68,6 +68,7 @@ KEYWORDS: dict[str, Any] = {
     "Unpack[ProblemArguments]": ProblemArguments.__annotations__,
     "Unpack[SimulateArguments]": SimulateArguments.__annotations__,
     "Unpack[SolveArguments]": SolveArguments.__annotations__,
+    "Unpack[PlanArguments]": PlanArguments.__annotations__,
     "Unpack[SourceArguments]": SourceArguments.__annotations__,
 }
 

@@ -43,10 +43,11 @@ def memory(
     if plan is None:
         typed = request.needed_array(problem, "a count of memory") if array is None else array
         plan = request.solved(network, problem, solving, array=typed, training=training)
-        array = None
-    stated = request.stated(training)
-    if inputs.was_typed(context, "optimizer"):
-        stated["optimizer"] = problem.optimizer
+        array, stated = None, {}
+    else:
+        stated = request.stated(training)
+        if inputs.was_typed(context, "optimizer"):
+            stated["optimizer"] = problem.optimizer
     held = counted.memory(plan, array, stage=stage, **stated)
     output.draw(picture, lambda pictures: pictures.device_memory(held))
     output.print_result(held, held.document, as_json=as_json)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hypar_opt.cli import inputs, options, output, request
-from hypar_opt.cli.groups import ProblemOptions, RunningOptions, SolvingOptions
+from hypar_opt.cli.groups import ProblemOptions, RunningOptions, SolvingOptions, TrainingOptions
 from hypar_opt.cli.signatures import takes_groups
 
 EPILOG = (
@@ -26,6 +26,7 @@ def report(
     problem: ProblemOptions,
     solving: SolvingOptions,
     running: RunningOptions,
+    training: TrainingOptions,
     other_array: options.OTHER_ARRAY = False,
     certificate: options.CERTIFICATE = None,
     page_file: Annotated[Path, PAGE_FILE] = Path("report.html"),
@@ -47,10 +48,13 @@ def report(
         plan, network = inputs.plan_or_network(context, source, problem)
         array = inputs.array_named(problem.array)
     from_file = plan is not None
+    if from_file:
+        inputs.refuse_what_a_plan_fixes(context, *vars(training))
     # The array is None from here on: the new plan has it, with its placement.
     if plan is None:
         typed = request.needed_array(problem, "a report") if array is None else array
-        plan, array = request.solved(network, problem, solving, array=typed), None
+        plan = request.solved(network, problem, solving, array=typed, training=training)
+        array = None
     with output.progress_bar("simulations and choices") as progress:
         contents = gather(
             plan,

@@ -190,7 +190,7 @@ def stages(typed: str | None) -> Any:
     """Return a number of stages, ``auto`` or None."""
     from hypar_opt.plan.stages import stage_counts
 
-    number = int(typed) if typed and typed.isdecimal() and len(typed) < 10 else typed
+    number = int(typed) if typed and typed.isdecimal() and len(typed) <= 1000 else typed
     stage_counts(number)
     return number
 

@@ -81,7 +81,9 @@ def solve(
 
     from hypar_opt.documents.files import record_read
     from hypar_opt.models import find_network
+    from hypar_opt.pipeline import check_goes_with_stages
     from hypar_opt.plan.plan import write_plan
+    from hypar_opt.plan.stated_degrees import states_stages
     from hypar_opt.search.plan_file import read_plan
 
     deadline = Deadline.after(solving.time_limit)
@@ -97,6 +99,8 @@ def solve(
             record_read(solution)
         start = None if warm_start is None else read_plan(warm_start)
         described, array = find_network(network, problem.tokens), inputs.array_named(problem.array)
+    if request.stages(solving.stages) not in (None, 1) or states_stages(problem.degrees):
+        check_goes_with_stages(regret=regret, best=best, simulate=simulate)
     if overlap is None and (regret or best or simulate or certificate):
         overlap = "none"  # these compare plans by their cost, or prove it
     plan = request.solved(

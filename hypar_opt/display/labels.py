@@ -62,19 +62,25 @@ def _feasible(solver: SolverRecord) -> str:
     return f"not proved optimal, {solver.says}gap {format_percent(solver.gap)}"
 
 
+def micro_batches_held(number: float) -> str:
+    """Return how many micro-batches are in flight, to two decimals: ``2``, ``1.67``."""
+    return f"{round(number, 2):,g}"
+
+
 def stages_in_words(plan: Plan, stages: Stages) -> str:
     """Return a plan's stages, how they train, wait by the charge, and what is in flight."""
     training = {**plan.training.unlike_defaults, "schedule": plan.training.schedule}
     bubbles = [own.bubble for own in plan.cost.stages or ()]
     count = plan.training.micro_batches or 1
-    first, *_, last = map(sum, in_flight_of_stages(stages, plan.training.schedule, count))
-    in_flight = " .. ".join(dict.fromkeys((f"{first:,}", f"{last:,}")))
+    first, *_, last = in_flight_of_stages(stages, plan.training.schedule, count)
+    # Of a micro-batch a chunk has its share.
+    held = (micro_batches_held(fmean(own)) for own in (first, last))
     says = [
         staged(plan, stages),
         degrees(plan, first=1),
         trained(training, plan),
         f"bubble {format_percent(fmean(bubbles), 1)}" if bubbles else "",
-        f"in flight {in_flight}{' chunks' if stages.chunks > 1 else ''}",
+        f"in flight {' .. '.join(dict.fromkeys(held))}",
     ]
     return "; ".join(filter(None, says))
 

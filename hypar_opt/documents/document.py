@@ -157,13 +157,19 @@ def validate(model: type[Doc], data: object, *, file: str | None = None) -> Doc:
 def _error_of(error: ValidationError, data: object, file: str | None = None) -> InputError:
     """Return what is wrong in one line for a person: the first error is the one to correct."""
     where, problem = _describe(error.errors(include_url=False)[0], data, in_file=file is not None)
-    if file is None and (field := _ARGUMENT.fullmatch(where)):
-        where = worded(where, argument_option(field[1]))
+    if file is None:
+        if not where and (stated := _OF_ALL.fullmatch(problem)):
+            where, problem = stated.groups()
+        if field := _ARGUMENT.fullmatch(where):
+            where = worded(where, argument_option(field[1]))
     return InputError(problem, where=where, file=file)
 
 
 _ARGUMENT = re.compile(r"(?:constraints, )?([a-z_]+)(?:\[\d+\])?")
 """Where a problem's argument or a solver's option is."""
+
+_OF_ALL = re.compile(r"([a-z_]+): (.*)", re.DOTALL)
+"""What a validator of all keys says of one: where, and what is wrong."""
 
 
 _PLAIN = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -40,7 +39,7 @@ from hypar_opt.documents.document import (
     validate,
 )
 from hypar_opt.documents.parsing import parse_toml
-from hypar_opt.errors import HyparError, InputError
+from hypar_opt.errors import HyparError, InputError, argument, excerpt
 from hypar_opt.hardware.accelerator import Accelerator, AcceleratorGroup, Part, check_alike
 from hypar_opt.hardware.energy import EnergyConstants
 from hypar_opt.hardware.folded import MAX_LISTED
@@ -310,12 +309,10 @@ class Array(Displayed, Document):
     @property
     def part_counts(self) -> tuple[int, ...]:
         """The numbers of equal parts of two accelerators or more, in order; 1 for the whole."""
-        counts = [1]
-        for count in divisors(self.interconnect.accelerators)[1:]:
-            with suppress(HyparError):
-                self.part(count)
-                counts.append(count)
-        return tuple(counts)
+        if self.groups or self.model:
+            return (1,)
+        counts = divisors(self.interconnect.accelerators)[1:-1]
+        return (1, *(count for count in counts if self.topology.part(count)))
 
     def part(self, parts: int) -> Array:
         """Return one of so many equal parts, of its topmost levels, without the links to others.
@@ -325,16 +322,31 @@ class Array(Displayed, Document):
         HyparError
             If there are no such parts that are alike, of two accelerators or more.
         """
-        if self.groups or self.model:
-            what = "groups of accelerators" if self.groups else f"model {self.model!r}"
-            raise HyparError(f"stages: should be 1 on an array with {what}, got {parts}")
-        if parts >= self.interconnect.accelerators:
-            count = f"{self.interconnect.accelerators:,} accelerators"
+        topology = self.topology.part(parts) if parts in self.part_counts else None
+        if topology is None:
+            *counts, most = map(str, self.part_counts)
+            possible = f"{', '.join(counts)} or {most}" if counts else most
             raise HyparError(
-                f"stages: should have two accelerators or more each of {count}, got {parts}"
+                f"{argument('stages')} should be {possible} on the array {self.name},"
+                f" {self._parts_in_words}, got {excerpt(parts)}"
             )
-        topology = self.topology.part(parts).model_dump(mode="json", exclude_none=True)
-        return Array(**self.description() | {"topology": topology})
+        described = topology.model_dump(mode="json", exclude_none=True)
+        return Array(**self.description() | {"topology": described})
+
+    @property
+    def _parts_in_words(self) -> str:
+        """What its equal parts are, or why there are none."""
+        if self.groups:
+            return "which has groups of accelerators"
+        if self.model:
+            return f"which has the model {self.model}"
+        if len(self.part_counts) > 1:
+            return "in equal parts of two accelerators or more"
+        count = self.interconnect.accelerators
+        if count < 4:
+            return f"which has {count} accelerator{'s' if count > 1 else ''}"
+        kind = self.topology.kind
+        return f"whose {count:,} accelerators, of kind {kind}, are in no equal parts of two or more"
 
     def hop(self, part: int, parts: int, ahead: int = 1) -> BisectionLink:
         """Return the link of messages from the accelerators of a part to another one's.

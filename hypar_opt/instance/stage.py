@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt.errors import HyparError, argument
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
-from hypar_opt.instance.pins import Pin
+from hypar_opt.instance.pins import Pin, pinned_choices
 from hypar_opt.plan.problem import ArrayRecord, StageContext
 from hypar_opt.plan.training import Training
-from hypar_opt.workload.parallelism import on_all_sides
+from hypar_opt.workload.parallelism import SIDES, on_all_sides
 from hypar_opt.workload.patterns import compact, matching, words_by_layer
 from hypar_opt.workload.recomputation import OF_BLOCKS, segments
 from hypar_opt.workload.shards import renumbered
@@ -68,7 +69,7 @@ def stage_instance(
     above = problem.levels - part.levels
     update: dict[str, Any] = {
         "choices": on_all_sides(problem.choices),
-        "constraints": _constraints_of(problem.constraints, own, above),
+        "constraints": _constraints_of(problem.constraints, own, int(parts > 1)),
         "array": ArrayRecord.of(part),
         "placement": part.placement,
         "levels": part.levels,
@@ -110,14 +111,43 @@ def _constraints_of(constraints: Constraints, own: Network, above: int) -> Const
     Parameters
     ----------
     above
-        The levels between the stages.
+        The levels of a plan above the stage's.
     """
     names, pins = [layer.name for layer in own.layers], []
     for pin in map(Pin.parse, constraints.fix):
-        level = None if pin.level is None else pin.level - above
-        if (level is None or level > 0) and matching(names, pin.layer):
+        if matching(names, pin.layer):
+            level = None if pin.level is None else pin.level - above
             pins.append(str(Pin(pin.layer, level, pin.choice)))
     return constraints.model_copy(update={"fix": tuple(pins)})
+
+
+def check_pins(instance: Instance, levels: int) -> None:
+    """Check the pins of a plan in stages, whose H1 says in which stage layers are.
+
+    Those without a level are of all levels inside stages.
+
+    Parameters
+    ----------
+    instance
+        The problem without stages.
+    levels
+        Those of the plan, of which H1 is one.
+
+    Raises
+    ------
+    HyparError
+        Naming a pin at H1, or one to a layer, level or choice that does not exist.
+    InfeasibleError
+        If two conflict.
+    """
+    for pin in map(Pin.parse, instance.problem.constraints.fix):
+        if pin.level == 1 or pin.choice in SIDES:
+            raise HyparError(
+                f"{pin.said}: H1 is of the stages, which have no pins;"
+                f" {argument('cuts')} says where they begin"
+            )
+    problem = instance.problem.model_copy(update={"levels": levels})
+    pinned_choices(problem, instance.workload)
 
 
 def stage_training(training: Training, network: Network, own: Network, above: int) -> Training:

@@ -24,8 +24,8 @@ from hypar_opt.costs.hops import TiedReduction, seconds_of_tied, tied_reductions
 from hypar_opt.errors import HyparError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
-from hypar_opt.instance.pricing import layouts_of, nodes_of, price, total_cost
-from hypar_opt.instance.stage import BY_LAYER, stage_instance
+from hypar_opt.instance.pricing import layouts_of, nodes_of, price, price_levels, total_cost
+from hypar_opt.instance.stage import BY_LAYER, check_pins, stage_instance
 from hypar_opt.plan.configuration import (
     check,
     rows_of,
@@ -327,6 +327,8 @@ class StagedPlan:
         HyparError
             Naming the constraint.
         """
+        whole = Instance.to_search(self.network, without_stages(self.problem))
+        check_pins(whole, self.problem.levels)
         for plan in self.plans:
             plan.instance.constraints.check(plan.rows, plan.nodes)
 
@@ -380,7 +382,7 @@ class StagedPlan:
             total=total,
             per_level=(total - sum(inside), *inside),
             communication=(units(longest.messages + self._summed), *exchanged),
-            executed_bytes=json_number(self._executed),
+            executed_bytes=json_number(sum(self.executed_levels, Fraction())),
             data_parallel_bytes=data_bytes,
             baselines=Baselines(data=json_number(data), model=json_number(model)),
             ratios=Ratios(data=float(data / total), model=float(model / total)),
@@ -395,14 +397,20 @@ class StagedPlan:
         )
 
     @property
-    def _executed(self) -> Fraction:
-        """The bytes that running the plan moves: inside stages, and between them.
+    def executed_levels(self) -> tuple[Fraction, ...]:
+        """The bytes that running the plan moves at each level: between stages at H1, inside below.
 
         Between them are messages, and sums of gradients of weights that several hold.
         """
-        inside = sum((Fraction(plan.cost.executed_bytes or 0) for plan in self.plans), Fraction())
+        inside = [
+            price_levels(
+                plan.instance.executed_workload, plan.instance.executed, plan.rows, plan.tensors
+            )
+            for plan in self.plans
+        ]
         summed = sum((len(tied.parts) - 1) * tied.size for tied in self.tied)
-        return inside + 2 * (sum(self.border_bytes) + summed)
+        between = 2 * Fraction(sum(self.border_bytes) + summed)
+        return (between, *(sum(level, Fraction()) for level in zip(*inside, strict=True)))
 
     @property
     def border_bytes(self) -> list[int]:

@@ -177,6 +177,8 @@ def content_of(keys: object) -> Table:
     InputError
         Naming the key, and what would be right.
     """
+    if isinstance(keys, dict) and str(keys.get("schema", "")).startswith("hypar-opt/"):
+        raise InputError(f"should be a network's file, and is one of {keys['schema']}")
     if not isinstance(keys, dict) or "model_type" not in keys:
         raise InputError("should be a table with the key 'model_type', as transformers write it")
     config, notes = Config(keys), _Notes()

@@ -197,15 +197,21 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     return problem.model_copy(update={"reading": reading})
 
 
-def schedule_of_stages(arguments: ProblemArguments) -> str:
+def schedule_of_stages(arguments: ProblemArguments, stages: int | str | None) -> str:
     """Take the schedule out of the arguments of a problem whose stages are not known yet.
+
+    Parameters
+    ----------
+    stages
+        How many, as for `hypar_opt.solve`; of one the arguments keep it, and `problem_of`
+        refuses it.
 
     Raises
     ------
     HyparError
         If there is none of that name.
     """
-    stated = arguments.pop("schedule", None)
+    stated = None if stages == 1 else arguments.pop("schedule", None)
     return validate(Training, {} if stated is None else {"schedule": stated}).schedule
 
 

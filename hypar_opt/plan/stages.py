@@ -270,7 +270,7 @@ def even_stages(network: Network, parts: int, chunks: int = 1) -> Stages:
     if not firsts or len(firsts) % count:
         raise HyparError(
             f"{count:,} stages of equal blocks should divide the {len(firsts):,} blocks of"
-            f" {network.name}"
+            f" {network.name}; {argument('cuts')} says where others begin"
         )
     each = len(firsts) // count
     return Stages(network, parts, (*firsts[each::each], len(network.layers)))
@@ -294,18 +294,22 @@ def stages_before(network: Network, parts: int, begins: Sequence[str]) -> Stages
         positions |= dict(
             zip(repeat.labels, (own.start for own in repeat.repetitions), strict=True)
         )
+    cuts = argument("cuts")
     for name in begins:
+        if not name:
+            raise HyparError(f"{cuts}: should be names of layers or blocks, got {name!r}")
         if name not in positions:
             near = nearest(name, list(positions))
             hint = f"; did you mean {near}?" if near else ""
-            raise HyparError(f"cuts: no layer or block is called {name!r}{hint}")
+            raise HyparError(f"{cuts}: no layer or block is called {name!r}{hint}")
     ends = (*(positions[name] for name in begins), len(network.layers))
     for name, (before, end) in zip(begins, pairwise((0, *ends)), strict=False):
         if end <= before:
-            raise HyparError(f"cuts: {name!r} should follow what the chunk before it begins with")
+            what = "what the chunk before it begins with" if end else "the network's first layer"
+            raise HyparError(f"{cuts}: {name!r} should follow {what}")
     if len(ends) % parts:
         raise HyparError(
-            f"cuts: should be one fewer than a multiple of the {parts:,} stages, got"
+            f"{cuts}: should be one fewer than a multiple of the {parts:,} stages, got"
             f" {len(begins):,}"
         )
     return Stages(network, parts, ends)

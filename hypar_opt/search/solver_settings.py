@@ -34,14 +34,22 @@ class SolveArguments(ProblemArguments, OptionArguments, total=False):
     """`ProblemArguments`, and the fields of ``options``, as on the command line."""
 
 
-class SourceArguments(OwnArguments, OptionArguments, total=False):
-    """The arguments of `hypar_opt.solve`, for a study of a network; it takes the array itself."""
+class SearchArguments(TypedDict, total=False):
+    """How a plan is searched, besides a solver's options."""
 
     solver: str | None
     search: str | None
     place: bool
     stages: int | Literal["auto"] | None
     cuts: Sequence[str]
+
+
+class SourceArguments(OwnArguments, OptionArguments, SearchArguments, total=False):
+    """The arguments of `hypar_opt.solve`, for a study of a network; it takes the array itself."""
+
+
+class PlanArguments(ProblemArguments, SearchArguments, total=False):
+    """Those for a study with options of its own, the array among them and a solver's not."""
 
 
 def options_among(

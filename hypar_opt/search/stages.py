@@ -30,13 +30,21 @@ import numpy as np
 
 from hypar_opt.costs.buckets import LatencyShares
 from hypar_opt.costs.hops import seconds_of_sum
-from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError, RefusedError
+from hypar_opt.errors import (
+    ARRAY,
+    HyparError,
+    InfeasibleError,
+    NoAnswerError,
+    RefusedError,
+    argument,
+)
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pins import Pin
 from hypar_opt.instance.pricing import tensors_of, total_cost
-from hypar_opt.instance.stage import BY_LAYER, stage_instance
+from hypar_opt.instance.stage import BY_LAYER, check_pins, stage_instance
 from hypar_opt.instance.staged import StagedPlan, StagePlan, charge_of, in_stages_of, reduced_bytes
 from hypar_opt.integers import divisors
+from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.plan.stages import Stages
 from hypar_opt.search.best_fit import (
     NEVER,
@@ -67,6 +75,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.base import CostModel
     from hypar_opt.costs.time import TimeCost
+    from hypar_opt.hardware.array import Array
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.problem import Problem
     from hypar_opt.plan.training import Training
@@ -249,7 +258,7 @@ class _PartsOfArray:
         assert problem.array is not None
         array = problem.array.description
         if count > 1:
-            array.part(count)  # which may be none
+            _check_pins(asked.instance, count)
         self._whole, self.asked, self.units, self.count = problem, asked, units, count
         self._inside = inside
         self.schedule, self.any_batches = schedule, False
@@ -367,6 +376,13 @@ class _PartsOfArray:
         instance = self._by_itself(0, count)
         images = instance.problem.batch // count
         return divides_evenly(images, instance.problem.hierarchy, instance.rule)
+
+
+def _check_pins(instance: Instance, count: int) -> None:
+    """Check that pins are of levels that a plan in so many stages has."""
+    assert instance.problem.array is not None
+    part: Array = instance.problem.array.description.part(count)
+    check_pins(instance, 1 + part.levels)
 
 
 def _renamed(solved: Instance, alike: Instance) -> Training:
@@ -778,6 +794,23 @@ class _Pair:
             self.unproved = min(self.unproved, self.bound)
 
 
+def _check_is_of_stages(problem: Problem, counts: Sequence[int] | None) -> None:
+    """Refuse what has no such stages, naming what would have."""
+    stages = argument("stages")
+    if problem.array is None:
+        raise HyparError(f"{stages} needs an array: {ARRAY}")
+    for count in counts or ():
+        if count > 1:
+            problem.array.description.part(count)
+    if problem.reading not in RUN_READINGS:
+        readings = " or ".join(argument("reading", own) for own in RUN_READINGS)
+        raise HyparError(f"{stages} needs {readings}, got {problem.reading}")
+    if problem.cost != "time":
+        raise HyparError(f"{stages} needs {argument('cost', 'time')}, got {problem.cost}")
+    if problem.inference:
+        raise HyparError(f"{argument('inference')} is not supported with pipeline stages")
+
+
 class _StageSearch:
     """The search of all stages and micro-batches, the least bound first."""
 
@@ -789,8 +822,7 @@ class _StageSearch:
         stated: StatedStages | None,
     ) -> None:
         problem = request.instance.problem
-        if problem.cost != "time" or problem.array is None:
-            raise HyparError("stages are planned for the least time on an array")
+        _check_is_of_stages(problem, counts)
         self._request, self._problem, self._stated = request, problem, stated
         network, micro_batches = request.instance.network, problem.training.micro_batches
         self._units = _Units(network, problem, stated.stages if stated else None)
@@ -825,13 +857,23 @@ class _StageSearch:
         inside, most = self._stated.inside if self._stated else None, self._units.count
         if counts is None:
             counts = [n for n in self._problem.array.description.part_counts if n <= most]
+            counts = [n for n in counts if n == 1 or self._may_pin(n)]
         for count in counts:
+            parts = _PartsOfArray(self._request, self._units, count, schedule, inside)
             if count > most:
                 raise HyparError(
                     f"{self._request.instance.network.name} has {most} parts between which it may"
                     f" be cut, fewer than {count} stages"
                 )
-            yield _PartsOfArray(self._request, self._units, count, schedule, inside)
+            yield parts
+
+    def _may_pin(self, count: int) -> bool:
+        """Return whether plans in so many stages may keep to the pins."""
+        try:
+            _check_pins(self._request.instance, count)
+        except HyparError:
+            return False
+        return True
 
     def result(self) -> StagesFound:
         """Return the best plan of all, and the bound on all."""

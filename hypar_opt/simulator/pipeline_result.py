@@ -131,7 +131,10 @@ class PipelineResult(StepResult):
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a flat dictionary for each stage, in seconds and bytes: rows of a data frame."""
+        """Return a flat dictionary for each stage, in seconds and bytes: rows of a data frame.
+
+        In flight are micro-batches; of a stage of several chunks each counts as its share.
+        """
         return [
             {
                 "part": own.part,
@@ -143,7 +146,7 @@ class PipelineResult(StepResult):
                 "tied": own.tied,
                 "seconds": own.seconds,
                 "bubble": own.bubble,
-                "in_flight": sum(own.in_flight),
+                "in_flight": fmean(own.in_flight),
                 "memory": own.memory.total,
                 "capacity": own.memory.capacity,
             }

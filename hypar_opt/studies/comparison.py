@@ -190,7 +190,7 @@ def compare(
     network_names: Sequence[str | Path | Network] = several(networks)
     places: Sequence[str | Path | Array | None] = [None] if arrays is None else several(arrays)
     tokens = problem.pop("tokens", None)
-    schedule = schedule_of_stages(problem) if stages is not None else ""
+    schedule = schedule_of_stages(problem, stages) if stages is not None else ""
     described = [find_network(network, tokens) for network in network_names]
     cases = [
         stated_problem(network, problem | {"batch": batch, "array": array})

@@ -448,8 +448,11 @@ def configurations_of(
     if not searched.considered and searched.complete:
         if counts not in (None, [1]) or fixed.get("interleave", 1) > 1:
             number = f"{counts[0]} stages" if counts else "stages"
+            among = f" that {' or '.join(frameworks)} can express" if frameworks else ""
             kept = f" with {argument('fix', fix)}" if fix is not None else ""
-            raise HyparError(f"no configuration of {number} is known of {network.name}{kept}")
+            raise HyparError(
+                f"no configuration of {number}{among} is known of {network.name}{kept}"
+            )
         raise _none_allowed(network, problem, fix, frameworks)
     if not searched.best:
         may_stage = counts == [1] and problem.accelerators > 2

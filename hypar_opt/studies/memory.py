@@ -78,7 +78,7 @@ def memory(
     from hypar_opt.simulator.step import check_groups
     from hypar_opt.step.holds import WeightBytes
 
-    own = {*Training.model_fields, "optimizer"}
+    own = {*Training.model_fields, "optimizer"} - {"schedule"}
     stated = {name: value for name, value in arguments.items() if name in own and value is not None}
     rest = arguments if is_network(plan) else {k: v for k, v in arguments.items() if k not in own}
     plan, array = planned(plan, rest, array, needs_array=True)
@@ -86,9 +86,8 @@ def memory(
     if plan.is_staged:
         stated |= {} if optimizer is None else {"optimizer": optimizer}
         return _of_stages(plan, array, stage, stated, exact_shares=exact_shares)
-    for name in ("stage", "schedule"):
-        if (stage if name == "stage" else stated.pop(name, None)) is not None:
-            raise HyparError(f"{argument(name)} is of a plan in stages, which this is not")
+    if stage is not None:
+        raise HyparError(f"{argument('stage')} is of a plan in stages, which this is not")
     train: dict[str, Any] = {**plan.training.stated, **stated}
     target = None if plan.array is None else plan.array.description
     if array is not None:

@@ -40,7 +40,7 @@ def planned(
     source
         A `Plan`, the path of a plan file (``.json``), or a network as for `hypar_opt.solve`.
     arguments
-        Those of `hypar_opt.solve`, for a network.
+        Those of `hypar_opt.solve`, for a network; its array may be among them.
     array
         The array of a network, or the one to look at a plan on.
     needs_array
@@ -59,6 +59,7 @@ def planned(
             name = argument(next(iter(arguments)))
             raise HyparError(f"{name} is fixed by the plan; leave it out")
         return (source if isinstance(source, Plan) else read_plan(str(source))), array
-    if array is None and needs_array and arguments.get("hierarchy") is None:
-        array = arrays.papers(arguments.get("levels"))
-    return solve(source, array=array, overlap=overlap, **arguments), None
+    stated = {"array": array, **arguments}
+    if stated["array"] is None and needs_array and stated.get("hierarchy") is None:
+        stated["array"] = arrays.papers(stated.get("levels"))
+    return solve(source, overlap=overlap, **stated), None

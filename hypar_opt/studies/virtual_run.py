@@ -15,13 +15,13 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_levels
 from hypar_opt.instance.staged import StagedPlan
 from hypar_opt.instance.stages_together import repeats_of_stages
-from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.oversplit import oversplit_warnings
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import plan_tensors, rows_of_plan
 from hypar_opt.search.result import Progress, silent
+from hypar_opt.search.solver_settings import PlanArguments
 from hypar_opt.sharding.program import Program
 from hypar_opt.step.states import parts_of
 from hypar_opt.studies.sources import planned
@@ -57,7 +57,7 @@ def run(
     weights: str | Path | None = None,
     dims: Mapping[str, int] | None = None,
     progress: Progress = silent,
-    **arguments: Unpack[ProblemArguments],
+    **arguments: Unpack[PlanArguments],
 ) -> RunResult:
     """Run one step of a plan on devices that hold their shards only, and count every byte.
 
@@ -86,7 +86,7 @@ def run(
     progress
         Called with the number of layers done, forward and backward, and the total.
     **arguments
-        The problem of a network, as for `hypar_opt.solve`.
+        The arguments of `hypar_opt.solve`, for a network.
 
     Raises
     ------
@@ -221,10 +221,15 @@ def _noting(result: RunResult, notes: Sequence[str]) -> RunResult:
 def _priced(instance: Instance, workload: Workload, plan: Plan) -> tuple[int | float, ...]:
     """Return the bytes of each level by the cost model of what a run moves.
 
-    None of unequal groups, whose price has fractions of images.
+    None of unequal groups, whose price has fractions of images. What stages join of levels is
+    priced stage by stage, and of a small network, whose blocks are not stated, not at all.
     """
     if plan.is_shared_out:
         return ()
+    if plan.is_staged and plan.joins_levels:
+        is_small = instance.network != plan.network.description
+        levels = () if is_small else StagedPlan.of_plan(plan).executed_levels
+        return tuple(map(json_number, levels))
     tensors = plan_tensors(plan, workload)
     levels = price_levels(workload, instance.executed, plan.assignments(), tensors)
     return tuple(map(json_number, levels))

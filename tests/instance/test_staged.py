@@ -245,15 +245,17 @@ def test_parts_of_an_array() -> None:
     array = nodes(3, 4)
     assert [array.part(parts).hierarchy().sizes for parts in (3, 6)] == [(2, 2), (2,)]
     for parts in (2, 5, 8, 12):
-        with pytest.raises(ho.HyparError, match="stages: should"):
+        with pytest.raises(ho.HyparError, match="stages should be 1, 3 or 6 on the array"):
             array.part(parts)
     # From one node to the next, and inside a node.
     between, inside = array.hop(1, 6), array.hop(0, 6)
     assert between.seconds_per_byte > inside.seconds_per_byte
     assert between.latency > inside.latency
-    with pytest.raises(ho.HyparError, match="stages: should be 1 on a topology of kind 'mesh'"):
+    with pytest.raises(ho.HyparError, match=r"stages should be 1 on .*, of kind mesh,"):
         arrays.load("tpu-v4-8").part(2)
-    assert arrays.load("hmc-htree-16").topology.part(4).model_dump()["accelerators"] == 4
+    tree = arrays.load("hmc-htree-16").topology.part(4)
+    assert tree is not None
+    assert tree.model_dump()["accelerators"] == 4
 
 
 @pytest.mark.parametrize(("parts", "chunks"), [(2, 1), (4, 1), (2, 2)])

@@ -419,7 +419,7 @@ def test_how_a_plan_trains_is_said_in_a_sentence(tmp_path: Path) -> None:
     done = command([*asked, "--memory", "700MB", "--optimizer", "adam"], tmp_path)
     assert "4 micro-batches, state sharded: " in done.output
     wrong = [
-        (["--micro-batches", "7"], "micro_batches: should divide the batch of 64, got 7"),
+        (["--micro-batches", "7"], "--micro-batches: should divide the batch of 64, got 7"),
         (["--shard", "wights"], "shard: should be none, state, gradients or weights"),
         (["--recompute", "half"], "recompute: should be none, selective, op or full"),
     ]

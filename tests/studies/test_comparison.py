@@ -542,7 +542,7 @@ def test_the_row_in_stages_is_by_the_schedule(schedule: str, shell: Shell) -> No
     assert (usual[-1].seconds == rows["stages"].seconds) == (schedule == "gpipe")
     typed = ("compare", BLOCKS, "--array", "rtx4090x4", "--batch", "8", "--schedule", schedule)
     assert shell.document(*typed, "--stages", "2")["rows"] == compared.rows()
-    assert shell.refused(*typed) == "schedule: should be with stages, layers in parts of H1"
+    assert shell.refused(*typed) == "--schedule: should be with stages, layers in parts of H1"
 
 
 @pytest.mark.parametrize("command", ["compare", "solve"])

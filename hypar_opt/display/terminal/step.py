@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hypar_opt.display.labels import ENERGY_PARTS
+from hypar_opt.display.labels import ENERGY_PARTS, micro_batches_held
 from hypar_opt.display.plan_grid import GridRow, layer_times
 from hypar_opt.display.terminal.console import JOULES, SECONDS, Column, new_table
 from hypar_opt.display.terminal.plan import reductions
@@ -76,13 +76,17 @@ def pipeline_view(step: PipelineResult) -> RenderableType:
             str(number),
             row["layers"],
             *(row[key] for key in keys),
-            str(row["in_flight"]),
+            micro_batches_held(row["in_flight"]),
             row["memory"],
         )
         for number, row in enumerate(step.rows(), 1)
     ]
     count = plan.training.micro_batches or 1
-    options = [f"{count:,} micro-batches", plan.training.schedule, _OVERLAPPED[step.overlap]]
+    options = [
+        f"{count:,} micro-batch{'es' if count > 1 else ''}",
+        plan.training.schedule,
+        _OVERLAPPED[step.overlap],
+    ]
     charged = format_si(step.closed_form, "s")
     return Group(
         Text(f"{plan.network.name} on {step.array}: {seconds} a step, batch {plan.batch}"),

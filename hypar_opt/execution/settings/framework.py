@@ -164,7 +164,7 @@ class Framework(ExportFormat):
             )
         if configuration.pp > 1 and not self.schedules:
             name, pp = type(self).__name__, configuration.pp
-            raise HyparError(f"{argument('degrees')}: {name} has no pipeline stages, got pp {pp}")
+            raise HyparError(f"{name} has no pipeline stages, got pp {pp}")
         parts = configuration.dp_replicate * configuration.dp_shard * configuration.micro_batches
         if run.batch % parts:
             raise HyparError(

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator
 
 from hypar_opt.documents.document import Document, Size, rule
-from hypar_opt.errors import HyparError
 from hypar_opt.hardware.quantities import Bandwidth, Time
 
 if TYPE_CHECKING:
@@ -97,15 +96,13 @@ class Topology(Document, ABC):
         del levels
         return None
 
-    def part(self, parts: int) -> Self:
+    def part(self, parts: int) -> Self | None:
         """Return the topology of each of so many equal parts, topmost levels first.
 
-        Raises
-        ------
-        HyparError
-            If it has no such parts that are alike.
+        None if it has no such parts that are alike.
         """
-        raise HyparError(f"stages: should be 1 on a topology of kind {self.kind!r}, got {parts}")
+        del parts
+        return None
 
     @abstractmethod
     def levels(self) -> tuple[tuple[int, ...], ...]:

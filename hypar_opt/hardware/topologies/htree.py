@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field, Strict
 
 from hypar_opt.documents.document import rule
-from hypar_opt.errors import HyparError
 from hypar_opt.hardware.folded import FoldedTree
 from hypar_opt.hardware.links import Graph, Link
 from hypar_opt.hardware.topologies.base import Accelerators, LinkSpec, Topology
@@ -64,12 +63,10 @@ class HTree(Topology):
             # Through text, so that 0.1 in the file is 1/10 and not the nearest double.
             width *= Fraction(str(self.growth))
 
-    def part(self, parts: int) -> Self:
+    def part(self, parts: int) -> Self | None:
         each, rest = divmod(self.accelerators, parts)
         if rest or parts & (parts - 1):
-            raise HyparError(
-                f"stages: should be a power of two of {self.accelerators}, got {parts}"
-            )
+            return None
         return self.model_copy(update={"accelerators": each})
 
     def levels(self) -> tuple[tuple[int, ...], ...]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 from pydantic import model_validator
 
 from hypar_opt.documents.document import Size
-from hypar_opt.errors import HyparError
 from hypar_opt.hardware.folded import FoldedTree
 from hypar_opt.hardware.links import Graph, Link
 from hypar_opt.hardware.rail_paths import RailPaths, rail
@@ -76,14 +75,11 @@ class NodesTopology(Topology):
             branches.append((Link("node0", "fabric", **self.fabric.edge()), self.per_node))
         return FoldedTree(branches, [size for sizes in levels for size in sizes])
 
-    def part(self, parts: int) -> Self:
+    def part(self, parts: int) -> Self | None:
         each, rest = divmod(self.nodes * self.per_node, parts)
         of_a_node = each < self.per_node
         if rest or (self.per_node % each if of_a_node else each % self.per_node):
-            nodes = f"{self.nodes} nodes of {self.per_node}"
-            raise HyparError(
-                f"stages: should be whole nodes of {nodes}, or equal parts of them, got {parts}"
-            )
+            return None
         size = {"nodes": 1, "per_node": each} if of_a_node else {"nodes": self.nodes // parts}
         return self.model_copy(update=size)
 
