@@ -8,6 +8,9 @@ messages and no latencies of gradients that others may share; or what a stage of
 takes, and the others by themselves. The cuts that cost least by these bounds are asked what they
 take, until all of them are known.
 
+Each stage is solved as if it received what it reads as suits it. A plan takes what it does where
+that is received as the stage before stores it; if more, with one layout at all borders, perhaps.
+
 Gradients of weights that several stages have are summed at the end: which stages, the cuts say.
 
 Source: D. Narayanan et al., "Efficient large-scale language model training on GPU clusters using
