@@ -6,6 +6,7 @@ waited for once each, at the beginning or at the end of a step.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from heapq import heappop, heappush
@@ -132,9 +133,7 @@ def least_cuts_sharing(
     return best
 
 
-def balanced_cuts(
-    network: Network, weights: NDArray[np.int64], chunks: int, turns: int = 2**20
-) -> tuple[int, ...]:
+def balanced_cuts(network: Network, weights: NDArray[np.int64], chunks: int) -> tuple[int, ...]:
     """Return the blocks of each chunk whose heaviest one is the lightest.
 
     None where there are fewer blocks than chunks.
@@ -143,18 +142,29 @@ def balanced_cuts(
     ----------
     weights : (layers,)
         Of each layer: its multiplications, or the time that it takes.
-    turns
-        As for `least_cuts`; by default all but the heaviest chunk weigh next to nothing.
     """
     blocks = block_starts(network)
     if len(blocks) < chunks:
         return ()
     places = [0, *blocks[1:], len(network.layers)]
     before = np.concatenate([[0], np.cumsum(weights)])[places]
+    every, heaviest = before.tolist(), int(np.diff(before).max())
+
+    def suffices(bound: int) -> bool:
+        """Return whether chunks of as much as a bound, each filled in turn, are enough."""
+        place = 0
+        for _ in range(chunks):
+            place = bisect_right(every, every[place] + bound) - 1
+        return place == len(blocks)
+
     cost = np.where(np.tri(len(places), dtype=bool), IMPOSSIBLE, before - before[:, None])
-    cuts = least_cuts(np.broadcast_to(cost, (chunks, *cost.shape)), turns)
-    assert cuts is not None
-    return tuple(end - start for start, end in pairwise((0, *cuts.ends)))
+    mean = -(-every[-1] // chunks)
+    # Chunks of the mean and a block are enough.
+    near = np.unique(cost[(cost >= max(heaviest, mean)) & (cost <= mean + heaviest)])
+    bound = int(near[bisect_left(near.tolist(), True, key=suffices)])
+    found = _least_sum(np.broadcast_to(cost, (chunks, *cost.shape)), bound)
+    assert found is not None
+    return tuple(end - start for start, end in pairwise((0, *found[1])))
 
 
 def _least_sum(stages: NDArray[np.int64], bound: int) -> tuple[int, tuple[int, ...]] | None:

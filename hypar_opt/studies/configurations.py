@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -761,6 +762,14 @@ def in_flight_at_most(configuration: Configuration) -> float:
     return sum(in_flight(first, (1,) * chunks)) / chunks
 
 
+def cuts_in_short(cuts: Sequence[int]) -> str:
+    """Return how many blocks each stage has: ``8+4``, or ``3+30x4+3`` of many stages."""
+    runs = [[*run] for _, run in groupby(cuts)]
+    return "+".join(
+        f"{len(run)}x{run[0]}" if len(run) > 2 else "+".join(map(str, run)) for run in runs
+    )
+
+
 @lru_cache(maxsize=16)
 def operations(network: Network) -> int:
     """Return the operations of products in a training step on one image or sequence.
@@ -794,7 +803,7 @@ def in_words(configuration: Configuration, blocks: int) -> str:
     if configuration.interleave > 1:
         parts.append(f"{configuration.interleave} chunks a stage")
     if configuration.cuts:
-        parts.append(f"{'+'.join(map(str, configuration.cuts))} blocks")
+        parts.append(f"{cuts_in_short(configuration.cuts)} blocks")
     if configuration.micro_batches > 1:
         parts.append(f"{configuration.micro_batches:,} micro-batches")
     if configuration.recompute != "none":

@@ -28,6 +28,7 @@ from hypar_opt.studies.configurations import (
     Configurations,
     beside,
     best_configuration,
+    cuts_in_short,
     in_words,
     operations,
     pins,
@@ -390,6 +391,14 @@ def test_what_is_refused_is_named(asked: dict[str, Any], said: str) -> None:
     assert said in str(error.value)
     assert "\n" not in str(error.value)
     assert error.value.exit_status == 2
+
+
+@pytest.mark.parametrize(
+    ("cuts", "said"),
+    [((8, 4), "8+4"), ((3, *(30 * [4]), 3), "3+30x4+3"), ((2, 2, 1, 1, 1), "2+2+3x1"), ((), "")],
+)
+def test_cuts_of_many_stages_are_said_in_short(cuts: tuple[int, ...], said: str) -> None:
+    assert cuts_in_short(cuts) == said
 
 
 def test_where_nothing_fits_the_three_that_need_least_are_named(shell: Shell) -> None:

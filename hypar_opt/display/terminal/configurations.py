@@ -13,7 +13,7 @@ from rich.text import Text
 from hypar_opt.display.terminal.console import COUNT, SECONDS, Column, Form, new_table, unbroken
 from hypar_opt.plan.configuration import key_value_heads
 from hypar_opt.search.degrees import Candidate
-from hypar_opt.studies.configurations import in_words, recomputation
+from hypar_opt.studies.configurations import cuts_in_short, in_words, recomputation
 from hypar_opt.units import format_bytes, format_percent, format_si
 
 if TYPE_CHECKING:
@@ -104,8 +104,10 @@ def optimizer(configurations: Configurations) -> str:
 def _cells(configurations: Configurations, candidate: Evaluated | Candidate) -> Iterator[Any]:
     configuration, row = candidate.configuration, configurations.row(candidate)
     of_stages = ("pp", "interleave") if configurations.staged else ()
-    cuts = ("cuts",) if _has_cuts(configurations) else ()
-    degrees = ("tp", "sp", *of_stages, *cuts, "cp", "ep", "dp_shard", "dp_replicate")
+    yield from (row[name] for name in ("tp", "sp", *of_stages))
+    if _has_cuts(configurations):
+        yield cuts_in_short(configuration.cuts) or None
+    degrees = ("cp", "ep", "dp_shard", "dp_replicate")
     yield from (row[name] for name in (*degrees, "zero", "micro_batches"))
     yield recomputation(configuration, configurations.blocks)
     yield from (row[name] for name in ("seconds", "per_second", "mfu", "memory"))

@@ -68,7 +68,7 @@ def stages_of_row(network: Network, row: Row, micro_batches: int) -> Stages:
         raise HyparError(f"pp: should be parts of the {len(blocks)} blocks, got {count}")
     else:
         weights = np.array([layer.macs for layer in workload_of(network, 1).layers])
-        numbers = [*balanced_cuts(network, weights, count, micro_batches * chunks)]
+        numbers = [*balanced_cuts(network, weights, count)]
     # At either end a chunk without blocks has what is in front of the first, or behind the last.
     behind = max(own.stop for block in network.repeats for own in block.repetitions)
     begins = [(*blocks, behind)[number] for number in accumulate(numbers[:-1])]
