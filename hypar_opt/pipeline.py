@@ -602,9 +602,10 @@ def _in_stages(
 
     proved = found.status is Status.OPTIMAL
     if parts == 1:
-        ((instance, rows),) = ((plan.instance, plan.rows) for plan in found.plans)
-        bound: int | float = floor(found.bound * instance.per_second)
-        return _priced(instance, rows, record(bound, proved=proved), found.results[0])
+        (alone,) = found.plans
+        bound: int | float = floor(found.bound * alone.instance.per_second)
+        solver = record(bound, proved=proved)
+        return _priced(alone.instance, alone.rows, solver, found.results[0])
     staged_problem = as_stated(in_stages_of(problem, parts, found.micro_batches, schedule))
     staged = StagedPlan.of(network, staged_problem, found.stages, found.plans)
     # What is sent is received as it is stored: where stages wanted it otherwise they take longer.

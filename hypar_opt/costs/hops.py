@@ -212,17 +212,17 @@ def tied_reductions(
     """
     tensors = workload_of(stages.network, 1).layers if stages.tied else ()
     reductions = []
-    for own in stages.tied:
-        size = prod(tensors[own.owner].weight) * element_bytes
-        seconds = seconds_of_sum(array, stages.parts, own.parts, size * copies)
-        name = stages.network.layers[own.owner].name
-        reductions.append(TiedReduction(name, own.parts, size, seconds))
+    for tied in stages.tied:
+        size = prod(tensors[tied.owner].weight) * element_bytes
+        seconds = seconds_of_sum(array, stages.parts, tied.parts, size * copies)
+        name = stages.network.layers[tied.owner].name
+        reductions.append(TiedReduction(name, tied.parts, size, seconds))
     return tuple(reductions)
 
 
 def seconds_of_tied(tied: Sequence[TiedReduction], part: int) -> Fraction:
     """Return the time in which a stage sums gradients with others."""
-    return sum((own.seconds for own in tied if part in own.parts), Fraction())
+    return sum((reduction.seconds for reduction in tied if part in reduction.parts), Fraction())
 
 
 def seconds_of_sum(array: Array, stages: int, parts: Sequence[int], size: int) -> Fraction:
@@ -239,6 +239,6 @@ def seconds_of_sum(array: Array, stages: int, parts: Sequence[int], size: int) -
         return Fraction()
     rounds = 2 * (len(parts) - 1)
     ring = pairwise((*parts, parts[0]))
-    links = [array.hop(own, stages, (other - own) % stages) for own, other in ring]
+    links = [array.hop(part, stages, (then - part) % stages) for part, then in ring]
     sent = Fraction(size, len(parts))
     return rounds * max(sent * link.seconds_per_byte + link.latency for link in links)

@@ -74,13 +74,13 @@ def stages_in_words(plan: Plan, stages: Stages) -> str:
     count = plan.training.micro_batches or 1
     first, *_, last = in_flight_of_stages(stages, plan.training.schedule, count)
     # Of a micro-batch a chunk has its share.
-    held = (micro_batches_held(fmean(own)) for own in (first, last))
+    in_flight = (micro_batches_held(fmean(chunks)) for chunks in (first, last))
     says = [
         staged(plan, stages),
         degrees(plan, first=1),
         trained(training, plan),
         f"bubble {format_percent(fmean(bubbles), 1)}" if bubbles else "",
-        f"in flight {' .. '.join(dict.fromkeys(held))}",
+        f"in flight {' .. '.join(dict.fromkeys(in_flight))}",
     ]
     return "; ".join(filter(None, says))
 

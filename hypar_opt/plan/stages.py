@@ -135,16 +135,11 @@ class Stages:
     @cached_property
     def tied(self) -> tuple[TiedWeights, ...]:
         """The weights that several parts hold, such as those of tied embeddings at both ends."""
-        part, layers = self.part_of_layers, self.network.layers
-        position = {layer.name: n for n, layer in enumerate(layers)}
-        users: dict[int, list[int]] = {}
-        for n, layer in enumerate(layers):
-            if layer.shares_weights_with is not None:
-                users.setdefault(position[layer.shares_weights_with], []).append(n)
+        part = self.part_of_layers
         return tuple(
-            TiedWeights(owner, tuple(own), parts)
-            for owner, own in sorted(users.items())
-            if len(parts := tuple(sorted({part[n] for n in (owner, *own)}))) > 1
+            TiedWeights(owner, users[1:], parts)
+            for owner, users in self.network.weight_users.items()
+            if len(parts := tuple(sorted({part[n] for n in users}))) > 1
         )
 
     @property

@@ -188,18 +188,15 @@ class _Units:
             self._units = [*map(stages.chunks_of, range(stages.parts))]
         self.network, self.stages, self.count = network, stages, len(self._units)
         unit_of = {
-            network.layers[n].name: unit
-            for unit, chunks in enumerate(self._units)
-            for own in chunks
-            for n in own
+            n: unit for unit, chunks in enumerate(self._units) for chunk in chunks for n in chunk
         }
-        users: dict[str, set[int]] = {}
-        for layer in network.layers:
-            if (owner := layer.shares_weights_with) is not None:
-                users.setdefault(owner, {unit_of[owner]}).add(unit_of[layer.name])
-        self.shared = {owner: sorted(own) for owner, own in users.items() if len(own) > 1}
+        self.shared = {
+            network.layers[owner].name: units
+            for owner, users in network.weight_users.items()
+            if len(units := sorted({unit_of[n] for n in users})) > 1
+        }
         """The units that share weights, by the layer that has them."""
-        self.tied = {pair for own in self.shared.values() for pair in pairwise(own)}
+        self.tied = {pair for units in self.shared.values() for pair in pairwise(units)}
         """Units that share weights, each with the next that does."""
         self.kinds = self._kinds(problem)
 
@@ -278,11 +275,14 @@ class _PartsOfArray:
         assert self._whole.array is not None
         array, total = self._whole.array.description, Fraction()
         for size, units in zip(self._gradients, self.units.shared.values(), strict=True):
-            holds = [any(first <= n < end for n in units) for first, end in places]
-            key = size, tuple(n for n, own in enumerate(holds) if own)
-            if key not in self._sums:
-                self._sums[key] = seconds_of_sum(array, self.count, key[1], key[0])
-            total += self._sums[key]
+            parts = tuple(
+                part
+                for part, (first, end) in enumerate(places)
+                if any(first <= unit < end for unit in units)
+            )
+            if (size, parts) not in self._sums:
+                self._sums[size, parts] = seconds_of_sum(array, self.count, parts, size)
+            total += self._sums[size, parts]
         return total
 
     @cached_property

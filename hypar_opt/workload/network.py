@@ -197,6 +197,17 @@ class Network(Displayed, Document):
         """The blocks, by the positions of their layers."""
         return self._expanded.repeats
 
+    @cached_property
+    def weight_users(self) -> dict[int, tuple[int, ...]]:
+        """The positions of layers that share a weight, by that of its owner, the first of them."""
+        position = {layer.name: n for n, layer in enumerate(self.layers)}
+        users: dict[int, list[int]] = {}
+        for n, layer in enumerate(self.layers):
+            if layer.shares_weights_with is not None:
+                owner = position[layer.shares_weights_with]
+                users.setdefault(owner, [owner]).append(n)
+        return {owner: tuple(users[owner]) for owner in sorted(users)}
+
     @property
     def element_bytes(self) -> int:
         """Bytes per element of the model's weights: 4 by default."""

@@ -160,12 +160,12 @@ class CutProblem:
     def _shared(self) -> dict[str, list[int]]:
         """The units that share weights, in order, by the layer that has these."""
         network = self.plan.network.description
-        unit_of = {network.layers[n].name: u for u, own in enumerate(self.units) for n in own}
-        users: dict[str, set[int]] = {}
-        for layer in network.layers:
-            if (owner := layer.shares_weights_with) is not None:
-                users.setdefault(owner, {unit_of[owner]}).add(unit_of[layer.name])
-        return {owner: sorted(units) for owner, units in users.items() if len(units) > 1}
+        unit_of = [number for number, unit in enumerate(self.units) for _ in unit]
+        return {
+            network.layers[owner].name: units
+            for owner, users in network.weight_users.items()
+            if len(units := sorted({unit_of[n] for n in users})) > 1
+        }
 
     @property
     def _tied(self) -> set[tuple[int, int]]:

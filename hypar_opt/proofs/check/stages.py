@@ -411,15 +411,11 @@ def shared_gradients(plan: Plan) -> list[SharedGradients]:
     """Return the sums of gradients between stages of a plan."""
     stages = plan.stages
     assert stages is not None
-    part_of = dict(zip(plan.layers, stages.part_of_layers, strict=True))
-    holders: dict[str, set[int]] = {}
-    for layer in plan.network.description.layers:
-        if (owner := layer.shares_weights_with) is not None:
-            holders.setdefault(owner, {part_of[owner]}).add(part_of[layer.name])
+    part_of = stages.part_of_layers
     return [
-        SharedGradients(tuple(sorted(held)), seconds_of_sum(plan, owner, sorted(held)))
-        for owner, held in holders.items()
-        if len(held) > 1
+        SharedGradients(parts, seconds_of_sum(plan, plan.layers[owner], parts))
+        for owner, users in plan.network.description.weight_users.items()
+        if len(parts := tuple(sorted({part_of[n] for n in users}))) > 1
     ]
 
 
