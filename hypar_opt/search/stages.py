@@ -458,7 +458,7 @@ class _PairPlan(NamedTuple):
     seconds: Fraction
     stages: Stages
     plans: tuple[StagePlan, ...]
-    results: tuple[tuple[SearchRequest, SearchResult], ...]
+    results: tuple[SearchResult, ...]
 
 
 class _Pair:
@@ -639,7 +639,7 @@ class _Pair:
             stages,
             plans[0].instance.problem.training.micro_batches or 1,
             plans,
-            tuple(result for _, result in results),
+            results,
             seconds,
             bound,
             status,
@@ -676,9 +676,8 @@ class _Pair:
                 str(Pin(name, level, word)) for name in names for level, word in enumerate(words, 1)
             ]
             constraints = instance.problem.constraints
-            update = {"fix": (*constraints.fix, *pins)}
-            constraints = constraints.model_copy(update=update)
-            problem = instance.problem.model_copy(update={"constraints": constraints})
+            pinned = constraints.model_copy(update={"fix": (*constraints.fix, *pins)})
+            problem = instance.problem.model_copy(update={"constraints": pinned})
             request = self.parts.request(Instance.to_search(instance.network, problem))
             self._pinned[key] = None
             with suppress(NoAnswerError, InfeasibleError, RefusedError):
@@ -704,7 +703,7 @@ class _Pair:
         cut = units.stages or Stages(units.network, parts.count, ends)
         solved = enumerate(zip(stages, places, strict=True))
         plans = tuple(self._plan_of(number, *stage) for number, stage in solved)
-        results = tuple(stage.found for stage in stages if stage.found)
+        results = tuple(stage.found[1] for stage in stages if stage.found)
         if parts.count == 1 or parts.is_stated:  # what is stated says how tensors are stored
             alone = charge_of([plan.seconds for plan in plans], self._turns)
             seconds = alone + parts.summed(places)
