@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -30,6 +30,7 @@ from hypar_opt.documents.document import (
     rule,
 )
 from hypar_opt.documents.parsing import shown
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.results import Displayed
 from hypar_opt.units import format_dimensions
 from hypar_opt.workload.blocks import Block, Layer
@@ -198,7 +199,7 @@ class Network(Displayed, Document):
         return self._expanded.repeats
 
     @cached_property
-    def weight_users(self) -> dict[int, tuple[int, ...]]:
+    def weight_users(self) -> Mapping[int, tuple[int, ...]]:
         """The positions of layers that share a weight, by that of its owner, the first of them."""
         position = {layer.name: n for n, layer in enumerate(self.layers)}
         users: dict[int, list[int]] = {}
@@ -206,7 +207,7 @@ class Network(Displayed, Document):
             if layer.shares_weights_with is not None:
                 owner = position[layer.shares_weights_with]
                 users.setdefault(owner, [owner]).append(n)
-        return {owner: tuple(users[owner]) for owner in sorted(users)}
+        return FrozenDict((owner, tuple(users[owner])) for owner in sorted(users))
 
     @property
     def element_bytes(self) -> int:
