@@ -1,0 +1,454 @@
+"""So many pipeline stages in so many micro-batches: their best cuts, and a bound on all of these.
+
+A stage takes at least what its units take, or what a stage of some of them takes, and the others by
+themselves. The cuts that cost least by these bounds are asked what they take, until all of them are
+known; of stages that are alike one is solved.
+
+Each stage is solved as if it received what it reads as suits it. A plan takes what it does where
+that is received as the stage before stores it; if more, with one layout at all borders, perhaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from itertools import accumulate, pairwise
+from operator import le
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hypar_opt.errors import (
+    InfeasibleError,
+    NoAnswerError,
+    RefusedError,
+)
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pins import Pin
+from hypar_opt.instance.pricing import tensors_of, total_cost
+from hypar_opt.instance.stage import BY_LAYER
+from hypar_opt.instance.staged import StagePlan, charge_of
+from hypar_opt.plan.stages import Stages
+from hypar_opt.search.best_fit import (
+    NEVER,
+    NothingFasterError,
+    NothingFitsError,
+    configuration_that_fits,
+    uniform_plan,
+)
+from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts_sharing
+from hypar_opt.search.joint import joint
+from hypar_opt.search.prices_of_memory import BoundAtPrice, bound_at
+from hypar_opt.search.way_of_training import WayOfTraining
+from hypar_opt.search.ways_by_count import WaysByCount
+from hypar_opt.search.ways_by_layer import WaysByLayer
+from hypar_opt.search.within_memory import within_memory
+from hypar_opt.simulator.pipeline_order import in_flight, orders
+from hypar_opt.workload.patterns import compact, words_by_layer
+from hypar_opt.workload.stages import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    from numpy.typing import NDArray
+
+    from hypar_opt.hardware.links import BisectionLink
+    from hypar_opt.plan.training import Training
+    from hypar_opt.search.result import SearchRequest, SearchResult
+    from hypar_opt.search.stage_units import PartsOfArray
+    from hypar_opt.workload.patterns import Words
+
+_A_SECOND = 10**15
+"""The parts of a second in which cuts are compared, where these are not too many."""
+
+_LONGEST_RUN = 24
+"""The most units that are alike of which it is asked what they take together at least."""
+
+
+def _renamed(solved: Instance, alike: Instance) -> Training:
+    """Return how a problem trains, with the names of the layers of one that is alike."""
+    names, others = ([layer.name for layer in one.network.layers] for one in (solved, alike))
+
+    def renamed(stated: Words | None, key: str) -> Words | None:
+        if not isinstance(stated, Mapping):
+            return stated
+        words = words_by_layer(stated, names, key)
+        return compact([word or BY_LAYER[key] for word in words], others)
+
+    training = solved.problem.training
+    update = {key: renamed(getattr(training, key), key) for key in BY_LAYER}
+    return training.model_copy(update=update)
+
+
+@dataclass
+class _Stage:
+    """What is known of a stage, and of those that are alike.
+
+    Parameters
+    ----------
+    units
+        Where it begins and ends, as it was asked first.
+    links
+        Those of its messages before and behind it.
+    value
+        A bound on what it takes; once it is settled what its plan takes, `NEVER` if nothing fits.
+    proved
+        A bound on what it takes once it is settled.
+    low
+        Its bound in any memory; None unless that was asked.
+    """
+
+    number: int
+    units: tuple[int, int]
+    links: tuple[BisectionLink | None, BisectionLink | None]
+    in_flight: tuple[int, ...]
+    search: SearchRequest
+    value: Fraction = Fraction()
+    proved: Fraction = Fraction()
+    low: BoundAtPrice | None = None
+    is_settled: bool = False
+    found: tuple[SearchRequest, SearchResult] | None = None
+    error: NothingFitsError | None = None
+
+    @property
+    def excess(self) -> Fraction:
+        """What of its memory its fastest plan needs more; 0 where it fits, or nothing is known."""
+        if self.low is None or self.low.excess <= 0:
+            return Fraction()
+        return self.low.excess / WayOfTraining(self.search).capacity
+
+    def holds_at_most(self, in_flight: tuple[int, ...]) -> bool:
+        """Return whether no chunk has more in flight than one of another stage."""
+        return all(map(le, self.in_flight, in_flight))
+
+
+class PairPlan(NamedTuple):
+    """A plan of so many stages in so many micro-batches; fields as of `StagesFound`."""
+
+    seconds: Fraction
+    stages: Stages
+    plans: tuple[StagePlan, ...]
+    results: tuple[SearchResult, ...]
+
+
+class Pair:
+    """So many stages in so many micro-batches: their cuts, and a bound on all of these.
+
+    Parameters
+    ----------
+    fewer
+        Micro-batches of which units take no more, by which they are bounded first.
+    """
+
+    def __init__(self, parts: PartsOfArray, count: int, fewer: int, bound: Fraction) -> None:
+        self.parts, self._bounded_by = parts, fewer
+        self.micro_batches = count
+        self._chunks = len(parts.units.chunks(0, 1))
+        self._turns = count * self._chunks
+        self._limited = parts.asked.instance.problem.device_memory is not None
+        self._stages: dict[Hashable, _Stage] = {}
+        self._pinned: dict[tuple[int, tuple[str, ...]], _Stage | None] = {}
+        self.unproved, self.bound = NEVER, bound
+        """Bounds on plans with a stage of which no better plan is known, and on all others."""
+        self.is_done = self.is_bounded = False
+        self.excess: Fraction | None = None
+        """What of its memory a stage needs more if nothing is computed again, roughly."""
+        self.plan: PairPlan | None = None
+
+    @property
+    def errors(self) -> list[NothingFitsError]:
+        """Of stages of which no plan is known that fits."""
+        return [own.error for own in self._stages.values() if own.error]
+
+    @cached_property
+    def _in_flight(self) -> list[tuple[int, ...]]:
+        """Of each chunk of each stage; 1 where nothing limits what it holds."""
+        count = self.parts.count
+        if not self._limited or count == 1:
+            return [(1,) * self._chunks] * count
+        passes = orders(self.parts.schedule, count, self.micro_batches, self._chunks)
+        units = (self.parts.units.chunks(n, n + 1) for n in range(count))
+        return [
+            in_flight(order, [len(chunk) for chunk in chunks])
+            for order, chunks in zip(passes, units, strict=True)
+        ]
+
+    @cached_property
+    def _links(self) -> list[tuple[BisectionLink | None, BisectionLink | None]]:
+        return [*pairwise([None, *self.parts.links, None])]
+
+    @property
+    def _per_second(self) -> int:
+        """The parts of a second in which cuts are compared: few enough for sums of any stages."""
+        units, parts = range(self.parts.units.count), _A_SECOND
+        every = sum(self.parts.least(unit, self._bounded_by) for unit in units)
+        while every * parts * 64 * self.parts.count >= IMPOSSIBLE:
+            parts //= 10
+        return parts
+
+    def _table(self, per_second: int) -> NDArray[np.int64]:
+        """Return a bound on each stage from one unit to before another."""
+
+        def scaled(seconds: Fraction) -> int:
+            return min(int(seconds * per_second), IMPOSSIBLE)
+
+        units, parts, fewer = self.parts.units, self.parts, self._bounded_by
+        each = [scaled(parts.least(n, fewer)) for n in range(units.count)]
+        sums = np.array([0, *accumulate(each)])
+        least = sums - sums[:, None]
+        more_of_runs = self._more_of_runs(scaled, each)
+        for own, other in units.tied:  # weights that both have are charged once
+            least[: own + 1, other + 1 :] -= each[other]
+        hops: dict[BisectionLink | None, NDArray[np.int64]] = {}
+        hops[None] = np.zeros((2, units.count + 1), np.int64)
+        for link in parts.links:
+            of_borders = [parts.hop(n, link, fewer) for n in range(1, units.count)]
+            rows = [(0, 0), *(tuple(map(scaled, own)) for own in of_borders), (0, 0)]
+            hops[link] = np.array(rows).T
+        asked = [(own, *units.alike(*own.units)) for own in self._stages.values()]
+        table = np.full((parts.count, *least.shape), IMPOSSIBLE)
+        for number, (before, behind) in enumerate(self._links):
+            # What a stage of some of its units takes, and the others.
+            more = np.zeros_like(least)
+            there = [own for own in asked if own[0].holds_at_most(self._in_flight[number])]
+            for stage, starts, ends in there:
+                messages = hops[stage.links[0]][1, starts] + hops[stage.links[1]][1, ends]
+                further = scaled(stage.value) - messages - least[starts, ends]
+                more[starts, ends] = np.maximum(more[starts, ends], further)
+            more = np.maximum.accumulate(more, axis=1)
+            more = np.maximum.accumulate(more[::-1], axis=0)[::-1]
+            bound = (
+                least + np.maximum(more, more_of_runs) + hops[before][0][:, None] + hops[behind][0]
+            )
+            for stage, starts, ends in there:
+                if stage.links == (before, behind):
+                    same = stage.is_settled and stage.in_flight == self._in_flight[number]
+                    value = scaled(stage.value)
+                    bound[starts, ends] = value if same else np.maximum(bound[starts, ends], value)
+            table[number] = np.minimum(bound, IMPOSSIBLE)
+        table[:, *np.tril_indices(len(least))] = IMPOSSIBLE
+        return table
+
+    def _more_of_runs(
+        self, scaled: Callable[[Fraction], int], each: Sequence[int]
+    ) -> NDArray[np.int64]:
+        """Return what runs of units that are alike take more at least than one by one."""
+        units, more = self.parts.units, np.zeros((len(each) + 1,) * 2, np.int64)
+        for run in units.runs:
+            of_each = -(-len(run) // self.parts.count)
+            length = of_each // -(-of_each // _LONGEST_RUN)
+            if length > 1:
+                own = scaled(self.parts.least(run.start, self._bounded_by, length))
+                there = np.clip(np.arange(len(each) + 1), run.start, run.stop)
+                times = np.maximum(there - there[:, None], 0) // length
+                more += times * max(own - length * each[run.start], 0)
+        return more
+
+    def advance(self, limit: Fraction) -> None:
+        """Find the best cuts by what is known, and ask more of one of their stages.
+
+        Parameters
+        ----------
+        limit
+            What is of no interest any more.
+
+        Raises
+        ------
+        NoAnswerError
+            If the deadline passes.
+        """
+        per_second = self._per_second
+        found = least_cuts_sharing(
+            self._table(per_second),
+            self._turns,
+            [*self.parts.units.shared.values()],
+            lambda places: self.parts.summed(places) * per_second,
+        )
+        self.is_bounded = True
+        before, self.bound = self.bound, found.cost / per_second if found else NEVER
+        is_new = self._limited and self.excess is None
+        if is_new and self._bounded_by == self.micro_batches:
+            self.excess = self.parts.excess(self._bounded_by)
+        if found is None or self.bound > before or self._bounded_by != self.micro_batches:
+            # Others may be less now.
+            self._bounded_by = self.micro_batches
+            return
+        if is_new:
+            return
+        places = [*pairwise((0, *found.ends))]
+        summed = self.parts.summed(places)
+        stages = [self._stage(number, *own) for number, own in enumerate(places)]
+        left = [own for own in stages if not own.is_settled]
+        if not left:
+            self._keep(self._consistent(stages, places))
+            self.is_done = True
+            return
+        if self.plan is None and limit == NEVER and self.parts.asked.deadline.left() is not None:
+            self._plan_at_once(stages, places)
+        unasked = [own for own in left if own.low is None]
+        if unasked and self._limited and self.parts.count > 1:
+            for own in unasked:
+                self._ask_in_any_memory(own)
+            self.excess = max(own.excess for own in left)
+            return
+        for own in left:
+            self._learn(own)
+        if any(own.is_settled for own in left):
+            return
+        # Of those that fit the one that holds least tells what others take at least.
+        fewest = min((own for own in left), key=lambda own: (own.excess, sum(own.in_flight)))
+        own = fewest if not fewest.excess else max(left, key=lambda own: own.excess)
+        others = [other.value for other in stages if other is not own]
+        self._settle(own, others, limit - summed)
+
+    def _keep(self, plan: PairPlan) -> None:
+        if self.plan is None or plan.seconds < self.plan.seconds:
+            self.plan = plan
+
+    def _consistent(self, stages: Sequence[_Stage], places: Sequence[tuple[int, int]]) -> PairPlan:
+        """Return the plan of solved stages, or a better one with one layout at all borders.
+
+        Each stage was solved as if it received what it reads in the layout that suits it.
+        """
+        best = self._planned(stages, places)
+        alone = charge_of([stage.value for stage in stages], self._turns)
+        if best.seconds == alone + self.parts.summed(places):
+            return best
+        for words in dict.fromkeys(words for plan in best.plans for words in plan.messages_stored):
+            pinned = [self._with_messages(stage, words) for stage in stages]
+            solved = [stage for stage in pinned if stage is not None]
+            if len(solved) == len(stages):
+                best = min(best, self._planned(solved, places), key=lambda plan: plan.seconds)
+        return best
+
+    def _with_messages(self, stage: _Stage, words: tuple[str, ...]) -> _Stage | None:
+        """Return a stage solved with a layout of its messages, by level; None if none fits."""
+        key = id(stage), words
+        if key not in self._pinned:
+            instance = stage.search.instance
+            names = [layer.name for layer in instance.network.layers if isinstance(layer, Message)]
+            pins = [
+                str(Pin(name, level, word)) for name in names for level, word in enumerate(words, 1)
+            ]
+            constraints = instance.problem.constraints
+            pinned = constraints.model_copy(update={"fix": (*constraints.fix, *pins)})
+            problem = instance.problem.model_copy(update={"constraints": pinned})
+            request = self.parts.request(Instance.to_search(instance.network, problem))
+            self._pinned[key] = None
+            with suppress(NoAnswerError, InfeasibleError, RefusedError):
+                self._pinned[key] = replace(stage, found=within_memory(request, joint))
+        return self._pinned[key]
+
+    def _plan_at_once(self, stages: Sequence[_Stage], places: Sequence[tuple[int, int]]) -> None:
+        """Keep a plan of stages that are configurations, if these fit: they are soon found."""
+        fitting = []
+        for stage in stages:
+            ways = WaysByCount(stage.search, None)
+            plan = configuration_that_fits(stage.search) or uniform_plan(stage.search, ways)
+            if plan is None or not plan.fits:
+                return
+            found = replace(stage.search, instance=plan.way.instance), plan.found
+            fitting.append(replace(stage, found=found))
+        self._keep(self._planned(fitting, places))
+
+    def _planned(self, stages: Sequence[_Stage], places: Sequence[tuple[int, int]]) -> PairPlan:
+        """Return the plan of solved stages, with what it takes as each receives what is sent."""
+        units, parts = self.parts.units, self.parts
+        ends = tuple(units.chunks(*place)[-1].stop for place in places)
+        cut = units.stages or Stages(units.network, parts.count, ends)
+        solved = enumerate(zip(stages, places, strict=True))
+        plans = tuple(self._plan_of(number, *stage) for number, stage in solved)
+        results = tuple(stage.found[1] for stage in stages if stage.found)
+        if parts.count == 1 or parts.is_stated:  # what is stated says how tensors are stored
+            alone = charge_of([plan.seconds for plan in plans], self._turns)
+            seconds = alone + parts.summed(places)
+        else:
+            seconds = parts.staged(cut, plans, self.micro_batches).seconds
+        return PairPlan(seconds, cut, plans, results)
+
+    def _plan_of(self, number: int, solved: _Stage, units: tuple[int, int]) -> StagePlan:
+        """Return what a stage does as one that is alike, and was solved."""
+        assert solved.found is not None
+        search, result = solved.found
+        instance = search.instance
+        if units != solved.units:
+            in_flight = self._in_flight[number]
+            alike = self.parts.instance(number, units, self.micro_batches, in_flight)
+            instance = alike.trained(_renamed(instance, alike))
+        tensors = result.priced or tensors_of(instance, result.assignments)
+        return StagePlan(instance, result.assignments, tensors)
+
+    def _stage(self, number: int, first: int, end: int) -> _Stage:
+        links, count = self._links[number], self._in_flight[number]
+        key = links, count, tuple(self.parts.units.kinds[first:end])
+        if key not in self._stages:
+            units = first, end
+            instance = self.parts.instance(number, units, self.micro_batches, count)
+            request = self.parts.request(instance)
+            self._stages[key] = _Stage(number, units, links, count, request)
+        return self._stages[key]
+
+    def _learn(self, own: _Stage) -> None:
+        """Bound a stage by those that hold less, and settle it by one that holds more."""
+        kinds = self._kinds(own)
+        alike = [
+            other
+            for other in self._stages.values()
+            if other.is_settled and other.links == own.links and self._kinds(other) == kinds
+        ]
+        less = [other.proved for other in alike if other.holds_at_most(own.in_flight)]
+        own.value = max([own.value, *less])
+        for other in alike:
+            if own.holds_at_most(other.in_flight) and other.value <= own.value and other.found:
+                own.value = own.proved = other.value
+                own.is_settled, own.found, own.units = True, other.found, other.units
+
+    def _kinds(self, own: _Stage) -> list[int]:
+        return self.parts.units.kinds[slice(*own.units)]
+
+    def _ways(self, own: _Stage) -> WaysByLayer:
+        return WaysByLayer(own.search, self.micro_batches)
+
+    def _ask_in_any_memory(self, own: _Stage) -> None:
+        try:
+            own.low = bound_at(self._ways(own).ample, Fraction())
+        except InfeasibleError:
+            own.value, own.is_settled = NEVER, True
+        except RefusedError:  # more than memory allows
+            own.low = BoundAtPrice(Fraction(), own.value, Fraction())
+        else:
+            own.value = max(own.value, own.low.bound)
+
+    def _settle(self, own: _Stage, others: Sequence[Fraction], limit: Fraction) -> None:
+        """Find what a stage takes, if with what others take at least a step takes less."""
+        rest, longest = sum(others, Fraction()), max(others, default=Fraction())
+        goal = limit - rest / self._turns
+        if goal < longest:
+            goal = self._turns * (limit - longest) - rest + longest
+        # A little more, since cuts are compared in whole parts of a second.
+        more = Fraction(self.parts.count * self._turns, self._per_second)
+        goal = min(goal + more, NEVER)
+        try:
+            search, found = own.found = within_memory(own.search, joint, below=goal)
+        except NothingFasterError:
+            own.value = max(own.value, goal)
+            return
+        except NothingFitsError as error:
+            own.proved = NEVER if error.proved else own.value
+            own.value, own.error = NEVER, error
+        except InfeasibleError:
+            own.proved = own.value = NEVER
+        except (NoAnswerError, RefusedError):
+            own.search.deadline.check()
+            own.proved, own.value = own.value, NEVER  # more than memory allows
+        else:
+            way = WayOfTraining(search)
+            own.proved = own.value if found.bound is None else way.amount_of(found.bound)
+            charged = total_cost(way.instance, found.assignments, found.priced)
+            own.value = way.amount_of(charged)
+        own.is_settled = True
+        if own.proved < own.value:
+            self.unproved = min(self.unproved, self.bound)

@@ -1,0 +1,268 @@
+"""What a network may be cut into for pipeline stages, and their problems on parts of an array.
+
+What a stage takes is the fastest plan of its own problem within memory, with its messages, and with
+what it saves of the micro-batches in flight. Before that is known it takes at least the sum of what
+its units take by themselves, with no messages and no latencies of gradients that others may share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.costs.buckets import LatencyShares
+from hypar_opt.costs.hops import seconds_of_sum
+from hypar_opt.errors import (
+    InfeasibleError,
+    RefusedError,
+)
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.stage import check_pins, stage_instance
+from hypar_opt.instance.staged import StagedPlan, StagePlan, in_stages_of, reduced_bytes
+from hypar_opt.plan.stages import Stages
+from hypar_opt.search.pairs_of_levels import least_compute
+from hypar_opt.search.prices_of_memory import bound_at
+from hypar_opt.search.ways_by_layer import WaysByLayer
+from hypar_opt.step.uneven import divides_evenly
+from hypar_opt.workload.stages import RECEIVED, cuts_between_blocks, kinds_of_layers
+from hypar_opt.workload.tensors import workload_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    from hypar_opt.costs.base import CostModel
+    from hypar_opt.costs.time import TimeCost
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.hardware.links import BisectionLink
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.search.result import SearchRequest
+    from hypar_opt.workload.network import Network
+    from hypar_opt.workload.tensors import Workload
+
+_ROUNDED = 1 - Fraction(1, 2**20)
+"""What is left of sums of charges that may be rounded otherwise than those of a whole stage."""
+
+
+class Units:
+    """What a network may be cut into, and which of that is alike."""
+
+    def __init__(self, network: Network, problem: Problem, stages: Stages | None = None) -> None:
+        borders = [0, *cuts_between_blocks(network), len(network.layers)]
+        self._units: list[tuple[range, ...]] = [(range(*own),) for own in pairwise(borders)]
+        if stages is not None:
+            self._units = [*map(stages.chunks_of, range(stages.parts))]
+        self.network, self.stages, self.count = network, stages, len(self._units)
+        unit_of = {
+            n: unit for unit, chunks in enumerate(self._units) for chunk in chunks for n in chunk
+        }
+        self.shared = {
+            network.layers[owner].name: units
+            for owner, users in network.weight_users.items()
+            if len(units := sorted({unit_of[n] for n in users})) > 1
+        }
+        """The units that share weights, by the layer that has them."""
+        self.tied = {pair for units in self.shared.values() for pair in pairwise(units)}
+        """Units that share weights, each with the next that does."""
+        self.kinds = self._kinds(problem)
+
+    def _kinds(self, problem: Problem) -> list[int]:
+        """Return the first unit that is like each one; the first of all is like no other."""
+        words = problem.training.recompute, problem.training.shard, problem.training.gather
+        kinds = [*range(self.count)]
+        if problem.constraints.fix or any(isinstance(own, Mapping) for own in words):
+            return kinds
+        unlike = {0, *(unit for pair in self.tied for unit in pair)}
+        of_layers = kinds_of_layers(self.network)
+        first: dict[Hashable, int] = {}
+        for unit, chunks in enumerate(self._units):
+            if unit not in unlike:
+                layers = tuple(of_layers[own.start : own.stop] for own in chunks)
+                kinds[unit] = first.setdefault(layers, unit)
+        return kinds
+
+    @property
+    def runs(self) -> list[range]:
+        """Units that follow one another and are alike."""
+        starts = [n for n, kind in enumerate(self.kinds) if n == 0 or self.kinds[n - 1] != kind]
+        return [range(*own) for own in pairwise([*starts, self.count])]
+
+    @property
+    def runs_by_kind(self) -> dict[int, range]:
+        return {self.kinds[run.start]: run for run in self.runs}
+
+    def chunks(self, first: int, end: int) -> tuple[range, ...]:
+        """Return the chunks of a stage of some units: of several units they follow one another."""
+        if end == first + 1:
+            return self._units[first]
+        (begin,), (last,) = self._units[first], self._units[end - 1]
+        return (range(begin.start, last.stop),)
+
+    def alike(self, first: int, end: int) -> tuple[list[int], list[int]]:
+        """Return where units that are like some begin and end."""
+        own = self.kinds[first:end]
+        starts = [
+            start
+            for start in range(self.count - len(own) + 1)
+            if self.kinds[start : start + len(own)] == own
+        ]
+        return starts, [start + len(own) for start in starts]
+
+
+class PartsOfArray:
+    """The array in so many parts: the problems of its stages, and what units take at least."""
+
+    def __init__(
+        self,
+        asked: SearchRequest,
+        units: Units,
+        count: int,
+        schedule: str,
+        inside: Callable[[Instance], Instance] | None,
+    ) -> None:
+        problem = asked.instance.problem
+        assert problem.array is not None
+        array = problem.array.description
+        if count > 1:
+            check_pins_of(asked.instance, count)
+        self._whole, self.asked, self.units, self.count = problem, asked, units, count
+        self._inside = inside
+        self.schedule, self.any_batches = schedule, False
+        """Whether one stage may have any number of micro-batches."""
+        self.links = [array.hop(stage, count) for stage in range(count - 1)]
+        self._least: dict[tuple[int, int, int], Fraction] = {}
+        self._instances: dict[tuple[int, int], Instance] = {}
+        self._held: dict[tuple[int, int, int], Fraction] = {}
+        self._hops: dict[tuple[int, BisectionLink, int], tuple[Fraction, Fraction]] = {}
+        self._sums: dict[tuple[int, tuple[int, ...]], Fraction] = {}
+
+    def summed(self, places: Sequence[tuple[int, int]]) -> Fraction:
+        """Return the seconds in which stages of some units each sum gradients."""
+        assert self._whole.array is not None
+        array, total = self._whole.array.description, Fraction()
+        for size, units in zip(self._gradients, self.units.shared.values(), strict=True):
+            parts = tuple(
+                part
+                for part, (first, end) in enumerate(places)
+                if any(first <= unit < end for unit in units)
+            )
+            if (size, parts) not in self._sums:
+                self._sums[size, parts] = seconds_of_sum(array, self.count, parts, size)
+            total += self._sums[size, parts]
+        return total
+
+    @cached_property
+    def _gradients(self) -> list[int]:
+        """The bytes of the gradients of each weight that units share."""
+        layers = workload_of(self.units.network, 1).layers if self.units.shared else ()
+        sizes = {own.name: prod(own.weight) for own in layers}
+        return [sizes[owner] * reduced_bytes(self._whole) for owner in self.units.shared]
+
+    def instance(
+        self, stage: int, units: tuple[int, int], count: int, held: tuple[int, ...]
+    ) -> Instance:
+        """Return the problem of some units in so many micro-batches."""
+        network, is_whole = self.units.network, units == (0, self.units.count)
+        problem = self._whole
+        if not (is_whole and self.any_batches):
+            training = problem.training.model_copy(update={"micro_batches": count})
+            problem = problem.model_copy(update={"training": training})
+        if is_whole:
+            return Instance.to_search(network, problem)
+        chunks = self.units.chunks(*units)
+        instance = stage_instance(network, problem, stage, self.count, chunks, held)
+        return self._inside(instance) if self._inside else instance
+
+    @property
+    def is_stated(self) -> bool:
+        """Whether it is stated what stages do inside."""
+        return self._inside is not None
+
+    def staged(self, stages: Stages, plans: Sequence[StagePlan], micro_batches: int) -> StagedPlan:
+        """Return the plan of stages each of which receives what the one before stores."""
+        problem = in_stages_of(self._whole, self.count, micro_batches, self.schedule)
+        return StagedPlan.of(stages.network, problem, stages, plans)
+
+    def request(self, instance: Instance) -> SearchRequest:
+        return replace(self.asked.quiet, instance=instance)
+
+    def least(self, unit: int, count: int, length: int = 1) -> Fraction:
+        """Return what units add at least to what any stage takes, without its messages.
+
+        One by itself adds what it computes; more of a run, what they exchange, too.
+        """
+        key = self.units.kinds[unit], count, length
+        if key not in self._least:
+            instance = self._by_itself(*key)
+            found = Fraction(least_compute(instance), instance.per_second)
+            if length > 1:
+                request = self.request(replace(instance, bounded=_alone))
+                ways = WaysByLayer(request, count, ample=True)
+                with suppress(InfeasibleError, RefusedError):
+                    own = bound_at(ways, Fraction())
+                    found = own.bound
+                    self._held[key] = own.excess / ways.first.capacity + 1
+            self._least[key] = found * _ROUNDED
+        return self._least[key]
+
+    def excess(self, count: int) -> Fraction:
+        """Return roughly what of its memory runs of units need more, for a micro-batch."""
+        held = [
+            own * len(self.units.runs_by_kind[unit]) / length / self.count
+            for (unit, batches, length), own in self._held.items()
+            if batches == count
+        ]
+        return max(sum(held, Fraction()) - 2, Fraction())
+
+    def _by_itself(self, unit: int, count: int, length: int = 1) -> Instance:
+        key = unit, length
+        if key not in self._instances:
+            units = unit, unit + length
+            held = (1,) * len(self.units.chunks(*units))
+            self._instances[key] = self.instance(min(unit, 1), units, count, held)
+        instance = self._instances[key]
+        training = instance.problem.training
+        if training.micro_batches == count:
+            return instance
+        return instance.trained(training.model_copy(update={"micro_batches": count}))
+
+    def hop(self, unit: int, link: BisectionLink, count: int) -> tuple[Fraction, Fraction]:
+        """Return the least and the most that messages before a unit take over a link."""
+        unit = self.units.kinds[unit]
+        key = unit, link, count
+        if key not in self._hops:
+            cost = self._by_itself(unit, count).cost
+            assert cost.time is not None
+            assert cost.time.hops is not None
+            # A layer of the network may have the message's plain name.
+            received = next(own for own in cost.time.hops.links if own.startswith(RECEIVED))
+            hops = replace(cost.time.hops, links={received: link})
+            self._hops[key] = hops.extremes(cost.time.per_unit)
+        return self._hops[key]
+
+    def even(self, count: int) -> bool:
+        """Return whether all parts of so many micro-batches are equal."""
+        instance = self._by_itself(0, count)
+        images = instance.problem.batch // count
+        return divides_evenly(images, instance.problem.hierarchy, instance.rule)
+
+
+def check_pins_of(instance: Instance, count: int) -> None:
+    """Check that pins are of levels that a plan in so many stages has."""
+    assert instance.problem.array is not None
+    part: Array = instance.problem.array.description.part(count)
+    check_pins(instance, 1 + part.levels)
+
+
+def _alone(cost: CostModel, workload: Workload) -> CostModel:
+    """Return a cost without messages, or latencies of gradients that others may share."""
+    time: TimeCost = cost.time
+    none = LatencyShares(np.zeros((1, 2, len(workload.nodes)), np.int64), {})
+    return replace(time, hops=None, latencies=time.latencies and none)
