@@ -71,6 +71,16 @@ def latency_shares(workload: Workload, most_elements: int) -> LatencyShares:
     return LatencyShares.of(buckets_of(workload, most_elements), [workload.stored])
 
 
+@lru_cache(maxsize=64)
+def equal_shares(workload: Workload, most_elements: int) -> LatencyShares:
+    """Return shares that depend on nodes' elements alone, and are no more than `latency_shares`."""
+    ends: Integers = np.zeros((1, 2, len(workload.nodes)), np.int64)
+    for bucket in buckets_of(workload, most_elements):
+        total = sum(workload.stored[node] for node in bucket)
+        ends[0, 1, list(bucket)] = [LATENCY * workload.stored[node] // total for node in bucket]
+    return LatencyShares(ends, {})
+
+
 def half_shared(share: Share) -> Share:
     """Return what nodes have that share reduce-scatters' latencies, and gather by themselves."""
 

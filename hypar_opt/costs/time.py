@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from hypar_opt.costs.buckets import LatencyShares, buckets_of, half_shared, latency_shares
+from hypar_opt.costs.buckets import (
+    LatencyShares,
+    buckets_of,
+    equal_shares,
+    half_shared,
+    latency_shares,
+)
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.hops import Hops
 from hypar_opt.costs.on_array import ArrayCost, Rates
@@ -132,6 +138,16 @@ class TimeCost(ArrayCost):
         if self.bucket_elements == 1 or Phase.GRADIENT not in self.communication.phases:
             return self
         shares = latency_shares(repeated(workload, ONCE), self.bucket_elements)
+        return replace(self, latencies=shares)
+
+    def with_equal_shares(self, workload: Workload) -> Self:
+        """Return a bound on the cost, in which equal gradients have equal shares of latencies.
+
+        `in_buckets` shares out all of a latency, so that of equal nodes each has another share.
+        """
+        if self.latencies is None:
+            return self
+        shares = equal_shares(repeated(workload, ONCE), self.bucket_elements)
         return replace(self, latencies=shares)
 
     def reductions(self, workload: Workload, rows: Rows) -> dict[tuple[int, int, int], list[int]]:

@@ -159,7 +159,10 @@ class WaysByLayer:
     def _table_of(self, way: WayOfTraining) -> ClassTable:
         key = way.instance.problem.training, self.per_unit
         if key not in self._tables:
-            asked = way.cost_in(self.per_unit), way.instance.workload, self.states, self._allowed
+            cost, workload = way.cost_in(self.per_unit), way.instance.workload
+            # Layers that are alike are then of one kind.
+            bound = cost.time.with_equal_shares(workload) if cost.time else cost
+            asked = bound, workload, self.states, self._allowed
             self._tables[key] = classed(*asked, self.search.deadline, self._charges)
         return self._tables[key]
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hypar_opt as ho
 from hypar_opt.costs.base import CostModel
+from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.state_classes import KnownCharges
+from hypar_opt.costs.state_tables import nodes_by_state
+from hypar_opt.deadline import NEVER
 from hypar_opt.errors import RefusedError
+from hypar_opt.instance.instance import Instance
 from hypar_opt.integers import Integers
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.baselines import BASELINES
@@ -93,6 +98,25 @@ def test_what_rounds_know_of_boundaries_is_what_they_find(
     assert len(costs) > 2
     assert costs[0] is not None
     assert costs == [costs[0]] * len(costs)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_equal_shares_charge_no_plan_more_and_equal_gradients_alike(seed: int) -> None:
+    """In every state of every node: what plans within a memory are bounded by."""
+    network, asked = drawn(seed)
+    instance = Instance.of_plan(ho.solve(network, **asked, solver="data"))
+    exact, workload = instance.cost.time, instance.workload
+    bound = exact.with_equal_shares(workload)
+    nodes, levels = np.arange(len(workload.nodes)), instance.problem.levels
+    charged, more = (
+        nodes_by_state(cost, workload, nodes, levels, NEVER) for cost in (bound, exact)
+    )
+    assert (charged <= more).all()
+    for bucket in buckets_of(workload, exact.bucket_elements):
+        shares = {(workload.stored[node], *bound.latencies.marks[node]) for node in bucket}
+        assert len(shares) == len({workload.stored[node] for node in bucket})
+        if len(bucket) == 1:
+            assert (charged[list(bucket)] == more[list(bucket)]).all()
 
 
 @pytest.mark.parametrize("seed", slow_after(2, range(20)))

@@ -127,10 +127,10 @@ def test_none_is_slower_than_a_named_strategy(network: str, array: str, batch: i
     """
     try:
         best = found(network, array, batch=batch).best.seconds
-    except InfeasibleError:
+    except HyparError:  # none fits, or the batch has too few samples for any
         best = float("inf")
     described, stated = problem(network, array, batch)
-    levels, compared = stated.levels, 0
+    levels, compared, too_large = stated.levels, 0, 0
     for own, count, again in product(STRATEGIES.values(), (1, 4), ("none", "full")):
         shard = own["shard"].replace("H2-H3", f"H2-H{levels}")
         degrees = own["degrees"].replace("=8", f"={stated.accelerators}")
@@ -146,13 +146,16 @@ def test_none_is_slower_than_a_named_strategy(network: str, array: str, batch: i
                 recompute=again,
             )
             configuration_of(plan)  # one of unequal parts is none
+        except InfeasibleError:
+            too_large += 1
+            continue
         except HyparError:
             continue
         step = ho.simulate(plan)
-        if step.memory <= step.capacity:
-            compared += 1
-            assert best <= step.seconds * NEARLY, (own, count, again)
-    assert compared or batch % stated.accelerators or best == float("inf")
+        assert step.memory <= step.capacity
+        compared += 1
+        assert best <= step.seconds * NEARLY, (own, count, again)
+    assert compared or too_large or batch % stated.accelerators
 
 
 def strategies(stated: Problem) -> Iterator[Configuration]:
