@@ -260,6 +260,8 @@ def recomputed_by_op(
     reduce-scatters, each or every second; MaxText, ``remat_policy: minimal_with_context``; JAX,
     ``jax.checkpoint_policies.dots_saveable``.
     """
+    if not block_of:
+        return FrozenDict()
     writers, readers = workload.tensor_writers, defaultdict[int, list[int]](list)
     for edge in workload.boundaries:
         if not edge.weights and edge.target >= workload.shared:
