@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.frozen import FrozenDict
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.integers import divisors
 from hypar_opt.plan.megatron import COLUMN, ROW, Role, roles
 from hypar_opt.plan.stages import Stages, even_stages
@@ -33,7 +34,6 @@ from hypar_opt.workload.shards import Shards, renumbered_words, shards_of
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
-    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import ProblemFields
     from hypar_opt.workload.network import Network
@@ -336,9 +336,25 @@ def _first_of_chunks(configuration: Configuration, network: Network) -> list[str
 def trains_as(
     configuration: Configuration, network: Network, hierarchy: Hierarchy, stated: Training
 ) -> bool:
-    """Return whether a configuration trains as is stated, in all that is."""
+    """Return whether a configuration trains as is stated, in all that is.
+
+    Parameters
+    ----------
+    hierarchy
+        That of the whole array, whose levels are stated; its topmost ones may be of stages.
+    """
     if not stated.stated:
         return True
+    if configuration.pp > 1:
+        if stated.recompute is not None and configuration.blocks is not None:
+            return False  # of each chunk
+        merged = hierarchy.merged(configuration.pp)
+        assert merged is not None
+        below = Hierarchy(merged.sizes[1:])
+        above = hierarchy.levels - below.levels
+        shard = None if stated.shard is None else renumbered_words(stated.shard, -above)
+        stated = stated.model_copy(update={"shard": shard})
+        return trains_as(configuration.inside, network, below, stated)
     training = training_of(configuration, network, hierarchy, stated)
     return stated.stated.items() <= training.stated.items()
 
