@@ -68,6 +68,9 @@ BOUND_SECONDS = 5.0
 BEST = 10
 """How many configurations are listed unless it is stated."""
 
+POINTS = 100
+"""How many configurations with stages are points of a picture: each takes a tenth of a second."""
+
 PINS = (
     *("tp", "sp", "cp", "ep", "dp_shard", "dp_replicate"),
     *("zero", "micro_batches", "recompute"),
@@ -111,8 +114,8 @@ class Configurations(Results[Evaluated]):
         Of the configurations that shard no weights, the fastest that fits, or if none does the one
         that needs the least memory; None if there is none, or a time limit came first, or where
         they are by degrees.
-    staged
-        Whether configurations with pipeline stages were asked for.
+    counts
+        The numbers of pipeline stages that there may be; None for any.
     by_degrees
         Whether they are the fastest of each tensor parallelism in each number of stages.
     unfit
@@ -132,10 +135,15 @@ class Configurations(Results[Evaluated]):
     complete: bool
     bound: float | None
     unsharded: Evaluated | None
-    staged: bool = False
+    counts: tuple[int, ...] | None = (1,)
     by_degrees: bool = False
     unfit: tuple[Candidate, ...] = ()
     unknown: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def staged(self) -> bool:
+        """Whether configurations with pipeline stages were asked for."""
+        return self.counts != (1,)
 
     @property
     def best(self) -> Evaluated:
@@ -225,10 +233,26 @@ class Configurations(Results[Evaluated]):
 
     @checked
     def points(self, progress: Progress = silent) -> Sequence[Evaluated]:
-        """Return every configuration that fits, each simulated."""
-        allowed = _allowed(self.network, self.problem, self.frameworks)
+        """Return every configuration without stages that fits, each simulated.
+
+        Where some may have stages also the fastest `POINTS` of these: all would take minutes.
+        """
         within, fixed = _with_margin(self.problem, self.margin), pins(self.fix)
-        return all_that_fit(self.network, within, fixed=fixed, allowed=allowed, progress=progress)
+        fixed.pop("pp", None)
+        limits: dict[str, Any] = {
+            "allowed": _allowed(self.network, self.problem, self.frameworks),
+            "progress": progress,
+        }
+        points: list[Evaluated] = []
+        if self.counts in (None, (1,)) and fixed.get("interleave", 1) == 1:
+            without = {name: value for name, value in fixed.items() if name != "interleave"}
+            points = all_that_fit(self.network, within, fixed=without, **limits)
+        if not self.staged:
+            return points
+        from hypar_opt.search.staged_degrees import search_stages
+
+        limits |= {"counts": self.counts, "count": max(POINTS, len(self)), "fixed": fixed}
+        return [*points, *search_stages(self.network, within, **limits).best]
 
     def row(self, entry: Evaluated | Candidate) -> dict[str, Any]:
         """Return a configuration as a row of a table; None for the time of one that is unfit."""
@@ -478,7 +502,7 @@ def configurations_of(
         searched.complete,
         bound_seconds,
         unsharded,
-        counts != [1],
+        None if counts is None else tuple(counts),
         by_degrees,
         cells.unfit,
         cells.unknown,
