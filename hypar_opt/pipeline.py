@@ -29,7 +29,7 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, price, tensors_of
 from hypar_opt.integers import divisors
 from hypar_opt.plan.arguments import ProblemArguments, schedule_of_stages
-from hypar_opt.plan.configuration import check, rows_of, training_of
+from hypar_opt.plan.configuration import check, degrees_of_stages, rows_of, training_of
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.plan import (
@@ -56,7 +56,14 @@ from hypar_opt.search.model_file import (
     read_solution,
     write_instance,
 )
-from hypar_opt.search.open_ways import SEARCHED, WIDENED, problem_left_open
+from hypar_opt.search.open_ways import (
+    COUNT,
+    CUTS,
+    SEARCHED,
+    WIDENED,
+    problem_left_open,
+    searched_training,
+)
 from hypar_opt.search.placement import best_placement
 from hypar_opt.search.result import (
     Progress,
@@ -86,6 +93,8 @@ if TYPE_CHECKING:
     from hypar_opt.plan.configuration import Configuration
     from hypar_opt.plan.costs import Cost
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.plan.stages import Stages
+    from hypar_opt.plan.training import Training
     from hypar_opt.search.overlap import Rows
     from hypar_opt.search.stages import StatedStages
     from hypar_opt.solvers.solution.solver import SolutionFile
@@ -517,11 +526,9 @@ def _in_stated_stages(
     progress: Progress,
 ) -> Plan:
     """Return the fastest plan of stated degrees with stages; what trains how is searched."""
-    from hypar_opt.plan.stages import check_schedule, even_stages, stages_before
-    from hypar_opt.search.stages import StatedStages
+    from hypar_opt.plan.stages import even_stages, stages_before
 
     own = stated_degrees(network, problem, degrees, choices)
-    problem = gathered_as(own, network, problem)
     if cuts:
         stages = stages_before(network, own.pp, cuts)
         if stages.chunks != own.interleave:
@@ -529,6 +536,23 @@ def _in_stated_stages(
             raise HyparError(f"{argument('cuts')} should be {wanted:,}, got {len(cuts):,}")
     else:
         stages = even_stages(network, own.pp, own.interleave)
+    return _in_given_stages(network, problem, own, stages, how, schedule, progress)
+
+
+def _in_given_stages(
+    network: Network,
+    problem: Problem,
+    own: Configuration,
+    stages: Stages,
+    how: SolveRequest,
+    schedule: str,
+    progress: Progress,
+) -> Plan:
+    """Return the fastest plan of stages whose degrees are those of a configuration."""
+    from hypar_opt.plan.stages import check_schedule
+    from hypar_opt.search.stages import StatedStages
+
+    problem = gathered_as(own, network, problem)
     data, count = own.dp_replicate * own.dp_shard, problem.training.micro_batches
     if problem.batch % (data * (count or 1)):
         raise HyparError(
@@ -592,8 +616,12 @@ def _in_stages(
         raise _nothing_fits(error, f"stages of {network.name}") from None
     parts = found.stages.parts
 
-    def record(bound: float, *, proved: bool) -> SolverRecord:
+    def record(bound: float, training: Training, *, proved: bool) -> SolverRecord:
+        searched = searched_training(problem.training, training)
+        searched |= {} if stated else {CUTS: 1}
+        searched |= {COUNT + schedule: 1} if counts is None else {}
         update = {
+            "statistics": (FrozenDict(searched),) if searched else (),
             "status": "optimal" if proved else "feasible",
             "stopped_by": found.stopped_by,
             "seconds": time.perf_counter() - started,
@@ -604,7 +632,7 @@ def _in_stages(
     if parts == 1:
         (alone,) = found.plans
         bound: int | float = floor(found.bound * alone.instance.per_second)
-        solver = record(bound, proved=proved)
+        solver = record(bound, alone.instance.problem.training, proved=proved)
         return _priced(alone.instance, alone.rows, solver, found.results[0])
     staged_problem = as_stated(in_stages_of(problem, parts, found.micro_batches, schedule))
     staged = StagedPlan.of(network, staged_problem, found.stages, found.plans)
@@ -612,7 +640,7 @@ def _in_stages(
     proved = proved and staged.seconds == found.seconds
     total = staged.cost.total
     bound = total if proved else min(total, floor(found.bound * staged.per_second))
-    return plan_of_stages(staged, record(bound, proved=proved))
+    return plan_of_stages(staged, record(bound, staged.problem.training, proved=proved))
 
 
 def solve_in_stages(
@@ -875,16 +903,13 @@ def search_again(plan: Plan, progress: Progress = silent, *, parameters: bool = 
     Raises
     ------
     RefusedError
-        If the plan file has such parameters and they are not to be passed, or the plan is in
-        stages, which does not say what of these was asked for.
+        If the plan file has such parameters and they are not to be passed, or no search of stages
+        has found its stages.
     """
-    if plan.is_staged:
-        raise RefusedError(
-            "a plan in stages does not say what of them was stated and what was searched: solve it"
-            f" with {argument('stages')} or {argument('degrees')} as it was, and compare"
-        )
     if plan.solver.name == SOLUTION:
         raise RefusedError("the plan is from a solution file: there is no search to repeat")
+    if plan.is_staged or any(CUTS in row for row in plan.solver.statistics):
+        return _search_stages_again(plan, progress, parameters=parameters)
     problem = problem_left_open(plan)
     if was_searched(plan):
         problem = problem.model_copy(update={"share": None})
@@ -896,3 +921,37 @@ def search_again(plan: Plan, progress: Progress = silent, *, parameters: bool = 
         options=options_of(plan, parameters=parameters),
         progress=progress,
     )
+
+
+def _search_stages_again(plan: Plan, progress: Progress, *, parameters: bool) -> Plan:
+    """Solve a plan in stages, or of one that was searched among these, as it was solved."""
+    from hypar_opt.instance.staged import before_stages
+
+    network, problem = plan.network.description, problem_left_open(plan)
+    stages, schedule = plan.stages, plan.training.schedule
+    options = options_of(plan, parameters=parameters)
+    deadline = Deadline.after(options.time_limit)
+    how = SolveRequest("dp", "joint", options, plan.solver.options, None, deadline)
+    searched = {name for row in plan.solver.statistics for name in row}
+    if CUTS in searched:
+        of_any = [own.removeprefix(COUNT) for own in searched if own.startswith(COUNT)]
+        count: int | Literal["auto"] = "auto" if of_any else stages.parts if stages else 1
+        problem = before_stages(problem) if stages else problem
+        return _in_stages(network, problem, how, count, (*of_any, schedule)[0], progress)
+    assert stages is not None
+    if plan.solver.bound is None:
+        raise RefusedError("the plan is of a configuration: there is no search to repeat")
+    try:
+        own = degrees_of_stages(plan)
+        pins = pinned(network, problem, own).constraints.fix[len(problem.constraints.fix) :]
+    except HyparError as error:
+        raise RefusedError(
+            f"the plan does not say how its stages were stated: {error.message}"
+        ) from None
+    kept = problem.constraints
+    fix = kept.fix[: len(kept.fix) - len(pins)]
+    if kept.fix[len(fix) :] != pins:
+        raise RefusedError("the plan's pins are not those of its stages' degrees")
+    update = {"constraints": kept.model_copy(update={"fix": fix})}
+    problem = before_stages(problem).model_copy(update=update)
+    return _in_given_stages(network, problem, own, stages, how, schedule, progress)

@@ -43,7 +43,7 @@ from hypar_opt.simulator.pipeline_order import in_flight_of_stages
 from hypar_opt.step.states import of_rows
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, on_all_sides, part_word
 from hypar_opt.workload.patterns import compact, words_by_layer
-from hypar_opt.workload.shards import renumbered
+from hypar_opt.workload.shards import renumbered, renumbered_words
 from hypar_opt.workload.stages import SENT, Message, message_writers
 
 if TYPE_CHECKING:
@@ -96,6 +96,20 @@ def without_stages(problem: Problem, micro_batches: int | None = None) -> Proble
         "training": Training(micro_batches=micro_batches),
     }
     return problem.model_copy(update=update)
+
+
+def before_stages(problem: Problem) -> Problem:
+    """Return the problem of which `in_stages_of` is one in stages; inverts it, in how it trains.
+
+    Levels of what is sharded are numbered as the array has them.
+    """
+    assert problem.array is not None
+    array, training = problem.array.description, problem.training
+    above = array.levels - (problem.levels - 1)
+    shard = None if training.shard is None else renumbered_words(training.shard, above - 1)
+    default = Training().schedule
+    trained = training.model_copy(update={"shard": shard, "schedule": default})
+    return without_stages(problem).model_copy(update={"training": trained})
 
 
 def reduced_bytes(problem: Problem) -> int:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.frozen import FrozenDict
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.integers import divisors
 from hypar_opt.plan.megatron import COLUMN, ROW, Role, roles
 from hypar_opt.plan.stages import Stages, even_stages
@@ -33,10 +34,10 @@ from hypar_opt.workload.shards import Shards, renumbered_words, shards_of
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
-    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import ProblemFields
     from hypar_opt.workload.network import Network
+    from hypar_opt.workload.patterns import Words
     from hypar_opt.workload.tensors import Workload
 
 HYBRID = "state+weights"
@@ -336,9 +337,25 @@ def _first_of_chunks(configuration: Configuration, network: Network) -> list[str
 def trains_as(
     configuration: Configuration, network: Network, hierarchy: Hierarchy, stated: Training
 ) -> bool:
-    """Return whether a configuration trains as is stated, in all that is."""
+    """Return whether a configuration trains as is stated, in all that is.
+
+    Parameters
+    ----------
+    hierarchy
+        That of the whole array, whose levels are stated; its topmost ones may be of stages.
+    """
     if not stated.stated:
         return True
+    if configuration.pp > 1:
+        if stated.recompute is not None and configuration.blocks is not None:
+            return False  # of each chunk
+        merged = hierarchy.merged(configuration.pp)
+        assert merged is not None
+        below = Hierarchy(merged.sizes[1:])
+        above = hierarchy.levels - below.levels
+        shard = None if stated.shard is None else renumbered_words(stated.shard, -above)
+        stated = stated.model_copy(update={"shard": shard})
+        return trains_as(configuration.inside, network, below, stated)
     training = training_of(configuration, network, hierarchy, stated)
     return stated.stated.items() <= training.stated.items()
 
@@ -639,17 +656,7 @@ def _staged_configuration_of(plan: Plan) -> Configuration:
     network, stages = plan.network.description, plan.stages
     assert stages is not None
     shard = plan.training.shard and renumbered_words(plan.training.shard, -1)
-    sizes = plan.hierarchy.sizes[1:]
-    once = {"recompute": None, "shard": shard}
-    below = {
-        "parallelism": plan.parallelism[1:],
-        "layouts": FrozenDict({name: own[1:] for name, own in (plan.layouts or {}).items()}),
-        "choices": tuple(word for word in plan.choices if word not in SIDES),
-        "levels": len(sizes),
-        "parts": sizes,
-        "training": plan.training.model_copy(update=once),
-    }
-    inside = configuration_of(plan.model_copy(update=below))
+    inside = configuration_of(_below_h1(plan, shard))
     of_layers = recomputed_words(network, plan.training.recompute)
     counts, again = [], {"": 0}
     for chunk in stages.layers:
@@ -672,6 +679,34 @@ def _staged_configuration_of(plan: Plan) -> Configuration:
     if recomputed_words(network, training.recompute) != [word or "none" for word in of_layers]:
         raise HyparError("no configuration: chunks do not compute their first blocks again")
     return own
+
+
+def degrees_of_stages(plan: Plan) -> Configuration:
+    """Return the degrees of a plan's stages; what trains how inside is left open.
+
+    Raises
+    ------
+    HyparError
+        As `configuration_of`.
+    """
+    stages = plan.stages
+    assert stages is not None
+    inside = configuration_of(_below_h1(plan, None))
+    return inside._replace(pp=stages.parts, interleave=stages.chunks)
+
+
+def _below_h1(plan: Plan, shard: Words | None) -> Plan:
+    """Return a plan in stages as one of the levels below H1, which computes nothing again."""
+    sizes = plan.hierarchy.sizes[1:]
+    update = {
+        "parallelism": plan.parallelism[1:],
+        "layouts": FrozenDict({name: own[1:] for name, own in (plan.layouts or {}).items()}),
+        "choices": tuple(word for word in plan.choices if word not in SIDES),
+        "levels": len(sizes),
+        "parts": sizes,
+        "training": plan.training.model_copy(update={"recompute": None, "shard": shard}),
+    }
+    return plan.model_copy(update=update)
 
 
 def _unlike(name: str, level: int, has: str, word: str, own: Configuration) -> HyparError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations_with_replacement, compress
@@ -26,6 +26,12 @@ SEARCHED = "searched "
 
 WIDENED = SEARCHED + "choices"
 """The name of choices that are those of a configuration, with its pins of layers left whole."""
+
+CUTS = SEARCHED + "cuts"
+"""The name of the cuts between pipeline stages, where they are not stated."""
+
+COUNT = SEARCHED + "stages by "
+"""Before the schedule, in the name of the number of pipeline stages, where it is not stated."""
 
 
 def training_left_open(plan: Plan) -> dict[str, None]:
@@ -51,11 +57,16 @@ def problem_left_open(plan: Plan) -> Problem:
 
 def with_searched(found: SearchResult, asked: Instance, settled: Instance) -> SearchResult:
     """Return a result that says what of a problem's training the search chose."""
-    before, after = (dict(own.problem.training) for own in (asked, settled))
-    row: Mapping[str, float] = {
+    row = searched_training(asked.problem.training, settled.problem.training)
+    return replace(found, statistics=(*found.statistics, row)) if row else found
+
+
+def searched_training(asked: Training, settled: Training) -> dict[str, float]:
+    """Return the names of what was left open of how a step trains, as a row of statistics."""
+    before, after = dict(asked), dict(settled)
+    return {
         SEARCHED + name: 1 for name in before if before[name] is None and after[name] is not None
     }
-    return replace(found, statistics=(*found.statistics, row)) if row else found
 
 
 def fastest_training(instance: Instance) -> Training:

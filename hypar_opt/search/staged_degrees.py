@@ -183,16 +183,17 @@ class StagedEvaluator:
     def cut(self, ones: Sequence[Configuration]) -> Iterator[list[Configuration]]:
         """Yield configurations in stages, those of one way to cut the network at a time.
 
-        They are cut evenly, into up to eight chunks a stage, which are interleaved; and so that the
-        program of a configuration's micro-batch takes about as long in each stage.
+        They are cut evenly, into up to eight chunks a stage, which are interleaved by `1f1b` alone;
+        and so that the program of a configuration's micro-batch takes about as long in each stage.
         """
         blocks, parts = len(block_starts(self.network)), self.count
+        most = _MOST_CHUNKS if self.staged.training.schedule == "1f1b" else 1
         shapes: dict[Shape, list[Configuration]] = {
             Shape(parts, chunks): [
                 one for one in ones if chunks == 1 or one.micro_batches % parts == 0
             ]
             for chunks in divisors(blocks)
-            if chunks <= _MOST_CHUNKS and blocks % (parts * chunks) == 0
+            if chunks <= most and blocks % (parts * chunks) == 0
         }
         for one, cuts in zip(ones, self._balanced(ones), strict=True):
             if cuts and not (blocks % parts == 0 and len({*cuts}) == 1):
@@ -653,7 +654,8 @@ def _families(
         kept = [
             one
             for one in cut
-            if chunks in (None, one.interleave) and (allowed is None or allowed(one))
+            if chunks in (None, one.interleave)
+            and (allowed is None or allowed(one._replace(blocks=None)))
         ]
         if kept:
             yield kept

@@ -49,6 +49,9 @@ No solver finds it, but `hypar_opt.studies.configurations.best_configuration`.""
 STAGED = "stages"
 """The plan of least time in pipeline stages, where they are asked for."""
 
+CONFIGURED_STAGES = "configured-stages"
+"""The best configuration of those stages, as `CONFIGURED` is that without."""
+
 OF_TOKENS = ("context", "ulysses")
 """The strategies that need tokens among the choices."""
 
@@ -91,7 +94,7 @@ def compared_plans(
     Parameters
     ----------
     in_stages
-        Whether a plan in stages is among them.
+        Whether plans in stages are among them.
     """
     names = [name for name in PLANS if name != "time" or problem.array is not None]
     if problem.groups:
@@ -105,7 +108,7 @@ def compared_plans(
     if ROWS.word in problem.choices:
         names += [f"{SPATIAL}-{n}" for n in every_degree(problem.hierarchy.sizes)[1:]]
     if has_configurations(network, _problem_of(CONFIGURED, network, problem)):
-        names.append(CONFIGURED)
+        names += [CONFIGURED, *[CONFIGURED_STAGES] * in_stages]
     names += [STAGED] * in_stages
     plans: dict[str, ComparedPlan] = {}
     for name in names:
@@ -127,7 +130,8 @@ def strategy_of(name: str) -> tuple[str, int] | None:
 def _how(name: str, problem: Problem) -> tuple[str, str, str | None]:
     """Return a plan's solver, search and cost."""
     if strategy_of(name) is None:
-        return (PLANS | OF_GROUPS | {n: (n, "joint", "time") for n in (CONFIGURED, STAGED)})[name]
+        of_time = (CONFIGURED, CONFIGURED_STAGES, STAGED)
+        return (PLANS | OF_GROUPS | {n: (n, "joint", "time") for n in of_time})[name]
     # Layers without pins have the same optimum level by level, with far fewer states.
     apart = problem.cost == "bytes" and not problem.joins_levels
     levelwise = apart and problem.constraints.memory is None
@@ -146,7 +150,7 @@ def _problem_of(name: str, network: Network, problem: Problem) -> Problem:
     if name == "hypar" and problem.joins_levels:
         update["reading"] = "executed"  # which charges each level by itself, as Algorithm 2 needs
     strategy = strategy_of(name)
-    if name in (CONFIGURED, STAGED):
+    if name in (CONFIGURED, CONFIGURED_STAGES, STAGED):
         update["reading"] = problem.run_reading
     if strategy is not None or name == "three":
         splits_maps = strategy is not None and strategy[0] in (*OF_TOKENS, SPATIAL)

@@ -31,6 +31,7 @@ from hypar_opt.step.readings import READINGS
 from hypar_opt.studies.advice import EXECUTED, turns
 from hypar_opt.studies.compared_plans import (
     CONFIGURED,
+    CONFIGURED_STAGES,
     STAGED,
     ComparedPlan,
     compared_plans,
@@ -159,7 +160,8 @@ def compare(
         Options of the simulation: ``collective``, ``overlap``.
     stages
         As for `hypar_opt.solve`: with a row ``stages``, of the fastest plan in so many stages, by
-        the ``schedule``.
+        the ``schedule``, and on an array that has configurations ``configured-stages``, of the
+        fastest configuration that `hypar_opt.configure` finds of them.
     **problem
         Further fields of `hypar_opt.plan.problem.Problem`: ``reading``, ``cost="bytes"``, which the
         rows ``hypar`` and ``joint`` minimise, and ``constraints``, which every row keeps to.
@@ -251,8 +253,13 @@ def _measured(
         problem = compared.stated(network)
         if compared.solver == STAGED:
             plan = solve_in_stages(network, problem, *in_stages, progress=progress)
-        elif compared.solver == CONFIGURED:
-            best = best_configuration(network, problem)
+        elif compared.solver in (CONFIGURED, CONFIGURED_STAGES):
+            stages = None
+            if compared.solver == CONFIGURED_STAGES:
+                stages, schedule = in_stages
+                training = problem.training.model_copy(update={"schedule": schedule})
+                problem = problem.model_copy(update={"training": training})
+            best = best_configuration(network, problem, stages=stages)
             plan = plan_of_configuration(network, problem, best.configuration)
         else:
             plan = solve_problem(

@@ -42,7 +42,6 @@ from hypar_opt.search.degrees import (
     Evaluator,
     Searched,
     all_that_fit,
-    search_degrees,
 )
 from hypar_opt.search.open_ways import problem_left_open
 from hypar_opt.search.result import Progress, silent
@@ -68,6 +67,9 @@ BOUND_SECONDS = 5.0
 
 BEST = 10
 """How many configurations are listed unless it is stated."""
+
+POINTS = 100
+"""How many configurations with stages are points of a picture: each takes a tenth of a second."""
 
 PINS = (
     *("tp", "sp", "cp", "ep", "dp_shard", "dp_replicate"),
@@ -112,8 +114,8 @@ class Configurations(Results[Evaluated]):
         Of the configurations that shard no weights, the fastest that fits, or if none does the one
         that needs the least memory; None if there is none, or a time limit came first, or where
         they are by degrees.
-    staged
-        Whether configurations with pipeline stages were asked for.
+    counts
+        The numbers of pipeline stages that there may be; None for any.
     by_degrees
         Whether they are the fastest of each tensor parallelism in each number of stages.
     unfit
@@ -133,10 +135,15 @@ class Configurations(Results[Evaluated]):
     complete: bool
     bound: float | None
     unsharded: Evaluated | None
-    staged: bool = False
+    counts: tuple[int, ...] | None = (1,)
     by_degrees: bool = False
     unfit: tuple[Candidate, ...] = ()
     unknown: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def staged(self) -> bool:
+        """Whether configurations with pipeline stages were asked for."""
+        return self.counts != (1,)
 
     @property
     def best(self) -> Evaluated:
@@ -226,10 +233,26 @@ class Configurations(Results[Evaluated]):
 
     @checked
     def points(self, progress: Progress = silent) -> Sequence[Evaluated]:
-        """Return every configuration that fits, each simulated."""
-        allowed = _allowed(self.network, self.problem, self.frameworks)
+        """Return every configuration without stages that fits, each simulated.
+
+        Where some may have stages also the fastest `POINTS` of these: all would take minutes.
+        """
         within, fixed = _with_margin(self.problem, self.margin), pins(self.fix)
-        return all_that_fit(self.network, within, fixed=fixed, allowed=allowed, progress=progress)
+        fixed.pop("pp", None)
+        limits: dict[str, Any] = {
+            "allowed": _allowed(self.network, self.problem, self.frameworks),
+            "progress": progress,
+        }
+        points: list[Evaluated] = []
+        if self.counts in (None, (1,)) and fixed.get("interleave", 1) == 1:
+            without = {name: value for name, value in fixed.items() if name != "interleave"}
+            points = all_that_fit(self.network, within, fixed=without, **limits)
+        if not self.staged:
+            return points
+        from hypar_opt.search.staged_degrees import search_stages
+
+        limits |= {"counts": self.counts, "count": max(POINTS, len(self)), "fixed": fixed}
+        return [*points, *search_stages(self.network, within, **limits).best]
 
     def row(self, entry: Evaluated | Candidate) -> dict[str, Any]:
         """Return a configuration as a row of a table; None for the time of one that is unfit."""
@@ -447,14 +470,7 @@ def configurations_of(
         cells = SearchedCells(fastest, (), ())
     searched = cells.searched
     if not searched.considered and searched.complete:
-        if counts not in (None, [1]) or fixed.get("interleave", 1) > 1:
-            number = f"{counts[0]} stages" if counts else "stages"
-            among = f" that {' or '.join(frameworks)} can express" if frameworks else ""
-            kept = f" with {argument('fix', fix)}" if fix is not None else ""
-            raise HyparError(
-                f"no configuration of {number}{among} is known of {network.name}{kept}"
-            )
-        raise _none_allowed(network, problem, fix, frameworks)
+        raise _none_considered(network, problem, counts, fix, frameworks)
     if not searched.best:
         may_stage = counts == [1] and problem.accelerators > 2
         raise _none_fits(searched, network, problem, margin, may_stage=may_stage)
@@ -486,7 +502,7 @@ def configurations_of(
         searched.complete,
         bound_seconds,
         unsharded,
-        counts != [1],
+        None if counts is None else tuple(counts),
         by_degrees,
         cells.unfit,
         cells.unknown,
@@ -524,36 +540,49 @@ def has_configurations(network: Network, problem: Problem) -> bool:
     return limited and not (problem.groups or kept.fix or kept.even) and bool(network.repeats)
 
 
-def best_configuration(network: Network, problem: Problem, deadline: Deadline = NEVER) -> Evaluated:
+def best_configuration(
+    network: Network,
+    problem: Problem,
+    deadline: Deadline = NEVER,
+    *,
+    stages: int | Literal["auto"] | None = None,
+) -> Evaluated:
     """Return the fastest configuration that fits, and trains as a problem states.
 
     Parameters
     ----------
     problem
-        One that has configurations; what its training leaves open is any configuration's.
+        One that has configurations; what its training leaves open is any configuration's. With
+        stages these are by its schedule.
+    stages
+        As for `configure`.
 
     Raises
     ------
     HyparError
-        If no degrees divide the batch.
+        If no degrees divide the batch, or the network or the array has no such stages.
     RefusedError
-        If accelerators may be out of lockstep in the fastest: each such step is simulated by
-        events, for seconds.
+        If accelerators may be out of lockstep in the fastest without stages: each such step is
+        simulated by events, for seconds.
     InfeasibleError
         If none fits in memory.
     NoAnswerError
         If the deadline comes first.
     """
+    counts = stage_counts(stages)
     try:
-        searched = search_degrees(
+        searched = fastest_configurations(
             network,
             problem,
+            counts,
             count=1,
+            fixed={},
             allowed=lambda configuration: trains_as(
                 configuration, network, problem.hierarchy, problem.training
             ),
             by_events=False,
             deadline=deadline,
+            progress=silent,
         )
     except NotInLockstepError:
         raise RefusedError(
@@ -562,7 +591,7 @@ def best_configuration(network: Network, problem: Problem, deadline: Deadline = 
     if not searched.complete:
         raise NoAnswerError("the best configuration is not known", TIME_LIMIT)
     if not searched.considered:
-        raise _none_allowed(network, problem, None, ())
+        raise _none_considered(network, problem, counts)
     if not searched.best:
         raise _none_fits(searched, network, problem, 0)
     return searched.best[0]
@@ -682,6 +711,22 @@ def _allowed(network: Network, problem: Problem, frameworks: Sequence[str]) -> A
         return lambda configuration: True
     run = TrainingRun.of(plan_of_configuration(network, problem, configuration))
     return lambda configuration: any(not writer.lacks(configuration, run) for writer in named)
+
+
+def _none_considered(
+    network: Network,
+    problem: Problem,
+    counts: list[int] | None,
+    fix: str | None = None,
+    frameworks: Sequence[str] = (),
+) -> HyparError:
+    """Return the error that says what leaves no configuration of some numbers of stages."""
+    if counts in (None, [1]) and pins(fix).get("interleave", 1) == 1:
+        return _none_allowed(network, problem, fix, frameworks)
+    number = f"{counts[0]} stages" if counts else "stages"
+    among = f" that {' or '.join(frameworks)} can express" if frameworks else ""
+    kept = f" with {argument('fix', fix)}" if fix is not None else ""
+    return HyparError(f"no configuration of {number}{among} is known of {network.name}{kept}")
 
 
 def _none_allowed(

@@ -47,6 +47,7 @@ def fastest_configurations(
     count: int,
     fixed: Mapping[str, Any],
     allowed: Allowed,
+    by_events: bool = True,
     deadline: Deadline,
     progress: Progress,
 ) -> Searched:
@@ -61,6 +62,13 @@ def fastest_configurations(
     fixed, allowed
         As for `hypar_opt.search.degrees.search_degrees`; with stages also ``interleave``: with
         several chunks there are none without.
+    by_events
+        Whether steps without stages of accelerators out of lockstep are simulated, one by one.
+
+    Raises
+    ------
+    NotInLockstepError
+        If they are not, and one of these may be the fastest.
     """
     searched = Searched((), 0, 0, 0, ())
     limits: dict[str, Any] = {
@@ -71,7 +79,7 @@ def fastest_configurations(
     }
     if counts in (None, [1]) and fixed.get("interleave", 1) == 1:
         without = {name: value for name, value in fixed.items() if name != "interleave"}
-        searched = search_degrees(network, problem, fixed=without, **limits)
+        searched = search_degrees(network, problem, fixed=without, by_events=by_events, **limits)
     if counts == [1]:
         return searched
     from hypar_opt.search.staged_degrees import search_stages

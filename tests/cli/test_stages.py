@@ -12,6 +12,7 @@ import hypar_opt as ho
 from hypar_opt.hardware import arrays
 from hypar_opt.plan.plan import write_plan
 from hypar_opt.search import stages as stage_search
+from hypar_opt.search.plan_file import read_plan
 from hypar_opt.simulator.pipeline_result import PipelineResult
 from tests.cli.shell import Shell
 
@@ -272,10 +273,54 @@ def test_a_report_takes_a_schedule_and_micro_batches(
         assert said == f"{option[0]} is fixed by the plan; leave it out"
 
 
-def test_a_plan_in_stages_is_not_solved_again(plan_file: Path, shell: Shell) -> None:
-    said = shell.refused("show", plan_file, "--rerun")
-    assert said.startswith("a plan in stages does not say what of them was stated and what was")
-    assert "--stages or --degrees" in said
+@pytest.mark.parametrize(
+    ("asked", "parts"),
+    [
+        ({"stages": 2}, 2),
+        ({"stages": "auto", "optimizer": "sgd", "network": "lenet-c", "schedule": "gpipe"}, 1),
+        ({"stages": 1, "recompute": "full"}, 1),
+        ({"stages": 2, "shard": "weights@H2", "micro_batches": 2, "schedule": "zb-h1"}, 2),
+        ({"degrees": "pp=2,tp=2", "memory": 200_000, "network": SMALL[0]}, 2),
+        ({"degrees": "pp=2,tp=2"}, 2),
+        ({"degrees": "pp=2,dp=2", "cuts": ["decoder.1"], "fix": ["norm@H2=data"]}, 2),
+        ({"degrees": "pp=2,v=2", "micro_batches": 4}, 2),
+    ],
+)
+def test_a_plan_in_stages_is_solved_again_as_it_was(
+    asked: dict[str, Any], parts: int, shell: Shell, tmp_path: Path
+) -> None:
+    """What was searched is searched again, and what was stated is not."""
+    network = asked.get("network", "gpt:layers=4,hidden=32,heads=4,tokens=8,vocabulary=64")
+    stated = {"optimizer": "adam", **asked, "network": network}
+    plan, file = ho.solve(**IN_PYTHON, **stated), tmp_path / "plan.json"
+    assert (plan.stages.parts if plan.stages else 1) == parts
+    write_plan(plan, file)
+    shell.output("show", file, "--rerun")
+    open_ones = {name for row in plan.solver.statistics for name in row}
+    assert ("searched cuts" in open_ones) == ("degrees" not in asked)
+    assert any("stages" in name for name in open_ones) == (asked.get("stages") == "auto")
+    assert ("searched micro_batches" in open_ones) == (parts > 1 and "micro_batches" not in asked)
+
+
+def test_another_plan_in_stages_is_not_what_solving_again_gives(
+    plan_file: Path, shell: Shell, tmp_path: Path
+) -> None:
+    plan = read_plan(plan_file)
+    fixed = ("decoder.0.norm1@H2=channel",)
+    other = ho.solve(SMALL[0], **IN_PYTHON, stages=2, fix=fixed)
+    constraints = other.constraints.model_copy(update={"fix": ()})
+    worse = other.model_copy(update={"constraints": constraints})
+    assert worse.cost.total > plan.cost.total
+    write_plan(worse, tmp_path / "worse.json")
+    status, _, err = shell("show", tmp_path / "worse.json", "--rerun")
+    assert (status, "is not what solving again gives" in err) == (1, True)
+
+
+def test_a_configuration_in_stages_has_no_search_to_repeat(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    write_plan(ho.configure(SMALL[0], **IN_PYTHON, stages=2).plan(), file)
+    said = shell.refused("show", file, "--rerun")
+    assert said == "the plan is of a configuration: there is no search to repeat"
 
 
 @pytest.mark.parametrize("command", ["compare", "configure", "pareto"])

@@ -16,9 +16,13 @@ from hypar_opt.cli.output import print_view
 from hypar_opt.documents.document import validate
 from hypar_opt.errors import shell_words
 from hypar_opt.hardware.array import Array
+from hypar_opt.pipeline import plan_of_configuration
+from hypar_opt.plan.configuration import family
 from hypar_opt.plan.megatron import tensor_parallelism
+from hypar_opt.plan.stated import stated_problem
 from hypar_opt.plan.strategies import degrees, strategy_pins
 from hypar_opt.search.plan_file import repriced
+from hypar_opt.search.staged_degrees import StagedEvaluator
 from hypar_opt.studies.compared_plans import PLANS
 from hypar_opt.studies.comparison import AMOUNTS, disagreements, warnings_of_rows
 from hypar_opt.studies.simulation import per_second
@@ -34,6 +38,9 @@ from tests.strategies.arrays import AS_THE_PAPER
 
 BLOCKS = "gpt:layers=2,hidden=64,heads=4,tokens=32,vocabulary=100"
 """A network of repeated blocks."""
+
+WIDE = "gpt:layers=4,hidden=2048,heads=4,tokens=256,vocabulary=4096"
+"""One whose stages may be interleaved."""
 
 THREE = CHOICES
 
@@ -533,7 +540,14 @@ def test_the_row_in_stages_is_by_the_schedule(schedule: str, shell: Shell) -> No
     asked = stated | {"schedule": schedule}
     compared = ho.compare(BLOCKS, "rtx4090x4", batches=8, **asked)
     rows = {row.plan: row for row in compared}
-    assert {"configured", "stages", "megatron-1", "megatron-2", "megatron-4"} <= {*rows}
+    assert {
+        "configured",
+        "configured-stages",
+        "stages",
+        "megatron-1",
+        "megatron-2",
+        "megatron-4",
+    } <= {*rows}
     plan = ho.solve(BLOCKS, array="rtx4090x4", batch=8, **asked)
     assert plan.training.schedule == schedule
     assert rows["stages"].seconds == ho.simulate(plan).seconds
@@ -546,6 +560,47 @@ def test_the_row_in_stages_is_by_the_schedule(schedule: str, shell: Shell) -> No
     free = ho.compare(BLOCKS, "rtx4090x4", batches=8, stages=2, schedule=schedule)
     assert shell.document(*typed, "--stages", "2")["rows"] == free.rows()
     assert shell.refused(*typed) == "--schedule: should be with stages, layers in parts of H1"
+
+
+@pytest.mark.parametrize("stages", ["auto", 2])
+def test_the_best_configuration_in_stages_is_that_of_configure(stages: Any) -> None:
+    asked: dict[str, Any] = {"optimizer": "adam", "stages": stages}
+    rows = {row.plan: row for row in ho.compare(WIDE, "rtx4090x4", batches=8, **asked)}
+    best = ho.configure(WIDE, "rtx4090x4", batch=8, **asked)
+    assert best.best.configuration.interleave == 2
+    row, step = rows["configured-stages"], ho.simulate(best.plan())
+    assert (row.seconds, row.closed_form_seconds) == (step.seconds, step.closed_form)
+    assert step.seconds < (rows["configured"].seconds or 0)
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"recompute": "full", "shard": "weights"},
+        {"micro_batches": 2, "shard": "state@H2"},
+        {"schedule": "zb-h1", "micro_batches": 4},
+    ],
+)
+def test_that_configuration_trains_as_stated(stated: dict[str, Any]) -> None:
+    """It is the fastest of all in two stages, each simulated as a plan."""
+    network, problem = stated_problem(WIDE, {"array": "rtx4090x4", "batch": 8, "optimizer": "adam"})
+    training = problem.training.model_copy(update={"schedule": stated.get("schedule", "1f1b")})
+    problem = problem.model_copy(update={"training": training})
+    shard = stated.get("shard", "").partition("@")[0]
+    words = {"recompute": stated.get("recompute"), "zero": shard or None}
+    words |= {"micro_batches": stated.get("micro_batches")}
+    fixed = {name: word for name, word in words.items() if word}
+    evaluator = StagedEvaluator(network, problem, 2)
+    again = fixed.get("recompute", "none")
+    every = family(network, evaluator.problem, fixed=fixed, recompute=(again,))
+    seconds = [
+        ho.simulate(plan_of_configuration(network, problem, one)).seconds
+        for cut in evaluator.cut([*every])
+        for one in cut
+    ]
+    compared = ho.compare(WIDE, "rtx4090x4", batches=8, optimizer="adam", stages=2, **stated)
+    row = {row.plan: row for row in compared}["configured-stages"]
+    assert row.seconds == pytest.approx(min(seconds), rel=1e-9)
 
 
 @pytest.mark.parametrize("command", ["compare", "solve"])

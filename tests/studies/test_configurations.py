@@ -11,6 +11,7 @@ from math import inf, prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hypar_opt as ho
@@ -29,6 +30,8 @@ from hypar_opt.plan.configuration import (
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.search.degrees import Evaluated, search_degrees
+from hypar_opt.search.staged_degrees import StagedEvaluator
+from hypar_opt.studies import configurations
 from hypar_opt.studies.configurations import (
     Configurations,
     beside,
@@ -43,6 +46,7 @@ from tests.cli.shell import Shell, hypar
 from tests.slow import slow_after
 
 TINY = "gpt:layers=2,hidden=64,heads=4,tokens=32,vocabulary=100"
+WIDE = "gpt:layers=4,hidden=2048,heads=4,tokens=256,vocabulary=4096"
 NEARLY = 1 + 1e-9
 """Relative: the seconds of an event simulation are summed in another order."""
 
@@ -483,6 +487,33 @@ def test_a_result_is_shown(
     assert sum(line.split()[:1] == [str(n)] for n in range(1, 11) for line in lines) == 10
     assert repr(configured).startswith("<Configurations of gpt:layers=2")
     assert configured.plot() is not None
+
+
+def test_the_picture_has_configurations_with_stages_and_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: dict[str, Any] = {"network": WIDE, "array": "rtx4090x4", "fix": "cp=1,micro_batches=4"}
+    without, staged, both = (found(**asked, stages=stages) for stages in (1, 2, "auto"))
+    points = both.points()
+    assert points == [*without.points(), *staged.points()]
+    described, stated = problem(WIDE, "rtx4090x4")
+    evaluator = StagedEvaluator(described, stated, 2)
+    fixed = {"cp": 1, "micro_batches": 4, "dp_replicate": 1}
+    own = family(described, evaluator.problem, fixed=fixed, recompute=("none",))
+    # In this memory nothing has to be computed again, and sequence parallelism holds less.
+    every = {one for cut in evaluator.cut([*own]) for one in cut if one.sp or one.tp == 1}
+    assert {one.configuration for one in staged.points()} == every
+    (legend,) = (figure := both.plot()).legends
+    (axes,) = figure.axes
+    drawn = [np.asarray(dots.get_offsets()) for dots in axes.collections]
+    assert [*map(len, drawn)] == [len(without.points()), len(every)]
+    memory = sorted(one.memory / 1e9 for one in staged.points())
+    assert sorted(drawn[1][:, 0].tolist()) == pytest.approx(memory)
+    said = [text.get_text() for text in legend.get_texts()]
+    assert f"{len(every)} in stages that fit" in said
+    monkeypatch.setattr(configurations, "POINTS", 3)
+    fastest = sorted(one.seconds for one in staged.points())
+    assert [one.seconds for one in found(**asked, stages=2, best=2).points()] == fastest[:3]
 
 
 @pytest.mark.parametrize("training", [{}, {"micro_batches": 4, "shard": "weights"}])

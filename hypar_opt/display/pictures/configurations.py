@@ -15,7 +15,7 @@ from hypar_opt.display.pictures.canvas import (
     write_near,
 )
 from hypar_opt.display.pictures.heat import degrees_map
-from hypar_opt.studies.configurations import in_words
+from hypar_opt.studies.configurations import POINTS, in_words
 from hypar_opt.units import axis_byte_unit, axis_unit, format_bytes, format_si
 
 if TYPE_CHECKING:
@@ -33,9 +33,10 @@ def configured(configurations: Configurations) -> Figure:
 
 @style()
 def time_and_memory(configurations: Configurations) -> Figure:
-    """Draw every configuration that fits by its memory and its seconds, and name the fastest.
+    """Draw configurations that fit by their memory and their seconds, and name the fastest.
 
-    Lines are the memory that configurations may take, and the bound over all plans.
+    Of those with stages only the fastest are points. Lines are the memory that configurations may
+    take, and the bound over all plans.
     """
     from matplotlib.lines import Line2D
 
@@ -44,15 +45,24 @@ def time_and_memory(configurations: Configurations) -> Figure:
     second, symbol = axis_unit(configurations.best.seconds)
     figure = new_figure(6.4, 3.8 + 0.15 * len(configurations), layout="constrained")
     axes = figure.add_subplot(yscale="log")
-    dots = axes.scatter(
-        [point.memory / size for point in points],
-        [point.seconds / second for point in points],
-        s=5,
-        color=FAINT,
-        linewidth=0,
-        label=f"{len(points):,} configurations that fit",
-    )
-    handles: list[object] = [dots]
+    in_stages = [point for point in points if point.configuration.pp > 1]
+    without = [point for point in points if point.configuration.pp == 1]
+    which = "fastest in stages" if len(in_stages) >= POINTS else "in stages that fit"
+    handles: list[object] = [
+        axes.scatter(
+            [point.memory / size for point in dots],
+            [point.seconds / second for point in dots],
+            s=5,
+            color=color,
+            linewidth=0,
+            label=label,
+        )
+        for dots, color, label in (
+            (without, FAINT, f"{len(without):,} configurations that fit"),
+            (in_stages, OTHER, f"{len(in_stages):,} {which}"),
+        )
+        if dots
+    ]
     for number, point in enumerate(configurations, start=1):
         at = point.memory / size, point.seconds / second
         axes.plot(*at, marker="o", markersize=4, color=HYPAR)

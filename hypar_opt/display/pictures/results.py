@@ -42,6 +42,7 @@ _PLANS = {
     "ratio": "compute ratio",
     "accpar": "AccPar's types",
     "configured": "best configuration",
+    "configured-stages": "best configuration in stages",
     "stages": "best in stages",
 }
 
