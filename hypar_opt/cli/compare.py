@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
 
 
-EPILOG = (
-    "Examples: [bold]hypar-opt compare paper --reading figures[/bold];"
-    " [bold]hypar-opt compare vgg-a vgg-e --batch 32,256 --array hmc-torus-16[/bold]"
+EXAMPLES = (
+    "hypar-opt compare paper --reading figures",
+    "hypar-opt compare vgg-a vgg-e --batch 32,256 --array hmc-torus-16",
 )
 
 NETWORKS = options.network_argument(

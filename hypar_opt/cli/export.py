@@ -10,11 +10,11 @@ import typer
 from hypar_opt.cli import completion, options, output
 from hypar_opt.errors import HyparError
 
-EPILOG = (
-    "Examples: [bold]hypar-opt export plan.json --to jax -o model_sharded.py[/bold];"
-    " [bold]hypar-opt export plan.json --to torch -o plan.py[/bold];"
-    " [bold]hypar-opt export plan.json --to megatron -o train.sh[/bold];"
-    " [bold]hypar-opt export plan.json --to chakra -o step.sh[/bold]"
+EXAMPLES = (
+    "hypar-opt export plan.json --to jax -o model_sharded.py",
+    "hypar-opt export plan.json --to torch -o plan.py",
+    "hypar-opt export plan.json --to megatron -o train.sh",
+    "hypar-opt export plan.json --to chakra -o step.sh",
 )
 
 PLAN = typer.Argument(metavar="PLAN", help="A plan file, as solve --output writes it.")
