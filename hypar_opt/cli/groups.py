@@ -28,6 +28,7 @@ class SizeOptions:
 
     batch: Annotated[int, options.BATCH] = 256
     tokens: Annotated[int | None, options.TOKENS] = None
+    accelerators: Annotated[int | None, options.ACCELERATORS] = None
     # None: the array fixes its levels.
     levels: Annotated[int | None, options.LEVELS] = None
     hierarchy: Annotated[str | None, options.HIERARCHY] = None

@@ -52,8 +52,13 @@ BATCH = problem_option(
 TOKENS = size_option(
     help="Length of the network's sequences, in tokens. Default: the network file's."
 )
+ACCELERATORS = problem_option(
+    metavar="N",
+    help="How many accelerators: a power of two, as 16, is that many levels of two parts; another"
+    " number has a level for each prime factor. Default: the array's, or 16.",
+)
 LEVELS = size_option(
-    help="Hierarchy levels H, 0 to 64, of 2^H accelerators (default: the array's, or 4)."
+    help="Hierarchy levels H, 0 to 64, of 2^H accelerators, in place of --accelerators."
 )
 HIERARCHY = size_option(
     metavar="N,N,...",
