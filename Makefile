@@ -174,10 +174,12 @@ docs: $(VENV)/.installed-dev
 $(VENV)/bin/python:
 	@case " $(PYTHONS) " in *" $(VERSION) "*) ;; *) \
 	  echo "hypar-opt needs Python 3.11 to 3.13; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2;; esac
-	$(PYTHON) -m venv $(VENV)
+	@echo 'Making a Python environment in $(VENV)' >&2
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
-	$(PIP) install --editable .
+	@echo 'Installing hypar-opt and the packages that it needs into $(VENV), in a minute or two' >&2
+	@$(PIP) install --editable .
 	@touch $@
 
 # Only locked versions, which need not be resolved again: the package is built with the locked

@@ -25,7 +25,8 @@ def shipped() -> set[str]:
     return {
         path.relative_to(ROOT).as_posix()
         for path in PACKAGE.rglob("*")
-        if path.suffix in {".py", ".toml", ".j2", ".css", ".js", ".txt"} or path.name == "py.typed"
+        if path.suffix in {".py", ".pyi", ".toml", ".j2", ".css", ".js", ".txt"}
+        or path.name == "py.typed"
     }
 
 
@@ -143,4 +144,4 @@ def test_the_public_names_are_there() -> None:
     # A star import would hide the list of Python.
     assert dir(ho) == sorted([*ho.__all__, "list"])
     with pytest.raises(AttributeError, match="no attribute 'solver'"):
-        _ = ho.solver
+        _ = ho.solver  # type: ignore[attr-defined]

@@ -50,7 +50,9 @@ def commands() -> str:
         text=True,
         check=True,
     ).stdout
-    text = re.sub(r"\[bold\](.*?)\[/bold\]", r"`\1`", unescape(made)).partition("\n")[2]
+    text = unescape(made).partition("\n")[2]
+    # The examples that end a command.
+    text = re.sub(r"\n\n((?:(?:hypar-opt|highs) .+\n)+)", _examples, text)
     # The list of commands has the start of each one's help; here it is whole.
     helps = dict(re.findall(r"^#+ `hypar-opt ([\w ]+)`\n\n(.*?)\n\n", text, re.M | re.S))
     within = ""
@@ -64,6 +66,14 @@ def commands() -> str:
                 line = f"* [`{name}`](#hypar-opt-{name.replace(' ', '-')}): {helps[name]}"
         lines.append(line)
     return "\n".join(lines)
+
+
+def _examples(commands: re.Match[str]) -> str:
+    return (
+        "\n\n**Examples**:\n\n```console\n"
+        + re.sub("^", "$ ", commands[1], flags=re.M)[:-2]
+        + "```\n"
+    )
 
 
 def reproduction() -> str:

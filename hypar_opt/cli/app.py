@@ -21,12 +21,11 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="hypar-opt",
     cls=Commands,
-    no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Choose data or model parallelism, layer by layer and level by level, so that a"
     " training step on an array of accelerators moves as few bytes as possible (HyPar, HPCA 2019).",
-    epilog="Start with: [bold]hypar-opt solve vgg-a[/bold]",
+    epilog="Start with: hypar-opt solve vgg-a",
 )
 
 

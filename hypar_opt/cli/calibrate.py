@@ -9,9 +9,9 @@ import typer
 
 from hypar_opt.cli import completion, options, output
 
-EPILOG = (
-    "Examples: [bold]hypar-opt calibrate a100-8 steps.toml -o ours.toml[/bold];"
-    " [bold]hypar-opt calibrate ours.toml steps.toml --fit gemm,flash[/bold]"
+EXAMPLES = (
+    "hypar-opt calibrate a100-8 steps.toml -o ours.toml",
+    "hypar-opt calibrate ours.toml steps.toml --fit gemm,flash",
 )
 
 ARRAY = typer.Argument(

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
 
 
-EPILOG = (
-    "Examples: [bold]hypar-opt compare paper --reading figures[/bold];"
-    " [bold]hypar-opt compare vgg-a vgg-e --batch 32,256 --array hmc-torus-16[/bold]"
+EXAMPLES = (
+    "hypar-opt compare paper --reading figures",
+    "hypar-opt compare vgg-a vgg-e --batch 32,256 --array hmc-torus-16",
 )
 
 NETWORKS = options.network_argument(
@@ -40,6 +40,7 @@ def compare(
     networks: Annotated[list[str], NETWORKS],
     batch: Annotated[str, BATCHES] = "256",
     tokens: Annotated[int | None, options.TOKENS] = None,
+    accelerators: Annotated[int | None, options.ACCELERATORS] = None,
     levels: Annotated[str | None, LEVELS] = None,
     hierarchy: Annotated[str | None, options.HIERARCHY] = None,
     whole_levels: Annotated[bool, options.WHOLE_LEVELS] = False,
@@ -56,25 +57,33 @@ def compare(
     as_json: options.JSON = False,
 ) -> None:
     from hypar_opt.models import find_network, named
+    from hypar_opt.plan.arguments import hierarchy_of_accelerators
     from hypar_opt.studies import comparison
 
     sizes = None if levels is None else request.whole_numbers("--levels", levels, "32,256")
     arguments = request.cost_arguments(cost) | ({} if bucket is None else {"bucket": bucket})
     arguments |= {"settings": request.key_values(settings), "schedule": schedule}
+    parts = None
+    if accelerators is not None:
+        if levels is not None:
+            raise HyparError("--accelerators states the levels; leave --levels out")
+        arguments["accelerators"] = accelerators
+        parts = hierarchy_of_accelerators(accelerators)
     if hierarchy is not None:
         if levels is not None:
             raise HyparError("--hierarchy states the levels; leave --levels out")
         parts = request.hierarchy(hierarchy, whole=whole_levels)
-        sizes = (parts.levels,) if parts.of_halves else None
         arguments["hierarchy"] = request.whole_numbers("--hierarchy", hierarchy, "2,2,2")
         arguments["whole_levels"] = whole_levels
+    if parts is not None:
+        sizes = (parts.levels,) if parts.of_halves else None
     with output.outputs_checked(csv_file, picture=picture):
         described = [find_network(name, tokens) for typed in networks for name in named(typed)]
         # The paper's arrays have levels of two parts: others are compared without one, by bytes.
-        alone = array is None and hierarchy is not None and sizes is None
+        alone = array is None and parts is not None and sizes is None
         arrays = None if alone else _arrays(array, sizes)
     # The default arrays are made for the levels; named arrays have fixed levels.
-    if array is not None and arrays and sizes:
+    if array is not None and arrays and sizes and accelerators is None:
         _check_levels(arrays, sizes, typed=levels or str(sizes[0]))
     with output.progress_bar("networks") as progress:
         compared = comparison.compare(

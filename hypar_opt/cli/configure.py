@@ -10,11 +10,10 @@ import typer
 from hypar_opt.cli import completion, options, output, request
 from hypar_opt.cli.options import file_option, problem_option, solving_option
 
-EPILOG = (
-    "Examples: [bold]hypar-opt configure llama-3-8b --array h100-8x8 --batch 512[/bold];"
-    " [bold]hypar-opt configure llama-70b --array h100-8x8 --batch 64 --to megatron -o"
-    " args.sh[/bold]; [bold]hypar-opt configure gpt2 --array a100-4x8 --batch 64 --by-degrees"
-    " --picture map.svg[/bold]"
+EXAMPLES = (
+    "hypar-opt configure llama-3-8b --array h100-8x8 --batch 512",
+    "hypar-opt configure llama-70b --array h100-8x8 --batch 64 --to megatron -o args.sh",
+    "hypar-opt configure gpt2 --array a100-4x8 --batch 64 --by-degrees --picture map.svg",
 )
 
 FIX = problem_option(
@@ -35,7 +34,7 @@ FRAMEWORKS = options.several(
     "NAME",
     ": one of them is enough",
 )
-BEST = solving_option(metavar="N", help="How many configurations to list. Default: 10.")
+BEST = problem_option(metavar="N", help="How many configurations to list. Default: 10.")
 BOUND = solving_option(
     help="The bound over all plans, those included that no framework expresses: memory, of those"
     " that fit; or none, which takes no time.",

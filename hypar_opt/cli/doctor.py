@@ -8,7 +8,10 @@ import typer
 
 from hypar_opt.cli import options, output
 
-EPILOG = "Examples: [bold]hypar-opt doctor[/bold]; [bold]hypar-opt doctor jax onnx[/bold]"
+EXAMPLES = (
+    "hypar-opt doctor",
+    "hypar-opt doctor jax onnx",
+)
 
 PARTS = typer.Argument(
     metavar="[PART]...",

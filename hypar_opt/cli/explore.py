@@ -15,9 +15,9 @@ from hypar_opt.cli.signatures import takes_groups
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
 
-EPILOG = (
-    "Examples: [bold]hypar-opt explore lenet-c --free all[/bold];"
-    " [bold]hypar-opt explore vgg-a --free conv5_2,fc1 --objective time --array hmc-htree-16[/bold]"
+EXAMPLES = (
+    "hypar-opt explore lenet-c --free all",
+    "hypar-opt explore vgg-a --free conv5_2,fc1 --objective time --array hmc-htree-16",
 )
 ALIASES = {"seconds": "time", "joules": "energy"}
 """Units that may be typed for objectives."""

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from hypar_opt.cli import completion, options
-from hypar_opt.cli.options import problem_option, running_option, solving_option
+from hypar_opt.cli.options import (
+    charge_option,
+    choice_option,
+    problem_option,
+    running_option,
+    size_option,
+    solving_option,
+    step_option,
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -20,6 +28,7 @@ class SizeOptions:
 
     batch: Annotated[int, options.BATCH] = 256
     tokens: Annotated[int | None, options.TOKENS] = None
+    accelerators: Annotated[int | None, options.ACCELERATORS] = None
     # None: the array fixes its levels.
     levels: Annotated[int | None, options.LEVELS] = None
     hierarchy: Annotated[str | None, options.HIERARCHY] = None
@@ -45,21 +54,21 @@ class CostOptions:
     reading: options.READING = None
     element_bytes: Annotated[
         int | None,
-        problem_option(
+        charge_option(
             help="Bytes per tensor element: 1, 2 (half precision), 4 or 8. Default: the network"
             " file's, else the array's, else 4."
         ),
     ] = None
     inference: Annotated[
         bool,
-        problem_option(
+        charge_option(
             "--inference",
             help="Plan inference: only the forward pass is charged, without gradients and errors.",
         ),
     ] = False
     choices: Annotated[
         str | None,
-        problem_option(
+        choice_option(
             help="The parallelisms that each layer may use: data,model, with output (AccPar's Type"
             " III; in all readings but figures), with tokens (context and sequence parallelism;"
             " executed and joined), or all. Default: the first three on an array other"
@@ -68,13 +77,13 @@ class CostOptions:
     ] = None
     level_weights: Annotated[
         str | None,
-        problem_option(
+        charge_option(
             metavar="W,W,...", help="Weight of a byte at each level, H1 first, as 8,4,2,1."
         ),
     ] = None
     fix: Annotated[
         list[str] | None,
-        problem_option(
+        choice_option(
             metavar="LAYER[@LEVEL]=CHOICE",
             help="Pin a layer's parallelism, as fc1@H2=data; the layer may be a pattern."
             " Repeatable.",
@@ -82,7 +91,7 @@ class CostOptions:
     ] = None
     even: Annotated[
         bool,
-        problem_option(
+        choice_option(
             "--even",
             help="Allow only partitions that divide the batch and the channels evenly, as compiled"
             " programs need.",
@@ -90,7 +99,7 @@ class CostOptions:
     ] = False
     runnable: Annotated[
         bool | None,
-        problem_option(
+        choice_option(
             "--runnable/--uneven",
             help="Allow only partitions that leave each part an image, a channel or a head, so that"
             " the plan can be run; or any, as the paper does. Default: --runnable on an array other"
@@ -123,7 +132,7 @@ class ProblemOptions(CostOptions, SizeOptions):
     ] = None
     share: Annotated[
         str | None,
-        problem_option(
+        size_option(
             metavar="S",
             help="Of an array of two groups of accelerators: the first one's share of what H1"
             " splits, as 0.3; of more groups all shares, as 0.2,0.3,0.5. Default: for time the"
@@ -139,7 +148,7 @@ class SolvingOptions:
     # An argument of the search, not a field of a problem, though its help is shown with those.
     place: Annotated[
         bool,
-        problem_option(
+        size_option(
             "--place",
             help="Also optimise the placement: the assignment of levels to the array's bisections.",
         ),
@@ -147,7 +156,7 @@ class SolvingOptions:
     stages: Annotated[str | None, options.STAGES] = None
     cuts: Annotated[
         str | None,
-        problem_option(
+        choice_option(
             metavar="BLOCK,...",
             help="With pp among --degrees: the layers or blocks that stages but the first begin"
             " with, as decoder.10,decoder.22; with v chunks a stage, each chunk. Default: as many"
@@ -263,7 +272,7 @@ class TrainingOptions:
     schedule: Annotated[str | None, options.SCHEDULE] = None
     gather: Annotated[
         str | None,
-        running_option(
+        step_option(
             metavar="WHEN",
             help="Whether a tensor that several layers read is kept as they read it: once; or as"
             " its writer left it, such as by token, and gathered again in the backward pass:"

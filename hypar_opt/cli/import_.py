@@ -12,10 +12,10 @@ from hypar_opt.cli import completion, inputs, options, output
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
 
-EPILOG = (
-    "Examples: [bold]hypar-opt import resnet50.onnx -o resnet50.toml[/bold];"
-    " [bold]hypar-opt import gpt2.onnx --dim sequence=1024[/bold];"
-    " [bold]hypar-opt import config.json -o llama.toml[/bold]"
+EXAMPLES = (
+    "hypar-opt import resnet50.onnx -o resnet50.toml",
+    "hypar-opt import gpt2.onnx --dim sequence=1024",
+    "hypar-opt import config.json -o llama.toml",
 )
 
 

@@ -13,12 +13,7 @@ from hypar_opt.studies.lists import LISTS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    help=SUMMARIES["list"],
-)
+app = typer.Typer(add_completion=False, rich_markup_mode=None, help=SUMMARIES["list"])
 
 
 def _command(what: str) -> Callable[[bool], None]:
@@ -33,4 +28,5 @@ def _command(what: str) -> Callable[[bool], None]:
 
 
 for what, rows_of in LISTS.items():
-    app.command(what, help=rows_of.__doc__)(_command(what))
+    # Else Typer cuts it to one line in the help of all lists.
+    app.command(what, help=rows_of.__doc__, short_help=rows_of.__doc__)(_command(what))

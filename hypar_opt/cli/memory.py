@@ -11,10 +11,9 @@ from hypar_opt.cli.groups import ProblemOptions, SolvingOptions, TrainingOptions
 from hypar_opt.cli.options import running_option
 from hypar_opt.cli.signatures import takes_groups
 
-EPILOG = (
-    "Examples: [bold]hypar-opt memory llama-7b --array h100-8 --batch 8 --optimizer adam --shard"
-    " weights[/bold]; [bold]hypar-opt memory plan.json --recompute full --picture"
-    " memory.svg[/bold]"
+EXAMPLES = (
+    "hypar-opt memory llama-7b --array h100-8 --batch 8 --optimizer adam --shard weights",
+    "hypar-opt memory plan.json --recompute full --picture memory.svg",
 )
 
 

@@ -9,10 +9,10 @@ from hypar_opt.cli import options, output, request
 from hypar_opt.cli.groups import ProblemOptions, TrainingOptions
 from hypar_opt.cli.signatures import takes_groups
 
-EPILOG = (
-    "Examples: [bold]hypar-opt model vgg-e -o vgg-e.lp[/bold];"
-    " [bold]highs vgg-e.lp --solution_file vgg-e.sol[/bold];"
-    " [bold]hypar-opt solve vgg-e --solution vgg-e.sol[/bold]"
+EXAMPLES = (
+    "hypar-opt model vgg-e -o vgg-e.lp",
+    "highs vgg-e.lp --solution_file vgg-e.sol",
+    "hypar-opt solve vgg-e --solution vgg-e.sol",
 )
 
 MODEL_FILE = options.result_option(

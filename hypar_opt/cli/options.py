@@ -17,16 +17,20 @@ from typer.models import OptionInfo
 from hypar_opt.cli import completion
 from hypar_opt.workload.parallelism import SCHEDULES
 
-# The panels of a command's help.
-PROBLEM = "The problem"
-RUNNING = "The run"
-SOLVING = "The solver"
-WHAT_IF = "What if"
-
-problem_option = partial(typer.Option, rich_help_panel=PROBLEM)
-running_option = partial(typer.Option, rich_help_panel=RUNNING)
-solving_option = partial(typer.Option, rich_help_panel=SOLVING)
-what_if_option = partial(typer.Option, rich_help_panel=WHAT_IF)
+# The groups of a command's help; those of `FURTHER` are in ``--help all`` alone.
+FURTHER = (
+    "The network and the array",
+    "Choices of layers",
+    "What is charged",
+    "More of the run",
+    "The solver",
+    "What if",
+)
+problem_option = partial(typer.Option, rich_help_panel="The problem")
+running_option = partial(typer.Option, rich_help_panel="The run")
+size_option, choice_option, charge_option, step_option, solving_option, what_if_option = (
+    partial(typer.Option, rich_help_panel=heading) for heading in FURTHER
+)
 network_argument = partial(typer.Argument, autocompletion=completion.networks)
 file_option = partial(typer.Option, metavar="FILE")
 
@@ -45,13 +49,18 @@ NETWORK_OR_PLAN = Annotated[
 BATCH = problem_option(
     help="Batch size: images or sequences per training step, over all accelerators."
 )
-TOKENS = problem_option(
+TOKENS = size_option(
     help="Length of the network's sequences, in tokens. Default: the network file's."
 )
-LEVELS = problem_option(
-    help="Hierarchy levels H, 0 to 64, of 2^H accelerators (default: the array's, or 4)."
+ACCELERATORS = problem_option(
+    metavar="N",
+    help="How many accelerators: a power of two, as 16, is that many levels of two parts; another"
+    " number has a level for each prime factor. Default: the array's, or 16.",
 )
-HIERARCHY = problem_option(
+LEVELS = size_option(
+    help="Hierarchy levels H, 0 to 64, of 2^H accelerators, in place of --accelerators."
+)
+HIERARCHY = size_option(
     metavar="N,N,...",
     help="The levels by their parts, H1 first: 2,2,2 is --levels 3; 6,8 is six nodes of eight,"
     " with one level per prime factor.",
@@ -62,11 +71,11 @@ STAGES = problem_option(
     " numbers. Where they are cut, and what each does inside, are searched. Default: no stages.",
     autocompletion=completion.one_of("auto"),
 )
-SCHEDULE = running_option(
+SCHEDULE = step_option(
     help="The order of passes in pipeline stages: 1f1b, gpipe or zb-h1. Default: 1f1b.",
     autocompletion=completion.one_of(*SCHEDULES),
 )
-WHOLE_LEVELS = problem_option(
+WHOLE_LEVELS = size_option(
     "--whole-levels", help="Keep the levels of --hierarchy whole, in place of their prime factors."
 )
 ARRAY = problem_option(
@@ -74,17 +83,17 @@ ARRAY = problem_option(
     help="An accelerator array (see list arrays), or the path of an array file.",
     autocompletion=completion.arrays,
 )
-BUCKET = problem_option(
+BUCKET = size_option(
     metavar="BYTES",
     help="The most bytes of gradients that are all-reduced together, as 25MB; 0: each gradient by"
     " itself. Default: the array's.",
 )
-OPTIMIZER = problem_option(
+OPTIMIZER = running_option(
     help="The optimizer, whose state counts as memory, and whose update takes the time that an"
     " array has for it: sgd (none), momentum, adam, or the bytes of state per weight, each read and"
     " written once and else updated as adam."
 )
-REDUCE_BYTES = running_option(
+REDUCE_BYTES = step_option(
     metavar="BYTES",
     help="Bytes of an element in which gradients are exchanged and held: 2 or 4. Default:"
     " exchanged in the elements of the weights, held in 4 or those of a larger element.",
@@ -92,7 +101,7 @@ REDUCE_BYTES = running_option(
 # The defaults are those of `hypar_opt.plan.arguments.default_reading`.
 READING = Annotated[
     str | None,
-    problem_option(
+    charge_option(
         help="The communication model: text (the paper's), tables, figures, executed (the bytes"
         " moved when the plan is run), or joined (when each all-to-all is one over all levels)."
         " Default: joined with --choices all at up to six levels, executed on any array but the"
@@ -117,7 +126,7 @@ TIME_LIMIT = Annotated[
 ]
 SETTINGS = Annotated[
     list[str] | None,
-    problem_option(
+    size_option(
         "--set",
         metavar="KEY=VALUE",
         help="Give a key of the network's or the array's file another value, as"

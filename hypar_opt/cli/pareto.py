@@ -18,9 +18,9 @@ from hypar_opt.errors import shell_words
 if TYPE_CHECKING:
     pass
 
-EPILOG = (
-    "Examples: [bold]hypar-opt pareto vgg-a --array hmc-htree-16[/bold];"
-    " [bold]hypar-opt pareto vgg-e --array hmc-htree-64 --cost time -o front.csv[/bold]"
+EXAMPLES = (
+    "hypar-opt pareto vgg-a --array hmc-htree-16",
+    "hypar-opt pareto vgg-e --array hmc-htree-64 --cost time -o front.csv",
 )
 ALL = "all"
 

@@ -11,9 +11,9 @@ from hypar_opt.cli import inputs, options, output, request
 from hypar_opt.cli.groups import ProblemOptions, RunningOptions, SolvingOptions, TrainingOptions
 from hypar_opt.cli.signatures import takes_groups
 
-EPILOG = (
-    "Examples: [bold]hypar-opt report vgg-a -o vgg-a.html[/bold];"
-    " [bold]hypar-opt report plan.json --certificate proof.json -o plan.html[/bold]"
+EXAMPLES = (
+    "hypar-opt report vgg-a -o vgg-a.html",
+    "hypar-opt report plan.json --certificate proof.json -o plan.html",
 )
 
 PAGE_FILE = options.result_option(help="Write the page to this file.")

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from hypar_opt.paper.rows import PaperRow
 
-EPILOG = (
-    "Examples: [bold]hypar-opt reproduce[/bold];"
-    " [bold]hypar-opt reproduce fig8 --rows --reading executed[/bold];"
-    " [bold]hypar-opt reproduce fig6 fig8 --figures pictures[/bold]"
+EXAMPLES = (
+    "hypar-opt reproduce",
+    "hypar-opt reproduce fig8 --rows --reading executed",
+    "hypar-opt reproduce fig6 fig8 --figures pictures",
 )
 
 FIGURES = typer.Argument(

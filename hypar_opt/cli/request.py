@@ -56,6 +56,7 @@ def problem_arguments(typed: ProblemOptions) -> ProblemArguments:
     """Return the fields of a `Problem`, which validates them."""
     sizes: ProblemArguments = {
         "batch": typed.batch,
+        "accelerators": typed.accelerators,
         "levels": typed.levels,
         "hierarchy": None if typed.hierarchy is None else _sizes(typed.hierarchy),
         "whole_levels": typed.whole_levels,
@@ -95,10 +96,14 @@ def hierarchy(typed: str, levels: int | None = None, *, whole: bool) -> Hierarch
 def papers_array(typed: SizeOptions) -> str | None:
     """Return the paper's array of the levels that options state; None where it has none such."""
     from hypar_opt.hardware import arrays
+    from hypar_opt.plan.arguments import hierarchy_of_accelerators
 
-    if typed.hierarchy is None:
+    if typed.accelerators is not None:
+        stated = hierarchy_of_accelerators(typed.accelerators)
+    elif typed.hierarchy is None:
         return arrays.papers(typed.levels)
-    stated = hierarchy(typed.hierarchy, typed.levels, whole=typed.whole_levels)
+    else:
+        stated = hierarchy(typed.hierarchy, typed.levels, whole=typed.whole_levels)
     return arrays.papers(stated.levels) if stated.of_halves else None
 
 
@@ -112,8 +117,9 @@ def needed_array(typed: SizeOptions, what: str) -> str:
     """
     array = papers_array(typed)
     if array is None:
+        levels = typed.hierarchy or f"of {typed.accelerators} accelerators"
         raise HyparError(
-            f"{what} needs an array of the levels {typed.hierarchy}: --array NAME|FILE; the"
+            f"{what} needs an array of the levels {levels}: --array NAME|FILE; the"
             " paper's have levels of two parts"
         )
     return array

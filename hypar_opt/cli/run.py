@@ -10,9 +10,9 @@ import typer
 from hypar_opt.cli import completion, inputs, options, output
 from hypar_opt.errors import CheckFailedError
 
-EPILOG = (
-    "Examples: [bold]hypar-opt run plan.json[/bold];"
-    " [bold]hypar-opt run plan.json --scale-down --json[/bold]"
+EXAMPLES = (
+    "hypar-opt run plan.json",
+    "hypar-opt run plan.json --scale-down --json",
 )
 
 

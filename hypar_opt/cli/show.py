@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.workload.network import Network
 
-EPILOG = (
-    "Examples: [bold]hypar-opt show alexnet[/bold]; [bold]hypar-opt show plan.json[/bold];"
-    " [bold]hypar-opt show alexnet --picture alexnet.svg[/bold];"
-    " [bold]hypar-opt show h100-8x8 --toml[/bold]"
+EXAMPLES = (
+    "hypar-opt show alexnet",
+    "hypar-opt show plan.json",
+    "hypar-opt show alexnet --picture alexnet.svg",
+    "hypar-opt show h100-8x8 --toml",
 )
 
 SOURCE = typer.Argument(

@@ -10,7 +10,7 @@ import typer
 
 from hypar_opt.cli import inputs, options, output, request
 from hypar_opt.cli.groups import ProblemOptions, RunningOptions, SolvingOptions, TrainingOptions
-from hypar_opt.cli.options import running_option
+from hypar_opt.cli.options import running_option, step_option
 from hypar_opt.cli.signatures import takes_groups
 from hypar_opt.errors import HyparError
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from hypar_opt.simulator.result import StepResult
     from hypar_opt.studies.simulation import RunArguments
 
-EPILOG = (
-    "Examples: [bold]hypar-opt simulate vgg-a --array hmc-torus-16[/bold];"
-    " [bold]hypar-opt simulate plan.json --trace step.json[/bold]"
+EXAMPLES = (
+    "hypar-opt simulate vgg-a --array hmc-torus-16",
+    "hypar-opt simulate plan.json --trace step.json",
 )
 
-PROFILE = running_option(
+PROFILE = step_option(
     metavar="FILE", help="Use measured seconds of each layer and pass in place of modelled ones."
 )
 TRACE = running_option(
     metavar="FILE", help="Write the step's events as a Chrome trace (for Perfetto)."
 )
-RING = running_option(
+RING = step_option(
     "--ring/--no-ring",
     help="Keys and values of context parallelism move beside the parts of attention that they are"
     " for, or before it. Default: the array's, or before it.",
 )
-HIDDEN = running_option(
+HIDDEN = step_option(
     metavar="PART",
     help="The part, 0 to 1, of tensor parallelism's all-gathers and reduce-scatters that runs"
     " beside the products that read or write them. Default: the array's, or 0.",

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.studies.simulation import Contender
 
-EPILOG = (
-    "Examples: [bold]hypar-opt solve vgg-e --batch 32 --search joint -o plan.json[/bold];"
-    " [bold]hypar-opt solve vgg-e --json | hypar-opt simulate - --array hmc-torus-16[/bold]"
+EXAMPLES = (
+    "hypar-opt solve vgg-e --batch 32 --search joint -o plan.json",
+    "hypar-opt solve vgg-e --json | hypar-opt simulate - --array hmc-torus-16",
 )
 
 SOLUTION = solving_option(

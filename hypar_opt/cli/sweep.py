@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from hypar_opt.studies.batches import AllBatches
     from hypar_opt.studies.sweep import SweepResult
 
-EPILOG = (
-    "Examples: [bold]hypar-opt sweep sweep.toml -o table.csv[/bold];"
-    " [bold]hypar-opt sweep sweep.toml --scheduler tcp://head:8786[/bold];"
-    " [bold]hypar-opt sweep vgg-e --batches 1:1000000000 --picture plans.svg[/bold]"
+EXAMPLES = (
+    "hypar-opt sweep sweep.toml -o table.csv",
+    "hypar-opt sweep sweep.toml --scheduler tcp://head:8786",
+    "hypar-opt sweep vgg-e --batches 1:1000000000 --picture plans.svg",
 )
 
 SPEC = typer.Argument(

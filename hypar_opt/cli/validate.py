@@ -10,9 +10,9 @@ import typer
 
 from hypar_opt.cli import options, output
 
-EPILOG = (
-    "Examples: [bold]hypar-opt validate[/bold]; [bold]hypar-opt validate --file my-runs.toml"
-    " --picture runs.svg[/bold]"
+EXAMPLES = (
+    "hypar-opt validate",
+    "hypar-opt validate --file my-runs.toml --picture runs.svg",
 )
 
 FILE = typer.Option(

@@ -12,9 +12,9 @@ from hypar_opt.cli.options import solving_option
 from hypar_opt.cli.signatures import takes_groups
 from hypar_opt.errors import shell_words
 
-EPILOG = (
-    "Examples: [bold]hypar-opt verify vgg-a --solvers dp,ilp,cpsat[/bold];"
-    " [bold]hypar-opt verify plan.json --certificate proof.json[/bold]"
+EXAMPLES = (
+    "hypar-opt verify vgg-a --solvers dp,ilp,cpsat",
+    "hypar-opt verify plan.json --certificate proof.json",
 )
 
 SOURCE = options.network_argument(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from importlib.resources import as_file, files
@@ -298,55 +296,12 @@ def find(
     if name.lower() in names:
         return load(name)
     if is_standard_input(name):
-        read_document(name, what)
+        take_standard_input(what)
         return read(path)
     # A suffix, a folder or an existing file means a path, and its error; else a misspelt name.
     if name and (path.suffix or len(path.parts) != 1 or exists(path)):
         return read(path)
     raise UnknownNameError(what, name, list(names))
-
-
-_KEYS = {
-    "network": {"layer", "block", "input", "model_type"},
-    "array": {"accelerator", "topology", "energy"},
-}
-"""Keys that only one kind of document has, where a file does not state its schema."""
-
-
-def read_document(path: str | Path, what: str) -> str:
-    """Read a document's text; standard input is told apart by its schema or its keys.
-
-    Parameters
-    ----------
-    what
-        The kind that is needed: ``network``, ``array`` or ``plan``.
-
-    Raises
-    ------
-    InputError
-        Where standard input has been taken for another kind, or is one: naming both. What is of
-        no known kind is for that kind's reader to refuse.
-    """
-    text = read_text(path)
-    if is_standard_input(path):
-        take_standard_input(what)
-        kind = kind_of(text) or what
-        if kind != what:
-            problem = f"should be a file of hypar-opt/{what}, and is one of {kind}"
-            raise InputError(problem, file=file_name(path))
-    return text
-
-
-def kind_of(text: str) -> str | None:
-    """Return the kind of a document, such as ``array``, by its schema or keys; None if unknown."""
-    try:
-        data = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    schema = str(data.get("schema", "")).split("/")
-    if len(schema) == 3 and schema[0] == "hypar-opt":
-        return schema[1]
-    return next((name for name, keys in _KEYS.items() if keys & data.keys()), None)
 
 
 def load_preset(

@@ -38,6 +38,7 @@ from hypar_opt.documents.document import (
     rule,
     validate,
 )
+from hypar_opt.documents.kinds import read_as
 from hypar_opt.documents.parsing import parse_toml
 from hypar_opt.errors import HyparError, InputError, argument, excerpt
 from hypar_opt.hardware.accelerator import Accelerator, AcceleratorGroup, Part, check_alike
@@ -527,15 +528,20 @@ def read_array(path: str | Path) -> Array:
     InputError
         Naming the file and the key, and what would be right.
     """
-    file = file_name(path)
-    data = parse_toml(read_text(path), file=file)
+    file, text = file_name(path), read_text(path)
+    with read_as("array", text, file):
+        return _parsed(text, Path(path).parent, file)
+
+
+def _parsed(text: str, folder: Path, file: str) -> Array:
+    data = parse_toml(text, file=file)
     # Anything else that is wrong with the table is for `validate` to report.
     table = data.get("topology")
     if isinstance(table, dict) and str(table.get("kind")) in TOPOLOGIES:
         topology: type[Topology] = TOPOLOGIES[table["kind"]]
         try:
             # Relative to the array's file, whose folder the pydantic model does not know.
-            data["topology"] = topology.located(table, Path(path).parent)
+            data["topology"] = topology.located(table, folder)
         except InputError as error:
             source = error.file or file
             raise InputError(error.problem, where=error.where, file=source) from None

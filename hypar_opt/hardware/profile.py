@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from hypar_opt.documents.document import Document, Printable, Size, read_text, rule, validate
+from hypar_opt.documents.kinds import read_as
 from hypar_opt.documents.parsing import parse_toml
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.hardware.quantities import Time
@@ -101,5 +102,6 @@ def read_profile(path: str | Path) -> Profile:
     InputError
         Naming the file, the layer and the key, and what would be right.
     """
-    file = str(path)
-    return validate(Profile, parse_toml(read_text(path), file=file), file=file)
+    file, text = str(path), read_text(path)
+    with read_as("profile", text, file):
+        return validate(Profile, parse_toml(text, file=file), file=file)

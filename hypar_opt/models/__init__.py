@@ -176,6 +176,7 @@ def read_network(
         read_text,
         validate,
     )
+    from hypar_opt.documents.kinds import read_as
     from hypar_opt.documents.parsing import parse_toml
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.routers import with_counts
@@ -193,4 +194,5 @@ def read_network(
 
         return validate(Network, read_config(path), file=file)
     beside = Path() if is_standard_input(path) else Path(path).parent
-    return validate(Network, with_counts(parse_toml(text, file=file), beside), file=file)
+    with read_as("network", text, file):
+        return validate(Network, with_counts(parse_toml(text, file=file), beside), file=file)

@@ -16,6 +16,7 @@ from math import gcd
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hypar_opt.documents.document import file_name, read_text
+from hypar_opt.documents.kinds import read_as
 from hypar_opt.documents.parsing import parse_json, shown
 from hypar_opt.errors import InputError, unknown
 from hypar_opt.models.config_keys import Config
@@ -160,11 +161,13 @@ def read_config(path: str | Path) -> Table:
     InputError
         Naming the file and the key, and what would be right.
     """
-    file = file_name(path)
-    try:
-        return content_of(parse_json(read_text(path), file=file))
-    except InputError as error:
-        raise InputError(error.problem, where=error.where, file=file) from None
+    file, text = file_name(path), read_text(path)
+    with read_as("network", text, file):
+        keys = parse_json(text, file=file)
+        try:
+            return content_of(keys)
+        except InputError as error:
+            raise InputError(error.problem, where=error.where, file=file) from None
 
 
 def content_of(keys: object) -> Table:
@@ -177,8 +180,6 @@ def content_of(keys: object) -> Table:
     InputError
         Naming the key, and what would be right.
     """
-    if isinstance(keys, dict) and str(keys.get("schema", "")).startswith("hypar-opt/"):
-        raise InputError(f"should be a network's file, and is one of {keys['schema']}")
     if not isinstance(keys, dict) or "model_type" not in keys:
         raise InputError("should be a table with the key 'model_type', as transformers write it")
     config, notes = Config(keys), _Notes()

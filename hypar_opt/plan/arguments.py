@@ -43,12 +43,17 @@ MOST_JOINED = 6
 search over all levels together."""
 
 
+MOST_ACCELERATORS = 2**32
+"""The most accelerators that a number states; levels may be of more."""
+
+
 class OwnArguments(TypedDict, total=False):
     """The arguments of a problem besides its array."""
 
     batch: int
     tokens: int | None
     bucket: int | str | None
+    accelerators: int | None
     levels: int | None
     hierarchy: Sequence[int] | None
     whole_levels: bool
@@ -86,6 +91,8 @@ class ProblemArguments(OwnArguments, total=False):
     layers and stored tensors as that configuration of Megatron-LM has them.
     ``hypar_opt.plan.stated`` applies these three; ``problem_of`` takes what they lead to.
 
+    ``accelerators`` states the levels by their number: ``16`` is ``levels=4``, and any other number
+    has a level for each of its prime factors, smallest first; on an array it is the array's.
     ``hierarchy`` states the levels by their parts: ``(2, 2, 2)`` is ``levels=3``, and ``(6, 8)``
     six nodes of eight, split into levels of its prime factors unless ``whole_levels``. None leaves
     ``levels`` and ``placement`` to the array, ``element_bytes`` to the network, and ``reading`` to
@@ -113,7 +120,7 @@ _GROUPS: dict[str, type[Document]] = {"constraints": Constraints, "training": Tr
 """Arguments whose entries may be arguments themselves."""
 
 _DECIDED_OTHERWISE = {
-    *("levels", "hierarchy", "array", "placement", "bucket", "share"),
+    *("accelerators", "levels", "hierarchy", "array", "placement", "bucket", "share"),
     *("reading", "element_bytes", "cost", "choices"),
 }
 """Arguments for which None means that they are not given."""
@@ -152,6 +159,15 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
         fields = {"element_bytes": network.element_bytes, **fields}
     if every := fields.get("choices") in ("all", ("all",), ["all"]):
         fields["choices"] = ALL_CHOICES if network is None else _offered(network)
+    if "accelerators" in fields:
+        for other in ("levels", "hierarchy"):
+            if other in fields:
+                raise HyparError(
+                    f"{argument('accelerators')} states the levels; leave {argument(other)} out"
+                )
+        if fields.get("array") is None:
+            levels = hierarchy_of_accelerators(fields.pop("accelerators"))
+            fields |= {"levels": levels.levels, "parts": levels.unless_halves}
     constraints = fields.get("constraints")
     if isinstance(constraints, Mapping) and constraints.get("runnable", True) is None:
         fields["constraints"] = {k: v for k, v in constraints.items() if k != "runnable"}
@@ -293,6 +309,11 @@ def _on_array(fields: dict[str, Any], *, whole: bool, bucket: int | str | None) 
     is_list = isinstance(placement, list | tuple) and all(type(one) is int for one in placement)
     is_allowed = is_list and described.allows(tuple(placement))
     ours = described.hierarchy(tuple(placement) if is_allowed else None)
+    if (count := fields.pop("accelerators", None)) is not None and count != ours.accelerators:
+        raise HyparError(
+            f"{argument('accelerators')} should be {ours.accelerators:,}, as the array {array.name}"
+            f" has, got {shown(count)}"
+        )
     if (sizes := fields.pop("hierarchy", None)) is not None:
         stated = hierarchy_of(sizes, fields.get("levels"))
         staged = None
@@ -342,6 +363,31 @@ def _in_primes(hierarchy: Hierarchy, *, staged: bool) -> Hierarchy:
         return hierarchy.in_primes
     stages, *below = hierarchy.sizes
     return Hierarchy((stages, *Hierarchy(tuple(below)).in_primes.sizes))
+
+
+def hierarchy_of_accelerators(count: int) -> Hierarchy:
+    """Return the levels of some accelerators: one for each prime factor, smallest first.
+
+    >>> hierarchy_of_accelerators(48)
+    Hierarchy(sizes=(2, 2, 2, 2, 3))
+
+    Raises
+    ------
+    HyparError
+        If it is no number of accelerators, or a level would have too many parts.
+    """
+    stated = argument("accelerators")
+    if type(count) is not int or not 1 <= count <= MOST_ACCELERATORS:
+        raise HyparError(
+            f"{stated} should be a whole number from 1 to {MOST_ACCELERATORS:,}, got {shown(count)}"
+        )
+    levels = Hierarchy((count,)).in_primes
+    if max(levels.sizes, default=1) > MAX_PARTS:
+        raise HyparError(
+            f"{stated} should have prime factors of at most {MAX_PARTS:,}, got {count:,} with"
+            f" {levels.sizes[-1]:,}"
+        )
+    return levels
 
 
 def hierarchy_of(sizes: Sequence[int], levels: int | None = None) -> Hierarchy:

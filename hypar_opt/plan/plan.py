@@ -24,6 +24,7 @@ from hypar_opt.documents.document import (
     validate,
     write_whole,
 )
+from hypar_opt.documents.kinds import read_as
 from hypar_opt.documents.parsing import parse_json, shown
 from hypar_opt.errors import HyparError, InputError, UnknownNameError
 from hypar_opt.frozen import FrozenDict
@@ -451,8 +452,9 @@ def parse_plan(text: str, *, file: str) -> Plan:
     InputError
         Naming the file, the key, what is wrong and what would be right.
     """
-    document = parse_json(text, file=file)
-    plan = validate(Plan, document, file=file)
+    with read_as("plan", text, file):
+        document = parse_json(text, file=file)
+        plan = validate(Plan, document, file=file)
     # Defaults are for code that makes a plan. In a file a missing key must not silently get the
     # default of this version, which another version may change.
     keys = dict.fromkeys(plan.document())

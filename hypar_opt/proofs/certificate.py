@@ -22,6 +22,7 @@ from pydantic import Discriminator, Field, Strict, Tag, model_validator
 from hypar_opt.checked import checked
 from hypar_opt.documents import files
 from hypar_opt.documents.document import Document, Table, read_text, rule, validate, write_whole
+from hypar_opt.documents.kinds import read_as
 from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import CheckFailedError, HyparError, InputError, RefusedError
 from hypar_opt.frozen import FrozenDict
@@ -626,8 +627,9 @@ def read_certificate(path: str | Path) -> Certificate:
     InputError
         Naming what is wrong with the file.
     """
-    file = str(path)
-    return validate(Certificate, parse_json(read_text(path), file=file), file=file)
+    file, text = str(path), read_text(path)
+    with read_as("certificate", text, file):
+        return validate(Certificate, parse_json(text, file=file), file=file)
 
 
 def write_certificate(certificate: Certificate, path: str | Path) -> None:

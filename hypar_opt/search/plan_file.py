@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hypar_opt.checked import checked
-from hypar_opt.documents.document import file_name, read_document
-from hypar_opt.errors import HyparError, InputError, RefusedError
+from hypar_opt.documents.document import (
+    exists,
+    file_name,
+    is_standard_input,
+    read_text,
+    take_standard_input,
+)
+from hypar_opt.errors import HyparError, InputError, RefusedError, worded
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, price, with_layouts
 from hypar_opt.instance.staged import StagedPlan
@@ -17,7 +24,6 @@ from hypar_opt.search.check_result import check_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from hypar_opt.plan.costs import Cost
 
@@ -62,7 +68,12 @@ def read_plan(path: str | Path) -> Plan:
         not have, choices that violate its own constraints, or a bound that a baseline disproves.
     """
     file = file_name(path)
-    plan = _with_layouts(parse_plan(read_document(path, "plan"), file=file), file=file)
+    if is_standard_input(path):
+        take_standard_input("plan")
+    elif not Path(path).suffix and not exists(Path(path)):
+        solved = worded(f"solve({str(path)!r}).save(file)", f"solve {path} --output plan.json")
+        raise InputError(f"is not a plan file; {solved} writes one", file=repr(str(path)))
+    plan = _with_layouts(parse_plan(read_text(path), file=file), file=file)
     check_plan(plan, file=file)
     # Checked on reading, since a file can be edited: studies rely on a plan being feasible.
     if plan.constraints.any:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hypar_opt.checked import checked
-from hypar_opt.documents import document
+from hypar_opt.documents import kinds
 from hypar_opt.documents.document import exists, is_standard_input, read_text
 from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.hardware import arrays
@@ -109,24 +109,24 @@ def is_plan_file(name: str) -> bool:
         return _begins_a_plan(read_text(name))
     if path.suffix == ".json":
         # If missing or damaged, too: reading it as a plan says so.
-        return not exists(path) or document.kind_of(read_text(path)) != "network"
+        return not exists(path) or kinds.kind_of(read_text(path)) != "network"
     if zoo_name(name) in network_names() or path.suffix in GRAPHS or not exists(path):
         return False
     return path.is_file() and _begins_a_plan(read_text(path))
 
 
 def _begins_a_plan(text: str) -> bool:
-    return text.lstrip().startswith("{") and document.kind_of(text) != "network"
+    return text.lstrip().startswith("{") and kinds.kind_of(text) != "network"
 
 
 def is_array_named(name: str) -> bool:
     """Return whether a name is that of an array: a preset, or a file with an array's keys."""
     if is_standard_input(name):
-        return document.kind_of(read_text(name)) == "array"
+        return kinds.kind_of(read_text(name)) == "array"
     path = Path(name)
     if zoo_name(name) in network_names() or path.suffix in GRAPHS:
         return False
     if name.lower() in arrays.names():
         return True
     # If it is not a document, reading it as a network says what is wrong.
-    return exists(path) and path.is_file() and document.kind_of(read_text(path)) == "array"
+    return exists(path) and path.is_file() and kinds.kind_of(read_text(path)) == "array"

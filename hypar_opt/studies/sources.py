@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.hardware import arrays
 from hypar_opt.pipeline import solve
+from hypar_opt.plan.arguments import hierarchy_of_accelerators
 from hypar_opt.plan.plan import Plan
 from hypar_opt.search.plan_file import read_plan
 
@@ -61,5 +62,8 @@ def planned(
         return (source if isinstance(source, Plan) else read_plan(str(source))), array
     stated = {"array": array, **arguments}
     if stated["array"] is None and needs_array and stated.get("hierarchy") is None:
-        stated["array"] = arrays.papers(stated.get("levels"))
+        levels, count = stated.get("levels"), stated.get("accelerators")
+        counted = None if count is None else hierarchy_of_accelerators(count)
+        if counted is None or counted.of_halves:
+            stated["array"] = arrays.papers(counted.levels if counted else levels)
     return solve(source, overlap=overlap, **stated), None

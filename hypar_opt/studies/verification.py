@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from hypar_opt.checked import checked
 from hypar_opt.documents.document import file_name, read_text, validate
+from hypar_opt.documents.kinds import check_kind
 from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import CheckFailedError, HyparError, InputError, NoAnswerError, argument
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
@@ -181,8 +182,10 @@ def checked_plan(
     """
     name = plan.network.name if isinstance(plan, Plan) else file_name(plan)
     if not isinstance(plan, Plan):
-        # A file that is not JSON is a wrong call, not a wrong plan.
-        parse_json(read_text(plan), file=name)
+        # A file of another kind, or that is not JSON, is a wrong call, not a wrong plan.
+        text = read_text(plan)
+        check_kind("plan", text, name)
+        parse_json(text, file=name)
         try:
             plan = read_plan(plan)
         except InputError as error:

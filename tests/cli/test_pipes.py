@@ -82,13 +82,13 @@ def test_output_dash_prints_the_file_that_a_plan_has(shell: Shell, tmp_path: Pat
 @pytest.mark.parametrize(
     ("call", "document", "said"),
     [
-        (["solve", "-"], "plan", "should be a file of hypar-opt/network, and is one of plan"),
-        (["solve", "-"], ARRAY, "should be a file of hypar-opt/network, and is one of array"),
-        (["solve", "sfc", "--array", "-"], LENET, "of hypar-opt/array, and is one of network"),
+        (["solve", "-"], "plan", "standard input: this is a plan file"),
+        (["solve", "-"], ARRAY, "this is an array file: use --array"),
+        (["solve", "sfc", "--array", "-"], LENET, "this is a network file"),
         (["simulate", "-", "--array", "-"], "plan", "is the plan already; name a file for the arr"),
         (["solve", "-", "--array", "-"], LENET, "is the network already; name a file for the arr"),
-        (["export", "-", "--to", "json"], LENET, "is not a plan file"),
-        (["run", "-"], LENET, "should be a file of hypar-opt/plan, and is one of network"),
+        (["export", "-", "--to", "json"], LENET, "this is a network file: use it as NETWORK"),
+        (["run", "-"], LENET, "this is a network file"),
         (["solve", "-"], "", "standard input: missing key 'name'"),
         (["show", "-"], "{", "standard input: should be JSON"),
         (["solve", "-"], b"\xff", "standard input: should be UTF-8 text"),

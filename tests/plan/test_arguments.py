@@ -10,6 +10,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.errors import ARRAY, HyparError, Sentence, argument, shell_words, worded
+from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
 from hypar_opt.plan.constraints import Constraints
 from hypar_opt.plan.problem import Problem
@@ -30,15 +31,66 @@ def test_a_misspelt_argument_is_refused_by_name_and_by_mypy() -> None:
 
 
 def test_the_arguments_of_a_problem_are_its_fields() -> None:
-    """Its levels and their parts are stated as a hierarchy, too, and its array's bucket.
+    """Its levels are stated by a number of accelerators or a hierarchy, too, and a bucket is.
 
     The length of sequences is its network's, as settings are its and its array's; degrees are pins.
     What a stage depends on in others is nobody's to state.
     """
-    stated = {"hierarchy", "whole_levels", "bucket", "tokens", "settings", "degrees"}
+    stated = {
+        "accelerators",
+        "hierarchy",
+        "whole_levels",
+        "bucket",
+        "tokens",
+        "settings",
+        "degrees",
+    }
     fields = (set(Problem.model_fields) | stated) - {"parts", "stage"}
     fields |= Constraints.model_fields.keys() | Training.model_fields.keys()
     assert set(ProblemArguments.__annotations__) == fields
+
+
+@pytest.mark.parametrize("count", range(1, 65))
+def test_a_number_of_accelerators_states_the_levels(count: int) -> None:
+    problem = problem_of(accelerators=count)
+    assert problem.hierarchy.accelerators == count
+    levels = count.bit_length() - 1
+    if count == 2**levels:
+        assert problem == problem_of(levels=levels)
+    else:
+        assert problem == problem_of(hierarchy=(count,))
+        assert [*problem.hierarchy.sizes] == sorted(problem.hierarchy.sizes)
+
+
+def test_a_number_of_accelerators_is_that_of_the_array() -> None:
+    for name in ("hmc-htree-8", "h100-8x8"):
+        count = problem_of(array=name).hierarchy.accelerators
+        assert problem_of(array=name, accelerators=count) == problem_of(array=name)
+    # Levels of 2, 3, 2, 2, 2 parts, which are no sorted factors.
+    nodes = find_array("h100-8x8").description()
+    nodes["topology"] = {**nodes["topology"], "nodes": 6}
+    six = type(find_array("h100-8x8")).model_validate(nodes)
+    assert problem_of(array=six, accelerators=48) == problem_of(array=six)
+    assert problem_of(array=six).hierarchy.sizes == (2, 3, 2, 2, 2)
+    assert ho.simulate("lenet-c", accelerators=4).array == "hmc-htree-4"
+
+
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [
+        ({"accelerators": 0}, "should be a whole number from 1 to 4,294,967,296, got 0"),
+        ({"accelerators": 2**33}, "should be a whole number from 1 to 4,294,967,296, got"),
+        ({"accelerators": True}, "should be a whole number from 1 to 4,294,967,296, got true"),
+        ({"accelerators": 2 * 1031}, "should have prime factors of at most 1,024, got 2,062 with"),
+        ({"accelerators": 4, "levels": 2}, "states the levels; leave levels out"),
+        ({"accelerators": 4, "hierarchy": (4,)}, "states the levels; leave hierarchy out"),
+        ({"accelerators": 4, "array": "h100-8"}, "should be 8, as the array h100-8 has, got 4"),
+    ],
+)
+def test_a_wrong_number_of_accelerators_is_refused(stated: Any, said: str) -> None:
+    with pytest.raises(HyparError) as raised:
+        problem_of(**stated)
+    assert str(raised.value).startswith(f"accelerators {said}")
 
 
 def test_options_are_a_mapping_or_a_dataclass() -> None:

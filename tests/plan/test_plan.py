@@ -105,7 +105,7 @@ REFUSED: list[tuple[Change, str]] = [
     (at("schema", "hypar-opt/plan/6"), "training: words by layer should be in files of"),
     (at("schema", "hypar-opt/plan/5"), "choices: tokens should be in files of 'hypar-opt/plan/5'"),
     (at("schema", "hypar-opt/plan/3"), "parts: should be in files of 'hypar-opt/plan/3'"),
-    (at("schema", "hypar-opt/network/1"), "schema: should be 'hypar-opt/plan/15', got"),
+    (at("schema", "hypar-opt/network/1"), "this is a network file: pass it as network"),
     (
         at("schema", "hypar-opt/plan/1"),
         "layouts: should be in files of 'hypar-opt/plan/2' or later",

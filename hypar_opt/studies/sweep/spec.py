@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, Strict
 
 from hypar_opt.costs import COSTS
 from hypar_opt.documents.document import ELEMENT_BYTES, Document, Size, exists, read_text, validate
+from hypar_opt.documents.kinds import read_as
 from hypar_opt.documents.parsing import parse_toml
 from hypar_opt.errors import HyparError, InputError, UnknownNameError
 from hypar_opt.hardware import arrays
@@ -90,7 +91,9 @@ def read_spec(path: str | Path) -> list[Case]:
         Naming the file, the key and what would be right.
     """
     file, folder = str(path), Path(path).parent
-    spec = validate(SweepSpec, parse_toml(read_text(path), file=file), file=file)
+    text = read_text(path)
+    with read_as("sweep", text, file):
+        spec = validate(SweepSpec, parse_toml(text, file=file), file=file)
 
     def axis(key: str, entries: Sequence[object], resolve: Callable[[str], Value]) -> list[Value]:
         return _axis(key, list(map(str, entries)), resolve, file)

@@ -14,10 +14,10 @@ from hypar_opt.documents.document import (
     Printable,
     Size,
     file_name,
-    kind_of,
     read_text,
     validate,
 )
+from hypar_opt.documents.kinds import kind_of
 from hypar_opt.documents.parsing import parse_toml, shown
 from hypar_opt.errors import InputError, RefusedError
 from hypar_opt.frozen import FrozenDict

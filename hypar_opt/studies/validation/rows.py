@@ -20,6 +20,7 @@ from hypar_opt.documents.document import (
     rule,
 )
 from hypar_opt.documents.document import validate as validated
+from hypar_opt.documents.kinds import read_as
 from hypar_opt.documents.parsing import parse_toml, shown
 from hypar_opt.workload.parallelism import RECOMPUTED, SCHEDULES
 
@@ -216,9 +217,10 @@ def read_steps(path: str | Path | None = None) -> MeasuredSteps:
         file, text = "published.toml", (files(__package__) / "published.toml").read_text("utf-8")
     else:
         file, text = file_name(path), read_text(path)
-    data = parse_toml(text, file=file)
-    kept = {key: data[key] for key in ("schema", "columns", "set") if key in data}
-    return validated(MeasuredSteps, kept, file=file)
+    with read_as("measured", text, file):
+        data = parse_toml(text, file=file)
+        kept = {key: data[key] for key in ("schema", "columns", "set") if key in data}
+        return validated(MeasuredSteps, kept, file=file)
 
 
 def setting(row: Row, column: str) -> str:
