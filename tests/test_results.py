@@ -19,7 +19,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.errors import HyparError, Sentence, UnknownNameError, argument
 from hypar_opt.frozen import Frozen, FrozenDict, frozen
-from hypar_opt.results import Displayed
+from hypar_opt.results import Displayed, Documented
 from tests.public import reached, results, subclasses
 
 
@@ -58,7 +58,7 @@ def test_one_of_every_kind_of_result_is_looked_at() -> None:
     held = {type(part) for sample in samples() for _, part in reached(sample)}
     kinds = {kind for base in (Displayed, Frozen) for kind in subclasses(base)}
     named = {kind for name in ho.__all__ if isinstance(kind := getattr(ho, name), type)}
-    abstract = {Displayed, Frozen, *(kind for kind in kinds if inspect.isabstract(kind))}
+    abstract = {Displayed, Documented, Frozen, *(kind for kind in kinds if inspect.isabstract(kind))}
     missing = {kind for kind in kinds | named if kind not in abstract}
     assert not {kind for kind in missing - held if not issubclass(kind, HyparError)}
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from hypar_opt.checked import checked, several
 from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
@@ -35,7 +36,7 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import ArrayRecord, Problem
 from hypar_opt.plan.stages import stage_counts
 from hypar_opt.plan.stated import stated_problem
-from hypar_opt.results import Results
+from hypar_opt.results import Column, Columns, Documented, Form, One, Results
 from hypar_opt.search.degrees import (
     Candidate,
     Evaluated,
@@ -54,7 +55,7 @@ from hypar_opt.studies.searched_degrees import (
     fastest_configurations,
     fastest_of_degrees,
 )
-from hypar_opt.units import format_bytes, format_si
+from hypar_opt.units import COUNT, SECONDS, format_bytes, format_share, format_si
 from hypar_opt.workload.network import Network, TokenInput
 from hypar_opt.workload.operators.attention import Attention
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
@@ -86,8 +87,97 @@ _WORDS: dict[str, dict[str, Any]] = {
 """The values of keys that are not numbers."""
 
 
+class _Listed(NamedTuple):
+    """A configuration, and those with which a row compares it."""
+
+    among: Configurations
+    entry: Evaluated | Candidate
+
+    @property
+    def sp(self) -> str | None:
+        configuration = self.entry.configuration
+        return None if configuration.tp == 1 else "yes" if configuration.sp else "no"
+
+    @property
+    def spare(self) -> int:
+        return self.among.capacity - self.entry.memory
+
+
+def _field(name: str, heading: str, form: Form = COUNT) -> Column:
+    kind = str if form is str else int
+    return Column(name, heading, form, f"entry.configuration.{name}", type=kind)
+
+
+def _of_step(name: str, heading: str, form: Form, of: Callable[[_Listed, Any], Any]) -> Column:
+    """Return a column of a step; None of a configuration that does not fit."""
+
+    def value(row: _Listed) -> Any:
+        return of(row, row.entry) if isinstance(row.entry, Evaluated) else None
+
+    return Column(name, heading, form, value, type=float | None)
+
+
+def _of_stages(column: Column) -> Column:
+    """Return a column that only configurations with stages have."""
+
+    def value(row: _Listed) -> Any:
+        return column.value(row) if row.among.staged else ...
+
+    return replace(column, of=value, absent=...)
+
+
+def _cuts(row: _Listed) -> str | None:
+    return "+".join(map(str, row.entry.configuration.cuts)) or None
+
+
+def _in_flight(row: _Listed) -> float:
+    return in_flight_at_most(row.entry.configuration)
+
+
+def _per_second(row: _Listed, own: Evaluated) -> float:
+    return row.among.per_second(own.seconds)
+
+
+def _utilisation(row: _Listed, own: Evaluated) -> float:
+    return row.among.utilisation(own.seconds)
+
+
+def _over_first(row: _Listed, own: Evaluated) -> float:
+    return own.seconds / row.among.best.seconds - 1
+
+
+ROW = Columns(
+    _field("tp", "tp"),
+    Column("sp", "sp"),
+    *(_field(name, name) for name in ("cp", "ep", "dp_shard", "dp_replicate")),
+    _field("zero", "zero", str),
+    _field("micro_batches", "micro"),
+    _field("recompute", "recompute", str),
+    _of_stages(_field("pp", "pp")),
+    _of_stages(_field("interleave", "v")),
+    _of_stages(Column("cuts", "cuts", of=_cuts, type=str | None)),
+    _of_stages(Column("in_flight", "in flight", "{:.4g}".format, _in_flight, type=float)),
+    _of_stages(_of_step("bubble", "bubble", format_share, lambda _, own: own.bubble)),
+    Column("blocks", of="entry.configuration.blocks", type=int | None),
+    _of_step("seconds", "step", SECONDS, lambda _, own: own.seconds),
+    _of_step("per_second", "{unit}/s", "{:,.0f}".format, _per_second),
+    _of_step("mfu", "MFU", format_share, _utilisation),
+    Column("memory", "memory", format_bytes, "entry.memory", type=int),
+    Column("spare", "to spare", format_bytes),
+    _of_step("exposed", "exposed", format_share, lambda _, own: own.exposed),
+    _of_step("over_first", "over #1", format_share, _over_first),
+    entry=_Listed,
+)
+"""Of a configuration among others."""
+
+_DEGREES = Columns(
+    Column("tp", of=itemgetter(0), type=int),
+    Column("pp", of=itemgetter(1), type=int),
+)
+
+
 @dataclass(frozen=True, repr=False)
-class Configurations(Results[Evaluated]):
+class Configurations(Documented, Results[Evaluated]):
     """The configurations that take the least time, fastest first.
 
     Parameters
@@ -121,6 +211,29 @@ class Configurations(Results[Evaluated]):
     unknown
         Those degrees, as ``(tp, pp)``, for which the time limit came before an answer.
     """
+
+    contents = Columns(
+        Column("network", of="network.name"),
+        Column("array", of="array.name"),
+        Column("batch", of="problem.batch"),
+        "tokens",
+        Column("optimizer", of="problem.constraints.optimizer"),
+        *("capacity", "margin", "considered", "fitting", "simulated", "complete"),
+        Column("bound_seconds", of="bound"),
+        "unit",
+        Column("rows", of=lambda own: own._listed(*own, *own.unfit), type=ROW),
+        Column(
+            "unsharded", of=lambda own: own.unsharded and _Listed(own, own.unsharded), type=One(ROW)
+        ),
+        Column("staged", absent=False),
+        Column("by_degrees", absent=False),
+        Column(
+            "unknown",
+            of=lambda own: own.unknown if own.by_degrees else None,
+            type=_DEGREES,
+            absent=None,
+        ),
+    )
 
     network: Network
     problem: Problem
@@ -231,62 +344,15 @@ class Configurations(Results[Evaluated]):
         within, fixed = _with_margin(self.problem, self.margin), pins(self.fix)
         return all_that_fit(self.network, within, fixed=fixed, allowed=allowed, progress=progress)
 
-    def row(self, entry: Evaluated | Candidate) -> dict[str, Any]:
-        """Return a configuration as a row of a table; None for the time of one that is unfit."""
-        configuration = entry.configuration
-        evaluated = entry if isinstance(entry, Evaluated) else None
-        of_stages = {
-            "pp": configuration.pp,
-            "interleave": configuration.interleave,
-            "cuts": "+".join(map(str, configuration.cuts)) or None,
-            "in_flight": in_flight_at_most(configuration),
-            "bubble": evaluated and evaluated.bubble,
-        }
-        return {
-            **{name: getattr(configuration, name) for name in PINS},
-            **(of_stages if self.staged else {}),
-            "sp": None if configuration.tp == 1 else "yes" if configuration.sp else "no",
-            "blocks": configuration.blocks,
-            "seconds": evaluated and evaluated.seconds,
-            "per_second": evaluated and self.per_second(evaluated.seconds),
-            "mfu": evaluated and self.utilisation(evaluated.seconds),
-            "memory": entry.memory,
-            "spare": self.capacity - entry.memory,
-            "exposed": evaluated and evaluated.exposed,
-            "over_first": evaluated and evaluated.seconds / self.best.seconds - 1,
-        }
-
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dictionary for each configuration: the rows of a data frame.
 
         Those that do not fit are the last.
         """
-        return [self.row(entry) for entry in (*self, *self.unfit)]
+        return [*map(ROW.row, self._listed(*self, *self.unfit))]
 
-    def document(self) -> dict[str, Any]:
-        """Return the configurations as plain data."""
-        return {
-            "network": self.network.name,
-            "array": self.array.name,
-            "batch": self.problem.batch,
-            "tokens": self.tokens,
-            "optimizer": self.problem.constraints.optimizer,
-            "capacity": self.capacity,
-            "margin": self.margin,
-            "considered": self.considered,
-            "fitting": self.fitting,
-            "simulated": self.simulated,
-            "complete": self.complete,
-            "bound_seconds": self.bound,
-            "unit": self.unit,
-            "rows": self.rows(),
-            "unsharded": None if self.unsharded is None else self.row(self.unsharded),
-            **({"staged": True} if self.staged else {}),
-            **(self._of_degrees() if self.by_degrees else {}),
-        }
-
-    def _of_degrees(self) -> dict[str, Any]:
-        return {"by_degrees": True, "unknown": [{"tp": tp, "pp": pp} for tp, pp in self.unknown]}
+    def _listed(self, *entries: Evaluated | Candidate) -> list[_Listed]:
+        return [_Listed(self, entry) for entry in entries]
 
     @property
     def cells(self) -> dict[tuple[int, int], Evaluated | Candidate]:
