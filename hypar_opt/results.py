@@ -52,7 +52,7 @@ class Column:
         How tables have it. Values of any form but `str` are numbers, which are aligned right.
     of
         The entry's attribute that it is, as ``plan.cost.total``, or a function of the entry; by
-        default the attribute of its name.
+        default the attribute, or of an entry that is a row the value, of its name.
     path
         In JSON, where dots nest: ``measured.seconds``. An object with a question mark, as
         ``calculated?.seconds``, is null where all of its values are. Empty: it is not in JSON.
@@ -80,6 +80,8 @@ class Column:
 
     def value(self, entry: Any) -> Any:
         """Return the value of an entry."""
+        if self.of is None and isinstance(entry, Mapping):
+            return entry.get(self.name, self.absent)
         value = self._value(entry)
         return str(value) if isinstance(value, str) else value
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from hypar_opt.checked import checked, several
 from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
@@ -36,7 +35,7 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import ArrayRecord, Problem
 from hypar_opt.plan.stages import stage_counts
 from hypar_opt.plan.stated import stated_problem
-from hypar_opt.results import Column, Columns, Documented, Form, One, Results
+from hypar_opt.results import Column, Columns, Documented, One, Results
 from hypar_opt.search.degrees import (
     Candidate,
     Evaluated,
@@ -87,93 +86,36 @@ _WORDS: dict[str, dict[str, Any]] = {
 """The values of keys that are not numbers."""
 
 
-class _Listed(NamedTuple):
-    """A configuration, and those with which a row compares it."""
-
-    among: Configurations
-    entry: Evaluated | Candidate
-
-    @property
-    def sp(self) -> str | None:
-        configuration = self.entry.configuration
-        return None if configuration.tp == 1 else "yes" if configuration.sp else "no"
-
-    @property
-    def spare(self) -> int:
-        return self.among.capacity - self.entry.memory
-
-
-def _field(name: str, heading: str, form: Form = COUNT) -> Column:
-    kind = str if form is str else int
-    return Column(name, heading, form, f"entry.configuration.{name}", type=kind)
-
-
-def _of_step(name: str, heading: str, form: Form, of: Callable[[_Listed, Any], Any]) -> Column:
-    """Return a column of a step; None of a configuration that does not fit."""
-
-    def value(row: _Listed) -> Any:
-        return of(row, row.entry) if isinstance(row.entry, Evaluated) else None
-
-    return Column(name, heading, form, value, type=float | None)
-
-
-def _of_stages(column: Column) -> Column:
-    """Return a column that only configurations with stages have."""
-
-    def value(row: _Listed) -> Any:
-        return column.value(row) if row.among.staged else ...
-
-    return replace(column, of=value, absent=...)
-
-
-def _cuts(row: _Listed) -> str | None:
-    return "+".join(map(str, row.entry.configuration.cuts)) or None
-
-
-def _in_flight(row: _Listed) -> float:
-    return in_flight_at_most(row.entry.configuration)
-
-
-def _per_second(row: _Listed, own: Evaluated) -> float:
-    return row.among.per_second(own.seconds)
-
-
-def _utilisation(row: _Listed, own: Evaluated) -> float:
-    return row.among.utilisation(own.seconds)
-
-
-def _over_first(row: _Listed, own: Evaluated) -> float:
-    return own.seconds / row.among.best.seconds - 1
-
-
 ROW = Columns(
-    _field("tp", "tp"),
-    Column("sp", "sp"),
-    *(_field(name, name) for name in ("cp", "ep", "dp_shard", "dp_replicate")),
-    _field("zero", "zero", str),
-    _field("micro_batches", "micro"),
-    _field("recompute", "recompute", str),
-    _of_stages(_field("pp", "pp")),
-    _of_stages(_field("interleave", "v")),
-    _of_stages(Column("cuts", "cuts", of=_cuts, type=str | None)),
-    _of_stages(Column("in_flight", "in flight", "{:.4g}".format, _in_flight, type=float)),
-    _of_stages(_of_step("bubble", "bubble", format_share, lambda _, own: own.bubble)),
-    Column("blocks", of="entry.configuration.blocks", type=int | None),
-    _of_step("seconds", "step", SECONDS, lambda _, own: own.seconds),
-    _of_step("per_second", "{unit}/s", "{:,.0f}".format, _per_second),
-    _of_step("mfu", "MFU", format_share, _utilisation),
-    Column("memory", "memory", format_bytes, "entry.memory", type=int),
-    Column("spare", "to spare", format_bytes),
-    _of_step("exposed", "exposed", format_share, lambda _, own: own.exposed),
-    _of_step("over_first", "over #1", format_share, _over_first),
-    entry=_Listed,
+    Column("tp", "tp", COUNT, type=int),
+    Column("sp", "sp", type=str | None),
+    *(Column(name, name, COUNT, type=int) for name in ("cp", "ep", "dp_shard", "dp_replicate")),
+    Column("zero", "zero", type=str),
+    Column("micro_batches", "micro", COUNT, type=int),
+    Column("recompute", "recompute", type=str),
+    Column("pp", "pp", COUNT, type=int, absent=...),
+    Column("interleave", "v", COUNT, type=int, absent=...),
+    Column("cuts", "cuts", type=str | None, absent=...),
+    Column("in_flight", "in flight", "{:.4g}".format, type=float, absent=...),
+    Column("bubble", "bubble", format_share, type=float | None, absent=...),
+    Column("blocks", type=int | None),
+    Column("seconds", "step", SECONDS, type=float | None),
+    Column("per_second", "{unit}/s", "{:,.0f}".format, type=float | None),
+    Column("mfu", "MFU", format_share, type=float | None),
+    Column("memory", "memory", format_bytes, type=int),
+    Column("spare", "to spare", format_bytes, type=int),
+    Column("exposed", "exposed", format_share, type=float | None),
+    Column("over_first", "over #1", format_share, type=float | None),
 )
-"""Of a configuration among others."""
+"""Of what `Configurations.row` returns."""
 
-_DEGREES = Columns(
-    Column("tp", of=itemgetter(0), type=int),
-    Column("pp", of=itemgetter(1), type=int),
-)
+_DEGREES = Columns(Column("tp", type=int), Column("pp", type=int))
+
+
+def _unknown(configurations: Configurations) -> list[dict[str, int]] | None:
+    if not configurations.by_degrees:
+        return None
+    return [{"tp": tp, "pp": pp} for tp, pp in configurations.unknown]
 
 
 @dataclass(frozen=True, repr=False)
@@ -221,18 +163,11 @@ class Configurations(Documented, Results[Evaluated]):
         *("capacity", "margin", "considered", "fitting", "simulated", "complete"),
         Column("bound_seconds", of="bound"),
         "unit",
-        Column("rows", of=lambda own: own._listed(*own, *own.unfit), type=ROW),
-        Column(
-            "unsharded", of=lambda own: own.unsharded and _Listed(own, own.unsharded), type=One(ROW)
-        ),
+        Column("rows", of=lambda own: own.rows(), type=ROW),
+        Column("unsharded", of=lambda own: own.unsharded and own.row(own.unsharded), type=One(ROW)),
         Column("staged", absent=False),
         Column("by_degrees", absent=False),
-        Column(
-            "unknown",
-            of=lambda own: own.unknown if own.by_degrees else None,
-            type=_DEGREES,
-            absent=None,
-        ),
+        Column("unknown", of=_unknown, type=_DEGREES, absent=None),
     )
 
     network: Network
@@ -344,15 +279,37 @@ class Configurations(Documented, Results[Evaluated]):
         within, fixed = _with_margin(self.problem, self.margin), pins(self.fix)
         return all_that_fit(self.network, within, fixed=fixed, allowed=allowed, progress=progress)
 
+    def row(self, entry: Evaluated | Candidate) -> dict[str, Any]:
+        """Return a configuration as a row of a table; None for the time of one that is unfit."""
+        configuration = entry.configuration
+        evaluated = entry if isinstance(entry, Evaluated) else None
+        of_stages = {
+            "pp": configuration.pp,
+            "interleave": configuration.interleave,
+            "cuts": "+".join(map(str, configuration.cuts)) or None,
+            "in_flight": in_flight_at_most(configuration),
+            "bubble": evaluated and evaluated.bubble,
+        }
+        return {
+            **{name: getattr(configuration, name) for name in PINS},
+            **(of_stages if self.staged else {}),
+            "sp": None if configuration.tp == 1 else "yes" if configuration.sp else "no",
+            "blocks": configuration.blocks,
+            "seconds": evaluated and evaluated.seconds,
+            "per_second": evaluated and self.per_second(evaluated.seconds),
+            "mfu": evaluated and self.utilisation(evaluated.seconds),
+            "memory": entry.memory,
+            "spare": self.capacity - entry.memory,
+            "exposed": evaluated and evaluated.exposed,
+            "over_first": evaluated and evaluated.seconds / self.best.seconds - 1,
+        }
+
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dictionary for each configuration: the rows of a data frame.
 
         Those that do not fit are the last.
         """
-        return [*map(ROW.row, self._listed(*self, *self.unfit))]
-
-    def _listed(self, *entries: Evaluated | Candidate) -> list[_Listed]:
-        return [_Listed(self, entry) for entry in entries]
+        return [self.row(entry) for entry in (*self, *self.unfit)]
 
     @property
     def cells(self) -> dict[tuple[int, int], Evaluated | Candidate]:

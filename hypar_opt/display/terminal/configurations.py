@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.display.terminal.console import Column, new_table, unbroken
+from hypar_opt.display.terminal.console import Column, new_table, table_of, unbroken
 from hypar_opt.plan.configuration import key_value_heads
 from hypar_opt.results import Columns
 from hypar_opt.search.degrees import Candidate
@@ -23,16 +24,10 @@ if TYPE_CHECKING:
 
 def configurations_view(configurations: Configurations) -> RenderableType:
     """Show the fastest configurations, between what was searched and what bounds all plans."""
-    columns = _shown(configurations)
-    headed: list[Column] = [("#", COUNT)]
-    headed += [(str(own.heading).format(unit=configurations.unit), own.form) for own in columns]
     entries = (*configurations, *configurations.unfit)
-    lines: list[list[Any]] = []
-    for number, (entry, row) in enumerate(zip(entries, configurations.rows(), strict=True), 1):
-        shown = row | _in_short(configurations, entry, row)
-        name = None if isinstance(entry, Candidate) else number
-        lines.append([name, *(shown[own.name] for own in columns)])
-    table = unbroken(new_table(headed, lines))
+    rows = [configurations.row(entry) | _in_short(configurations, entry) for entry in entries]
+    numbers = [*range(1, len(configurations) + 1), *[None] * len(configurations.unfit)]
+    table = unbroken(table_of(_shown(configurations), rows, ("#", COUNT), numbers))
     # In a pipe rows stay whole: at the width that rich measures it would fold a cell's words.
     cells = [(column.header, *column.cells) for column in table.columns]
     table.min_width = sum(max(cell_len(str(text)) for text in column) + 2 for column in cells)
@@ -88,24 +83,24 @@ def _shown(configurations: Configurations) -> Columns:
     """Return the columns in the order of the table."""
     of_stages = ("pp", "interleave", "in_flight", "bubble") if configurations.staged else ()
     cuts = ["cuts"] if any(own.configuration.cuts for own in configurations) else []
-    return ROW.only(
+    shown = ROW.only(
         *("tp", "sp", *of_stages[:2], *cuts),
         *("cp", "ep", "dp_shard", "dp_replicate", "zero", "micro_batches", "recompute"),
         *("seconds", "per_second", "mfu", "memory", "spare", *of_stages[2:]),
         *("exposed", "over_first"),
     )
+    unit = configurations.unit
+    return Columns(*(replace(own, heading=str(own.heading).format(unit=unit)) for own in shown))
 
 
-def _in_short(
-    configurations: Configurations, entry: Evaluated | Candidate, row: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the cells that say a row's values in another way."""
-    configuration = entry.configuration
+def _in_short(configurations: Configurations, entry: Evaluated | Candidate) -> dict[str, Any]:
+    """Return the cells that say a row's values in another way, or leave them out."""
+    configuration, is_best = entry.configuration, entry is configurations.best
     return {
         "cuts": cuts_in_short(configuration.cuts) or None,
         "recompute": recomputation(configuration, configurations.blocks),
-        "spare": row["spare"] if row["spare"] >= 0 else None,
-        "over_first": None if entry is configurations.best else row["over_first"],
+        **({"spare": None} if entry.memory > configurations.capacity else {}),
+        **({"over_first": None} if is_best else {}),
     }
 
 
