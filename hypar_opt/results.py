@@ -55,7 +55,7 @@ class Column:
         default the attribute, or of an entry that is a row the value, of its name.
     path
         In JSON, where dots nest: ``measured.seconds``. An object with a question mark, as
-        ``calculated?.seconds``, is null where all of its values are. Empty: it is not in JSON.
+        ``calculated?.seconds``, is null where all of its values are.
     type
         Of the value; by default what the entry's class says of the attribute. The `Columns` of
         objects that it lists, or `One` of an object that it is.
@@ -81,7 +81,7 @@ class Column:
     def value(self, entry: Any) -> Any:
         """Return the value of an entry."""
         if self.of is None and isinstance(entry, Mapping):
-            return entry.get(self.name, self.absent)
+            return entry[self.name] if self.absent is _NEVER else entry.get(self.name, self.absent)
         value = self._value(entry)
         return str(value) if isinstance(value, str) else value
 
