@@ -4,15 +4,229 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property, reduce
+from itertools import groupby
+from operator import attrgetter, or_
+from types import SimpleNamespace, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    NamedTuple,
+    Protocol,
+    Self,
+    TypeVar,
+    get_args,
+    get_type_hints,
+    overload,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from matplotlib.figure import Figure
+    from pydantic import BaseModel
     from rich.console import RenderableType
+
+Number = int | float
+Form = Callable[[Any], str]
+"""How the values of a column are written for people: `str` for texts."""
+
+_NEVER = object()
+
+
+@dataclass(frozen=True)
+class Column:
+    """A value of each entry of a result: what it is called, where it is, and how it is written.
+
+    Parameters
+    ----------
+    name
+        In rows and CSV, and in JSON unless ``path`` is another; empty: it is in tables alone.
+    heading
+        On a terminal and in a notebook; None where no table has it.
+    form
+        How tables have it. Values of any form but `str` are numbers, which are aligned right.
+    of
+        The entry's attribute that it is, as ``plan.cost.total``, or a function of the entry; by
+        default the attribute, or of an entry that is a row the value, of its name.
+    path
+        In JSON, where dots nest: ``measured.seconds``. An object with a question mark, as
+        ``calculated?.seconds``, is null where all of its values are.
+    type
+        Of the value; by default what the entry's class says of the attribute. The `Columns` of
+        objects that it lists, or `One` of an object that it is.
+    absent
+        The value that rows and JSON leave out.
+    shown
+        Whether the table of some entries has it.
+    """
+
+    name: str
+    heading: str | None = None
+    form: Form = str
+    of: str | Callable[[Any], Any] | None = None
+    path: str | None = None
+    type: Any = None
+    absent: Any = _NEVER
+    shown: Callable[[Sequence[Any]], bool] = lambda _: True
+
+    @cached_property
+    def _value(self) -> Callable[[Any], Any]:
+        return self.of if callable(self.of) else attrgetter(self.of or self.name)
+
+    def value(self, entry: Any) -> Any:
+        """Return the value of an entry."""
+        if self.of is None and isinstance(entry, Mapping):
+            return entry[self.name] if self.absent is _NEVER else entry.get(self.name, self.absent)
+        value = self._value(entry)
+        return str(value) if isinstance(value, str) else value
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of JSON that lead to it, the outermost first; none where it is not there."""
+        path = self.name if self.path is None else self.path
+        return path.split(".") if path else []
+
+    def typed(self, entry: Any) -> Self:
+        """Return the column with its type, for the class of entries."""
+        if self.type is not None or callable(self.of):
+            return self
+        return replace(self, type=reduce(_type_of, (self.of or self.name).split("."), entry))
+
+
+class Columns(tuple[Column, ...]):
+    """The columns of a result's entries, from which rows, JSON, its types and tables follow.
+
+    Parameters
+    ----------
+    columns
+        A name stands for the attribute of that name.
+    entry
+        The class of entries; of what a document says the result's class, which need not be said.
+    """
+
+    entry: type | None
+
+    def __new__(cls, *columns: Column | str, entry: type | None = None) -> Self:
+        made = super().__new__(
+            cls, (Column(own) if isinstance(own, str) else own for own in columns)
+        )
+        made.entry = entry
+        return made
+
+    @classmethod
+    def of(cls, entry: type) -> Self:
+        """Return a column for each field of a dataclass."""
+        return cls(*(own.name for own in fields(entry)), entry=entry)
+
+    def only(self, *names: str) -> Columns:
+        """Return some of the columns, in the order of their names."""
+        by_name = {column.name: column for column in self}
+        return Columns(*(by_name[name] for name in names), entry=self.entry)
+
+    def row(self, entry: Any) -> dict[str, Any]:
+        """Return the flat dictionary of an entry."""
+        values = ((column, column.value(entry)) for column in self if column.name)
+        return {column.name: value for column, value in values if value != column.absent}
+
+    def document(self, entry: Any) -> dict[str, Any]:
+        """Return an entry as plain data."""
+        document: dict[str, Any] = {}
+        for column in self:
+            value = column.value(entry)
+            if not column.keys or value == column.absent:
+                continue
+            *outer, last = column.keys
+            inside = reduce(lambda inside, key: inside.setdefault(key, {}), outer, document)
+            inside[last] = _plain(value, column.type)
+        return {
+            key.removesuffix("?"): None if key.endswith("?") and _is_empty(value) else value
+            for key, value in document.items()
+        }
+
+    def headed(self, entries: Sequence[Any]) -> list[Column]:
+        """Return the columns that a table of some entries has."""
+        return [own for own in self if own.heading is not None and own.shown(entries)]
+
+    @property
+    def typed(self) -> list[Column]:
+        """Those of JSON, with their types."""
+        return [column.typed(self.entry) for column in self if column.keys]
+
+    def model(self, name: str) -> type[BaseModel]:
+        """Return the type of a document, under a name."""
+        return _model(name, [(column.keys, column) for column in self.typed])
+
+
+class One(NamedTuple):
+    """The type of an object, or null."""
+
+    columns: Columns
+
+
+def _plain(value: Any, kind: Any) -> Any:
+    if isinstance(kind, One):
+        return value and kind.columns.document(value)
+    if isinstance(kind, Columns):
+        return [kind.document(entry) for entry in value]
+    if isinstance(value, Documented):
+        return value.document()
+    if is_dataclass(value):
+        value = vars(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(own, None) for key, own in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(own, None) for own in value]
+    return str(value) if isinstance(value, str) else value
+
+
+def _is_empty(values: Mapping[str, Any]) -> bool:
+    return all(value is None for value in values.values())
+
+
+def _type_of(kind: Any, name: str) -> Any:
+    """Return the type of an attribute: a field's, or what a property returns."""
+    for base in kind.__mro__:
+        own = vars(base).get(name)
+        if isinstance(own, property | cached_property):
+            return get_type_hints(own.fget if isinstance(own, property) else own.func)["return"]
+        if name in (stated := vars(base).get("__annotations__", {})):
+            # By itself: others may name what is imported for type checkers alone.
+            alone = SimpleNamespace(__annotations__={name: stated[name]})
+            return get_type_hints(alone, vars(sys.modules[base.__module__]))[name]
+    raise AttributeError(f"{kind} has no {name}")
+
+
+def _model(name: str, columns: Sequence[tuple[Sequence[str], Column]]) -> type[BaseModel]:
+    from pydantic import ConfigDict, Field, create_model
+
+    made: dict[str, Any] = {}
+    for key, (*grouped,) in groupby(columns, key=lambda own: own[0][0]):
+        word = key.removesuffix("?")
+        inner_name = f"{name}{word.title().replace('_', '')}"
+        (keys, column), *_ = inner = [(keys[1:], column) for keys, column in grouped]
+        kind = _model(inner_name, inner) if keys else _type(inner_name, column.type)
+        kind = kind if key == word else kind | None
+        always = column.absent is _NEVER or keys
+        made[word] = (kind, ... if always else Field(default_factory=type(None)))
+    return create_model(name, __config__=ConfigDict(extra="forbid"), **made)
+
+
+def _type(name: str, kind: Any) -> Any:
+    if isinstance(kind, UnionType):
+        return reduce(or_, (_type(name, own) for own in get_args(kind)))
+    if isinstance(kind, Columns):
+        model: Any = kind.model(name)
+        return tuple[model, ...]
+    if isinstance(kind, One):
+        return kind.columns.model(name) | None
+    if isinstance(kind, type) and issubclass(kind, Documented):
+        return kind.contents.model(kind.__name__)
+    return kind
 
 
 class Views(Protocol):
@@ -60,6 +274,22 @@ class Displayed:
         return _views().plot(self, file)
 
 
+class Documented(Displayed):
+    """A result that is also a document: what the command line prints with ``--json``."""
+
+    contents: ClassVar[Columns]
+    """What the document says."""
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if "contents" in vars(cls):
+            cls.contents.entry = cls
+
+    def document(self) -> dict[str, Any]:
+        """Return the result as plain data."""
+        return self.contents.document(self)
+
+
 Entry = TypeVar("Entry")
 
 
@@ -74,6 +304,8 @@ class Results(Displayed, Sequence[Entry], Generic[Entry]):
     """
 
     entries: tuple[Entry, ...]
+    row_columns: ClassVar[Columns]
+    """What there is to say of each entry."""
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -90,4 +322,4 @@ class Results(Displayed, Sequence[Entry], Generic[Entry]):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dictionary for each entry: the rows of a data frame."""
-        return [dict(vars(entry)) for entry in self]
+        return [*map(self.row_columns.row, self)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 
 PREFIXES = {10**15: "femto", 10**12: "pico", 10**9: "nano", 10**6: "micro", 10**3: "milli", 1: ""}
@@ -22,6 +23,11 @@ def format_bytes(count: float | Fraction, digits: int = 4) -> str:
         if count >= size:
             return f"{_to_digits(count / size, digits)} {prefix}B"
     return f"{float(count):,.{digits}g} B"
+
+
+def format_held(count: int) -> str:
+    """Return a number of bytes, ``-`` for none."""
+    return format_bytes(count) if count else "-"
 
 
 def digits_apart(counts: Sequence[int]) -> int:
@@ -71,6 +77,12 @@ def format_joules(joules: float) -> str:
     return format_si(joules, "J", micro=_MICRO_SIGN)
 
 
+COUNT = "{:,}".format
+SECONDS = partial(format_si, symbol="s")
+"""As a terminal shows them."""
+JOULES = partial(format_si, symbol="J")
+
+
 def format_cost(cost: float, unit: str, *, micro: str = "u") -> str:
     """Return a cost to four digits, from the exact unit of its table.
 
@@ -114,11 +126,31 @@ def format_percent(share: float, decimals: int = 2) -> str:
     return f"{share:.{decimals}%}"
 
 
+def format_tenths(share: float) -> str:
+    """Return a share in percent, to tenths: ``8.1 %``."""
+    return f"{100 * share:.1f} %"
+
+
+def format_signed(share: float) -> str:
+    """Return a difference in percent, to tenths, with its sign: ``+8.1 %``."""
+    return f"{100 * share:+.1f} %"
+
+
+def format_share(share: float) -> str:
+    """Return a share that is not negative in percent, to one decimal."""
+    return format_percent(share, decimals=1)
+
+
 def format_label(value: float) -> str:
     """Return a number as a picture's label, to three digits with their zeros: ``4.90``."""
     if 1e-4 <= abs(value) < 999.5:
         return f"{value:#.3g}".rstrip(".")
     return f"{value:,.0f}" if 999.5 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def format_hundredths(value: float) -> str:
+    """Return a number to two decimals, without zeros at its end: ``2``, ``1.67``."""
+    return f"{round(value, 2):,g}"
 
 
 def format_number(value: float) -> str:

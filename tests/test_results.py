@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
 import multiprocessing
 import pickle
 from collections.abc import Callable
@@ -15,11 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 import hypar_opt as ho
 from hypar_opt.errors import HyparError, Sentence, UnknownNameError, argument
 from hypar_opt.frozen import Frozen, FrozenDict, frozen
-from hypar_opt.results import Displayed
+from hypar_opt.results import Displayed, Documented, Results
 from tests.public import reached, results, subclasses
 
 
@@ -58,7 +60,12 @@ def test_one_of_every_kind_of_result_is_looked_at() -> None:
     held = {type(part) for sample in samples() for _, part in reached(sample)}
     kinds = {kind for base in (Displayed, Frozen) for kind in subclasses(base)}
     named = {kind for name in ho.__all__ if isinstance(kind := getattr(ho, name), type)}
-    abstract = {Displayed, Frozen, *(kind for kind in kinds if inspect.isabstract(kind))}
+    abstract = {
+        Displayed,
+        Documented,
+        Frozen,
+        *(kind for kind in kinds if inspect.isabstract(kind)),
+    }
     missing = {kind for kind in kinds | named if kind not in abstract}
     assert not {kind for kind in missing - held if not issubclass(kind, HyparError)}
 
@@ -186,3 +193,22 @@ def test_a_step_prints_with_energies_and_without(array: str) -> None:
     step = ho.simulate(ho.solve("lenet-c", array=array))
     assert ("energy" in repr(step)) is (step.joules is not None)
     assert str(step).startswith("<StepResult of Lenet-c on ")
+
+
+def test_every_document_is_of_its_type() -> None:
+    documented = [own for own in samples() if isinstance(own, Documented)]
+    assert {type(own) for own in documented} == subclasses(Documented) - {Documented}
+    for own in documented:
+        model = own.contents.model(type(own).__name__)
+        document = json.loads(json.dumps(own.document()))
+        model.model_validate(document)
+        with pytest.raises(ValidationError, match="of_my_own"):
+            model.model_validate({**document, "of_my_own": 1})
+
+
+def test_a_row_has_the_columns_of_its_result() -> None:
+    for own in samples():
+        if isinstance(own, Results) and hasattr(own, "row_columns"):
+            names = [column.name for column in own.row_columns if column.name]
+            for row in own.rows():
+                assert [name for name in names if name in row] == list(row)

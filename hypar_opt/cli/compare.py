@@ -103,9 +103,7 @@ def compare(
     if csv_file is not None:
         output.write_csv(compared.rows(), csv_file)
     output.draw(picture, lambda pictures: pictures.speed_ups(rows))
-    means, notes = comparison.geometric_means(rows), comparison.disagreements(rows)
-    document = {"rows": compared.rows(), "gmean": means, "notes": notes}
-    output.print_result(compared, lambda: document, as_json=as_json)
+    output.print_result(compared, compared.document, as_json=as_json)
 
 
 def _arrays(names: str | None, sizes: tuple[int, ...] | None) -> list[Array]:

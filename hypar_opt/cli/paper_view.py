@@ -10,15 +10,12 @@ from rich.text import Text
 from hypar_opt import paper
 from hypar_opt.display.terminal import console
 from hypar_opt.paper.rows import VERDICTS, PaperRow, format_rows, format_value
+from hypar_opt.units import COUNT
 
 _COLUMNS: list[console.Column] = [
     ("\nfigure", str),
-    *((heading, console.COUNT) for heading in ("\nrows", "\nequal")),
-    *(
-        (f"{how},\n{cause}", console.COUNT)
-        for how in ("near", "off")
-        for cause in ("known", "unknown")
-    ),
+    *((heading, COUNT) for heading in ("\nrows", "\nequal")),
+    *((f"{how},\n{cause}", COUNT) for how in ("near", "off") for cause in ("known", "unknown")),
     ("largest\ndeviation", "{:+.2%}".format),
 ]
 _CAPTION = (

@@ -85,17 +85,11 @@ def _draw(rows: Mapping[str, Sequence[PaperRow]], folder: Path, formats: str) ->
 
 def _print(rows: Mapping[str, Sequence[PaperRow]], *, every_row: bool, as_json: bool) -> None:
     """Print one row per figure, or all rows figure by figure."""
-    from dataclasses import asdict
-
     from hypar_opt import paper
 
     summaries = paper.summary(rows)
     if as_json:
-        documents = {
-            figure: {"summary": asdict(summaries[figure]), "rows": list(map(vars, shown))}
-            for figure, shown in rows.items()
-        }
-        output.print_json({"figures": documents, "counts": paper.count_verdicts(rows)})
+        output.print_json(paper.REPRODUCED.document(rows))
         return
     from hypar_opt.cli.paper_view import rows_view, summary_view
 

@@ -5,52 +5,72 @@ It follows from a type, against which the tests validate every document that the
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Mapping
+from functools import cache, reduce
+from operator import or_
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, TypeAdapter, create_model
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
 from hypar_opt.cli.commands import SUMMARIES
-from hypar_opt.cli.documents import (
-    BatchPlans,
-    CheckedParts,
-    ComparedPlans,
-    ConfiguredPlans,
-    ExploredSubspace,
-    FittedArray,
-    MemoryCount,
-    NamedRows,
-    Reproduced,
-    ShownArray,
-    ShownNetwork,
-    SimulatedStep,
-    SolvedPlan,
-    SweptTable,
-    TracedFronts,
-    ValidatedSets,
-    Verified,
-    VirtualRun,
-)
+from hypar_opt.documents.document import Document
 from hypar_opt.errors import HyparError, UnknownNameError
+from hypar_opt.execution.result import RunResult
+from hypar_opt.hardware.array import Array
+from hypar_opt.paper import REPRODUCED
+from hypar_opt.plan.plan import Plan
+from hypar_opt.results import Column, Columns, Documented
+from hypar_opt.simulator.device_memory import DeviceMemory
+from hypar_opt.simulator.pipeline_result import PipelineResult
+from hypar_opt.simulator.result import StepResult
+from hypar_opt.studies.alternatives import Alternative, Regret
+from hypar_opt.studies.batches import AllBatches
+from hypar_opt.studies.calibration import Calibration
+from hypar_opt.studies.comparison import Comparison
+from hypar_opt.studies.configurations import Configurations
+from hypar_opt.studies.exploration.export import SUMMARY
+from hypar_opt.studies.installation import Installation
+from hypar_opt.studies.pareto import ParetoFronts
+from hypar_opt.studies.simulation import SIMULATED
+from hypar_opt.studies.sweep import SweepResult
+from hypar_opt.studies.validation import Validation
+from hypar_opt.studies.verification import Verification
+from hypar_opt.workload.description import DESCRIBED
 
-DOCUMENTS: dict[str, tuple[type[BaseModel], ...]] = {
-    "solve": (SolvedPlan,),
-    "configure": (ConfiguredPlans,),
-    "simulate": (SimulatedStep,),
-    "memory": (MemoryCount,),
-    "run": (VirtualRun,),
-    "compare": (ComparedPlans,),
-    "explore": (ExploredSubspace,),
-    "pareto": (TracedFronts,),
-    "sweep": (SweptTable, BatchPlans),
-    "verify": (Verified,),
-    "validate": (ValidatedSets,),
-    "calibrate": (FittedArray,),
-    "reproduce": (Reproduced,),
-    "show": (SolvedPlan, ShownArray, ShownNetwork),
-    "doctor": (CheckedParts,),
-    "list": (NamedRows,),
+_PLAN: dict[str, Any] = {
+    name: (field.annotation, field) for name, field in Plan.model_fields.items()
+}
+_SOLVED = create_model(
+    "SolvedPlan",
+    __base__=Document,
+    regret=(tuple[Regret, ...] | None, None),
+    best=(tuple[Alternative, ...] | None, None),
+    **_PLAN,
+)
+"""A plan file's content, with what ``--regret`` and ``--best`` add."""
+
+_LISTED = Columns(Column("rows", type=list[Mapping[str, Any]]))
+
+DOCUMENTS: dict[str, tuple[type[BaseModel | Documented] | Columns, ...]] = {
+    "solve": (_SOLVED,),
+    "configure": (Configurations,),
+    "simulate": tuple(
+        Columns(*SIMULATED.typed, *own.contents.typed) for own in (StepResult, PipelineResult)
+    ),
+    "memory": (DeviceMemory,),
+    "run": (RunResult,),
+    "compare": (Comparison,),
+    "explore": (SUMMARY,),
+    "pareto": (ParetoFronts,),
+    "sweep": (SweepResult, AllBatches),
+    "verify": (Verification,),
+    "validate": (Validation,),
+    "calibrate": (Calibration,),
+    "reproduce": (REPRODUCED,),
+    "show": (_SOLVED, Array, DESCRIBED),
+    "doctor": (Installation,),
+    "list": (_LISTED,),
 }
 """What each command may print, by its name."""
 
@@ -76,11 +96,14 @@ def document_type(command: str) -> TypeAdapter[Any]:
         raise HyparError(f"{command} has no --json, which --schema describes: it writes a file")
     if command not in DOCUMENTS:
         raise UnknownNameError("command with --json", command, list(DOCUMENTS))
-    kinds: Any = DOCUMENTS[command]
-    union = kinds[0]
-    for kind in kinds[1:]:
-        union = union | kind
-    return TypeAdapter(union)
+    kinds = (_model(kind, f"{command} {n}") for n, kind in enumerate(DOCUMENTS[command], 1))
+    return TypeAdapter(reduce(or_, kinds))
+
+
+def _model(kind: type[BaseModel | Documented] | Columns, name: str) -> Any:
+    if isinstance(kind, Columns):
+        return kind.model(name.title().replace(" ", ""))
+    return kind.contents.model(kind.__name__) if issubclass(kind, Documented) else kind
 
 
 def json_schema(command: str) -> dict[str, Any]:

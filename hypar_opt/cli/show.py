@@ -153,10 +153,10 @@ def _print(
     roofline: bool,
     json: bool,
 ) -> None:
-    from hypar_opt.display.terminal import array, network
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.arguments import problem_of
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.workload.description import describe
 
     if isinstance(found, Plan):
         output.draw(picture, lambda pictures: pictures.plan_dots(found, layouts=layouts))
@@ -166,15 +166,17 @@ def _print(
             picture,
             lambda pictures: (pictures.array_roofline if roofline else pictures.topology)(found),
         )
-        output.print_result(found, lambda: array.described(found), as_json=json, folds=True)
+        output.print_result(found, found.document, as_json=json, folds=True)
     else:
         output.draw(picture, lambda pictures: pictures.network_graph(found, unfolded=unfolded))
         # Part of a problem, so that the batch is checked as everywhere else.
         size = problem_of(batch=1 if batch is None else batch).batch
         if json:
-            output.print_json(network.described(found, size))
+            output.print_json(describe(found, size))
         else:
-            output.print_view(network.network_view(found, size))
+            from hypar_opt.display.terminal.network import network_view
+
+            output.print_view(network_view(found, size))
 
 
 def _print_schema(command: str | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -98,7 +98,8 @@ def simulate(
     if trace is not None and step.trace is not None:
         write_whole(trace, json.dumps(chrome_trace(step.trace), allow_nan=False) + "\n")
     output.draw(picture, lambda pictures: pictures.picture(step))
-    document = _document(plan, array, step)
+    simulated = simulation.SimulatedStep(plan, array, step)
+    document = simulation.SIMULATED.document(simulated) | step.document()
     if result_file is not None:
         output.write_json(document, result_file)
     _warn(plan, array, step, run, other_array=other_array)
@@ -135,21 +136,3 @@ def _warn(
     data = simulation.simulated_step(simulation.baseline(plan, array, "data"), array, **run)
     for sentence in simulation.warnings_of_run(plan.cost.reading, (step, data), executed):
         output.warn(sentence)
-
-
-def _document(plan: Plan, array: Array, step: StepResult) -> dict[str, Any]:
-    # A placement numbers the bisections of one array and means nothing on another.
-    same_array = plan.array is not None and plan.array.digest == array.digest()
-    return {
-        "network": plan.network.name,
-        "array": array.name,
-        "batch": plan.batch,
-        "reading": plan.cost.reading,
-        "placement": plan.placement if same_array else array.placement,
-        "parallelism": plan.parallelism,
-        "collective": step.collective,
-        "overlap": step.overlap,
-        "executed_bytes": plan.cost.executed_bytes,
-        "data_parallel_bytes": plan.cost.data_parallel_bytes,
-        **step.document(),
-    }

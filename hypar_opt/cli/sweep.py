@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,7 +76,7 @@ def sweep(
     if table is not None:
         output.write_csv(every.rows(), table)
     output.draw(picture, lambda pictures: pictures.batch_ranges(every))
-    output.print_result(every, partial(_document, every), as_json=as_json)
+    output.print_result(every, every.document, as_json=as_json)
 
 
 def _check_alone(context: typer.Context) -> None:
@@ -118,21 +117,6 @@ def _all_batches(
         )
 
 
-def _document(every: AllBatches) -> dict[str, Any]:
-    problem = every.problem
-    return {
-        "network": every.network.name,
-        "lo": every.lo,
-        "hi": every.hi,
-        "hierarchy": problem.hierarchy.sizes,
-        "reading": problem.reading,
-        "choices": problem.choices,
-        "plans": every.plans,
-        "layers": every.layers,
-        "ranges": every.rows(),
-    }
-
-
 def _sweep_file(
     spec: str,
     table: Path | None,
@@ -159,14 +143,7 @@ def _sweep_file(
             " Parallelism: executed_bytes, data_parallel_bytes"
         )
     if as_json:
-        document = {
-            "output": str(target),
-            "before": swept.done_before,
-            "refused": swept.refused,
-            "moving_more": swept.moving_more,
-            "rows": swept.rows(),
-        }
-        output.print_json(document)
+        output.print_json(swept.document())
         return
     notes = [f"{len(swept)} rows"]
     notes += [f"{swept.refused} of them refused"] if swept.refused else []

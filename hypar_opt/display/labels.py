@@ -10,7 +10,7 @@ from hypar_opt.plan.degrees import degrees, staged
 from hypar_opt.plan.plan import Plan, SolverRecord
 from hypar_opt.plan.trained import trained
 from hypar_opt.simulator.pipeline_order import in_flight_of_stages
-from hypar_opt.units import format_percent
+from hypar_opt.units import format_hundredths, format_percent
 
 if TYPE_CHECKING:
     from hypar_opt.plan.stages import Stages
@@ -62,11 +62,6 @@ def _feasible(solver: SolverRecord) -> str:
     return f"not proved optimal, {solver.says}gap {format_percent(solver.gap)}"
 
 
-def micro_batches_held(number: float) -> str:
-    """Return how many micro-batches are in flight, to two decimals: ``2``, ``1.67``."""
-    return f"{round(number, 2):,g}"
-
-
 def stages_in_words(plan: Plan, stages: Stages) -> str:
     """Return a plan's stages, how they train, wait by the charge, and what is in flight."""
     training = {**plan.training.unlike_defaults, "schedule": plan.training.schedule}
@@ -74,7 +69,7 @@ def stages_in_words(plan: Plan, stages: Stages) -> str:
     count = plan.training.micro_batches or 1
     first, *_, last = in_flight_of_stages(stages, plan.training.schedule, count)
     # Of a micro-batch a chunk has its share.
-    in_flight = (micro_batches_held(fmean(chunks)) for chunks in (first, last))
+    in_flight = (format_hundredths(fmean(chunks)) for chunks in (first, last))
     says = [
         staged(plan, stages),
         degrees(plan, first=1),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.results import Displayed
+from hypar_opt.results import Column, Columns, Documented
 from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class ExchangeRow:
 
 
 @dataclass(frozen=True, repr=False)
-class RunResult(Displayed):
+class RunResult(Documented):
     """One step of a plan on many devices, compared with its program and with one device.
 
     Parameters
@@ -84,6 +84,22 @@ class RunResult(Displayed):
     model_tolerance
         The largest such difference that still agrees.
     """
+
+    contents = Columns(
+        *("network", "batch", "levels"),
+        Column("parts", of="hierarchy.unless_halves", absent=None),
+        *("backend", "seed", "reduced", "notes", "not_kept", "agrees"),
+        Column("bytes_modelled", of="modelled"),
+        Column("bytes_counted", of="counted"),
+        Column("bytes_priced", of="priced"),
+        Column("bytes_of_biases", of="bias_bytes", absent=()),
+        "loss",
+        Column("one_device_loss", of="reference_loss"),
+        Column("values_difference", of="values"),
+        Column("gradients_difference", of="gradients"),
+        Column("model_difference", of="model", absent=None),
+        "exchanges",
+    )
 
     network: str
     batch: int
@@ -163,31 +179,6 @@ class RunResult(Displayed):
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dictionary for each exchange, in bytes: the rows of a data frame."""
         return [dict(vars(row)) for row in self.exchanges]
-
-    def document(self) -> dict[str, Any]:
-        """Return the result as plain data."""
-        return {
-            "network": self.network,
-            "batch": self.batch,
-            "levels": self.levels,
-            **({} if self.hierarchy.of_halves else {"parts": list(self.hierarchy.sizes)}),
-            "backend": self.backend,
-            "seed": self.seed,
-            "reduced": list(self.reduced),
-            "notes": list(self.notes),
-            "not_kept": list(self.not_kept),
-            "agrees": self.agrees,
-            "bytes_modelled": list(self.modelled),
-            "bytes_counted": list(self.counted),
-            "bytes_priced": list(self.priced),
-            **({"bytes_of_biases": list(self.bias_bytes)} if self.bias_bytes else {}),
-            "loss": self.loss,
-            "one_device_loss": self.reference_loss,
-            "values_difference": self.values,
-            "gradients_difference": self.gradients,
-            **({} if self.model is None else {"model_difference": self.model}),
-            "exchanges": self.rows(),
-        }
 
 
 def largest_difference(compared: Iterable[tuple[Array, Iterable[tuple[Array, Array]]]]) -> float:

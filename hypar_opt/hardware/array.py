@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -45,7 +46,7 @@ from hypar_opt.hardware.accelerator import Accelerator, AcceleratorGroup, Part, 
 from hypar_opt.hardware.energy import EnergyConstants
 from hypar_opt.hardware.folded import MAX_LISTED
 from hypar_opt.hardware.interconnect import Interconnect
-from hypar_opt.hardware.links import BisectionLink
+from hypar_opt.hardware.links import LINK_KINDS, BisectionLink, LinkKind
 from hypar_opt.hardware.patterns import Lane, MessagePattern, MessageRound
 from hypar_opt.hardware.quantities import Bytes
 from hypar_opt.hardware.step_model import STEP_MODELS, StepModel
@@ -53,7 +54,7 @@ from hypar_opt.hardware.topologies import TOPOLOGIES
 from hypar_opt.hardware.topologies.base import Topology
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.integers import divisors
-from hypar_opt.results import Displayed
+from hypar_opt.results import Column, Columns, Documented, Number
 
 SCHEMA: Literal["hypar-opt/array/1"] = "hypar-opt/array/1"
 
@@ -84,7 +85,7 @@ def _true_or_none(value: bool | None) -> bool | None:
     return value or None
 
 
-class Array(Displayed, Document):
+class Array(Documented, Document):
     """Accelerators on a topology: identical ones, or groups of them.
 
     Raises
@@ -93,6 +94,15 @@ class Array(Displayed, Document):
         Also if the topology's graph is not a valid array; ``model_validate`` raises pydantic's
         error instead.
     """
+
+    contents: ClassVar[Columns] = Columns(
+        "name",
+        Column("digest", of=lambda own: own.digest(), type=str),
+        Column("accelerators", of="interconnect.accelerators", type=int),
+        Column("levels", of=lambda own: own.rows(), type=list[Mapping[str, Number]]),
+        Column("links", of="link_kinds", type=LINK_KINDS),
+        Column("description", of=lambda own: own.description(), type=Mapping[str, Any]),
+    )
 
     written_schema: ClassVar[str | None] = SCHEMA
 
@@ -457,6 +467,18 @@ class Array(Displayed, Document):
     def _splits_groups(self, placement: tuple[int, ...]) -> bool:
         """Return whether H1 splits the most significant digit, as it has to between groups."""
         return not self.groups or placement[0] == self.levels - 1
+
+    @property
+    def link_kinds(self) -> list[LinkKind]:
+        """The links of each kind, in the topology's order."""
+        kinds: Counter[tuple[str, Fraction, Fraction, str]] = Counter()
+        for link in self.interconnect.links:
+            duplex = "full" if link.full_duplex else "half"
+            kinds[link.between, link.bytes_per_second, link.latency, duplex] += link.count
+        return [
+            LinkKind(count, between, float(rate), float(latency), duplex)
+            for (between, rate, latency, duplex), count in kinds.items()
+        ]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dictionary for each level: the rows of a data frame.

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
+
+from hypar_opt.results import Column, Columns
+from hypar_opt.units import SECONDS, format_rate
 
 
 class Graph(dict[Hashable, dict[Hashable, dict[str, Any]]]):
@@ -44,6 +47,36 @@ class Link:
     @property
     def name(self) -> str:
         return f"{self.source}-{self.target}"
+
+    @property
+    def between(self) -> str:
+        """What it joins: ``accelerators``, ``switches`` or ``accelerator and switch``."""
+        # Accelerators are the nodes with numbers as names.
+        ends = (isinstance(self.source, int), isinstance(self.target, int))
+        if all(ends):
+            return "accelerators"
+        return "accelerator and switch" if any(ends) else "switches"
+
+
+class LinkKind(NamedTuple):
+    """Links of an array that are equal, and between nodes of the same kinds."""
+
+    number: int
+    between: str
+    bytes_per_second: float
+    latency: float
+    duplex: str
+
+
+LINK_KINDS = Columns(
+    Column("count", of="number"),
+    Column("between", "between"),
+    Column("bytes_per_second", "bandwidth", format_rate),
+    Column("latency", "latency", SECONDS),
+    Column("duplex", "duplex"),
+    entry=LinkKind,
+)
+"""Of a `LinkKind`."""
 
 
 @dataclass(frozen=True)

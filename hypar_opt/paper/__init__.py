@@ -13,12 +13,20 @@ from importlib import import_module
 from hypar_opt.checked import checked
 from hypar_opt.errors import UnknownNameError
 from hypar_opt.paper.rows import Measure, PaperRow, Verdict
-from hypar_opt.paper.verdicts import FigureSummary, count_verdicts, is_unexpected, judge, summary
+from hypar_opt.paper.verdicts import (
+    REPRODUCED,
+    FigureSummary,
+    count_verdicts,
+    is_unexpected,
+    judge,
+    summary,
+)
 from hypar_opt.search.result import Progress
 from hypar_opt.step.readings import READINGS
 
 __all__ = [
     "FIGURES",
+    "REPRODUCED",
     "TITLES",
     "FigureSummary",
     "PaperRow",

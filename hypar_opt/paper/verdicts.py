@@ -10,6 +10,7 @@ from functools import cache
 from typing import Literal, cast
 
 from hypar_opt.paper.rows import VERDICTS, Measure, PaperRow, Value, Verdict, half_digit, read_toml
+from hypar_opt.results import Column, Columns
 
 NEAR = 0.1
 """A row is off if it deviates from the printed value by more than this fraction of it."""
@@ -137,6 +138,25 @@ class FigureSummary:
     """That of the furthest row: ours over printed, minus 1."""
     verdict: str
     """The worst verdict of a row, and the commonest reason for it."""
+
+
+@dataclass(frozen=True)
+class FigureRows:
+    """The rows of a figure, below what they are together."""
+
+    summary: FigureSummary
+    rows: tuple[PaperRow, ...]
+
+
+def _figures(rows: Mapping[str, Sequence[PaperRow]]) -> dict[str, FigureRows]:
+    return {figure: FigureRows(own, tuple(rows[figure])) for figure, own in summary(rows).items()}
+
+
+REPRODUCED = Columns(
+    Column("figures", of=_figures, type=Mapping[str, FigureRows]),
+    Column("counts", of=lambda rows: count_verdicts(rows), type=Mapping[str, int]),
+)
+"""What a document says of the rows of each figure."""
 
 
 def count_verdicts(rows: Mapping[str, Sequence[PaperRow]]) -> dict[Verdict, int]:

@@ -9,6 +9,7 @@ from pydantic import PlainValidator
 
 from hypar_opt.documents.document import Document, Size, rule
 from hypar_opt.documents.parsing import shown
+from hypar_opt.results import Column, Columns
 from hypar_opt.workload.parallelism import GATHERED, RECOMPUTED, REDUCE_BYTES, SCHEDULES
 from hypar_opt.workload.patterns import Words, all_words, parsed_words
 from hypar_opt.workload.shards import fault_in_levels, shards_of
@@ -20,6 +21,23 @@ def _one_of(known: tuple[str, ...]) -> Callable[[str], object]:
             raise ValueError(f"{', '.join(known[:-1])} or {known[-1]}")
 
     return check
+
+
+def training_columns(stated: Callable[[Any], Mapping[str, Any]]) -> Columns:
+    """Return the columns of how a step trains: what an entry states, and what is not the default.
+
+    Parameters
+    ----------
+    stated
+        Returns what an entry states, by name.
+    """
+    types: dict[str, Any] = dict.fromkeys(("recompute", "shard", "gather"), str | dict[str, str])
+    types = {"micro_batches": int, **types, "reduce_bytes": int}
+
+    def column(name: str) -> Column:
+        return Column(name, of=lambda own: stated(own).get(name), type=types[name], absent=None)
+
+    return Columns(*map(column, types))
 
 
 _REFUSED_SCHEDULES = {

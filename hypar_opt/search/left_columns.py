@@ -24,7 +24,7 @@ Picked = tuple[int, int, int]
 """The side, the way and the state of a node."""
 
 
-class Column(NamedTuple):
+class LeftColumn(NamedTuple):
     """One way and state of a node.
 
     Parameters
@@ -46,7 +46,7 @@ class Column(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Columns:
+class LeftColumns:
     """What is left of the columns of all nodes, and their charges.
 
     Parameters
@@ -62,11 +62,11 @@ class Columns:
     """
 
     order: Sequence[int]
-    of_nodes: Sequence[Sequence[Column]]
+    of_nodes: Sequence[Sequence[LeftColumn]]
     ports: Sequence[NDArray[np.intp]]
     edges: Mapping[tuple[int, int], Integers]
 
-    def upto(self, most: int) -> Columns | None:
+    def upto(self, most: int) -> LeftColumns | None:
         """Return what may be in a plan that is charged so much, with bytes at the price.
 
         None if there is no such plan.
@@ -81,7 +81,7 @@ class Columns:
             (one, other): pairs[np.ix_(left[one], left[other])]
             for (one, other), pairs in self.edges.items()
         }
-        return Columns(self.order, of_nodes, ports, edges)
+        return LeftColumns(self.order, of_nodes, ports, edges)
 
     @cached_property
     def thresholds(self) -> list[int]:
@@ -90,7 +90,7 @@ class Columns:
         every = {own.moment for picks in self.of_nodes for own in picks}
         return sorted({least, *(moment for moment in every if moment > least)})
 
-    def graph(self, threshold: int) -> tuple[LoadedGraph, list[list[Column]]]:
+    def graph(self, threshold: int) -> tuple[LoadedGraph, list[list[LeftColumn]]]:
         """Return the graph of the columns whose moment is at most a threshold, and these."""
         low = [[own.moment <= threshold for own in picks] for picks in self.of_nodes]
         kept = [[*compress(*own)] for own in zip(self.of_nodes, low, strict=True)]

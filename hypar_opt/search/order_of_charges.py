@@ -15,7 +15,7 @@ from hypar_opt.solvers.within_load import cheapest_within
 
 if TYPE_CHECKING:
     from hypar_opt.integers import Integers
-    from hypar_opt.search.left_columns import Column, Columns, Picked
+    from hypar_opt.search.left_columns import LeftColumn, LeftColumns, Picked
     from hypar_opt.search.ways_by_layer import WaysByLayer
 
 _THRESHOLDS = 16
@@ -44,14 +44,14 @@ class OrderOfCharges:
         most = goal * ways.per_unit + ways.charges(self.price) * ways.capacity
         return min(int(most) + 1, _MOST)
 
-    def columns(self, goal: Fraction) -> Columns | None:
+    def columns(self, goal: Fraction) -> LeftColumns | None:
         """Return what nodes may be in a plan up to a goal; None if there is no such plan."""
         ways = self.ways
         table = ways.table(self.price, again=bool(ways.open.blocks))
         return ways.graph(table, self.price, self.most_charged(goal), ways.search.deadline)
 
     def cheapest(
-        self, columns: Columns, goal: Fraction, margin: int = 0
+        self, columns: LeftColumns, goal: Fraction, margin: int = 0
     ) -> Iterator[tuple[int, list[Picked]]]:
         """Yield plans that may fit with their charges, in the order of these.
 
@@ -68,7 +68,7 @@ class OrderOfCharges:
         most, price = min(int(goal * ways.per_unit), _MOST), ways.charges(self.price)
         groups = np.array_split(columns.thresholds, min(_THRESHOLDS, len(columns.thresholds)))
 
-        def within(group: Integers) -> Iterator[tuple[int, tuple[Column, ...]]]:
+        def within(group: Integers) -> Iterator[tuple[int, tuple[LeftColumn, ...]]]:
             graph, kept = columns.graph(int(group[-1]))
             capacity = whole - int(group[0])
             for charges, numbers in cheapest_within(graph, capacity, most, deadline, price):

@@ -23,7 +23,7 @@ from hypar_opt.costs.device_load import DeviceLoad, PartLoad
 from hypar_opt.costs.state_classes import ClassTable, KnownCharges, classed
 from hypar_opt.costs.ways_of_nodes import Amount, WaysOfNodes, by_state, coupled
 from hypar_opt.instance.least_loads import every_split
-from hypar_opt.search.left_columns import Chosen, Column, Columns, Picked, order_of_nodes
+from hypar_opt.search.left_columns import Chosen, LeftColumn, LeftColumns, Picked, order_of_nodes
 from hypar_opt.search.open_ways import OpenWays, spread, updates_take_time
 from hypar_opt.search.way_of_training import WayOfTraining
 from hypar_opt.solvers.elimination.classes import columns_at_most
@@ -316,7 +316,7 @@ class WaysByLayer:
 
     def graph(
         self, table: ClassTable, price: Fraction, most: int, deadline: Deadline
-    ) -> Columns | None:
+    ) -> LeftColumns | None:
         """Return what nodes may be in a plan whose charges in a priced table are at most so many.
 
         None if there is no such plan.
@@ -329,7 +329,7 @@ class WaysByLayer:
             If the deadline passes.
         """
         priced = [side.priced(self.charges(price)) for side in self.sides]
-        known: dict[Hashable, list[Column]] = {}
+        known: dict[Hashable, list[LeftColumn]] = {}
         of_nodes = []
         for node, (columns, bounds) in enumerate(columns_at_most(table, most, deadline)):
             kinds, least = [int(side.kinds[node]) for side in self.sides], bounds.tolist()
@@ -346,7 +346,7 @@ class WaysByLayer:
             *(np.unique([own.column for own in picks], return_inverse=True) for picks in of_nodes),
             strict=True,
         )
-        return Columns(
+        return LeftColumns(
             self._order,
             [of_nodes[node] for node in self._order],
             [ports[node] for node in self._order],
@@ -355,7 +355,7 @@ class WaysByLayer:
 
     def _ways_in(
         self, kinds: Sequence[int], priced: Sequence[Integers], most: int, column: int, least: int
-    ) -> Iterator[Column]:
+    ) -> Iterator[LeftColumn]:
         """Yield a node's ways in a column, of which plans with its cheapest are charged the least.
 
         Parameters
@@ -371,7 +371,7 @@ class WaysByLayer:
         for way in np.flatnonzero(side.undominated[:, kind, state] & (bounds <= most)):
             charge, load, moment = (int(own[way, kind, state]) for own in amounts)
             picked = number, int(way), state
-            yield Column(column, picked, charge, load, moment, int(bounds[way]))
+            yield LeftColumn(column, picked, charge, load, moment, int(bounds[way]))
 
     @cached_property
     def _order(self) -> list[int]:

@@ -33,7 +33,7 @@ from hypar_opt.search.best_fit import (
     uniform_plan,
 )
 from hypar_opt.search.fused_gradients import in_buckets
-from hypar_opt.search.left_columns import Chosen, Columns
+from hypar_opt.search.left_columns import Chosen, LeftColumns
 from hypar_opt.search.micro_batches import MicroBatches
 from hypar_opt.search.open_ways import fastest_training, with_searched
 from hypar_opt.search.order_of_charges import OrderOfCharges
@@ -378,7 +378,7 @@ class _WaysSearched:
                         return
 
     def _best_of(
-        self, order: OrderOfCharges, columns: Columns | None, goal: Fraction, bound: Fraction
+        self, order: OrderOfCharges, columns: LeftColumns | None, goal: Fraction, bound: Fraction
     ) -> Fraction:
         """Compare plans of some columns that cost at most a goal; return a bound on all plans.
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.results import Displayed
-from hypar_opt.units import format_bytes
+from hypar_opt.plan.training import training_columns
+from hypar_opt.results import Column, Columns, Documented
+from hypar_opt.units import format_bytes, format_held
 from hypar_opt.workload.shards import renumbered_words
 
 if TYPE_CHECKING:
@@ -67,8 +69,33 @@ class Moment:
         return self.recomputed + self.gathered + self.logits + self.live
 
 
+CATEGORIES = {
+    "weights": "weights",
+    "gradients": "gradients",
+    "state": "optimizer",
+    "saved": "saved",
+    "moment": "moment",
+}
+"""The heading of each category."""
+
+
+def _category(name: str) -> Column:
+    heading = CATEGORIES.get(name)
+    return Column(name, heading, format_held, lambda held: held.categories[name], type=int)
+
+
+STAGES_HELD = Columns(
+    Column("stage", "", of="group", type=str),
+    *map(_category, (*CATEGORIES, "reserve")),
+    Column("bytes", "in all", format_bytes, "total", type=int),
+    Column("capacity", type=int | None),
+    Column("margin", "to spare", format_bytes, type=int | None),
+)
+"""Of a stage, its `DeviceMemory`."""
+
+
 @dataclass(frozen=True, repr=False)
-class DeviceMemory(Displayed):
+class DeviceMemory(Documented):
     """The memory of a plan's training step on the fullest accelerator, in bytes.
 
     Parameters
@@ -91,6 +118,14 @@ class DeviceMemory(Displayed):
     levels_above
         Those between the stages of which ``plan`` is one; ``options`` number levels as it does.
     """
+
+    contents = Columns(
+        Column("bytes", of="total"),
+        Column("group", absent=""),
+        *("capacity", "fits", "margin", "categories", "moment", "layers"),
+        Column("stages", type=STAGES_HELD, absent=()),
+        *training_columns(attrgetter("stated")),
+    )
 
     plan: Plan = field(compare=False)
     layers: tuple[LayerMemory, ...]
@@ -152,27 +187,12 @@ class DeviceMemory(Displayed):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dictionary for each layer, in bytes: the rows of a data frame."""
-        return [{**vars(layer)} for layer in self.layers]
+        return [*map(Columns.of(LayerMemory).row, self.layers)]
 
-    def row_of_stage(self) -> dict[str, Any]:
-        """Return a flat dictionary of what an accelerator holds in all, in bytes."""
-        amounts = {"bytes": self.total, "capacity": self.capacity, "margin": self.margin}
-        return {"stage": self.group, **self.categories, **amounts}
-
-    def document(self) -> dict[str, Any]:
-        """Return the result as plain data, with levels as the whole plan numbers them."""
-        options = dict(self.options)
-        if not isinstance(shard := options.get("shard", 0), int):
-            options["shard"] = renumbered_words(shard, self.levels_above)
-        return {
-            "bytes": self.total,
-            **({"group": self.group} if self.group else {}),
-            "capacity": self.capacity,
-            "fits": self.fits,
-            "margin": self.margin,
-            "categories": dict(self.categories),
-            "moment": {**vars(self.moment)},
-            "layers": self.rows(),
-            **({"stages": [own.row_of_stage() for own in self.stages]} if self.stages else {}),
-            **options,
-        }
+    @property
+    def stated(self) -> Mapping[str, int | Words]:
+        """The options, with levels as the whole plan numbers them."""
+        shard = self.options.get("shard", 0)
+        if isinstance(shard, int):
+            return self.options
+        return {**self.options, "shard": renumbered_words(shard, self.levels_above)}

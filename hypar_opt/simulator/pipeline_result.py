@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Self
 
 from hypar_opt.frozen import FrozenDict
+from hypar_opt.plan.training import training_columns
+from hypar_opt.results import Column, Columns
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.simulator.spans import Span, StepTrace, Track
 from hypar_opt.simulator.tasks import ComputeTask
-from hypar_opt.units import format_percent, format_si
+from hypar_opt.units import (
+    SECONDS,
+    format_bytes,
+    format_hundredths,
+    format_percent,
+    format_share,
+    format_si,
+)
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -55,6 +65,25 @@ class StageTime:
     memory: DeviceMemory
 
 
+STAGES = Columns(
+    "part",
+    Column("layers", "layers"),
+    Column("forward", "forward", SECONDS, lambda own: sum(own.passes.forward), type=float),
+    Column("backward", "backward", SECONDS, lambda own: sum(own.passes.backward), type=float),
+    Column("once", "once", SECONDS, "passes.once", type=float),
+    Column("message", "message", SECONDS, "passes.hop", type=float),
+    "tied",
+    Column("seconds", "in all", SECONDS),
+    Column("bubble", "bubble", format_share),
+    Column("in_flight", of=lambda own: fmean(own.in_flight), type=float),
+    Column("", "in flight", of=lambda own: format_hundredths(fmean(own.in_flight))),
+    Column("memory", "memory", format_bytes, "memory.total", type=int),
+    Column("capacity", of="memory.capacity", type=int | None),
+    entry=StageTime,
+)
+"""Of a stage, a `StageTime`."""
+
+
 @dataclass(frozen=True, repr=False)
 class PipelineResult(StepResult):
     """One training step of a plan in pipeline stages.
@@ -69,6 +98,16 @@ class PipelineResult(StepResult):
     stages
         H1's first part first.
     """
+
+    contents = Columns(
+        "seconds",
+        Column("charged_seconds", of="closed_form"),
+        "bubble",
+        Column("schedule", of="plan.training.schedule", type=str),
+        Column("stages", type=STAGES),
+        *StepResult.contents.only("memory", "capacity"),
+        *training_columns(attrgetter("plan.training.unlike_defaults")),
+    )
 
     stages: tuple[StageTime, ...] = ()
 
@@ -135,36 +174,7 @@ class PipelineResult(StepResult):
 
         In flight are micro-batches; of a stage of several chunks each counts as its share.
         """
-        return [
-            {
-                "part": own.part,
-                "layers": own.layers,
-                "forward": sum(own.passes.forward),
-                "backward": sum(own.passes.backward),
-                "once": own.passes.once,
-                "message": own.passes.hop,
-                "tied": own.tied,
-                "seconds": own.seconds,
-                "bubble": own.bubble,
-                "in_flight": fmean(own.in_flight),
-                "memory": own.memory.total,
-                "capacity": own.memory.capacity,
-            }
-            for own in self.stages
-        ]
-
-    def document(self) -> dict[str, Any]:
-        """Return the result as plain data, without the plan and the trace."""
-        training = self.plan.training
-        return {
-            "seconds": self.seconds,
-            "charged_seconds": self.closed_form,
-            "bubble": self.bubble,
-            "schedule": training.schedule,
-            "stages": self.rows(),
-            "memory": {"bytes": self.memory, "capacity": self.capacity},
-            **training.unlike_defaults,
-        }
+        return [*map(STAGES.row, self.stages)]
 
 
 def trace_of_stages(step: PipelineStep, names: Sequence[str]) -> StepTrace:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.results import Displayed
+from hypar_opt.plan.training import training_columns
+from hypar_opt.results import Column, Columns, Documented
 from hypar_opt.units import format_si
 
 if TYPE_CHECKING:
@@ -109,8 +111,30 @@ class StepEnergy:
         return self.macs + self.sram + self.dram + self.remote + self.hops
 
 
+LINKS = Columns(
+    *("link", "bytes", "busy"),
+    Column("full", of="seconds_at_capacity"),
+    Column("count", absent=1),
+    entry=LinkTraffic,
+)
+
+
+def _of_bottleneck(place: int) -> Callable[[StepResult], Any]:
+    return lambda step: step.bottleneck and step.bottleneck[place]
+
+
+def _seconds_of_phases(step: StepResult) -> dict[str, dict[str, float]]:
+    parts = "compute", "communication"
+    return {phase: dict(zip(parts, own, strict=True)) for phase, own in step.phases.items()}
+
+
+def _joules(step: StepResult) -> dict[str, float] | None:
+    known = step.known_energy
+    return None if known is None else {**vars(known), "total": known.total}
+
+
 @dataclass(frozen=True, repr=False)
-class StepResult(Displayed):
+class StepResult(Documented):
     """One training step of a plan on an array.
 
     Parameters
@@ -160,6 +184,26 @@ class StepResult(Displayed):
     experts
         None where all parts of experts have as many tokens.
     """
+
+    # The keys are the format of `simulate --json`, and do not follow the fields' names.
+    contents = Columns(
+        *("seconds", "in_lockstep"),
+        Column("closed_form_seconds", of="closed_form"),
+        Column("lower_bound_seconds", of="lower_bound"),
+        Column("compute_seconds", of="compute"),
+        Column("communication_seconds", of="communication"),
+        Column("phases", of=_seconds_of_phases, type=Mapping[str, Mapping[str, float]]),
+        *("layers", "levels"),
+        Column("links", type=LINKS),
+        Column("link", of=_of_bottleneck(0), path="bottleneck?.link", type=str),
+        Column("alike", of=_of_bottleneck(1), path="bottleneck?.alike", type=int),
+        Column("joules", of=_joules, type=Mapping[str, float] | None),
+        Column("memory", path="memory.bytes"),
+        Column("capacity", path="memory.capacity"),
+        *("vault_words", "events"),
+        Column("experts", absent=None),
+        *training_columns(attrgetter("of_training")),
+    )
 
     plan: Plan = field(compare=False)
     array: str = field(compare=False)
@@ -234,41 +278,3 @@ class StepResult(Displayed):
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dictionary for each layer and pass, in seconds: rows of a data frame."""
         return [{**vars(layer), "phase": str(layer.phase)} for layer in self.layers]
-
-    def document(self) -> dict[str, Any]:
-        """Return the result as plain data, without the plan and the trace."""
-        # The keys are the format of `simulate --json`, and do not follow the fields' names.
-        bottleneck = None
-        if self.bottleneck is not None:
-            bottleneck = {"link": self.bottleneck[0], "alike": self.bottleneck[1]}
-        return {
-            "seconds": self.seconds,
-            "in_lockstep": self.in_lockstep,
-            "closed_form_seconds": self.closed_form,
-            "lower_bound_seconds": self.lower_bound,
-            "compute_seconds": self.compute,
-            "communication_seconds": self.communication,
-            "phases": {
-                phase: {"compute": compute, "communication": communication}
-                for phase, (compute, communication) in self.phases.items()
-            },
-            "layers": [{**vars(layer)} for layer in self.layers],
-            "levels": [{**vars(level)} for level in self.levels],
-            "links": [
-                {
-                    "link": traffic.link,
-                    "bytes": traffic.bytes,
-                    "busy": traffic.busy,
-                    "full": traffic.seconds_at_capacity,
-                    **({"count": traffic.count} if traffic.count > 1 else {}),
-                }
-                for traffic in self.links
-            ],
-            "bottleneck": bottleneck,
-            "joules": self.known_energy and {**vars(self.known_energy), "total": self.joules},
-            "memory": {"bytes": self.memory, "capacity": self.capacity},
-            "vault_words": self.vault_words,
-            "events": self.events,
-            **({"experts": {**vars(self.experts)}} if self.experts else {}),
-            **self.of_training,
-        }

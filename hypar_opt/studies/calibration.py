@@ -15,7 +15,7 @@ from hypar_opt.errors import HyparError, RefusedError, argument, printable
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
-from hypar_opt.results import Results
+from hypar_opt.results import Column, Columns, Documented, Results
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.studies.fitted_constants import (
     CONSTANTS,
@@ -33,6 +33,7 @@ from hypar_opt.studies.validation import validate as validate_steps
 from hypar_opt.studies.validation.calculated import Calculator, NotModelledError
 from hypar_opt.studies.validation.machines import EFFICIENCY, machine_of
 from hypar_opt.studies.validation.rows import Row, measured_seconds, read_steps, setting
+from hypar_opt.units import SECONDS, format_signed
 
 _OURS = "ours"
 """The machine's name, of which nothing is said."""
@@ -57,7 +58,7 @@ class CalibratedStep:
 
 
 @dataclass(frozen=True, repr=False)
-class Calibration(Results[CalibratedStep]):
+class Calibration(Documented, Results[CalibratedStep]):
     """Constants fitted on measured steps.
 
     Parameters
@@ -74,6 +75,22 @@ class Calibration(Results[CalibratedStep]):
     left_aside
         The file's columns that are not read.
     """
+
+    row_columns = Columns(
+        Column("id", "step", of="name"),
+        "name",
+        Column("measured", "measured", SECONDS),
+        Column("before", "before", SECONDS),
+        Column("after", "after", SECONDS),
+        Column("error", "error", format_signed),
+        entry=CalibratedStep,
+    )
+    contents = Columns(
+        "constants",
+        Column("steps", of="entries", type=row_columns.only("id", "measured", "before", "after")),
+        *("mean", "held_out", "tested", "warnings"),
+        Column("array", of=lambda own: own.array.description(), type=Mapping[str, Any]),
+    )
 
     array: Array
     constants: Mapping[str, float]
@@ -99,25 +116,6 @@ class Calibration(Results[CalibratedStep]):
     def __repr__(self) -> str:
         fitted = ", ".join(f"{key} {value}" for key, value in self.stated.items())
         return f"<Calibration of {self.array.name} on {len(self)} steps: {fitted}>"
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return a flat dictionary for each step, in seconds: the rows of a data frame."""
-        return [{"id": own.name, **vars(own), "error": own.error} for own in self]
-
-    def document(self) -> dict[str, Any]:
-        """Return the result as plain data."""
-        return {
-            "constants": dict(self.constants),
-            "steps": [
-                {"id": own.name, "measured": own.measured, "before": own.before, "after": own.after}
-                for own in self
-            ],
-            "mean": self.mean,
-            "held_out": self.held_out,
-            "tested": self.tested and self.tested.document(),
-            "warnings": self.warnings,
-            "array": self.array.description(),
-        }
 
 
 @checked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import exp, log
@@ -22,7 +22,7 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stages import stage_counts
 from hypar_opt.plan.stated import stated_problem
-from hypar_opt.results import Results
+from hypar_opt.results import Column, Columns, Documented, Results
 from hypar_opt.search.check_result import refused_baselines
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, parts_of, silent
@@ -118,9 +118,23 @@ class ComparisonRow:
         return f"{self.plan!r} of {self.network} (batch {self.batch:,}, {self.array})"
 
 
+_MEANS = Mapping[str, Mapping[str, float | None]]
+
+
+def _means(rows: Comparison) -> dict[str, dict[str, float | None]]:
+    return geometric_means(rows)
+
+
 @dataclass(frozen=True, repr=False)
-class Comparison(Results[ComparisonRow]):
+class Comparison(Documented, Results[ComparisonRow]):
     """The plans of some cases side by side: one `ComparisonRow` per plan and case."""
+
+    row_columns = Columns.of(ComparisonRow)
+    contents = Columns(
+        Column("rows", of="entries", type=row_columns),
+        Column("gmean", of=_means, type=_MEANS),
+        Column("notes", of=lambda own: disagreements(own), type=tuple[str, ...]),
+    )
 
     def __repr__(self) -> str:
         cases = {row.case for row in self}

@@ -35,7 +35,7 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import ArrayRecord, Problem
 from hypar_opt.plan.stages import stage_counts
 from hypar_opt.plan.stated import stated_problem
-from hypar_opt.results import Results
+from hypar_opt.results import Column, Columns, Documented, One, Results
 from hypar_opt.search.degrees import (
     Candidate,
     Evaluated,
@@ -53,7 +53,7 @@ from hypar_opt.studies.searched_degrees import (
     fastest_configurations,
     fastest_of_degrees,
 )
-from hypar_opt.units import format_bytes, format_si
+from hypar_opt.units import COUNT, SECONDS, format_bytes, format_share, format_si
 from hypar_opt.workload.network import Network, TokenInput
 from hypar_opt.workload.operators.attention import Attention
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
@@ -88,8 +88,40 @@ _WORDS: dict[str, dict[str, Any]] = {
 """The values of keys that are not numbers."""
 
 
+ROW = Columns(
+    Column("tp", "tp", COUNT, type=int),
+    Column("sp", "sp", type=str | None),
+    *(Column(name, name, COUNT, type=int) for name in ("cp", "ep", "dp_shard", "dp_replicate")),
+    Column("zero", "zero", type=str),
+    Column("micro_batches", "micro", COUNT, type=int),
+    Column("recompute", "recompute", type=str),
+    Column("pp", "pp", COUNT, type=int, absent=...),
+    Column("interleave", "v", COUNT, type=int, absent=...),
+    Column("cuts", "cuts", type=str | None, absent=...),
+    Column("in_flight", "in flight", "{:.4g}".format, type=float, absent=...),
+    Column("bubble", "bubble", format_share, type=float | None, absent=...),
+    Column("blocks", type=int | None),
+    Column("seconds", "step", SECONDS, type=float | None),
+    Column("per_second", "{unit}/s", "{:,.0f}".format, type=float | None),
+    Column("mfu", "MFU", format_share, type=float | None),
+    Column("memory", "memory", format_bytes, type=int),
+    Column("spare", "to spare", format_bytes, type=int),
+    Column("exposed", "exposed", format_share, type=float | None),
+    Column("over_first", "over #1", format_share, type=float | None),
+)
+"""Of what `Configurations.row` returns."""
+
+_DEGREES = Columns(Column("tp", type=int), Column("pp", type=int))
+
+
+def _unknown(configurations: Configurations) -> list[dict[str, int]] | None:
+    if not configurations.by_degrees:
+        return None
+    return [{"tp": tp, "pp": pp} for tp, pp in configurations.unknown]
+
+
 @dataclass(frozen=True, repr=False)
-class Configurations(Results[Evaluated]):
+class Configurations(Documented, Results[Evaluated]):
     """The configurations that take the least time, fastest first.
 
     Parameters
@@ -123,6 +155,22 @@ class Configurations(Results[Evaluated]):
     unknown
         Those degrees, as ``(tp, pp)``, for which the time limit came before an answer.
     """
+
+    contents = Columns(
+        Column("network", of="network.name"),
+        Column("array", of="array.name"),
+        Column("batch", of="problem.batch"),
+        "tokens",
+        Column("optimizer", of="problem.constraints.optimizer"),
+        *("capacity", "margin", "considered", "fitting", "simulated", "complete"),
+        Column("bound_seconds", of="bound"),
+        "unit",
+        Column("rows", of=lambda own: own.rows(), type=ROW),
+        Column("unsharded", of=lambda own: own.unsharded and own.row(own.unsharded), type=One(ROW)),
+        Column("staged", absent=False),
+        Column("by_degrees", absent=False),
+        Column("unknown", of=_unknown, type=_DEGREES, absent=None),
+    )
 
     network: Network
     problem: Problem
@@ -285,31 +333,6 @@ class Configurations(Results[Evaluated]):
         Those that do not fit are the last.
         """
         return [self.row(entry) for entry in (*self, *self.unfit)]
-
-    def document(self) -> dict[str, Any]:
-        """Return the configurations as plain data."""
-        return {
-            "network": self.network.name,
-            "array": self.array.name,
-            "batch": self.problem.batch,
-            "tokens": self.tokens,
-            "optimizer": self.problem.constraints.optimizer,
-            "capacity": self.capacity,
-            "margin": self.margin,
-            "considered": self.considered,
-            "fitting": self.fitting,
-            "simulated": self.simulated,
-            "complete": self.complete,
-            "bound_seconds": self.bound,
-            "unit": self.unit,
-            "rows": self.rows(),
-            "unsharded": None if self.unsharded is None else self.row(self.unsharded),
-            **({"staged": True} if self.staged else {}),
-            **(self._of_degrees() if self.by_degrees else {}),
-        }
-
-    def _of_degrees(self) -> dict[str, Any]:
-        return {"by_degrees": True, "unknown": [{"tp": tp, "pp": pp} for tp, pp in self.unknown]}
 
     @property
     def cells(self) -> dict[tuple[int, int], Evaluated | Candidate]:

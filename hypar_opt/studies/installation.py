@@ -17,7 +17,7 @@ from packaging.specifiers import SpecifierSet
 
 from hypar_opt.checked import checked
 from hypar_opt.errors import CheckFailedError, HyparError, UnknownNameError, printable
-from hypar_opt.results import Results
+from hypar_opt.results import Column, Columns, Documented, Results
 from hypar_opt.version import __version__
 
 Status = Literal["ok", "not installed", "broken"]
@@ -59,7 +59,7 @@ class Check:
 
 
 @dataclass(frozen=True, repr=False)
-class Installation(Results[Check]):
+class Installation(Documented, Results[Check]):
     """What is installed.
 
     Parameters
@@ -67,6 +67,13 @@ class Installation(Results[Check]):
     asked
         Whether parts were asked for, each of which has to be there.
     """
+
+    row_columns = Columns.of(Check)
+    contents = Columns(
+        Column("version", of=lambda _: __version__, type=str),
+        "sound",
+        Column("checks", of="entries", type=row_columns),
+    )
 
     asked: bool = False
 
@@ -82,10 +89,6 @@ class Installation(Results[Check]):
     def _wrong(self) -> Check | None:
         wrong = ("broken", "not installed") if self.asked else ("broken",)
         return next((one for one in self if one.status in wrong), None)
-
-    def document(self) -> dict[str, Any]:
-        """Return the checks as plain data."""
-        return {"version": __version__, "sound": self.sound, "checks": self.rows()}
 
     def check(self) -> None:
         """Raise if it is not sound.

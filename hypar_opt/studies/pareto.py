@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -23,7 +24,8 @@ from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stated import stated_problem
-from hypar_opt.results import Results
+from hypar_opt.plan.training import training_columns
+from hypar_opt.results import Column, Columns, Documented, Results
 from hypar_opt.search.least_memory import least_memory
 from hypar_opt.search.plan_file import priced_as
 from hypar_opt.search.result import Progress, part_of, parts_of, silent
@@ -72,21 +74,6 @@ class ParetoPoint:
         own = self.total if objective == self.plan.cost.kind else None
         return amounts.get(objective, own)
 
-    def row(self) -> dict[str, Any]:
-        """Return the point as a row of a table."""
-        return {
-            "objective": self.plan.cost.kind,
-            "memory": self.memory,
-            "total": self.total,
-            "unit": self.plan.cost.unit,
-            "bytes": self.bytes,
-            "executed_bytes": self.plan.cost.executed_bytes,
-            "seconds": self.seconds,
-            "joules": self.joules,
-            "gap": self.plan.solver.gap,
-            **self.plan.training.unlike_defaults,
-        }
-
 
 @dataclass(frozen=True, repr=False)
 class ParetoFront(Results[ParetoPoint]):
@@ -95,16 +82,24 @@ class ParetoFront(Results[ParetoPoint]):
     The least cost within M bytes is that of the first point that takes no more than M.
     """
 
+    row_columns = Columns(
+        Column("objective", of="plan.cost.kind"),
+        *("memory", "total"),
+        Column("unit", of="plan.cost.unit"),
+        "bytes",
+        Column("executed_bytes", of="plan.cost.executed_bytes"),
+        *("seconds", "joules"),
+        Column("gap", of="plan.solver.gap"),
+        *training_columns(attrgetter("plan.training.unlike_defaults")),
+        entry=ParetoPoint,
+    )
+
     objective: str
     complete: bool
     """Whether no plan takes less memory than the last point's."""
     reason: str | None = None
     """Why the front ends early, if a solver refused to go on, or proved none of the last points. A
     plan of less memory may then cost as little as the last point's."""
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return a flat dictionary for each point: the rows of a data frame."""
-        return [point.row() for point in self]
 
     @checked
     def within(self, memory: int) -> ParetoPoint | None:
@@ -129,9 +124,34 @@ class ParetoFront(Results[ParetoPoint]):
         return f"<ParetoFront of {self.objective} and memory: {count}>"
 
 
+_POINTS = Columns(
+    *ParetoFront.row_columns,
+    Column("parallelism", of="plan.parallelism"),
+    entry=ParetoPoint,
+)
+_FRONTS = Columns(
+    *("objective", "complete", "reason"),
+    Column("points", of="entries", type=_POINTS),
+    entry=ParetoFront,
+)
+
+
 @dataclass(frozen=True, repr=False)
-class ParetoFronts(Results[ParetoFront]):
+class ParetoFronts(Documented, Results[ParetoFront]):
     """The fronts of a problem, one for each objective."""
+
+    contents = Columns(
+        Column("network", of="network.name"),
+        Column(
+            "array", of=lambda own: own.problem.array and own.problem.array.name, type=str | None
+        ),
+        Column("batch", of="problem.batch"),
+        Column("levels", of="problem.levels"),
+        Column("parts", of="problem.parts", absent=None),
+        Column("reading", of="problem.reading"),
+        Column("layers", of=lambda own: [one.name for one in own.network.layers], type=list[str]),
+        Column("fronts", of="entries", type=_FRONTS),
+    )
 
     network: Network
     problem: Problem
@@ -145,30 +165,6 @@ class ParetoFronts(Results[ParetoFront]):
         """The number of points whose plans, when run, move more bytes than Data Parallelism."""
         costs = [point.plan.cost for front in self for point in front]
         return sum((cost.executed_bytes or 0) > cost.data_parallel_bytes for cost in costs)
-
-    def document(self) -> dict[str, Any]:
-        """Return the fronts as plain data; each point has its plan's choices."""
-        problem = self.problem
-        return {
-            "network": self.network.name,
-            "array": problem.array.name if problem.array else None,
-            "batch": problem.batch,
-            "levels": problem.levels,
-            **({} if problem.parts is None else {"parts": list(problem.parts)}),
-            "reading": problem.reading,
-            "layers": [layer.name for layer in self.network.layers],
-            "fronts": [
-                {
-                    "objective": front.objective,
-                    "complete": front.complete,
-                    "reason": front.reason,
-                    "points": [
-                        {**point.row(), "parallelism": point.plan.parallelism} for point in front
-                    ],
-                }
-                for front in self
-            ],
-        }
 
     def __repr__(self) -> str:
         fronts = ", ".join(f"{front.objective} {len(front):,}" for front in self)

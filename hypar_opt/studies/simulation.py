@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
 from hypar_opt.checked import checked
 from hypar_opt.deadline import Deadline
@@ -27,6 +27,7 @@ from hypar_opt.plan.node_levels import shards_of_plan
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.plan.training import Training
+from hypar_opt.results import Column, Columns
 from hypar_opt.search.open_ways import has_wider_choices
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, silent
@@ -49,6 +50,37 @@ if TYPE_CHECKING:
     from hypar_opt.simulator.step import StepTimes
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
+
+
+class SimulatedStep(NamedTuple):
+    """A simulated step, with the plan and the array that it is of."""
+
+    plan: Plan
+    array: Array
+    step: StepResult
+
+    @property
+    def placement(self) -> tuple[int, ...] | None:
+        """The plan's; another array has its default, as a placement numbers its bisections."""
+        plan = self.plan
+        same = plan.array is not None and plan.array.digest == self.array.digest()
+        return plan.placement if same else self.array.placement
+
+
+SIMULATED = Columns(
+    Column("network", of="plan.network.name"),
+    Column("array", of="array.name"),
+    Column("batch", of="plan.batch"),
+    Column("reading", of="plan.cost.reading"),
+    "placement",
+    Column("parallelism", of="plan.parallelism"),
+    Column("collective", of="step.collective", type=str),
+    Column("overlap", of="step.overlap", type=str),
+    Column("executed_bytes", of="plan.cost.executed_bytes"),
+    Column("data_parallel_bytes", of="plan.cost.data_parallel_bytes"),
+    entry=SimulatedStep,
+)
+"""What a document says of a `SimulatedStep`, before the step's own."""
 
 
 class _StepArguments(TypedDict, total=False):

@@ -17,7 +17,7 @@ from hypar_opt.plan.plan import Plan, SolverSettings
 from hypar_opt.plan.stated import OF_NETWORK, stated_problem
 from hypar_opt.proofs import certificate as proofs
 from hypar_opt.proofs.certificate import Certificate
-from hypar_opt.results import Results
+from hypar_opt.results import Column, Columns, Documented, Results
 from hypar_opt.search.plan_file import read_plan
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.studies import crosscheck
@@ -45,8 +45,16 @@ class PlanCheck:
 
 
 @dataclass(frozen=True, repr=False)
-class Verification(Results[PlanCheck | CrosscheckRow]):
+class Verification(Documented, Results[PlanCheck | CrosscheckRow]):
     """The check of a plan, or a row for each solver and search."""
+
+    contents = Columns(
+        Column(
+            "rows",
+            of=lambda own: own.rows(),
+            type=tuple[PlanCheck, ...] | tuple[CrosscheckRow, ...],
+        )
+    )
 
     def __repr__(self) -> str:
         verdicts = dict.fromkeys(getattr(row, "verdict", "checked") for row in self)
@@ -60,7 +68,7 @@ class Verification(Results[PlanCheck | CrosscheckRow]):
         left_out = ("optimal", "unproved")
         return [
             {name: own for name, own in row.items() if name not in left_out or own is not None}
-            for row in super().rows()
+            for row in map(vars, self)
         ]
 
     def check(self) -> None:

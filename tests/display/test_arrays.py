@@ -13,7 +13,6 @@ import pytest
 from hypar_opt import models
 from hypar_opt.cli.app import run
 from hypar_opt.display.pictures.topology import _points, topology
-from hypar_opt.display.terminal.array import described
 from hypar_opt.errors import RefusedError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array, read_array
@@ -54,7 +53,7 @@ def test_what_is_packaged_is_a_template(
 def test_levels_have_the_bandwidth_of_their_bisection() -> None:
     for name in NAMES:
         array = arrays.load(name)
-        document = described(array)
+        document = array.document()
         assert [level["digit"] for level in document["levels"]] == list(array.placement)
         for level in document["levels"]:
             link = array.interconnect.bisection(level["digit"])
@@ -71,7 +70,7 @@ def test_an_array_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     # Between nodes eight accelerators share 320 GB/s; within one each has 345 GB/s.
     assert [" ".join(row[4:8]) for row in rows] == ["2.56 TB/s 40 GB/s", "22.08 TB/s 345 GB/s"]
     assert run(["show", "h100-8x8", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == described(arrays.load("h100-8x8"))
+    assert json.loads(capsys.readouterr().out) == arrays.load("h100-8x8").document()
 
 
 @pytest.mark.parametrize(

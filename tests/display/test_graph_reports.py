@@ -23,9 +23,10 @@ from hypar_opt.display.plan_grid import (
     layer_times,
     plan_grid,
 )
-from hypar_opt.display.terminal.network import described, network_view
+from hypar_opt.display.terminal.network import network_view
 from hypar_opt.display.terminal.plan import plan_view
 from hypar_opt.plan.plan import Plan
+from hypar_opt.workload.description import describe
 from hypar_opt.workload.network import Network
 from tests.cli.shell import Shell
 from tests.display.graphs import texts
@@ -159,7 +160,7 @@ def test_a_symbol_is_a_column_whatever_a_kind_calls_it() -> None:
 
 def test_show_prints_a_block_once_and_what_layers_read(gpt: Path) -> None:
     network = ho.read_network(gpt)
-    description = described(network, 1)
+    description = describe(network, 1)
     lines = [line.split() for line in printed(network_view(network))]
     names = [words[0] for words in lines if words]
     assert names[2:8] == ["token", "decoder.0-3", "qkv", "attention", "add", "norm"]

@@ -14,7 +14,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.display.terminal.array import described
 from hypar_opt.errors import HyparError, RefusedError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array
@@ -212,7 +211,7 @@ def test_a_step_on_a_million_accelerators(found: Array, links: int) -> None:
     assert step.in_lockstep
     assert step.seconds == pytest.approx(step.closed_form, rel=1e-12)
     assert sum(link.count for link in step.links) == links
-    for rows in (step.document()["links"], described(found)["links"]):
+    for rows in (step.document()["links"], found.document()["links"]):
         assert sum(row["count"] for row in rows) == links
     hops = sum(
         level.bytes * float(found.interconnect.bisection(digit).hops)

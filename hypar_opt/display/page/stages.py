@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypar_opt.display.labels import micro_batches_held
 from hypar_opt.display.page.figure import Chart, bars, chart_of, figure_of
-from hypar_opt.display.terminal.memory import CATEGORIES
+from hypar_opt.simulator.device_memory import CATEGORIES
 from hypar_opt.simulator.pipeline_result import PipelineResult
-from hypar_opt.units import axis_byte_unit, format_bytes, format_percent, format_seconds
+from hypar_opt.units import (
+    axis_byte_unit,
+    format_bytes,
+    format_hundredths,
+    format_percent,
+    format_seconds,
+)
 
 _COLOURS = {
     "weights": "#5a8fd6",
@@ -38,7 +43,7 @@ def stages_table(step: PipelineResult) -> dict[str, Any]:
                 row["layers"],
                 *(format_seconds(row[key]) for key in times),
                 format_percent(row["bubble"], 1),
-                micro_batches_held(row["in_flight"]),
+                format_hundredths(row["in_flight"]),
                 format_bytes(row["memory"]),
             )
             for number, row in enumerate(step.rows(), 1)

@@ -14,8 +14,8 @@ from hypar_opt.display.folding import fold
 from hypar_opt.display.glyphs import glyph
 from hypar_opt.display.labels import cost_name
 from hypar_opt.display.plan_grid import is_short_chain
-from hypar_opt.display.terminal.console import COUNT, Column, ascii_only, new_table, texts
-from hypar_opt.units import format_cost
+from hypar_opt.display.terminal.console import Column, ascii_only, new_table, texts
+from hypar_opt.units import COUNT, format_cost
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

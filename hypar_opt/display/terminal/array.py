@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from fractions import Fraction
-from typing import Any
-
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.display.terminal.console import COUNT, SECONDS, Column, ascii_only, new_table, texts
+from hypar_opt.display.terminal.console import Column, ascii_only, new_table, table_of, texts
 from hypar_opt.hardware.accelerator import Accelerator
 from hypar_opt.hardware.array import Array
-from hypar_opt.hardware.links import Link
+from hypar_opt.hardware.links import LINK_KINDS
 from hypar_opt.hardware.roofline import roofline
-from hypar_opt.units import format_bytes, format_number, format_rate, format_si
+from hypar_opt.units import COUNT, SECONDS, format_bytes, format_number, format_rate, format_si
 
 SHOWN_PARTS = 4
 """The accelerators that a level's row names; of more, the first ones and the last."""
@@ -44,22 +40,6 @@ def array_view(array: Array) -> RenderableType:
     if array.levels:
         parts += [Text(), _levels(array), Text(), _links(array), Text(), Text(_bottleneck(array))]
     return Group(*parts)
-
-
-def described(array: Array) -> dict[str, Any]:
-    """Return an array as plain data: its description, and values derived from its topology."""
-    return {
-        "name": array.name,
-        "digest": array.digest(),
-        "accelerators": array.interconnect.accelerators,
-        "levels": array.rows(),
-        "links": [
-            {"count": count, "between": between}
-            | {"bytes_per_second": float(rate), "latency": float(latency), "duplex": duplex}
-            for (between, rate, latency, duplex), count in _link_kinds(array).items()
-        ],
-        "description": array.description(),
-    }
 
 
 def _topology(array: Array) -> str:
@@ -135,36 +115,12 @@ def _bottleneck(array: Array) -> str:
     shown = f"{ridge:,.0f}" if ridge >= 10 else format_number(ridge)
     return (
         f"Bottleneck: {name}, {format_rate(slowest.bytes_per_second)} of each accelerator, by links"
-        f" such as {slowest.link.name} ({_between(slowest.link)}); computing takes as long at"
+        f" such as {slowest.link.name} ({slowest.link.between}); computing takes as long at"
         f" {shown} operations per byte."
     )
 
 
-def _link_kinds(array: Array) -> Counter[tuple[str, Fraction, Fraction, str]]:
-    """Return the number of links of each kind, in the topology's order."""
-    kinds: Counter[tuple[str, Fraction, Fraction, str]] = Counter()
-    for link in array.interconnect.links:
-        duplex = "full" if link.full_duplex else "half"
-        kinds[_between(link), link.bytes_per_second, link.latency, duplex] += link.count
-    return kinds
-
-
-def _between(link: Link) -> str:
-    # Accelerators are the nodes with numbers as names.
-    ends = (isinstance(link.source, int), isinstance(link.target, int))
-    if all(ends):
-        return "accelerators"
-    return "accelerator and switch" if any(ends) else "switches"
-
-
 def _links(array: Array) -> RenderableType:
     times = "x" if ascii_only() else "×"
-    columns: list[Column] = [
-        *(("links", COUNT), ("between", str), ("bandwidth", format_rate)),
-        *(("latency", SECONDS), ("duplex", str)),
-    ]
-    rows = (
-        (f"{count:,} {times}", between, bandwidth, float(latency), duplex)
-        for (between, bandwidth, latency, duplex), count in _link_kinds(array).items()
-    )
-    return new_table(columns, rows)
+    counts = (f"{kind.number:,} {times}" for kind in array.link_kinds)
+    return table_of(LINK_KINDS, array.link_kinds, ("links", COUNT), counts)

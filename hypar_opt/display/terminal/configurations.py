@@ -3,53 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.display.terminal.console import COUNT, SECONDS, Column, Form, new_table, unbroken
+from hypar_opt.display.terminal.console import Column, new_table, table_of, unbroken
 from hypar_opt.plan.configuration import key_value_heads
+from hypar_opt.results import Columns
 from hypar_opt.search.degrees import Candidate
-from hypar_opt.studies.configurations import cuts_in_short, in_words, recomputation
-from hypar_opt.units import format_bytes, format_percent, format_si
+from hypar_opt.studies.configurations import ROW, cuts_in_short, in_words, recomputation
+from hypar_opt.units import COUNT, format_bytes, format_percent, format_si
 
 if TYPE_CHECKING:
     from hypar_opt.search.degrees import Evaluated
     from hypar_opt.studies.configurations import Configurations
 
-_SHARE: Form = partial(format_percent, decimals=1)
-
 
 def configurations_view(configurations: Configurations) -> RenderableType:
     """Show the fastest configurations, between what was searched and what bounds all plans."""
-    columns: list[Column] = [
-        ("#", COUNT),
-        ("tp", COUNT),
-        ("sp", str),
-        *((name, COUNT) for name in ("pp", "v") if configurations.staged),
-        *([("cuts", str)] if _has_cuts(configurations) else []),
-        *((degree, COUNT) for degree in ("cp", "ep", "dp_shard", "dp_replicate")),
-        ("zero", str),
-        ("micro", COUNT),
-        ("recompute", str),
-        ("step", SECONDS),
-        (f"{configurations.unit}/s", "{:,.0f}".format),
-        ("MFU", _SHARE),
-        ("memory", format_bytes),
-        ("to spare", format_bytes),
-        *([("in flight", "{:.4g}".format), ("bubble", _SHARE)] if configurations.staged else []),
-        ("exposed", _SHARE),
-        ("over #1", _SHARE),
-    ]
-    lines = [
-        [number, *_cells(configurations, candidate)]
-        for number, candidate in enumerate(configurations, start=1)
-    ]
-    lines += [[None, *_cells(configurations, candidate)] for candidate in configurations.unfit]
-    table = unbroken(new_table(columns, lines))
+    entries = (*configurations, *configurations.unfit)
+    rows = [configurations.row(entry) | _in_short(configurations, entry) for entry in entries]
+    numbers = [*range(1, len(configurations) + 1), *[None] * len(configurations.unfit)]
+    table = unbroken(table_of(_shown(configurations), rows, ("#", COUNT), numbers))
     # In a pipe rows stay whole: at the width that rich measures it would fold a cell's words.
     cells = [(column.header, *column.cells) for column in table.columns]
     table.min_width = sum(max(cell_len(str(text)) for text in column) + 2 for column in cells)
@@ -101,25 +79,29 @@ def optimizer(configurations: Configurations) -> str:
     return setting if isinstance(setting, str) else f"{setting} bytes of state a weight"
 
 
-def _cells(configurations: Configurations, candidate: Evaluated | Candidate) -> Iterator[Any]:
-    configuration, row = candidate.configuration, configurations.row(candidate)
-    of_stages = ("pp", "interleave") if configurations.staged else ()
-    yield from (row[name] for name in ("tp", "sp", *of_stages))
-    if _has_cuts(configurations):
-        yield cuts_in_short(configuration.cuts) or None
-    degrees = ("cp", "ep", "dp_shard", "dp_replicate")
-    yield from (row[name] for name in (*degrees, "zero", "micro_batches"))
-    yield recomputation(configuration, configurations.blocks)
-    yield from (row[name] for name in ("seconds", "per_second", "mfu", "memory"))
-    yield row["spare"] if row["spare"] >= 0 else None
-    yield from (row[name] for name in ("in_flight", "bubble") if configurations.staged)
-    yield row["exposed"]
-    yield row["over_first"] if candidate is not configurations.best else None
+def _shown(configurations: Configurations) -> Columns:
+    """Return the columns in the order of the table."""
+    of_stages = ("pp", "interleave", "in_flight", "bubble") if configurations.staged else ()
+    cuts = ["cuts"] if any(own.configuration.cuts for own in configurations) else []
+    shown = ROW.only(
+        *("tp", "sp", *of_stages[:2], *cuts),
+        *("cp", "ep", "dp_shard", "dp_replicate", "zero", "micro_batches", "recompute"),
+        *("seconds", "per_second", "mfu", "memory", "spare", *of_stages[2:]),
+        *("exposed", "over_first"),
+    )
+    unit = configurations.unit
+    return Columns(*(replace(own, heading=str(own.heading).format(unit=unit)) for own in shown))
 
 
-def _has_cuts(configurations: Configurations) -> bool:
-    """Return whether some have stages of unequally many blocks."""
-    return any(own.configuration.cuts for own in configurations)
+def _in_short(configurations: Configurations, entry: Evaluated | Candidate) -> dict[str, Any]:
+    """Return the cells that say a row's values in another way, or leave them out."""
+    configuration, is_best = entry.configuration, entry is configurations.best
+    return {
+        "cuts": cuts_in_short(configuration.cuts) or None,
+        "recompute": recomputation(configuration, configurations.blocks),
+        **({"spare": None} if entry.memory > configurations.capacity else {}),
+        **({"over_first": None} if is_best else {}),
+    }
 
 
 def _notes(configurations: Configurations) -> Iterator[str]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -17,17 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 from hypar_opt.errors import printable
-from hypar_opt.units import format_si
-
-Form = Callable[[Any], str]
-"""How the values of a column are written."""
+from hypar_opt.results import Columns, Form
 
 Column = tuple[str, Form]
 """A column's heading, and the form of its values."""
-
-COUNT: Form = "{:,}".format
-SECONDS: Form = partial(format_si, symbol="s")
-JOULES: Form = partial(format_si, symbol="J")
 
 _MIN_WIDTH = 60
 """A narrower terminal wraps the lines; columns are never dropped."""
@@ -179,6 +171,25 @@ def new_table(
                 )
             )
     return table
+
+
+def table_of(
+    columns: Columns, entries: Sequence[Any], first: Column | None = None, names: Iterable[Any] = ()
+) -> StackedTable:
+    """Return the table of a result's entries, with the columns that have a heading.
+
+    Parameters
+    ----------
+    first, names
+        A column that stands before these, and its value for each entry.
+    """
+    shown = columns.headed(entries)
+    lines = ([column.value(entry) for column in shown] for entry in entries)
+    headed = [(column.heading or "", column.form) for column in shown]
+    if first is None:
+        return new_table(headed, lines)
+    named = ([name, *line] for name, line in zip(names, lines, strict=False))
+    return new_table([first, *headed], named)
 
 
 def rows_table(rows: Sequence[Mapping[str, Any]]) -> StackedTable:

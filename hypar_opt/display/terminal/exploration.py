@@ -13,15 +13,16 @@ from rich.text import Text
 from hypar_opt.display.glyphs import legend
 from hypar_opt.display.plan_grid import is_short_chain
 from hypar_opt.display.terminal.alternatives import choices_table
-from hypar_opt.display.terminal.console import COUNT, Column, Form, ascii_only, new_table, texts
+from hypar_opt.display.terminal.console import Column, ascii_only, new_table, texts
 from hypar_opt.display.terminal.plan import legend_line
 from hypar_opt.errors import shell_words
 from hypar_opt.plan.plan import Plan, columns_of
 from hypar_opt.plan.problem import RUN_READINGS
+from hypar_opt.results import Form
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.studies.exploration import Exploration
 from hypar_opt.studies.exploration.subspace import cells_of
-from hypar_opt.units import format_cost, format_ratio
+from hypar_opt.units import COUNT, format_cost, format_ratio
 
 Choices = Sequence[Sequence[str]]
 

@@ -5,34 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from hypar_opt.display.plan_grid import layer_memory
-from hypar_opt.display.terminal.console import Column, new_table
+from hypar_opt.display.terminal.console import Column, new_table, table_of
 from hypar_opt.plan.trained import trained
-from hypar_opt.units import format_bytes
+from hypar_opt.simulator.device_memory import CATEGORIES, STAGES_HELD
+from hypar_opt.units import format_bytes, format_held
 
 if TYPE_CHECKING:
     from hypar_opt.simulator.device_memory import DeviceMemory
-
-CATEGORIES = {
-    "weights": "weights",
-    "gradients": "gradients",
-    "state": "optimizer",
-    "saved": "saved",
-    "moment": "moment",
-}
-"""The heading of each category."""
 
 
 def memory_view(held: DeviceMemory) -> RenderableType:
     """Show what an accelerator holds, by layer and by category, and whether it fits."""
     plan, total = held.plan, format_bytes(held.total)
-    columns: list[Column] = [("layer", str), *((name, _amount) for name in CATEGORIES.values())]
+    columns: list[Column] = [("layer", str), *((name, format_held) for name in CATEGORIES.values())]
     lines = [(name, *(own[key] for key in CATEGORIES)) for name, own in layer_memory(held)]
     totals = [("total", *(held.categories[name] for name in CATEGORIES))]
     how = trained(held.options, plan)
+    stages = [table_of(STAGES_HELD, held.stages)] if held.stages else []
     notes = [Text(how, style="dim")] if how else []
     return Group(
         Text(f"{plan.network.name}: {total} {held.per_accelerator}, batch {plan.batch}"),
@@ -40,33 +32,16 @@ def memory_view(held: DeviceMemory) -> RenderableType:
         Text(),
         new_table(columns, lines, totals=totals),
         Text(),
-        *(part for table in _stages(held) for part in (table, Text())),
+        *(part for table in stages for part in (table, Text())),
         Text(_moment(held)),
         Text(f"Memory: {held.fit}."),
     )
-
-
-def _stages(held: DeviceMemory) -> list[Table]:
-    """Return a table of all stages, if there are several."""
-    if not held.stages:
-        return []
-    columns: list[Column] = [("", str), *((name, _amount) for name in CATEGORIES.values())]
-    columns += [("in all", format_bytes), ("to spare", format_bytes)]
-    lines = [
-        (own.group, *(own.categories[key] for key in CATEGORIES), own.total, own.margin or 0)
-        for own in held.stages
-    ]
-    return [new_table(columns, lines)]
 
 
 def trains(held: DeviceMemory) -> str:
     """Return, as part of a sentence, how a plan trains, and what a device then holds."""
     how = trained(held.options, held.plan) or "the whole batch at once"
     return f"{how}: {held.fit}"
-
-
-def _amount(count: int) -> str:
-    return format_bytes(count) if count else "-"
 
 
 def _moment(held: DeviceMemory) -> str:

@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt.display.folding import Repetitions, fold
-from hypar_opt.display.terminal.console import COUNT, Column, new_table, texts
-from hypar_opt.units import format_dimensions
+from hypar_opt.display.terminal.console import Column, new_table, texts
+from hypar_opt.units import COUNT, format_dimensions
 from hypar_opt.workload.description import describe
 from hypar_opt.workload.network import Network
 
@@ -30,7 +30,7 @@ def network_view(network: Network, batch: int = 1) -> RenderableType:
 
     Equal repetitions of a block are shown once, below a heading.
     """
-    description, repeats = described(network, batch), network.repeats
+    description, repeats = describe(network, batch), network.repeats
     source = description["source"]
     title = Text(f"{description['name']} ({source})" if source else description["name"])
     # Feature maps and MACs below are of the whole batch, unlike the shapes.
@@ -151,15 +151,3 @@ def _shapes(layer: dict[str, Any]) -> list[str]:
         format_dimensions(layer["output"][1:]),
         pooled,
     ]
-
-
-def described(network: Network, batch: int) -> dict[str, Any]:
-    """Return the tensors and the sources of a network's layers as plain data.
-
-    As `hypar_opt.workload.description.describe`, with each layer's ``inputs`` by name.
-    """
-    description = describe(network, batch)
-    names = network.source_names
-    for layer, read in zip(description["layers"], network.sources, strict=True):
-        layer["inputs"] = [names[source] for source in read]
-    return description

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hypar_opt.display.labels import ENERGY_PARTS, micro_batches_held
+from hypar_opt.display.labels import ENERGY_PARTS
 from hypar_opt.display.plan_grid import GridRow, layer_times
-from hypar_opt.display.terminal.console import JOULES, SECONDS, Column, new_table
+from hypar_opt.display.terminal.console import Column, new_table, table_of
 from hypar_opt.display.terminal.plan import reductions
 from hypar_opt.plan.trained import trained
-from hypar_opt.simulator.pipeline_result import PipelineResult
+from hypar_opt.simulator.pipeline_result import STAGES, PipelineResult
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.advice import as_executed
-from hypar_opt.units import format_bytes, format_percent, format_si
+from hypar_opt.units import JOULES, SECONDS, format_bytes, format_percent, format_share, format_si
 
 _OVERLAPPED = {
     "none": "nothing overlaps",
@@ -64,46 +66,25 @@ def pipeline_view(step: PipelineResult) -> RenderableType:
     """Show what each stage of a simulated step takes, waits and holds."""
     plan, seconds = step.plan, format_si(step.seconds, "s")
     tied = max(own.tied for own in step.stages)
-    times = "forward", "backward", "once", "message"
-    columns: list[Column] = [
-        *(("stage", str), ("layers", str)),
-        *((name, SECONDS) for name in (*times, "in all")),
-        *(("bubble", _percent), ("in flight", str), ("memory", format_bytes)),
-    ]
-    keys = *times, "seconds", "bubble"
-    rows = [
-        (
-            str(number),
-            row["layers"],
-            *(row[key] for key in keys),
-            micro_batches_held(row["in_flight"]),
-            row["memory"],
-        )
-        for number, row in enumerate(step.rows(), 1)
-    ]
-    count = plan.training.micro_batches or 1
+    batches = plan.training.micro_batches or 1
     options = [
-        f"{count:,} micro-batch{'es' if count > 1 else ''}",
+        f"{batches:,} micro-batch{'es' if batches > 1 else ''}",
         plan.training.schedule,
         _OVERLAPPED[step.overlap],
     ]
-    charged = format_si(step.closed_form, "s")
+    charged, bubble = format_si(step.closed_form, "s"), format_share(step.bubble)
     return Group(
         Text(f"{plan.network.name} on {step.array}: {seconds} a step, batch {plan.batch}"),
         Text(", ".join(options), style="dim"),
         Text(),
-        new_table(columns, rows),
+        table_of(STAGES, step.stages, ("stage", str), map(str, count(1))),
         Text(),
         Text("Forward and backward of a micro-batch; once a step: reductions and update."),
         *([Text(f"In all: gradients of shared weights, {format_si(tied, 's')}.")] if tied else []),
-        Text(f"Charged {charged} without overlap. Stages wait {_percent(step.bubble)} on average."),
+        Text(f"Charged {charged} without overlap. Stages wait {bubble} on average."),
         *(Text(sentence) for sentence in _memory(step)),
         Text(as_executed(plan.cost) or ""),
     )
-
-
-def _percent(part: float) -> str:
-    return format_percent(part, 1)
 
 
 def _phases(step: StepResult) -> Table:

@@ -10,20 +10,15 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.display.terminal.console import (
+from hypar_opt.display.terminal.console import Column, new_table, texts, unbroken
+from hypar_opt.plan.problem import RUN_READINGS
+from hypar_opt.plan.trained import trained
+from hypar_opt.results import Form
+from hypar_opt.studies.comparison import disagreements, geometric_means
+from hypar_opt.units import (
     COUNT,
     JOULES,
     SECONDS,
-    Column,
-    Form,
-    new_table,
-    texts,
-    unbroken,
-)
-from hypar_opt.plan.problem import RUN_READINGS
-from hypar_opt.plan.trained import trained
-from hypar_opt.studies.comparison import disagreements, geometric_means
-from hypar_opt.units import (
     digits_apart,
     format_bytes,
     format_cost,

@@ -7,15 +7,9 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.display.terminal.console import (
-    COUNT,
-    SECONDS,
-    Column,
-    console,
-    new_table,
-    rows_table,
-)
-from hypar_opt.units import format_bytes, format_si
+from hypar_opt.display.terminal.console import console, new_table, rows_table, table_of, texts
+from hypar_opt.studies.validation import SETS
+from hypar_opt.units import format_si, format_signed, format_tenths
 
 if TYPE_CHECKING:
     from hypar_opt.studies.calibration import Calibration
@@ -48,7 +42,7 @@ def step_line(step: ValidatedStep | None) -> Text:
         times = (step.measured, step.seconds)
         cells = ["-" if own is None else format_si(own, "s") for own in times]
         name = step.name
-        error = (step.why or "") if step.error is None else f"{_signed(step.error):>8}"
+        error = (step.why or "") if step.error is None else f"{format_signed(step.error):>8}"
     width = min(32, console().width - _NUMBERS)
     return Text(f"{name:<{width}}  {cells[0]:>10}  {cells[1]:>10}  {error}".rstrip())
 
@@ -57,39 +51,12 @@ def validation_view(result: Validation) -> RenderableType:
     """Show the errors of each set, and its steps where they are few."""
     if len(result) > _SHOWN:
         return sets_view(result)
-    steps: list[Column] = [
-        ("step", str),
-        ("measured", SECONDS),
-        ("calculated", SECONDS),
-        ("error", _signed),
-    ]
-    if any(own.measured_bytes for own in result):
-        steps += [("memory", format_bytes), ("calculated", format_bytes)]
-    lines = (
-        (*(own.name, own.measured, own.seconds, own.error), own.measured_bytes, own.bytes)
-        for own in result
-    )
-    return Group(new_table(steps, lines), Text(), sets_view(result))
+    return Group(table_of(result.row_columns, result), Text(), sets_view(result))
 
 
 def sets_view(result: Validation) -> RenderableType:
     """Show the errors of each set, and why steps are not modelled."""
-    weighed = any(own.memory is not None for own in result.sets)
-    sets: list[Column | None] = [
-        ("set", str),
-        ("steps", COUNT),
-        ("modelled", COUNT),
-        ("mean error", _percent),
-        ("median", _percent),
-        ("bias", _signed),
-        ("largest", _percent),
-        ("mean of memory", _percent) if weighed else None,
-    ]
-    lines = [
-        (own.name, own.steps, own.modelled, own.mean, own.median, own.bias, own.largest, own.memory)
-        for own in result.sets
-    ]
-    parts: list[RenderableType] = [new_table(sets, lines)]
+    parts: list[RenderableType] = [table_of(SETS, result.sets)]
     reasons: dict[str, int] = {}
     for step in result:
         if step.why is not None:
@@ -106,35 +73,20 @@ def sets_view(result: Validation) -> RenderableType:
 
 def calibration_view(result: Calibration) -> RenderableType:
     """Show the fitted constants, each step before and after, and the errors."""
-    steps: list[Column] = [
-        ("step", str),
-        ("measured", SECONDS),
-        ("before", SECONDS),
-        ("after", SECONDS),
-        ("error", _signed),
-    ]
-    lines = [(own.name, own.measured, own.before, own.after, own.error) for own in result]
-    constants: list[Column] = [("constant", str), ("fitted", str)]
-    errors = f"Mean error {_percent(result.mean)} of the steps that the constants are fitted on"
+    errors = (
+        f"Mean error {format_tenths(result.mean)} of the steps that the constants are fitted on"
+    )
     if result.held_out is None:
         errors += "; too few steps to hold any out."
     else:
-        errors += f"; {_percent(result.held_out)} of either half, fitted on the other."
+        errors += f"; {format_tenths(result.held_out)} of either half, fitted on the other."
     if result.tested is not None:
         compared = sum(own.error is not None for own in result.tested)
-        mean = "no mean error" if result.tested.mean is None else _percent(result.tested.mean)
+        mean = "no mean error" if result.tested.mean is None else format_tenths(result.tested.mean)
         errors += f"\n{mean} of {compared:,} other steps, on which nothing is fitted."
     return Group(
-        new_table(steps, lines),
+        table_of(result.row_columns, result),
         Text(),
-        new_table(constants, [*result.stated.items()]),
+        new_table(texts("constant", "fitted"), result.stated.items()),
         Text(f"\n{errors}"),
     )
-
-
-def _percent(part: float) -> str:
-    return f"{100 * part:.1f} %"
-
-
-def _signed(part: float) -> str:
-    return f"{100 * part:+.1f} %"

@@ -20,7 +20,7 @@ from hypar_opt.instance.pins import Pin
 from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.plan import Plan, words_of
-from hypar_opt.results import Results
+from hypar_opt.results import Columns, Results
 from hypar_opt.search.check_result import check_bound
 from hypar_opt.search.k_best import in_order_of_cost
 from hypar_opt.search.level_order import levels_permute, neighbours_alike
@@ -66,14 +66,12 @@ class Regret:
 class Regrets(Results[Regret]):
     """The regret of each other choice of a plan's layers, H1 first."""
 
+    row_columns = Columns.of(Regret)
+
     plan: Plan
     """The plan that the choices are compared with."""
     alike: str = ""
     """What the plans that are compared have in common in their training, as text."""
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return a flat dictionary for each other choice: the rows of a data frame."""
-        return [{**vars(regret), "choice": str(regret.choice)} for regret in self]
 
     def __repr__(self) -> str:
         known = [regret.extra for regret in self if regret.extra is not None]

@@ -11,7 +11,7 @@ shared databases", Journal of the ACM 23, 1976.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.plan import Plan, columns_of, words_of
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stated import stated_problem
-from hypar_opt.results import Results
+from hypar_opt.results import Column, Columns, Documented, Number, Results
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.studies.batches.optima import (
     ByThresholdTables,
@@ -42,7 +42,7 @@ from hypar_opt.workload.network import Network
 
 
 @dataclass(frozen=True, repr=False)
-class AllBatches(Results[BatchRange]):
+class AllBatches(Documented, Results[BatchRange]):
     """The optimal plan of each batch from ``lo`` to ``hi``, as ranges of equal plans.
 
     Where levels have parts that do not divide a layer's channels, all-to-alls depend on the
@@ -53,6 +53,16 @@ class AllBatches(Results[BatchRange]):
     problem
         That of the first batch.
     """
+
+    contents = Columns(
+        Column("network", of="network.name"),
+        *("lo", "hi"),
+        Column("hierarchy", of="problem.hierarchy.sizes"),
+        Column("reading", of="problem.reading"),
+        Column("choices", of="problem.choices"),
+        *("plans", "layers"),
+        Column("ranges", of=lambda own: own.rows(), type=list[Mapping[str, Number | str]]),
+    )
 
     network: Network
     problem: Problem

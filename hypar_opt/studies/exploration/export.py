@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -9,8 +11,9 @@ import numpy as np
 from hypar_opt.documents.files import csv_text
 from hypar_opt.errors import shell_words, worded
 from hypar_opt.plan.plan import words_of
+from hypar_opt.results import Column, Columns, Number
 from hypar_opt.studies.exploration.result import Exploration
-from hypar_opt.studies.exploration.values import PricedPlan, exact_number
+from hypar_opt.studies.exploration.values import exact_number
 
 
 def plans_csv(exploration: Exploration) -> str:
@@ -28,73 +31,77 @@ MAX_POINTS = 1000
 """Plans of a front in a summary."""
 
 
-def summary(exploration: Exploration, *, relative: bool = False) -> dict[str, Any]:
-    """Return everything except the values as plain data; the histogram may be relative."""
-    plan = exploration.plan
-    counts, edges = exploration.histogram(relative=relative)
-
-    def amounts(value: float) -> dict[str, Any]:
-        return {"value": exact_number(value), "ratio": exploration.ratio(value)}
-
-    def when_run(own: PricedPlan) -> dict[str, Any]:
-        return {"executed_bytes": own.cost.executed_bytes, "executed_ratio": own.executed_ratio}
-
-    return {
-        "network": plan.network.name,
-        "array": exploration.array,
-        "batch": plan.batch,
-        "levels": plan.levels,
-        "reading": plan.cost.reading,
-        "objective": exploration.objective,
-        "unit": exploration.unit,
-        "free": exploration.free,
-        "layers": plan.layers,
-        "plans": exploration.values.size,
-        "best": {
-            **amounts(exploration.best_cost),
-            **when_run(exploration.first),
-            "plans": exploration.ties,
-            "parallelism": exploration.best_plans(),
-        },
-        "plan": {
-            "solver": plan.solver.name,
-            "search": plan.solver.search,
-            **amounts(exploration.plan_cost),
-            **when_run(exploration.own),
-            "rank": exploration.rank,
-            "parallelism": plan.parallelism,
-        },
-        "front": _front_summary(exploration),
-        "worst": amounts(exploration.highest_cost),
-        "data_parallel": {
-            **amounts(exploration.data_parallel_cost),
-            "executed_bytes": exploration.own.cost.data_parallel_bytes,
-        },
-        "histogram": {
-            "of": "ratio" if relative else exploration.unit,
-            # JSON knows no numpy numbers.
-            "edges": edges.tolist(),
-            "plans": counts.tolist(),
-        },
-    }
+def _has_plan(exploration: Exploration) -> bool | None:
+    front = exploration.front
+    return None if front is None else bool(front.on_front[exploration.plan_index])
 
 
-def _front_summary(exploration: Exploration) -> dict[str, Any]:
-    """Return the Pareto front with its first plans, and whether the solver's plan is on it."""
+def _points(exploration: Exploration) -> list[dict[str, Any]] | None:
+    """Return the first plans of the Pareto front."""
     front = exploration.front
     if front is None:
-        return {"of": None, "reason": shell_words(exploration.no_front)}
+        return None
     plans = np.flatnonzero(front.on_front)[:MAX_POINTS]
     words = exploration.plan.words
-    return {
-        "of": list(front.amounts),
-        "plans": front.plans,
-        "has_plan": bool(front.on_front[exploration.plan_index]),
-        "points": [
-            {
-                **{name: exact_number(amounts.flat[n]) for name, amounts in front.amounts.items()},
-                "parallelism": words_of(digits, words),
-            }
-            for n, digits in zip(plans, exploration.digits(plans).tolist(), strict=True)
-        ],
-    }
+    return [
+        {
+            **{name: exact_number(amounts.flat[n]) for name, amounts in front.amounts.items()},
+            "parallelism": words_of(digits, words),
+        }
+        for n, digits in zip(plans, exploration.digits(plans).tolist(), strict=True)
+    ]
+
+
+def _histogram(exploration: Exploration, *, relative: bool = False) -> dict[str, Any]:
+    counts, edges = exploration.histogram(relative=relative)
+    of = "ratio" if relative else exploration.unit
+    # JSON knows no numpy numbers.
+    return {"of": of, "edges": edges.tolist(), "plans": counts.tolist()}
+
+
+def _amounts(name: str, value: str, priced: str = "") -> Iterator[Column]:
+    """Yield the columns of a value, of its ratio to Data Parallelism's, and of both as executed."""
+    of = attrgetter(value)
+    yield Column(f"{name}.value", of=lambda own: exact_number(of(own)), type=Number)
+    yield Column(f"{name}.ratio", of=lambda own: own.ratio(of(own)), type=float | None)
+    if priced:
+        yield Column(f"{name}.executed_bytes", of=f"{priced}.cost.executed_bytes")
+        yield Column(f"{name}.executed_ratio", of=f"{priced}.executed_ratio")
+
+
+_Choices = tuple[tuple[str, ...], ...]
+
+SUMMARY = Columns(
+    Column("network", of="plan.network.name"),
+    "array",
+    Column("batch", of="plan.batch"),
+    Column("levels", of="plan.levels"),
+    Column("reading", of="plan.cost.reading"),
+    *("objective", "unit", "free"),
+    Column("layers", of="plan.layers"),
+    Column("plans", of="values.size", type=int),
+    *_amounts("best", "best_cost", "first"),
+    Column("best.plans", of="ties"),
+    Column("best.parallelism", of=lambda own: own.best_plans(), type=tuple[_Choices, ...]),
+    Column("plan.solver", of="plan.solver.name"),
+    Column("plan.search", of="plan.solver.search"),
+    *_amounts("plan", "plan_cost", "own"),
+    Column("plan.rank", of="rank"),
+    Column("plan.parallelism", of="plan.parallelism"),
+    Column("front.of", of=lambda own: own.front and [*own.front.amounts], type=list[str] | None),
+    Column("front.plans", of=lambda own: own.front and own.front.plans, type=int, absent=None),
+    Column("front.has_plan", of=_has_plan, type=bool, absent=None),
+    Column("front.points", of=_points, type=list[Mapping[str, Any]], absent=None),
+    Column("front.reason", of=lambda own: shell_words(own.no_front), type=str, absent=""),
+    *_amounts("worst", "highest_cost"),
+    *_amounts("data_parallel", "data_parallel_cost"),
+    Column("data_parallel.executed_bytes", of="own.cost.data_parallel_bytes"),
+    Column("histogram", of=_histogram, type=Mapping[str, Any]),
+    entry=Exploration,
+)
+
+
+def summary(exploration: Exploration, *, relative: bool = False) -> dict[str, Any]:
+    """Return everything except the values as plain data; the histogram may be relative."""
+    histogram = _histogram(exploration, relative=relative)
+    return {**SUMMARY.document(exploration), "histogram": histogram}

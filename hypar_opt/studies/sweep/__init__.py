@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +12,9 @@ from hypar_opt.checked import checked
 from hypar_opt.documents.files import check_outputs, recorded_reads
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.plan.problem import RUN_READINGS
-from hypar_opt.results import Results
+from hypar_opt.results import Column, Columns, Documented, Results
 from hypar_opt.search.result import Progress, silent
-from hypar_opt.studies.sweep.case import Case, SweepRow
+from hypar_opt.studies.sweep.case import Case, Cell, SweepRow
 from hypar_opt.studies.sweep.journal import Journal
 from hypar_opt.studies.sweep.run import is_solved_together, run_local, run_on_cluster, run_together
 from hypar_opt.studies.sweep.spec import read_spec
@@ -22,10 +22,19 @@ from hypar_opt.studies.sweep.table import check_table, write_table
 
 
 @dataclass(frozen=True, repr=False)
-class SweepResult(Results[SweepRow]):
+class SweepResult(Documented, Results[SweepRow]):
     """A finished table, one `SweepRow` per case, and the number of rows the journal had before."""
 
+    contents = Columns(
+        "output",
+        Column("before", of="done_before"),
+        *("refused", "moving_more"),
+        Column("rows", of=lambda own: own.rows(), type=list[Mapping[str, Cell]]),
+    )
+
     done_before: int
+    output: str = ""
+    """The file of the table."""
 
     def __repr__(self) -> str:
         refused = f", {self.refused:,} refused" if self.refused else ""
@@ -114,7 +123,7 @@ def sweep(
         # In the order of the sweep file; the journal's order is that in which cases ended.
         rows = tuple(journal.rows[key] for key in cases)
         write_table(rows, output)
-    return SweepResult(rows, done_before)
+    return SweepResult(rows, done_before, str(output))
 
 
 def journal_of(output: str | Path) -> Path:

@@ -29,6 +29,9 @@ from hypar_opt.workload.network import Network
 PAPERS = ",".join(parallelism.PAPERS_CHOICES)
 """The default choices of a case, as on the command line."""
 
+Cell = bool | int | float | str | None
+"""What a row has in a column."""
+
 CHOICES = tuple(map(",".join, parallelism.SETS_OF_CHOICES))
 
 
@@ -103,7 +106,7 @@ class SweepRow(Document):
     memory_bytes: int | None = None
     """Bytes that one accelerator holds."""
     reason: str | None = None
-    varied: Table[str, bool | int | float | str | None] = Field(default_factory=FrozenDict)
+    varied: Table[str, Cell] = Field(default_factory=FrozenDict)
     """What the sweep varies, by column; quantities are in base units."""
 
     def cells(self) -> dict[str, Any]:

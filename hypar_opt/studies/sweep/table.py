@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from hypar_opt.documents.files import csv_text, write_whole
 from hypar_opt.errors import HyparError, InputError
@@ -48,12 +48,13 @@ def _parquet(rows: Sequence[SweepRow], path: str | Path) -> bytes:
     from pyarrow import parquet
 
     # An inferred type of a column would depend on its values, for example if all are null.
-    integers = {"batch", "element_bytes", "levels"}
-    integers |= {name for name in COLUMNS if name.endswith("bytes")}
-    floats = {name for name in COLUMNS if name.endswith("seconds")} | {"joules"}
     varied = {name: _type([row.varied[name] for row in rows]) for name in rows[0].varied}
+    stated = {name: SweepRow.model_fields[name].annotation for name in COLUMNS}
+    numbers = {int: pa.int64(), float: pa.float64()}
     types = dict.fromkeys(rows[0].cells(), pa.string()) | varied
-    types |= dict.fromkeys(integers, pa.int64()) | dict.fromkeys(floats, pa.float64())
+    for name, kind in stated.items():
+        members = (kind, *get_args(kind))
+        types[name] = next((numbers[own] for own in numbers if own in members), pa.string())
     try:
         table = pa.Table.from_pylist([row.cells() for row in rows], schema=pa.schema(types.items()))
     except (pa.ArrowInvalid, OverflowError):

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
 
 from hypar_opt.checked import checked
 from hypar_opt.errors import printable
 from hypar_opt.hardware.array import Array
-from hypar_opt.results import Results
+from hypar_opt.results import Column, Columns, Documented, Results
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.studies.validation.calculated import Calculator, NotModelledError
 from hypar_opt.studies.validation.machines import MachineSet, known_machines, read_constants
 from hypar_opt.studies.validation.rows import measured_bytes, measured_seconds, read_steps
+from hypar_opt.units import COUNT, SECONDS, format_bytes, format_signed, format_tenths
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,31 @@ class SetErrors:
     memory: float | None = None
 
 
+def _have_bytes(steps: Sequence[ValidatedStep]) -> bool:
+    return any(own.measured_bytes for own in steps)
+
+
+def _have_memory(sets: Sequence[SetErrors]) -> bool:
+    return any(own.memory is not None for own in sets)
+
+
+SETS = Columns(
+    Column("name", "set"),
+    "source",
+    Column("steps", "steps", COUNT),
+    Column("modelled", "modelled", COUNT),
+    Column("mean", "mean error", format_tenths),
+    Column("median", "median", format_tenths),
+    Column("bias", "bias", format_signed),
+    Column("largest", "largest", format_tenths),
+    Column("memory", "mean of memory", format_tenths, shown=_have_memory),
+    entry=SetErrors,
+)
+"""Of the errors of a set."""
+
+
 @dataclass(frozen=True, repr=False)
-class Validation(Results[ValidatedStep]):
+class Validation(Documented, Results[ValidatedStep]):
     """Calculated steps beside measured ones, in the order of the file.
 
     Parameters
@@ -91,6 +114,30 @@ class Validation(Results[ValidatedStep]):
     left_aside
         The file's columns that are not read.
     """
+
+    row_columns = Columns(
+        Column("id", "step", of="name"),
+        Column("set", of="of_set"),
+        Column("measured", "measured", SECONDS, path="measured.seconds"),
+        Column("calculated", "calculated", SECONDS, "seconds", "calculated?.seconds"),
+        Column("error", "error", format_signed),
+        Column("measured_bytes", "memory", format_bytes, path="measured.bytes", shown=_have_bytes),
+        Column(
+            *("calculated_bytes", "calculated", format_bytes, "bytes", "calculated?.bytes"),
+            shown=_have_bytes,
+        ),
+        "why",
+        entry=ValidatedStep,
+    )
+    _OF_DOCUMENT = row_columns.only(
+        *("id", "set", "calculated", "calculated_bytes", "measured", "measured_bytes"),
+        *("error", "why"),
+    )
+    contents = Columns(
+        Column("rows", of="entries", type=_OF_DOCUMENT),
+        Column("sets", type=SETS),
+        "left_aside",
+    )
 
     sets: tuple[SetErrors, ...]
     left_aside: tuple[str, ...] = ()
@@ -104,42 +151,6 @@ class Validation(Results[ValidatedStep]):
     def __repr__(self) -> str:
         modelled = sum(own.modelled for own in self.sets)
         return f"<Validation of {len(self)} measured steps: {modelled} are modelled>"
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return a flat dictionary for each step, in seconds: the rows of a data frame."""
-        return [
-            {
-                "id": step.name,
-                "set": step.of_set,
-                "measured": step.measured,
-                "calculated": step.seconds,
-                "error": step.error,
-                "measured_bytes": step.measured_bytes,
-                "calculated_bytes": step.bytes,
-                "why": step.why,
-            }
-            for step in self
-        ]
-
-    def document(self) -> dict[str, Any]:
-        """Return the result as plain data."""
-        return {
-            "rows": [
-                {
-                    "id": step.name,
-                    "set": step.of_set,
-                    "calculated": None
-                    if step.seconds is None
-                    else {"seconds": step.seconds, "bytes": step.bytes},
-                    "measured": {"seconds": step.measured, "bytes": step.measured_bytes},
-                    "error": step.error,
-                    "why": step.why,
-                }
-                for step in self
-            ],
-            "sets": [dict(vars(own)) for own in self.sets],
-            "left_aside": list(self.left_aside),
-        }
 
 
 @checked
