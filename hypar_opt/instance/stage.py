@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt.costs.base import lacked_choices
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
@@ -77,7 +78,12 @@ def stage_instance(
         "training": stage_training(problem.training, network, own, above),
         "stage": context,
     }
-    return Instance.to_search(own, problem.model_copy(update=update))
+    instance = Instance.to_search(own, problem.model_copy(update=update))
+    # A choice that the network has need be no choice of this stage.
+    if lacked := lacked_choices(instance.workload):
+        update["choices"] = tuple(word for word in update["choices"] if word not in lacked)
+        instance = Instance.to_search(own, problem.model_copy(update=update))
+    return instance
 
 
 def stage_context(

@@ -16,6 +16,7 @@ from fractions import Fraction
 from math import comb
 from typing import TYPE_CHECKING
 
+from hypar_opt.costs.base import check_reading
 from hypar_opt.errors import (
     ARRAY,
     HyparError,
@@ -165,6 +166,7 @@ class _StageSearch:
     ) -> None:
         problem = request.instance.problem
         _check_is_of_stages(problem, counts)
+        check_reading(problem, request.instance.workload)
         self._request, self._problem, self._stated = request, problem, stated
         network, micro_batches = request.instance.network, problem.training.micro_batches
         self._units = Units(network, problem, stated.stages if stated else None)

@@ -437,3 +437,15 @@ def test_a_limit_leaves_a_plan_that_fits_or_none(monkeypatch: pytest.MonkeyPatch
         assert charged(plan) >= charged(best)
     assert charged(plan) == charged(best)
     assert stopped
+
+
+def test_a_choice_of_the_network_need_be_none_of_each_stage() -> None:
+    network = ho.gpt(layers=2, hidden=32, heads=4, tokens=8, vocabulary=64)
+    asked: dict[str, Any] = {"array": "rtx4090x4", "batch": 8, "stages": 2, "micro_batches": 2}
+    fewer = ho.solve(network, **asked, choices=("data", "model", "output"))
+    plan = ho.solve(network, **asked, choices=("data", "model", "output", "addends"))
+    assert plan.is_staged
+    assert plan.cost.total <= fewer.cost.total
+    ho.verify(plan).check()
+    with pytest.raises(HyparError, match="tokens needs a network of tokens"):
+        ho.solve("lenet-c", **asked, choices=("data", "model", "tokens"))
