@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.costs.base import lacked_choices
@@ -13,13 +14,14 @@ from hypar_opt.instance.pins import Pin, pinned_choices
 from hypar_opt.plan.problem import ArrayRecord, StageContext
 from hypar_opt.plan.training import Training
 from hypar_opt.workload.parallelism import SIDES, on_all_sides
-from hypar_opt.workload.patterns import compact, matching, words_by_layer
+from hypar_opt.workload.patterns import all_words, compact, matching, words_by_layer
 from hypar_opt.workload.recomputation import OF_BLOCKS, segments
-from hypar_opt.workload.shards import renumbered
+from hypar_opt.workload.shards import renumbered, shards_of
 from hypar_opt.workload.stages import RECEIVED, Message, stage_of
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.links import BisectionLink
+    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.constraints import Constraints
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.network import Network
@@ -154,6 +156,33 @@ def check_pins(instance: Instance, levels: int) -> None:
             )
     problem = instance.problem.model_copy(update={"levels": levels})
     pinned_choices(problem, instance.workload)
+
+
+def check_shards(problem: Problem, part: Hierarchy) -> None:
+    """Check that what is sharded from a level of the array on is so from one of its parts' on.
+
+    Parameters
+    ----------
+    problem
+        Without stages.
+    part
+        The levels inside stages.
+
+    Raises
+    ------
+    HyparError
+        Naming the word, and a level that stages cut through.
+    """
+    inner = {prod(part.sizes[level:]) for level in range(part.levels + 1)}
+    for word in all_words(problem.training.shard or "none"):
+        for first in {*shards_of(word)} - {None}:
+            accelerators = prod(problem.hierarchy.sizes[first:])
+            if accelerators not in inner and accelerators % part.accelerators:
+                levels = " x ".join(map(str, part.sizes))
+                raise HyparError(
+                    f"{argument('shard')}: stages of {levels} accelerators cut through the"
+                    f" {accelerators} below H{(first or 0) + 1} of the array, in {word!r}"
+                )
 
 
 def stage_training(training: Training, network: Network, own: Network, above: int) -> Training:
