@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import floor, inf
 from pathlib import Path
@@ -206,6 +206,7 @@ def solve(
             overlap=overlap,
             solution=solution,
         )
+        how = replace(how, solver=None)
         if degrees is None:
             assert stages is not None
             return _in_stages(described, stated, how, stages, schedule, progress)
@@ -603,15 +604,15 @@ def _in_stages(
     started = time.perf_counter()
     request = SearchRequest(
         Instance.to_search(network, problem),
-        SOLVERS["dp"](),
+        SOLVERS[how.solver or "dp"](),
         how.options,
         None,
         progress,
         how.deadline,
     )
-    counts = stage_counts(stages)
+    counts, exhaustive = stage_counts(stages), how.solver is not None
     try:
-        found = in_stages(request, counts, schedule=schedule, stated=stated)
+        found = in_stages(request, counts, schedule=schedule, stated=stated, exhaustive=exhaustive)
     except NothingFitsError as error:
         raise _nothing_fits(error, f"stages of {network.name}") from None
     parts = found.stages.parts
@@ -621,6 +622,7 @@ def _in_stages(
         searched |= {} if stated else {CUTS: 1}
         searched |= {COUNT + schedule: 1} if counts is None else {}
         update = {
+            "name": how.solver or "dp",
             "statistics": (FrozenDict(searched),) if searched else (),
             "status": "optimal" if proved else "feasible",
             "stopped_by": found.stopped_by,
@@ -649,6 +651,8 @@ def solve_in_stages(
     stages: int | Literal["auto"],
     schedule: str,
     *,
+    solver: str | None = None,
+    options: SolverOptions | None = None,
     progress: Progress = silent,
 ) -> Plan:
     """Solve a validated problem in stages; the other parameters and errors are those of `solve`.
@@ -657,10 +661,13 @@ def solve_in_stages(
     ----------
     schedule
         The order of passes, one of `hypar_opt.workload.parallelism.SCHEDULES`.
+    solver
+        None for the search of stages; else this one solves the stages of all cuts, one by one.
     """
-    options = SolverOptions()
+    options = options_from(options)
     settings = settings_of(options, warm_start=False)
-    how = SolveRequest("dp", "joint", options, settings, None, NEVER)
+    deadline = Deadline.after(options.time_limit)
+    how = SolveRequest(solver, "joint", options, settings, None, deadline)
     return _in_stages(network, problem, how, stages, schedule, progress)
 
 
@@ -931,7 +938,7 @@ def _search_stages_again(plan: Plan, progress: Progress, *, parameters: bool) ->
     stages, schedule = plan.stages, plan.training.schedule
     options = options_of(plan, parameters=parameters)
     deadline = Deadline.after(options.time_limit)
-    how = SolveRequest("dp", "joint", options, plan.solver.options, None, deadline)
+    how = SolveRequest(None, "joint", options, plan.solver.options, None, deadline)
     searched = {name for row in plan.solver.statistics for name in row}
     if CUTS in searched:
         of_any = [own.removeprefix(COUNT) for own in searched if own.startswith(COUNT)]

@@ -42,6 +42,8 @@ def verify(
     solvers: Annotated[str, SOLVERS] = "dp,cut,ilp,cpsat,brute",
     random: Annotated[int | None, RANDOM] = None,
     search: Annotated[str | None, SEARCH] = None,
+    stages: Annotated[str | None, options.STAGES] = None,
+    schedule: Annotated[str | None, options.SCHEDULE] = None,
     time_limit: options.TIME_LIMIT = None,
     seed: Annotated[int | None, SEED] = None,
     as_json: options.JSON = False,
@@ -54,7 +56,7 @@ def verify(
     if source is not None and is_plan_file(source):  # whatever its name, or standard input
         # Checking a plan needs neither, and would hide a mistake.
         validate(SolverSettings, {"time_limit": time_limit, "seed": seed})
-        inputs.refuse_what_a_plan_fixes(context, "search")
+        inputs.refuse_what_a_plan_fixes(context, "search", "stages", "schedule")
         result = verification.checked_plan(source, certificate)
     else:
         with output.progress_bar("networks") as progress:
@@ -64,10 +66,11 @@ def verify(
                 solvers=solvers.split(","),
                 random=random,
                 search=search,
+                stages=request.stages(stages),
                 time_limit=time_limit,
                 seed=seed,
                 progress=progress,
-                **request.problem_arguments(problem),
+                **request.problem_arguments(problem) | {"schedule": schedule},
             )
     rows = [
         {name: shell_words(own) if isinstance(own, str) else own for name, own in row.items()}

@@ -353,6 +353,12 @@ def check_additive(cost: CostModel) -> None:
         )
 
 
+def lacked_choices(workload: Workload) -> tuple[str, ...]:
+    """Return those choices of runs alone that no layer has."""
+    lacked = np.flatnonzero(workload.forbidden.all(axis=0)).tolist()
+    return tuple(word for n in lacked if (word := workload.choices[n]) in OF_RUNS)
+
+
 def check_reading(problem: Problem, workload: Workload) -> None:
     """Refuse levels and choices that the problem's reading does not charge, or that no layer has.
 
@@ -368,6 +374,7 @@ def check_reading(problem: Problem, workload: Workload) -> None:
         sizes = ",".join(map(str, problem.hierarchy.sizes))
         executed = argument("reading", "executed")
         raise HyparError(f"levels of {sizes} parts need {executed}; the paper's are of two")
+    lacked = lacked_choices(workload)
     for word in OF_RUNS:
         if word not in problem.choices:
             continue
@@ -375,7 +382,7 @@ def check_reading(problem: Problem, workload: Workload) -> None:
         if reading.halves:
             executed = argument("reading", "executed")
             raise HyparError(f"{stated} needs {executed}, got {problem.reading}")
-        if workload.forbidden[:, workload.choices.index(word)].all():
+        if word in lacked:
             needs = f"{word}; no layer of this has any"
             if word in OF_IMAGES:
                 needs = f"images whose {word} can be split evenly; no layer's of this can"

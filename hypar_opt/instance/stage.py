@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt.costs.base import lacked_choices
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
@@ -12,13 +14,14 @@ from hypar_opt.instance.pins import Pin, pinned_choices
 from hypar_opt.plan.problem import ArrayRecord, StageContext
 from hypar_opt.plan.training import Training
 from hypar_opt.workload.parallelism import SIDES, on_all_sides
-from hypar_opt.workload.patterns import compact, matching, words_by_layer
+from hypar_opt.workload.patterns import all_words, compact, matching, words_by_layer
 from hypar_opt.workload.recomputation import OF_BLOCKS, segments
-from hypar_opt.workload.shards import renumbered
+from hypar_opt.workload.shards import renumbered, shards_of
 from hypar_opt.workload.stages import RECEIVED, Message, stage_of
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.links import BisectionLink
+    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.constraints import Constraints
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.network import Network
@@ -77,7 +80,12 @@ def stage_instance(
         "training": stage_training(problem.training, network, own, above),
         "stage": context,
     }
-    return Instance.to_search(own, problem.model_copy(update=update))
+    instance = Instance.to_search(own, problem.model_copy(update=update))
+    # A choice that the network has need be no choice of this stage.
+    if lacked := lacked_choices(instance.workload):
+        update["choices"] = tuple(word for word in update["choices"] if word not in lacked)
+        instance = Instance.to_search(own, problem.model_copy(update=update))
+    return instance
 
 
 def stage_context(
@@ -148,6 +156,33 @@ def check_pins(instance: Instance, levels: int) -> None:
             )
     problem = instance.problem.model_copy(update={"levels": levels})
     pinned_choices(problem, instance.workload)
+
+
+def check_shards(problem: Problem, part: Hierarchy) -> None:
+    """Check that what is sharded from a level of the array on is so from one of its parts' on.
+
+    Parameters
+    ----------
+    problem
+        Without stages.
+    part
+        The levels inside stages.
+
+    Raises
+    ------
+    HyparError
+        Naming the word, and a level that stages cut through.
+    """
+    inner = {prod(part.sizes[level:]) for level in range(part.levels + 1)}
+    for word in all_words(problem.training.shard or "none"):
+        for first in {*shards_of(word)} - {None}:
+            accelerators = prod(problem.hierarchy.sizes[first:])
+            if accelerators not in inner and accelerators % part.accelerators:
+                levels = " x ".join(map(str, part.sizes))
+                raise HyparError(
+                    f"{argument('shard')}: stages of {levels} accelerators cut through the"
+                    f" {accelerators} below H{(first or 0) + 1} of the array, in {word!r}"
+                )
 
 
 def stage_training(training: Training, network: Network, own: Network, above: int) -> Training:

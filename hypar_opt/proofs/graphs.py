@@ -38,6 +38,7 @@ from hypar_opt.deadline import NEVER
 from hypar_opt.documents.document import Document
 from hypar_opt.errors import CheckFailedError, RefusedError
 from hypar_opt.integers import Integers, exact_dtype
+from hypar_opt.solvers.apart import call
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -128,7 +129,7 @@ def prove(table: ReferenceTable, enough: int) -> FlowProof | EliminationProof:
 
         by_edge = table.by_edge.unlimited
         if MinimumCut().accepts(by_edge) is None:
-            return _maximum_flow(by_edge)
+            return call(_maximum_flow, by_edge)
     cells, buckets = _tight(table, alike_levels(table), enough)
     order = buckets.order.layers
     sent = [buckets.messages[layer] for layer in order]

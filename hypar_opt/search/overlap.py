@@ -68,6 +68,7 @@ from hypar_opt.simulator.repeated_parts import Messages, RepeatedPart, seconds_o
 from hypar_opt.simulator.step import StepTimes, divides, launching, program, repeats_on
 from hypar_opt.simulator.tasks import of_one_micro_batch
 from hypar_opt.solvers import SOLVERS
+from hypar_opt.solvers.apart import call
 from hypar_opt.solvers.base import Status
 from hypar_opt.step.states import added_up
 from hypar_opt.workload.contiguous import first_gap
@@ -484,7 +485,7 @@ class PlansWithOverlap:
             return best, bound
         plans = {start: self._along_paths(start)}
         while len(tried) < _ROUNDS:
-            value, (forward, _, *shares) = mixture([*plans.values()], apart=1)
+            value, (forward, _, *shares) = call(mixture, [*plans.values()], 1)
             forward = forward if self._units else 0.0
             mixed = [PRICE * upto for upto in (forward, *accumulate(shares))]
             # Where the queue is in both passes a mixture against few plans goes too far.
@@ -815,7 +816,7 @@ def check_with_overlap(plan: Plan, *, file: str) -> None:
     raise InputError(problem, where="solver, statistics", file=file)
 
 
-def mixture(values: Sequence[Sequence[float]], *, apart: int = 0) -> tuple[float, list[float]]:
+def mixture(values: Sequence[Sequence[float]], apart: int = 0) -> tuple[float, list[float]]:
     """Return the shares of paths by which the plan that takes least takes most, and what it takes.
 
     Parameters

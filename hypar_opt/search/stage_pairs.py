@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate, combinations, pairwise
 from operator import le
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -304,6 +304,37 @@ class Pair:
         others = [other.value for other in stages if other is not own]
         self._settle(own, others, limit - summed)
 
+    def solve_all(self) -> None:
+        """Solve the stages of all cuts, with no bounds on any, and keep the best plan.
+
+        Raises
+        ------
+        RefusedError
+            If a solver refuses a stage.
+        NoAnswerError
+            If the deadline passes.
+        """
+        last = self.parts.units.count
+        least, self.bound = NEVER, NEVER
+        best: list[tuple[int, int]] = []
+        for ends in combinations(range(1, last), self.parts.count - 1):
+            places = [*pairwise((0, *ends, last))]
+            stages = [self._stage(number, *own) for number, own in enumerate(places)]
+            for own in stages:
+                if not own.is_settled:
+                    own.search.deadline.check()
+                    self._solve(own)
+            summed = self.parts.summed(places)
+            proved = charge_of([own.proved for own in stages], self._turns) + summed
+            charge = charge_of([own.value for own in stages], self._turns) + summed
+            self.bound = min(self.bound, proved)
+            if charge < least:
+                least, best = charge, places
+        if best:
+            stages = [self._stage(number, *own) for number, own in enumerate(best)]
+            self._keep(self._consistent(stages, best))
+        self.is_done = True
+
     def _keep(self, plan: PairPlan) -> None:
         if self.plan is None or plan.seconds < self.plan.seconds:
             self.plan = plan
@@ -432,23 +463,29 @@ class Pair:
         more = Fraction(self.parts.count * self._turns, self._per_second)
         goal = min(goal + more, NEVER)
         try:
-            search, found = own.found = within_memory(own.search, joint, below=goal)
+            self._solve(own, goal)
         except NothingFasterError:
             own.value = max(own.value, goal)
             return
+        except (NoAnswerError, RefusedError):
+            own.search.deadline.check()
+            own.proved, own.value = own.value, NEVER  # more than memory allows
+            own.is_settled = True
+        if own.proved < own.value:
+            self.unproved = min(self.unproved, self.bound)
+
+    def _solve(self, own: _Stage, below: Fraction = NEVER) -> None:
+        """Settle what a stage takes, by a solver; raises as `within_memory` where it may not."""
+        try:
+            search, found = own.found = within_memory(own.search, joint, below=below)
         except NothingFitsError as error:
             own.proved = NEVER if error.proved else own.value
             own.value, own.error = NEVER, error
         except InfeasibleError:
             own.proved = own.value = NEVER
-        except (NoAnswerError, RefusedError):
-            own.search.deadline.check()
-            own.proved, own.value = own.value, NEVER  # more than memory allows
         else:
             way = WayOfTraining(search)
             own.proved = own.value if found.bound is None else way.amount_of(found.bound)
             charged = total_cost(way.instance, found.assignments, found.priced)
             own.value = way.amount_of(charged)
         own.is_settled = True
-        if own.proved < own.value:
-            self.unproved = min(self.unproved, self.bound)

@@ -25,7 +25,7 @@ from hypar_opt.errors import (
     RefusedError,
 )
 from hypar_opt.instance.instance import Instance
-from hypar_opt.instance.stage import check_pins, stage_instance
+from hypar_opt.instance.stage import check_pins, check_shards, stage_instance
 from hypar_opt.instance.staged import StagedPlan, StagePlan, in_stages_of, reduced_bytes
 from hypar_opt.plan.stages import Stages
 from hypar_opt.search.pairs_of_levels import least_compute
@@ -255,10 +255,11 @@ class PartsOfArray:
 
 
 def check_pins_of(instance: Instance, count: int) -> None:
-    """Check that pins are of levels that a plan in so many stages has."""
+    """Check that pins and shards are of levels that a plan in so many stages has."""
     assert instance.problem.array is not None
     part: Array = instance.problem.array.description.part(count)
     check_pins(instance, 1 + part.levels)
+    check_shards(instance.problem, part.hierarchy())
 
 
 def _alone(cost: CostModel, workload: Workload) -> CostModel:

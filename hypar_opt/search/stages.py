@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from math import comb
 from typing import TYPE_CHECKING
 
+from hypar_opt.costs.base import check_reading
 from hypar_opt.errors import (
     ARRAY,
     HyparError,
     InfeasibleError,
     NoAnswerError,
+    RefusedError,
     argument,
 )
 from hypar_opt.instance.instance import Instance
@@ -31,7 +34,7 @@ from hypar_opt.search.best_fit import (
     NEVER,
     NothingFitsError,
 )
-from hypar_opt.search.stage_pairs import Pair, PairPlan
+from hypar_opt.search.stage_pairs import Pair
 from hypar_opt.search.stage_units import PartsOfArray, Units, check_pins_of
 from hypar_opt.solvers.base import Status
 
@@ -40,6 +43,9 @@ if TYPE_CHECKING:
 
     from hypar_opt.plan.problem import Problem
     from hypar_opt.search.result import SearchRequest, SearchResult
+
+MOST_CUTS = 5_000
+"""The most cuts whose stages are solved one by one, in all micro-batches."""
 
 _LESS = 8
 """The share of a step that a plan is taken to need more if its stages need twice their memory."""
@@ -96,6 +102,7 @@ def in_stages(
     *,
     schedule: str = "1f1b",
     stated: StatedStages | None = None,
+    exhaustive: bool = False,
 ) -> StagesFound:
     """Find the fastest plan in stages.
 
@@ -110,17 +117,24 @@ def in_stages(
         Which says how many micro-batches are in flight.
     stated
         The stages, if these are not searched.
+    exhaustive
+        Solve the stages of all cuts in all micro-batches, in place of those that bounds leave.
 
     Raises
     ------
     HyparError
         If the objective is not time, or the array or the network has no so many parts.
+    RefusedError
+        If there are more than `MOST_CUTS` to try, or the solver refuses a stage.
     NothingFitsError
         If no plan is found that fits.
     InfeasibleError, NoAnswerError
         If no plan keeps to other constraints, or none is found before a limit.
     """
-    return _StageSearch(asked, counts, schedule, stated).result()
+    search = _StageSearch(asked, counts, schedule, stated)
+    if exhaustive:
+        search.solve_all()
+    return search.result()
 
 
 def _check_is_of_stages(problem: Problem, counts: Sequence[int] | None) -> None:
@@ -152,6 +166,7 @@ class _StageSearch:
     ) -> None:
         problem = request.instance.problem
         _check_is_of_stages(problem, counts)
+        check_reading(problem, request.instance.workload)
         self._request, self._problem, self._stated = request, problem, stated
         network, micro_batches = request.instance.network, problem.training.micro_batches
         self._units = Units(network, problem, stated.stages if stated else None)
@@ -180,6 +195,18 @@ class _StageSearch:
             for count in fewer[-1:]:
                 self._open(parts, count, pair.bound)
 
+    def solve_all(self) -> None:
+        """Solve the stages of all cuts in all micro-batches."""
+        every = {pair.parts.count: pair.parts for pair in self._pairs}
+        cuts = len(self._batches) * sum(comb(self._units.count - 1, own - 1) for own in every)
+        if cuts > MOST_CUTS:
+            raise RefusedError(f"{cuts:,} cuts of stages are more than {MOST_CUTS:,}")
+        self._pairs.clear()
+        for parts in every.values():
+            for count in self._batches:
+                self._open(parts, count, Fraction())
+                self._pairs[-1].solve_all()
+
     def _each_parts(self, counts: Sequence[int] | None, schedule: str) -> Iterator[PartsOfArray]:
         """Yield the parts that the array may have; a stage has two accelerators or more."""
         assert self._problem.array is not None
@@ -207,8 +234,9 @@ class _StageSearch:
     def result(self) -> StagesFound:
         """Return the best plan of all, and the bound on all."""
         request, every, stopped_by = self._request, self._pairs, None
-        best: PairPlan | None = None
-        least = NEVER
+        plans = [pair.plan for pair in every if pair.plan]
+        best = min(plans, key=lambda plan: plan.seconds, default=None)
+        least = best.seconds if best else NEVER
         request.progress(0, len(every))
         try:
             while pair := self._next(least):

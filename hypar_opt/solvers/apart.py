@@ -1,4 +1,4 @@
-"""A solver in a separate process, for a library that cannot be loaded into this one.
+"""A call in a separate process, for a library that cannot be loaded into this one.
 
 OR-Tools and highspy each bring a build of HiGHS under the same name. A process that has loaded
 either cannot load the other.
@@ -10,11 +10,14 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from typing import Any
+from typing import Any, TypeVar
 
 from hypar_opt.errors import HyparError, RefusedError
 from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions
+
+Result = TypeVar("Result")
 
 _PROGRAM = "from hypar_opt.solvers.apart import _main; _main()"
 
@@ -29,14 +32,25 @@ def solve(solver: Solver, table: Any, options: SolverOptions) -> SolveResult:
     RefusedError
         If another package's solver fails.
     """
+    return call(_solved, solver, table, options)
+
+
+def call(function: Callable[..., Result], *arguments: Any) -> Result:
+    """Call a function, in another process if this one cannot load a library that it needs.
+
+    Raises
+    ------
+    HyparError
+        If the library cannot be loaded there either; and as the function does.
+    """
     try:
-        return _solved(solver, table, options)
+        return function(*arguments)
     except ImportError:
-        # Its import is what failed: nothing has been solved yet.
+        # Its import is what failed: nothing has been computed yet.
         done = subprocess.run(
             # -P: the current folder, which the program would search first, may hold anything.
             [sys.executable, "-P", "-c", _PROGRAM],
-            input=pickle.dumps((solver, table, options)),
+            input=pickle.dumps((function, arguments)),
             capture_output=True,
             check=False,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -44,7 +58,7 @@ def solve(solver: Solver, table: Any, options: SolverOptions) -> SolveResult:
     if done.returncode:
         last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise HyparError(f"the solver's library cannot be loaded: {last}")
-    answer: SolveResult | HyparError = pickle.loads(done.stdout)
+    answer: Result | HyparError = pickle.loads(done.stdout)
     if isinstance(answer, HyparError):
         raise answer
     return answer
@@ -74,16 +88,16 @@ def _solved(solver: Solver, table: Any, options: SolverOptions) -> SolveResult:
 
 
 def _main() -> None:
-    """Solve what is on standard input; print the result, or the error, pickled."""
-    solver, table, options = pickle.load(sys.stdin.buffer)
+    """Call what is on standard input; print the result, or the error, pickled."""
+    function, arguments = pickle.load(sys.stdin.buffer)
     # What the library prints goes to standard error.
     with os.fdopen(os.dup(1), "wb") as output:
         os.dup2(2, 1)
-        output.write(pickle.dumps(_answer(solver, table, options)))
+        output.write(pickle.dumps(_answer(function, arguments)))
 
 
-def _answer(solver: Solver, table: Any, options: SolverOptions) -> SolveResult | HyparError:
+def _answer(function: Callable[..., Result], arguments: Sequence[Any]) -> Result | HyparError:
     try:
-        return _solved(solver, table, options)
+        return function(*arguments)
     except HyparError as error:
         return error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from hypar_opt.errors import (
     InfeasibleError,
@@ -12,7 +13,7 @@ from hypar_opt.errors import (
     Sentence,
     UnknownNameError,
 )
-from hypar_opt.pipeline import solve_problem
+from hypar_opt.pipeline import solve_in_stages, solve_problem
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
 from hypar_opt.search.searches import SEARCHES
@@ -48,8 +49,11 @@ def compare(
     time_limit: float | None,
     *,
     searches: Sequence[str] | None = None,
+    stages: tuple[int | Literal["auto"], str] | None = None,
 ) -> list[CrosscheckRow]:
-    """Solve a problem with each solver, level by level and jointly.
+    """Solve a problem with each solver, level by level and jointly; in stages jointly.
+
+    The search of stages is that of ``dp``; other solvers solve the stages of all cuts.
 
     Parameters
     ----------
@@ -59,6 +63,8 @@ def compare(
         Seconds for one solve, for the solvers that have the option; None for no limit.
     searches
         Names in `hypar_opt.search.searches.SEARCHES`; None for all that the problem has.
+    stages
+        How many pipeline stages, and their schedule; None for plans without.
 
     Returns
     -------
@@ -78,10 +84,11 @@ def compare(
         if search not in SEARCHES:
             raise UnknownNameError("search", search, list(SEARCHES))
     rows: list[CrosscheckRow] = []
-    known = ["joint"] if problem.joins_levels else [*SEARCHES]
+    known = ["joint"] if problem.joins_levels or stages else [*SEARCHES]
     for search in searches or known:
         answers = {
-            solver: _answer(network, solver, search, problem, time_limit) for solver in solvers
+            solver: _answer(network, solver, search, problem, time_limit, stages)
+            for solver in solvers
         }
         plans = {solver: plan for solver, plan in answers.items() if isinstance(plan, Plan)}
         for solver in solvers:
@@ -98,7 +105,12 @@ def compare(
 
 
 def _answer(
-    network: Network, solver: str, search: str, problem: Problem, time_limit: float | None
+    network: Network,
+    solver: str,
+    search: str,
+    problem: Problem,
+    time_limit: float | None,
+    stages: tuple[int | Literal["auto"], str] | None,
 ) -> Plan | str:
     """Return a solver's plan; without one, the verdict and, after a colon, the reason."""
     options = SolverOptions()
@@ -106,7 +118,11 @@ def _answer(
     if time_limit is not None and "time_limit" in SOLVERS[solver].supported_options:
         options = SolverOptions(time_limit=time_limit)
     try:
-        plan = solve_problem(network, problem, solver=solver, search=search, options=options)
+        if stages is None:
+            plan = solve_problem(network, problem, solver=solver, search=search, options=options)
+        else:
+            named = None if solver == "dp" else solver
+            plan = solve_in_stages(network, problem, *stages, solver=named, options=options)
     except RefusedError as error:
         return f"refused: {error.message}"
     except NoAnswerError:
@@ -141,12 +157,13 @@ def _row(solver: str, search: str, plans: dict[str, Plan]) -> CrosscheckRow:
 def _contradict(plan: Plan, other: Plan) -> bool:
     """Return whether two answers of one search contradict each other.
 
-    Two optima are one plan, ties included. Over all levels no plan costs less than a bound;
-    level by level the search is greedy, so two plans that differ at one level solve different
-    problems below it, and either may cost less in the end.
+    Two optima are one plan, ties included; in stages they may be cut otherwise. Over all levels no
+    plan costs less than a bound; level by level the search is greedy, so two plans that differ at
+    one level solve different problems below it, and either may cost less in the end.
     """
     if plan.solver.status == other.solver.status == "optimal":
-        return plan.parallelism != other.parallelism or plan.cost.total != other.cost.total
+        is_other = plan.parallelism != other.parallelism and not (plan.is_staged or other.is_staged)
+        return is_other or plan.cost.total != other.cost.total
     if plan.solver.scope != "joint":
         return False
     totals = (plan.cost.total, other.cost.total)

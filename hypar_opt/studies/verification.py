@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from hypar_opt.checked import checked
 from hypar_opt.documents.document import file_name, read_text, validate
 from hypar_opt.documents.kinds import check_kind
 from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import CheckFailedError, HyparError, InputError, NoAnswerError, argument
-from hypar_opt.plan.arguments import ProblemArguments, problem_of
+from hypar_opt.plan.arguments import ProblemArguments, problem_of, schedule_of_stages
 from hypar_opt.plan.plan import Plan, SolverSettings
+from hypar_opt.plan.stages import stage_counts
 from hypar_opt.plan.stated import OF_NETWORK, stated_problem
 from hypar_opt.proofs import certificate as proofs
 from hypar_opt.proofs.certificate import Certificate
@@ -109,6 +110,7 @@ def verify(
     solvers: Sequence[str] = ("dp", "cut", "ilp", "cpsat", "brute"),
     random: int | None = None,
     search: str | None = None,
+    stages: int | Literal["auto"] | None = None,
     time_limit: float | None = None,
     seed: int | None = None,
     progress: Progress = silent,
@@ -128,6 +130,9 @@ def verify(
         Compare solvers on so many random networks instead: chains and graphs.
     search
         Compare in one search only, ``levelwise`` or ``joint``; None for both.
+    stages
+        As for `hypar_opt.solve`: compare plans in stages, of ``dp`` as its search finds them, and
+        of other solvers of the stages of all cuts, one by one.
     time_limit
         Seconds for one solve, for the solvers that have the option.
     seed
@@ -159,11 +164,17 @@ def verify(
     if isinstance(plan, Plan) or (plan is not None and not is_network(plan)):
         if search is not None:
             raise HyparError(f"{argument('search')} is fixed by the plan; leave it out")
-        if problem:
-            planned(plan, problem)  # names what the plan fixes
+        if problem or stages is not None:
+            planned(plan, {**problem, "stages": stages})  # names what the plan fixes
         return checked_plan(plan if isinstance(plan, Plan) else str(plan), certificate)
     if certificate is not None:
         raise HyparError(f"{argument('certificate')} goes with a plan file")
+    in_stages = None
+    if stages is not None:
+        stage_counts(stages)
+        if search not in (None, "joint"):
+            raise HyparError(f"{argument('search', search)} goes without {argument('stages')}")
+        in_stages = stages, schedule_of_stages(problem, stages)
     alone: Any = {name: own for name, own in problem.items() if name not in OF_NETWORK}
     problem_of(**alone)  # before thousands of networks are generated
     networks, count = _networks(plan, problem.get("tokens"), random, seed or 0)
@@ -174,7 +185,9 @@ def verify(
         # The default reading is a network's own. Networks are generated one at a time, so that
         # thousands take little memory.
         described, stated = stated_problem(network, problem)
-        rows += crosscheck.compare(described, solvers, stated, time_limit, searches=searches)
+        rows += crosscheck.compare(
+            described, solvers, stated, time_limit, searches=searches, stages=in_stages
+        )
     return Verification(tuple(rows))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cache
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
+from math import prod
 from random import Random
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypar_opt.costs.hops import tied_reductions
 from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
-from hypar_opt.instance.stage import stage_instance
+from hypar_opt.instance.stage import check_shards, stage_instance
 from hypar_opt.instance.staged import StagedPlan, in_stages_of
 from hypar_opt.integers import divisors
 from hypar_opt.models import load, names
@@ -37,6 +38,8 @@ from hypar_opt.studies.simulation import per_second
 from hypar_opt.studies.validation.machines import array_of as machine_array
 from hypar_opt.studies.validation.machines import known_machines
 from hypar_opt.workload.parallelism import part_word
+from hypar_opt.workload.patterns import all_words
+from hypar_opt.workload.shards import Shards, shards_of
 from hypar_opt.workload.stages import cuts_between_blocks
 from tests.clocks import tick_when_read
 from tests.slow import slow_after
@@ -437,3 +440,47 @@ def test_a_limit_leaves_a_plan_that_fits_or_none(monkeypatch: pytest.MonkeyPatch
         assert charged(plan) >= charged(best)
     assert charged(plan) == charged(best)
     assert stopped
+
+
+def test_a_choice_of_the_network_need_be_none_of_each_stage() -> None:
+    network = ho.gpt(layers=2, hidden=32, heads=4, tokens=8, vocabulary=64)
+    asked: dict[str, Any] = {"array": "rtx4090x4", "batch": 8, "stages": 2, "micro_batches": 2}
+    fewer = ho.solve(network, **asked, choices=("data", "model", "output"))
+    plan = ho.solve(network, **asked, choices=("data", "model", "output", "addends"))
+    assert plan.is_staged
+    assert plan.cost.total <= fewer.cost.total
+    ho.verify(plan).check()
+    with pytest.raises(HyparError, match="tokens needs a network of tokens"):
+        ho.solve("lenet-c", **asked, choices=("data", "model", "tokens"))
+
+
+@pytest.mark.parametrize(("nodes", "per_node"), [(2, 4), (4, 2), (6, 2), (6, 4), (12, 2), (18, 2)])
+def test_stages_shard_over_the_accelerators_that_levels_of_the_array_say(
+    nodes: int, per_node: int
+) -> None:
+    """Or are refused: of 12 nodes H3 is three, and four in each of three stages are twice two."""
+    network = ho.gpt(layers=2, hidden=32, heads=4, tokens=8, vocabulary=64)
+    array = array_of(nodes, per_node)
+    hierarchy, layers = array.hierarchy(), len(network.layers)
+    for count, first in product(array.part_counts[1:], range(1, hierarchy.levels)):
+        part = array.part(count).hierarchy()
+        among, size = prod(hierarchy.sizes[first:]), part.accelerators
+        split = min(among, size)
+        # The accelerators that shard with one another, from the first of each stage on.
+        aligned = all(
+            [number // among - start // among for number in range(start, start + size)]
+            == [number // split for number in range(size)]
+            for start in range(0, hierarchy.accelerators, size)
+        )
+        word = Shards(first, first, first).word(hierarchy.levels)
+        problem = problem_on(array, 2 * hierarchy.accelerators, shard=word)
+        if not aligned:
+            with pytest.raises(HyparError, match="cut through the"):
+                check_shards(problem, part)
+            continue
+        check_shards(problem, part)
+        stage = stage_instance(network, problem, 0, count, [range(layers // 2)], [1])
+        (own,) = {*all_words(stage.problem.training.shard or "")}
+        level = shards_of(own).weights
+        assert level is not None
+        assert prod(part.sizes[level:]) == split

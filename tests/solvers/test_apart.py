@@ -17,6 +17,10 @@ pytestmark = pytest.mark.skipif(find_spec("highspy") is None, reason="needs high
 PROGRAM = """
 import highspy
 import hypar_opt as ho
+timed = ho.solve("lenet-c", array="rtx4090x4", batch=8, overlap="prefetch")
+print(timed.solver.with_overlap.seconds)
+plan = ho.solve("resnet-18", levels=1, reading="executed", choices=("data", "model"))
+print(ho.certify(plan).tables[0].form)
 for solver in ("cut", "cpsat"):
     print(ho.solve("resnet-18", levels=1, reading="executed", solver=solver).cost.total)
 try:
@@ -43,9 +47,12 @@ def test_or_tools_is_used_in_another_process_where_highspy_was_imported_first(
 ) -> None:
     """It solves; a refusal is raised in this process; a model that it cannot write is one line."""
     program = PROGRAM.format(model=str(tmp_path / "sfc.pb"))
-    cut, cpsat, refusal, *more = printed(program).splitlines()
+    seconds, form, cut, cpsat, refusal, *more = printed(program).splitlines()
     alone = ho.solve("resnet-18", levels=1, reading="executed").cost.total
     assert cut == cpsat == str(alone)
+    timed = ho.solve("lenet-c", array="rtx4090x4", batch=8, overlap="prefetch")
+    assert timed.solver.with_overlap is not None
+    assert (seconds, form) == (str(timed.solver.with_overlap.seconds), "flow")
     assert "no_such" in refusal
     if (tmp_path / "sfc.pb").exists():  # an older highspy's build goes beside OR-Tools'
         assert more == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,11 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
+from hypar_opt.plan.plan import write_plan
+from hypar_opt.search.stage_units import PartsOfArray
+from hypar_opt.studies.crosscheck import CrosscheckRow
 from hypar_opt.studies.random_networks import random_networks
+from hypar_opt.workload.stages import cuts_between_blocks
 from tests.cli.shell import Shell, written
 from tests.commands import command
 
@@ -47,6 +53,54 @@ def test_all_solvers_agree_whatever_is_asked(
     ]
     assert {row["verdict"] for row in found} == {"agrees"}
     assert len({(row["search"], row["objective"]) for row in found}) == 2
+
+
+@pytest.mark.parametrize(
+    ("network", "asked"),
+    [
+        ("sconv", {"stages": "auto"}),
+        ("lenet-c", {"stages": 2, "schedule": "gpipe"}),
+        ("lenet-c", {"stages": 2, "memory": 3_700_000, "optimizer": "adam"}),
+    ],
+)
+def test_solvers_agree_on_stages(network: str, asked: dict[str, Any]) -> None:
+    """The search of stages, and each stage of all cuts solved one by one."""
+    every = ho.verify(network, array="rtx4090x4", batch=4, solvers=["dp", "ilp", "brute"], **asked)
+    every.check()
+    assert len({row.objective for row in every if isinstance(row, CrosscheckRow)}) == 1
+    plan = ho.solve(network, array="rtx4090x4", batch=4, **asked)
+    assert [row["objective"] for row in every.rows()] == [plan.cost.total] * 3
+
+
+def test_a_search_of_stages_that_bounds_too_high_disagrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {"array": "rtx4090x4", "batch": 4, "stages": 2}
+    least, best = PartsOfArray.least, ho.solve("lenet-c", **asked).training.micro_batches
+
+    def higher(parts: PartsOfArray, unit: int, count: int, length: int = 1) -> Fraction:
+        return least(parts, unit, count, length) * (1000 if count == best else 1)
+
+    monkeypatch.setattr(PartsOfArray, "least", higher)
+    rows = ho.verify("lenet-c", **asked, solvers=["dp", "ilp"]).rows()
+    assert [row["verdict"] for row in rows] == ["disagrees"] * 2
+    assert rows[1]["objective"] < rows[0]["bound"]
+
+
+def test_what_no_solvers_of_stages_are_is_refused(shell: Shell, tmp_path: Path) -> None:
+    asked = ("verify", "lenet-c", "--array", "rtx4090x4", "--batch", "4", "--stages", "2")
+    said = shell.refused(*asked, "--search", "levelwise")
+    assert said == "--search levelwise goes without --stages"
+    network = ho.gpt(layers=64, hidden=32, heads=4, tokens=8, vocabulary=64)
+    cuts = 7 * comb(len(cuts_between_blocks(network)), 3)
+    (row,) = ho.verify(network, array="h100-8", batch=64, stages=4, solvers=["ilp"]).rows()
+    assert (row["verdict"], row["status"]) == (
+        "refused",
+        f"{cuts:,} cuts of stages are more than 5,000",
+    )
+    file = tmp_path / "plan.json"
+    write_plan(ho.solve("lenet-c", levels=2), file)
+    for option in (("--stages", "2"), ("--schedule", "gpipe")):
+        said = shell.refused("verify", file, *option)
+        assert said == f"{option[0]} is fixed by the plan; leave it out"
 
 
 def test_a_solver_that_refuses_is_no_disagreement(capsys: pytest.CaptureFixture[str]) -> None:
