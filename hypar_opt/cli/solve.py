@@ -29,7 +29,9 @@ SOLUTION = solving_option(
     " hypar-opt model writes, and check it.",
 )
 WARM_START = solving_option(
-    metavar="PLAN", help="Start the search from a plan for the same network, levels and choices."
+    metavar="PLAN",
+    help="Start the search from a plan for the same network and levels, of the same choices or"
+    " fewer.",
 )
 SOLVER_LOG = solving_option(metavar="FILE", help="Write the log of the solver's backend.")
 EXPORT_MODEL = solving_option(
