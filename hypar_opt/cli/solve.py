@@ -74,6 +74,7 @@ def solve(
     regret: Annotated[bool, REGRET] = False,
     best: Annotated[int | None, BEST] = None,
     simulate: Annotated[int | None, SIMULATE] = None,
+    explain: options.EXPLAIN = None,
     certificate: Annotated[Path | None, CERTIFICATE] = None,
     plan_file: Annotated[Path | None, PLAN_FILE] = None,
     picture: options.PICTURE = None,
@@ -123,7 +124,7 @@ def solve(
     if plan_file is not None:
         write_plan(plan, plan_file)
     output.draw(picture, lambda pictures: pictures.plan_dots(plan))
-    print_plan(plan, regret=regret, best=best, as_json=as_json, deadline=deadline)
+    print_plan(plan, regret=regret, best=best, explain=explain, as_json=as_json, deadline=deadline)
     # JSON output is a plan file, which has no place for this sentence.
     if not as_json and plan.array is not None:
         # Imported late: without an array nothing is simulated.
