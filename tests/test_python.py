@@ -46,6 +46,7 @@ RENAMED = {
 OF_A_SHELL = {
     *("as_json", "picture", "csv_file", "plan_file", "result_file", "trace", "target", "page_file"),
     *("certificate", "regret", "best", "simulate"),  # functions of their own
+    "explain",  # a sentence of a shell's view of a plan
     *(
         "calibrate output_file",
         *("configure output_file", "configure to"),  # of its result: `plan` and `to`

@@ -135,6 +135,14 @@ SETTINGS = Annotated[
         autocompletion=completion.settings,
     ),
 ]
+EXPLAIN = Annotated[
+    str | None,
+    what_if_option(
+        metavar="LAYER@LEVEL",
+        help="Also show the charge of a layer at a level, as fc1@H2: each exchange as its formula"
+        " with its numbers, in bytes, and in time on an array.",
+    ),
+]
 OTHER_ARRAY = Annotated[
     bool,
     running_option(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypar_opt.cli import output
 from hypar_opt.deadline import NEVER, Deadline
-from hypar_opt.errors import NoAnswerError
+from hypar_opt.errors import HyparError, NoAnswerError
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -19,6 +19,7 @@ def print_plan(
     regret: bool = False,
     best: int | None = None,
     layouts: bool = False,
+    explain: str | None = None,
     as_json: bool = False,
     deadline: Deadline = NEVER,
 ) -> None:
@@ -26,6 +27,8 @@ def print_plan(
 
     Parameters
     ----------
+    explain
+        ``LAYER@LEVEL``, whose charge is printed, too.
     deadline
         When to stop. The plan is printed anyway.
 
@@ -35,8 +38,12 @@ def print_plan(
         After printing, if the deadline passed before the regrets and best plans were known.
     """
     from hypar_opt.studies import advice
+    from hypar_opt.studies.explained import explain as explanation
     from hypar_opt.workload.kept import remarks_on
 
+    if explain is not None and as_json:
+        raise HyparError("--explain is not in a JSON document; leave --json out")
+    explained = None if explain is None else explanation(plan, explain)
     late: NoAnswerError | None = None
     plans: BestPlans | None = None
     regrets: Regrets | None = None
@@ -70,5 +77,10 @@ def print_plan(
         joint = advice.joint_optimum(plan, deadline) if plan.solver.scope == "level" else None
         view = plan_view(plan, joint, regrets, plans, layouts=layouts)
         output.print_view(view, folds=True)
+    if explained is not None:
+        from hypar_opt.display.terminal.explained import explanation_view
+
+        output.print_line("")
+        output.print_view(explanation_view(explained), folds=True)
     if late is not None:
         raise late

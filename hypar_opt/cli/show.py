@@ -76,6 +76,7 @@ def show(
     unfolded: Annotated[bool, UNFOLDED] = False,
     roofline: Annotated[bool, ROOFLINE] = False,
     layouts: Annotated[bool, LAYOUTS] = False,
+    explain: options.EXPLAIN = None,
     schema: Annotated[bool, SCHEMA] = False,
     toml: Annotated[bool, TOML] = False,
     as_json: options.JSON = False,
@@ -89,6 +90,7 @@ def show(
         "--unfolded": unfolded,
         "--roofline": roofline,
         "--layouts": layouts,
+        "--explain": explain is not None,
     }
     typed = [option for option, is_typed in flags.items() if is_typed]
     if schema:
@@ -115,7 +117,7 @@ def show(
         if rerun:
             found = _rerun(found, source, plan_options=plan_options)
     parts = {"layouts": layouts, "unfolded": unfolded, "roofline": roofline}
-    _print(found, picture, batch, **parts, json=as_json)
+    _print(found, picture, batch, explain, **parts, json=as_json)
 
 
 def _found(
@@ -134,7 +136,7 @@ def _found(
         raise HyparError("--batch is fixed by the plan; leave it out")
     takes = {
         **dict.fromkeys(("--batch", "--unfolded"), shown.NETWORK),
-        **dict.fromkeys(("--rerun", "--layouts"), shown.PLAN),
+        **dict.fromkeys(("--rerun", "--layouts", "--explain"), shown.PLAN),
         "--roofline": shown.ARRAY,
     }
     for option, own in takes.items():
@@ -147,6 +149,7 @@ def _print(
     found: Network | Array | Plan,
     picture: Path | None,
     batch: int | None,
+    explain: str | None,
     *,
     layouts: bool,
     unfolded: bool,
@@ -160,7 +163,7 @@ def _print(
 
     if isinstance(found, Plan):
         output.draw(picture, lambda pictures: pictures.plan_dots(found, layouts=layouts))
-        print_plan(found, layouts=layouts, as_json=json)
+        print_plan(found, layouts=layouts, explain=explain, as_json=json)
     elif isinstance(found, Array):
         output.draw(
             picture,

@@ -29,7 +29,9 @@ SOLUTION = solving_option(
     " hypar-opt model writes, and check it.",
 )
 WARM_START = solving_option(
-    metavar="PLAN", help="Start the search from a plan for the same network, levels and choices."
+    metavar="PLAN",
+    help="Start the search from a plan for the same network and levels, of the same choices or"
+    " fewer.",
 )
 SOLVER_LOG = solving_option(metavar="FILE", help="Write the log of the solver's backend.")
 EXPORT_MODEL = solving_option(
@@ -72,6 +74,7 @@ def solve(
     regret: Annotated[bool, REGRET] = False,
     best: Annotated[int | None, BEST] = None,
     simulate: Annotated[int | None, SIMULATE] = None,
+    explain: options.EXPLAIN = None,
     certificate: Annotated[Path | None, CERTIFICATE] = None,
     plan_file: Annotated[Path | None, PLAN_FILE] = None,
     picture: options.PICTURE = None,
@@ -121,7 +124,7 @@ def solve(
     if plan_file is not None:
         write_plan(plan, plan_file)
     output.draw(picture, lambda pictures: pictures.plan_dots(plan))
-    print_plan(plan, regret=regret, best=best, as_json=as_json, deadline=deadline)
+    print_plan(plan, regret=regret, best=best, explain=explain, as_json=as_json, deadline=deadline)
     # JSON output is a plan file, which has no place for this sentence.
     if not as_json and plan.array is not None:
         # Imported late: without an array nothing is simulated.

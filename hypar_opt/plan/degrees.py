@@ -66,14 +66,17 @@ def degrees(plan: Plan, first: int = 0) -> str:
     if plan.levels <= first or not split:
         return ""
     # The most frequent first, else in the order of the layers.
-    alike = [own for own, _ in Counter(split.values()).most_common()]
+    groups = Counter(split.values()).most_common()
+    alike, shown = [own for own, _ in groups], _SHOWN + 1
+    if [count for _, count in groups[shown:]] == [1]:
+        shown += 1  # one layer more takes no more room than its number
     parts = []
-    for own in alike[: _SHOWN + 1]:
+    for own in alike[:shown]:
         layers = [name for name, other in split.items() if other == own]
         named = f"{_named(plan, layers, most=2 * len(layers) > len(split))}: "
         parts.append(own if len(alike) == 1 else named + own)
-    if rest := sum(own in alike[_SHOWN + 1 :] for own in split.values()):
-        parts.append(f"{rest} {'layer' if rest == 1 else 'layers'} otherwise")
+    if rest := sum(count for _, count in groups[shown:]):
+        parts.append(f"{rest} layers otherwise")
     return "; ".join([*parts, *_heads(plan)])
 
 

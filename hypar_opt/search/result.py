@@ -11,6 +11,7 @@ from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.pricing import total_cost
+from hypar_opt.plan.plan import columns_of
 from hypar_opt.solvers.base import SolverOptions, Status
 
 if TYPE_CHECKING:
@@ -179,13 +180,19 @@ Search = Callable[[SearchRequest], SearchResult]
 
 
 def rows_to_start_from(start: Plan, instance: Instance) -> Assignments:
-    """Return a warm start's assignments, ``(levels, layers)``, if they fit the problem."""
+    """Return a warm start's assignments, ``(levels, layers)``, if they fit the problem.
+
+    Its choices may be fewer than the problem's.
+    """
     problem = instance.problem
-    same = (
+    fits = (
         start.network.digest == instance.network.digest()
         and start.levels == problem.levels
-        and start.choices == problem.choices
+        and {*start.choices} <= {*problem.choices}
     )
-    if not same:
-        raise RefusedError("a warm start should be a plan of the same network, levels and choices")
-    return start.assignments()
+    if not fits:
+        raise RefusedError(
+            "a warm start should be a plan of the same network and levels, and of the same choices"
+            " or fewer"
+        )
+    return columns_of(start.parallelism, instance.network.words(problem.choices))

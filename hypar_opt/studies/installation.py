@@ -170,7 +170,7 @@ def _browser() -> Check:
     try:
         name = webbrowser.get().name
     except (webbrowser.Error, AttributeError):
-        note = "reports are pages for a browser; copy them to a machine that has one"
+        note = "none that Python can open; a report is a page, which any browser shows"
         return Check("browser", "system", "not installed", "", note)
     return Check("browser", "system", "ok", str(name))
 

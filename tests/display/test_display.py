@@ -272,6 +272,15 @@ def test_the_grid_of_a_graph_says_what_each_row_stands_for(network: ho.Network) 
     assert words == [str(level[first]) for first, *_ in alike for level in own.parallelism]
 
 
+def test_a_placement_is_said_by_the_dimensions_that_levels_split() -> None:
+    placed: dict[str, Any] = {"array": "hmc-torus-16", "cost": "time", "search": "joint"}
+    plan = ho.solve("lenet-c", **placed, placement=(1, 3, 0, 2))
+    said = "placed (H2, H4 on dimension 1; H1, H3 on dimension 2)"
+    assert said in " ".join(map(str.strip, printed(plan)))
+    assert said in " ".join(map(str.strip, printed(ho.simulate(plan))))
+    assert "placed" not in " ".join(printed(ho.solve("lenet-c", **placed)))
+
+
 def test_shards_are_said_over_the_levels_that_split_the_batch() -> None:
     """Where none of a word's levels does, as within tensor parallelism, nothing is sharded."""
     between = [f"*@H{level}=data" for level in (1, 2)]

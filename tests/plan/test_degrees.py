@@ -38,6 +38,23 @@ def test_levels_are_inside_the_nodes_of_an_array_or_between_them() -> None:
     )
 
 
+@pytest.mark.parametrize(("kinds", "rest"), [(4, None), (5, None), (6, "2 layers otherwise")])
+def test_a_single_layer_is_named_and_more_are_counted(kinds: int, rest: str | None) -> None:
+    layers = [{"name": f"fc{n}", "kind": "fc", "units": 64} for n in range(8)]
+    content = {"name": "eight", "input": {"features": 64}, "layer": layers}
+    # Of as many layers as there are kinds each has model parallelism at another number of levels.
+    pins = [
+        f"fc{n}@H{level}={'model' if level <= n < kinds else 'data'}"
+        for n in range(8)
+        for level in range(1, 6)
+    ]
+    network = ho.Network.model_validate(content)
+    said = degrees(ho.solve(network, batch=64, levels=5, fix=pins)).split("; ")
+    named = [part for part in said if "parallelism" in part]
+    assert len(named) == kinds - (rest is not None) * 2
+    assert said[len(named) :] == ([rest] if rest else [])
+
+
 def test_layers_that_are_split_otherwise_are_named() -> None:
     by_batch = [f"{name}=data" for name in ("conv1", "conv2", "conv3", "fc2")]
     assert pinned("cifar-c", 2, *by_batch, "fc1=model") == (

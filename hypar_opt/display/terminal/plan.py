@@ -109,8 +109,7 @@ def plan_title(plan: Plan) -> str:
     options = [
         f"batch {plan.batch}",
         f"on {plan.array.name}" if plan.array else size,
-        # The search optimised the placement, so the levels are other bisections than the array's.
-        *(["placed"] if plan.array and plan.placement != plan.array.description.placement else []),
+        *placed(plan),
         f"reading {plan.cost.reading}",
         *([_element(plan)] if plan.element_bytes != plan.step_model.element_bytes else []),
         *(["inference"] if plan.inference else []),
@@ -126,6 +125,20 @@ def _proved(plan: Plan) -> bool:
     """Return whether the title says among which plans the plan is best."""
     with_overlap = plan.solver.with_overlap
     return plan.solver.status == "optimal" if with_overlap is None else with_overlap.proved
+
+
+def placed(plan: Plan) -> list[str]:
+    """Return which dimensions of the hardware the levels split, where a search has placed them."""
+    if plan.array is None or plan.placement is None:
+        return []
+    array = plan.array.description
+    if plan.placement == array.placement:
+        return []
+    names: dict[int, list[str]] = {}
+    for level, dimension in zip(plan.level_names, array.dimensions_of(plan.placement), strict=True):
+        names.setdefault(dimension, []).append(level)
+    named = (f"{', '.join(names[number])} on dimension {number + 1}" for number in sorted(names))
+    return [f"placed ({'; '.join(named)})"]
 
 
 def reductions(plan: Plan) -> list[str]:

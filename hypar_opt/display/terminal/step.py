@@ -11,7 +11,7 @@ from rich.text import Text
 from hypar_opt.display.labels import ENERGY_PARTS
 from hypar_opt.display.plan_grid import GridRow, layer_times
 from hypar_opt.display.terminal.console import Column, new_table, table_of
-from hypar_opt.display.terminal.plan import reductions
+from hypar_opt.display.terminal.plan import placed, reductions
 from hypar_opt.plan.trained import trained
 from hypar_opt.simulator.pipeline_result import STAGES, PipelineResult
 from hypar_opt.simulator.result import StepResult
@@ -51,6 +51,7 @@ def step_view(step: StepResult) -> RenderableType:
     all_reduce = f"{step.collective} all-reduce"
     options = [f"reading {plan.cost.reading}", all_reduce, _OVERLAPPED[step.overlap]]
     options += ["inference"] if plan.inference else []
+    options += placed(plan) if plan.array and plan.array.name == step.array else []
     options += reductions(plan)
     options += [trained(step.of_training, plan)] if step.of_training else []
     return Group(

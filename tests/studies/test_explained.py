@@ -1,0 +1,103 @@
+"""The charges of all layers and shared tensors at a level, one by one, are those of the plan."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.errors import HyparError, UnknownNameError
+from hypar_opt.instance.instance import Instance
+from hypar_opt.studies.explained import explain
+from tests.cli.shell import Shell
+
+BYTES: list[dict[str, Any]] = [
+    {"network": "lenet-c", "levels": 3},
+    {"network": "lenet-c", "levels": 2, "reading": "tables", "element_bytes": 1},
+    {"network": "lenet-c", "levels": 2, "reading": "figures", "inference": True},
+    {"network": "lenet-c", "levels": 3, "choices": "all", "reading": "executed"},
+    {"network": "lenet-c", "levels": 2, "level_weights": (3, 1)},
+    {"network": "lenet-c", "hierarchy": (3, 2)},
+    {"network": "resnet-18", "levels": 3, "batch": 8},
+    {"network": "gpt2", "levels": 2, "batch": 4, "choices": "all"},
+]
+TIME: list[dict[str, Any]] = [
+    {"network": "lenet-c", "array": "hmc-torus-16", "cost": "time"},
+    {"network": "lenet-c", "array": "hmc-torus-16", "settings": {"collective": "ring"}},
+    {"network": "lenet-c", "array": "h100-8", "bucket": 0},
+    {"network": "lenet-c", "array": "h100-8", "batch": 30, "runnable": False},
+    {"network": "gpt2", "array": "a100-8", "batch": 8},
+]
+
+
+def nodes(plan: ho.Plan) -> list[str]:
+    return [node.name for node in Instance.of_plan(plan).workload.nodes]
+
+
+@pytest.mark.parametrize("problem", BYTES, ids=str)
+def test_bytes_of_layers_add_up_to_those_of_a_level(problem: dict[str, Any]) -> None:
+    plan = ho.solve(**problem)
+    for level, charge in zip(plan.level_names, plan.cost.per_level, strict=True):
+        explained = [explain(plan, f"{name}@{level}") for name in nodes(plan)]
+        assert sum(own.bytes for own in explained) == charge
+        assert {own.seconds for own in explained} == {None}
+
+
+@pytest.mark.parametrize("problem", TIME, ids=str)
+def test_seconds_of_layers_add_up_to_those_of_a_level(problem: dict[str, Any]) -> None:
+    plan = ho.solve(**{"cost": "time", **problem})
+    assert plan.cost.communication is not None
+    per_unit = Instance.of_plan(plan).cost.time.per_unit
+    for number, level in enumerate(plan.level_names):
+        seconds = [explain(plan, f"{name}@{level}").seconds for name in nodes(plan)]
+        parts = [sum(part) * per_unit for part in zip(*filter(None, seconds), strict=True)]
+        assert len(seconds) == len([*filter(None, seconds)])
+        assert sum(parts) == plan.cost.per_level[number]
+        assert parts[0] == plan.cost.communication[number]
+
+
+def test_a_formula_is_what_it_says(shell: Shell) -> None:
+    said = shell.output("solve", "lenet-c", "--levels", "3", "--explain", "fc1@H2")
+    rows = re.findall(r"^(\w+ .*?)  (\d[\d,]*) x ([\d,]+) x (\d+)  +([\d.]+ \w+)$", said, re.M)
+    assert [row[0].split()[:2] for row in rows] == [
+        ["forward", "output"],
+        ["forward", "input"],
+        ["backward", "input"],
+    ]
+    explained = explain(ho.solve("lenet-c", levels=3), "fc1@H2")
+    moved = [int(a) * int(b.replace(",", "")) * int(c) for _, a, b, c, _ in rows]
+    assert moved == [explained.bytes_of(own) for own in explained.exchanges]
+    # Model parallelism of fc1, whose 500 outputs the two parts of each of two groups exchange.
+    assert moved[0] == 2 * 2 * (256 * 500 * 4)
+
+
+def test_a_time_is_bytes_over_a_rate_and_messages(shell: Shell) -> None:
+    with_latency = ["--array", "hmc-torus-16", "--cost", "time", "--set", "link.latency=100 ns"]
+    _, out, _ = shell("solve", "lenet-c", *with_latency, "--explain", "fc1@H1")
+    assert re.search(r"^Time: 1.434 MB / 1.6 GB/s \+ 3 x 200 ns = 896.6 us\.$", out, re.M)
+    settings = {"link.latency": "100 ns"}
+    plan = ho.solve("lenet-c", array="hmc-torus-16", cost="time", settings=settings)
+    explained = explain(plan, "fc1@H1")
+    assert explained.seconds is not None
+    messages = len(explained.exchanges) * explained.latency
+    exact = explained.bytes / explained.bytes_per_second + messages
+    # Each of them is rounded by itself.
+    unit = Fraction(1, Instance.of_plan(plan).cost.time.per_unit)
+    assert abs(explained.seconds[0] - exact) <= unit * len(explained.exchanges)
+
+
+def test_a_wrong_place_is_refused(shell: Shell) -> None:
+    plan = ho.solve("lenet-c", levels=2)
+    for place, said in (
+        ("fc9@H1", "unknown layer 'fc9': did you mean fc2"),
+        ("fc1@H3", "unknown level 'H3': did you mean H2"),
+        ("fc1", "explain should be LAYER@LEVEL, as fc1@H2, got 'fc1'"),
+    ):
+        with pytest.raises((HyparError, UnknownNameError), match=re.escape(said)):
+            explain(plan, place)
+    said = shell.refused("solve", "lenet-c", "--explain", "fc1@H1", "--json")
+    assert said == "--explain is not in a JSON document; leave --json out"
+    assert "--explain takes a plan file" in shell.refused("show", "lenet-c", "--explain", "fc1@H1")
