@@ -1,4 +1,4 @@
-"""The cost in joules against the closed formula of docs/assumptions.md, and against the simulator."""
+"""The cost in joules against the formula of docs/assumptions.md, and against the simulator."""
 
 from __future__ import annotations
 
