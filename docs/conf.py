@@ -56,7 +56,14 @@ nitpick_ignore_regex = [
     ("py:.*", r"hypar_opt\.workload\.operators\.(kernels\.(Fused|PassKernels)|saved\.Saved)"),
     ("py:.*", r"hypar_opt\.(hardware\.folded\..+|studies\.batches\.ranges\.Amounts)"),
     ("py:.*", r"hypar_opt\.instance\.pricing\.Charged"),
+    # Parts of results, and of arguments, that a user does not make.
+    ("py:class", r"hypar_opt\.(simulator\.(pipeline|step)|search\.(degrees|solver_settings))\.\w+"),
+    ("py:class", r"hypar_opt\.(plan\.(plan|stages)\.\w+|workload\.network\.\w+Input)"),
+    ("py:class", "Candidate|Input|Price|StageCost|Whole|Words"),
 ]
+
+# The type `bytes` is the name of several results' fields, too.
+suppress_warnings = ["ref.python"]
 
 html_theme = "furo"
 html_title = f"hypar-opt {release}"

@@ -42,7 +42,8 @@ GALLERY = {
     " gallery-stages.svg",
     "gallery-compare": "hypar-opt compare alexnet vgg-a vgg-e --array h100-8x8 --picture"
     " gallery-compare.svg",
-    "gallery-pareto": "hypar-opt pareto alexnet --array hmc-htree-8 --picture gallery-pareto.svg",
+    "gallery-pareto": "hypar-opt pareto gpt2 --array a100-8 --batch 64 --optimizer adam --cost time"
+    " --points 8 --picture gallery-pareto.svg",
     "gallery-explore": "hypar-opt explore lenet-c --free H1,H4 --objective time --picture"
     " gallery-explore.svg",
     "gallery-memory": "hypar-opt memory llama-7b --array h100-8 --batch 8 --optimizer adam --shard"

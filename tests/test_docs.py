@@ -142,6 +142,22 @@ def test_modules_and_files_that_a_page_names_exist(page: Path) -> None:
         assert (ROOT / path).exists() or (ROOT / "hypar_opt" / path).exists(), path
 
 
+def test_pages_that_the_code_names_exist() -> None:
+    """A page of another repository has its commit behind it."""
+    files = [
+        ROOT / "pyproject.toml",
+        *(ROOT / "hypar_opt").rglob("*.py"),
+        *ROOT.glob("tests/**/*.py"),
+    ]
+    named = {
+        (file, name)
+        for file in files
+        for name in re.findall(r"docs/[\w/-]+\.md(?!@)", file.read_text())
+    }
+    assert len(named) > 50
+    assert [(file, name) for file, name in named if not (ROOT / name).exists()] == []
+
+
 def test_the_architecture_has_every_floor_and_every_room() -> None:
     """The floors are the import contract's, in its order; the rooms those of the package."""
     page = (ROOT / "docs" / "architecture.md").read_text()

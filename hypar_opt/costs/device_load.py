@@ -4,7 +4,7 @@ In all accelerators together axes are divided exactly, so that they hold no more
 that has most, times the accelerators. A part of H1 between groups is counted as if all accelerators
 held as much.
 
-Source: docs/decisions/0029-memory-of-a-device.md; docs/decisions/0025-unequal-groups.md.
+Source: docs/memory.md; docs/algorithms.md.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class EnergyCost(ArrayCost):
     local
         Whether to charge local memory and compute beside the exchanges.
 
-    Source: docs/simulator.md.
+    Source: docs/assumptions.md.
     """
 
     array: Array

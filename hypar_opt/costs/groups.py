@@ -1,6 +1,6 @@
 """Bytes and time of a step on unequal groups of accelerators, whose shares divide H1.
 
-Source: docs/decisions/0025-unequal-groups.md.
+Source: docs/algorithms.md.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class GroupTime(TimeCost):
     cache
         What is charged at all corners, which those of one simplex share.
 
-    Source: docs/decisions/0025-unequal-groups.md.
+    Source: docs/algorithms.md.
     """
 
     of_parts: tuple[Work, ...]

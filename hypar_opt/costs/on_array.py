@@ -58,7 +58,7 @@ class ArrayCost(CostModel):
         Whether a charge that depends on several levels stands at those that are crossed: a ring's
         is divided by the bytes that cross each; else it stands at the topmost.
 
-    Source: docs/simulator.md.
+    Source: docs/assumptions.md.
     """
 
     communication: CommunicationCost

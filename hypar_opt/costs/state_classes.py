@@ -5,7 +5,7 @@ state's class is how many levels of each group of such levels make each choice: 
 states where two groups of three levels have three choices. What a boundary is charged at least for
 two classes follows from one pair of states for each way to align them.
 
-Source: docs/decisions/0023-classes-of-states.md.
+Source: docs/algorithms.md.
 """
 
 from __future__ import annotations

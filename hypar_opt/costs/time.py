@@ -88,7 +88,7 @@ class TimeCost(ArrayCost):
     hops
         The messages to other pipeline stages; None without any.
 
-    Source: docs/simulator.md.
+    Source: docs/assumptions.md.
     """
 
     splits: tuple[BisectionLink, ...]
@@ -363,7 +363,7 @@ class TimeCost(ArrayCost):
             shared: Share | None, stage: Levels, places: Places, over_all: Integers
         ) -> Integers:
             # A reduce-scatter or an all-gather takes all rounds once, an all-reduce twice
-            # (docs/simulator.md).
+            # (docs/collectives.md).
             rates, often = self._rates_of(rings.link(stage)), steps[places].astype(object)
             return self._sharing(over_all, rates, often, shared and partial(shared, here=places))
 

@@ -4,7 +4,7 @@ A way that is a node's own (what is sharded of its weights, whether its inner te
 again) shows at none of its boundaries, so that its charges are the least of its ways. Whether a
 block is computed again as a whole is one choice of all its nodes: each has every state as often.
 
-Source: docs/decisions/0036-ways-by-layer.md.
+Source: docs/algorithms.md.
 """
 
 from __future__ import annotations

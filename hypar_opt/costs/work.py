@@ -55,7 +55,7 @@ class Work:
     part
         What the accelerator has, if it is of one part of an unequal H1.
 
-    Source: docs/simulator.md; docs/decisions/0028-time-of-kernels.md.
+    Source: docs/assumptions.md.
     """
 
     accelerator: Accelerator

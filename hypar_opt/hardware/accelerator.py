@@ -146,7 +146,7 @@ class Accelerator(Document):
     def _without_buffer(cls, data: Any) -> Any:
         """Leave out ``buffer``, which older files have and nothing ever depended on.
 
-        Source: docs/decisions/0014-arrays-at-hand.md.
+        Source: docs/assumptions.md.
         """
         return without_buffer(data)
 

@@ -208,7 +208,7 @@ class Array(Documented, Document):
         overlap
             What overlaps, as the simulator's option.
 
-        Source: docs/simulator.md.
+        Source: docs/assumptions.md.
         """
         kind, pairwise = self.topology.kind, self.collective == "pairwise"
         if self.interconnect.accelerators > MAX_LISTED:  # else they are not simulated

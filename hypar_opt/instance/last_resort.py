@@ -21,7 +21,7 @@ def with_last_resort(network: Network, problem: Problem) -> Problem:
     Layers that are whole repeat their work, so that tables have the choice only where it is needed:
     for even parts, parts that are not empty, and pins.
 
-    Source: docs/decisions/0030-whole-where-nothing-splits.md.
+    Source: docs/model.md.
     """
     constrained = problem.split_rule is not None or problem.constraints.fix
     known = LEFT_WHOLE in problem.choices or problem.reading not in RUN_READINGS

@@ -27,7 +27,7 @@ ALEXNET = {
 }
 """Input sizes with which the authors counted AlexNet's multiply-accumulates.
 
-Source: docs/simulator.md.
+Source: docs/assumptions.md.
 """
 
 
@@ -93,7 +93,7 @@ def energy_efficiency(readings: Sequence[str]) -> list[Measure]:
 def scalability(readings: Sequence[str]) -> list[Measure]:
     """Figure 11: H trees of 2 to 64 accelerators, for the figure's network and the text's.
 
-    Source: docs/simulator.md: the figure is VGG-E's, not VGG-A's.
+    Source: docs/assumptions.md: the figure is VGG-E's, not VGG-A's.
     """
     figure = published()["fig11_scalability"]
     quantities: dict[str, Callable[[str, str, int, str], float]] = {
@@ -220,7 +220,7 @@ def trick(readings: Sequence[str]) -> list[Measure]:
     as part of VGG-E's step, the same layers also pay for the boundaries around them and gain
     less.
 
-    Source: section 6.5.2; docs/simulator.md.
+    Source: section 6.5.2; docs/assumptions.md.
     """
     figure = published()["fig13_trick"]
     measures = []

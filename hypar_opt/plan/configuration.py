@@ -47,16 +47,16 @@ HYBRID = "state+weights"
 class Configuration(NamedTuple):
     """The degrees of a mesh of accelerators, and how a step trains on it.
 
-    The levels of the hierarchy are, H1 first: `pp`, `dp_replicate`, `dp_shard`, `cp`, `tp`. `ep`
-    borrows the innermost parts of `dp_shard` and `cp`, as torchtitan, Megatron-LM and DeepSpeed
-    have it.
+    The levels of the hierarchy are, H1 first: ``pp``, ``dp_replicate``, ``dp_shard``, ``cp``,
+    ``tp``. ``ep`` borrows the innermost parts of ``dp_shard`` and ``cp``, as torchtitan,
+    Megatron-LM and DeepSpeed have it.
 
     Parameters
     ----------
     dp_replicate
         Data parallelism between whose parts weights are copies.
     dp_shard
-        Data parallelism over which `zero` shards, with the parts of `cp`.
+        Data parallelism over which ``zero`` shards, with the parts of ``cp``.
     cp
         Context parallelism: parts of each sequence.
     tp
@@ -73,8 +73,8 @@ class Configuration(NamedTuple):
         In how many blocks of the network, or with stages of each chunk of it, from the first, it
         does; None in all.
     zero
-        What data parallelism shards: of `SHARDED`, or ``state+weights``: weights and gradients over
-        `dp_shard`, the optimizer's state over `dp_replicate`, too (ZeRO++).
+        What data parallelism shards: a word of ``--shard``, or ``state+weights``: weights and
+        gradients over ``dp_shard``, the optimizer's state over ``dp_replicate``, too (ZeRO++).
     pp
         Pipeline parallelism: stages.
     interleave

@@ -19,7 +19,7 @@ too cheap. The bound holds of any groups; it is tight where levels of a group ar
 
 Source: Ford and Fulkerson, "Maximal flow through a network", 1956; Picard and Ratliff, "Minimum
 cuts and related problems", Networks 5, 1975; Dechter, "Bucket elimination", 1999;
-docs/decisions/0023-classes-of-states.md.
+docs/algorithms.md.
 """
 
 from __future__ import annotations

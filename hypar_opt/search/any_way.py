@@ -10,7 +10,7 @@ pass, in as many messages or more; only reduce-scatters share the latencies of a
 least over all places at which levels may be parted, and then over all parts below, is a bound. To
 compute again, and micro-batches of even parts, take no less, exchange by exchange.
 
-Source: docs/decisions/0023-classes-of-states.md.
+Source: docs/algorithms.md.
 """
 
 from __future__ import annotations

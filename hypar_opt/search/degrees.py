@@ -3,7 +3,7 @@
 What a step holds is counted once for a mesh of accelerators, and is linear in the micro-batch. Only
 configurations are simulated whose lower bounds are below the best steps known.
 
-Source: docs/simulator.md; docs/decisions/0029-memory-of-a-device.md for what is held.
+Source: docs/collectives.md; docs/memory.md for what is held.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ no more than it takes: the least sum of charges bounds all plans. The shares are
 what attains the bound reduces, which is a Lagrangian relaxation solved by multiplicative weights.
 Then plans are branched on: those that pay a reduction once, whoever uses it, and those without it.
 
-Source: docs/decisions/0027-fused-gradients.md; Arora, Hazan and Kale, "The multiplicative weights
+Source: docs/algorithms.md; Arora, Hazan and Kale, "The multiplicative weights
 update method", Theory of Computing 8, 2012; Land and Doig, "An automatic method of solving discrete
 programming problems", Econometrica 28, 1960.
 """

@@ -7,7 +7,7 @@ plans, of which each that is found is one more. Whatever is found is simulated, 
 node. Where plans are few enough they are listed by that cost until it exceeds the best one's time.
 
 Source: J. E. Kelley, "The cutting-plane method for solving convex programs", SIAM Journal 8(4),
-1960; docs/simulator.md.
+1960; docs/algorithms.md.
 """
 
 from __future__ import annotations

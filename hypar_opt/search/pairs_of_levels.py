@@ -2,7 +2,7 @@
 
 No node's states are listed: of two levels its choices are, beside those that it has at the others.
 
-Source: docs/decisions/0023-classes-of-states.md.
+Source: docs/algorithms.md.
 """
 
 from __future__ import annotations

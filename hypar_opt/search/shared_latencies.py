@@ -1,6 +1,6 @@
 """Bounds on all plans where buckets of gradients share their latencies, by classes of states.
 
-Source: docs/decisions/0027-fused-gradients.md.
+Source: docs/algorithms.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ What a part holds grows with its share, and what fits all parts lies around the 
 their memories alike. So plans are sought at the shares of the fastest plan and at those; the better
 one's shares are improved, and a bound is sought there.
 
-Source: docs/decisions/0025-unequal-groups.md.
+Source: docs/algorithms.md.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ What data parallelism shards is sharded over all of a stage's data parallelism, 
 parallelism leaves whole is split by token where it can be.
 
 Source: D. Narayanan et al., "Efficient large-scale language model training on GPU clusters using
-Megatron-LM", SC 2021, sections 2.2 and 3; docs/simulator.md.
+Megatron-LM", SC 2021, sections 2.2 and 3; docs/stages.md.
 """
 
 from __future__ import annotations

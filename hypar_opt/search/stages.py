@@ -6,7 +6,7 @@ stages, the cuts say. Numbers of stages and of micro-batches are bounded first, 
 least bound are asked more, until no other may have a better plan.
 
 Source: D. Narayanan et al., "Efficient large-scale language model training on GPU clusters using
-Megatron-LM", SC 2021; docs/decisions/0036-ways-by-layer.md, 0049-stages.md.
+Megatron-LM", SC 2021; docs/decisions/0049-stages.md.
 """
 
 from __future__ import annotations

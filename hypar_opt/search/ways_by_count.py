@@ -1,6 +1,6 @@
 """The ways of training in each number of micro-batches: which may fit, and what they take at least.
 
-Source: docs/decisions/0036-ways-by-layer.md.
+Source: docs/algorithms.md.
 """
 
 from __future__ import annotations

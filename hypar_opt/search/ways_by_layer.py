@@ -4,7 +4,7 @@ What data parallelism shards is a choice of the weights of each layer, and wheth
 scores are computed again one of each attention; both are charged by the layer alone. A block is
 computed again as a whole, exchanges included, or all of it but its products, or not.
 
-Source: docs/decisions/0036-ways-by-layer.md.
+Source: docs/algorithms.md.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ For as many micro-batches the capacity is relaxed: bytes are charged at a price,
 bounds all plans that fit. Those that this leaves are compared in the order of their charges, each
 counted tensor by tensor.
 
-Source: docs/decisions/0036-ways-by-layer.md.
+Source: docs/algorithms.md.
 """
 
 from __future__ import annotations

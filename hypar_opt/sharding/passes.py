@@ -8,7 +8,7 @@ from enum import StrEnum
 class Phase(StrEnum):
     """The three passes of a training step.
 
-    Source: section 3.1; docs/simulator.md.
+    Source: section 3.1; docs/assumptions.md.
     """
 
     FORWARD = "forward"

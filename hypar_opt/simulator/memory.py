@@ -1,6 +1,6 @@
 """The memory of a training step as a device holds it, tensor by tensor.
 
-Source: docs/decisions/0029-memory-of-a-device.md.
+Source: docs/memory.md.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ and of exchanges that something waits for, and a queue of exchanges beside it. A
 gives the seconds that `hypar_opt.simulator.run` measures, without events. Of a part that a step
 repeats, as a network its blocks, the rest is added once two repetitions in a row begin alike.
 
-Source: docs/simulator.md.
+Source: docs/collectives.md.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Schedule:
         converted once, after its writer; its writer's backward pass follows those of all of
         them.
 
-        Source: docs/simulator.md.
+        Source: docs/assumptions.md.
         """
         return tuple(task for _, tasks in self.visits() for task in tasks)
 

@@ -6,7 +6,7 @@ With loads at a price, least sums leave out what is in no assignment of interest
 with few frontiers, paths are of few kinds: those of equal blocks are found once, and fronts are
 kept at these places alone.
 
-Source: docs/decisions/0036-ways-by-layer.md.
+Source: docs/algorithms.md.
 """
 
 from __future__ import annotations

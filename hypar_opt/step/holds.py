@@ -5,7 +5,7 @@ its backward pass what it saves for the latter. Other tensors are there for a mo
 layers run. A hold says how the choices of a node divide a tensor's axes; what accelerators hold of
 it in a state, or an accelerator in a plan, follows from that alone.
 
-Source: docs/decisions/0029-memory-of-a-device.md.
+Source: docs/memory.md.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ count these exchanges differently, the last in two ways:
     is exchanged once, over all of them. No level has a charge of its own then.
 
 `docs/decisions/0003-readings.md` says why there are several and what each
-reproduces; `docs/decisions/0037-joined-all-to-alls.md` has the last.
+reproduces; `docs/model.md` has the last.
 """
 
 from __future__ import annotations

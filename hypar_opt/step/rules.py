@@ -550,7 +550,7 @@ class StepRules:
         others an addend in each part is as many copies of the tensor as replicas would be; what is
         split is padded to an addend at the end, so that it is no copy before.
 
-        Source: docs/decisions/0044-addends.md.
+        Source: docs/model.md.
         """
         workload, layouts, row = self.workload, self._layouts, self.reading
         source, target = workload.ends[boundaries, 0], workload.ends[boundaries, 1]

@@ -14,7 +14,7 @@ Between more than two parts messages of one round differ, and all wait for the l
 reduce-scatter and all-gather last as long as those of as many parts of its share, and an all-to-all
 as long as the longest messages of its rounds.
 
-Source: docs/decisions/0025-unequal-groups.md.
+Source: docs/algorithms.md.
 """
 
 from __future__ import annotations

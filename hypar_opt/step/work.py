@@ -66,7 +66,7 @@ def layer_macs(
         ``{layer: (height, width)}`` that replace the network's own. The paper's times of AlexNet
         need those of the authors' later network file.
 
-    Source: docs/simulator.md.
+    Source: docs/assumptions.md.
     """
     if mac_count == "output":
         return [layer.macs for layer in workload.nodes]
@@ -114,7 +114,7 @@ def local_words(
     An accelerator has its shards of the weights, of the input and of the output after pooling, and
     each pass touches them once. Multiplied by the number of accelerators these are integers.
 
-    Source: docs/simulator.md.
+    Source: docs/assumptions.md.
     """
     weights, *inputs, pooled = (
         sizes[nodes] * copies(lacks, nodes, states, hierarchy)

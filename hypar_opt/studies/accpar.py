@@ -8,7 +8,7 @@ peak, or the bytes that it receives over its bandwidth; no latency, no DRAM.
 
 A plan has one ratio for all layers, so that it has AccPar's types without the ratios of layers.
 
-Source: Song et al., "AccPar", HPCA 2020; docs/decisions/0025-unequal-groups.md.
+Source: Song et al., "AccPar", HPCA 2020; docs/algorithms.md.
 """
 
 from __future__ import annotations

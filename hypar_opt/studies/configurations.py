@@ -258,7 +258,7 @@ class Configurations(Documented, Results[Evaluated]):
         Parameters
         ----------
         framework
-            A name of `hypar_opt.execution.settings.FRAMEWORKS`.
+            A name of ``hypar_opt.execution.settings.FRAMEWORKS``.
         number
             Its place in the order, from 0.
 
@@ -386,10 +386,10 @@ def configure(
     margin
         Bytes of an accelerator's memory to leave free beside the array's reserve, as ``"8GB"``.
     fix
-        What configurations keep to, as ``"tp=8,zero=weights"``: the keys are `PINS`.
+        What configurations keep to, as ``"tp=8,zero=weights"``: the keys are ``PINS``.
     frameworks
         Only configurations that one of these frameworks can express: names of
-        `hypar_opt.execution.settings.FRAMEWORKS`.
+        ``hypar_opt.execution.settings.FRAMEWORKS``.
     best
         How many to return at most; None for 10, or, by degrees, one of each.
     bound
@@ -403,7 +403,7 @@ def configure(
         fastest of all; ``stages`` is then ``auto`` unless it is stated. Of degrees of which none
         fits, ``unfit`` has what needs the least memory.
     time_limit
-        Seconds for the whole call. Without it only the bound has a limit, of `BOUND_SECONDS`.
+        Seconds for the whole call. Without it only the bound has a limit, of ``BOUND_SECONDS``.
 
     Raises
     ------

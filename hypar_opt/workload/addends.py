@@ -1,6 +1,6 @@
 """Sums that take what layers leave as addends, so that all of it is reduced once.
 
-Source: docs/decisions/0044-addends.md.
+Source: docs/model.md.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ layer is a part of another, or several of them side by side. A layer that splits
 these levels has contiguous parts only if they are the first: at the second level alone it would
 have pieces of every part, each with two borders.
 
-Source: docs/decisions/0039-rows-and-columns.md.
+Source: docs/model.md.
 """
 
 from __future__ import annotations

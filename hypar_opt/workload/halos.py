@@ -4,7 +4,7 @@ A window over rows reads some before and behind those that its part has. Where t
 ``stride`` rows for each of the output, equal parts of both begin together, and what a part lacks is
 the same for each.
 
-Source: docs/decisions/0039-rows-and-columns.md.
+Source: docs/model.md.
 """
 
 from __future__ import annotations

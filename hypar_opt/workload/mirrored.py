@@ -4,7 +4,7 @@ Of tokens in order the last of n parts would see 2 - 1/n times as many before th
 2 n chunks each part has one from the front and the one as far from the end. In a sliding window
 all but the first tokens see as many, and such parts are not quite alike.
 
-Source: docs/decisions/0042-mirrored-tokens.md.
+Source: docs/model.md.
 """
 
 from __future__ import annotations

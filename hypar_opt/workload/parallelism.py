@@ -26,8 +26,7 @@ replicated. And those of layers on tokens that are dispatched to experts: these 
 `experts` such layers split experts under `model`, and their features under no choice. And that of
 sums that take addends.
 
-Source: docs/decisions/0035-tokens.md, docs/decisions/0039-rows-and-columns.md,
-docs/decisions/0038-features-of-experts.md, docs/decisions/0044-addends.md."""
+Source: docs/model.md."""
 
 EVERY_CHOICE = (*ALL_CHOICES, "queries")
 """With that of attention which ``all`` leaves out: a part has some of the queries of each key-value
@@ -54,7 +53,7 @@ SETS_OF_CHOICES = tuple(
 LEFT_WHOLE = "whole"
 """Beside `ALL_CHOICES` where constraints leave a layer no split: its parts repeat all of its work.
 
-Source: docs/decisions/0030-whole-where-nothing-splits.md."""
+Source: docs/model.md."""
 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 

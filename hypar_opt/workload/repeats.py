@@ -118,7 +118,7 @@ class Repeats:
         The parts of H1 that have each node's weights, where others have none: stages that share
         them, each layer that uses them in one.
 
-    Source: docs/decisions/0029-memory-of-a-device.md.
+    Source: docs/memory.md.
     """
 
     micro_batches: int = 1

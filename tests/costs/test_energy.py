@@ -1,4 +1,4 @@
-"""The cost in joules against the closed formula of docs/simulator.md, and against the simulator."""
+"""The cost in joules against the formula of docs/assumptions.md, and against the simulator."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def local_words(plan: ho.Plan) -> Fraction:
 
 
 def by_the_formula(plan: ho.Plan) -> Fraction:
-    """docs/simulator.md, a word having 4 bytes and crossing some links."""
+    """docs/assumptions.md, a word having 4 bytes and crossing some links."""
     assert plan.array is not None
     assert plan.placement is not None
     array, passes = plan.array.description, 1 if plan.inference else 3

@@ -101,7 +101,7 @@ ORACLES: dict[tuple[str, float, float], tuple[float, ...]] = {
 }
 """TPU v2 and v3, 180 and 420 Tflop/s, with what each receives in GB/s: batch 512, two bytes.
 
-Source: a dynamic programme over intervals of ratios, in floating point; docs/decisions/0025.
+Source: a dynamic programme over intervals of ratios, in floating point; docs/algorithms.md.
 """
 
 

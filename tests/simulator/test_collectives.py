@@ -295,7 +295,7 @@ def tasks_of(plan: ho.Plan) -> tuple[Task, ...]:
 
 
 def test_a_run_reduces_from_the_deepest_level_up_and_gathers_from_the_topmost_down() -> None:
-    """And the error is whole before the gradient needs it: docs/simulator.md."""
+    """And the error is whole before the gradient needs it: docs/assumptions.md."""
     plan = ho.solve(
         "lenet-c", array="hmc-htree-8", reading="executed", constraints={"fix": ("fc1=model",)}
     )

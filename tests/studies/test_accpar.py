@@ -38,7 +38,7 @@ ORACLES: dict[tuple[str, float, float], tuple[str, str, float]] = {
 """TPU v2 and v3 as in `tests.costs.test_group_time`; all passes of all layers are charged.
 
 Source: a greedy search over types and a grid of ratios for each layer, in floating point, with
-partial sums scattered in their layer's own ratio; docs/decisions/0025.
+partial sums scattered in their layer's own ratio; docs/algorithms.md.
 """
 
 

@@ -3,7 +3,7 @@
 A state is a node's choices at the topmost levels, H1 first. A level is charged what appending its
 choices adds, so that the tables of a level, of thresholds and of all levels are the same function.
 
-Source: docs/simulator.md.
+Source: docs/assumptions.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Weights, gradients, states and saved tensors are what kinds of layers declare, e
 the network's input, and of tensors that one layer has alone, no copies are counted, and parts are
 as if axes were divided exactly. So no device holds less than this, shared out equally.
 
-Source: docs/decisions/0029-memory-of-a-device.md.
+Source: docs/memory.md.
 """
 
 from __future__ import annotations

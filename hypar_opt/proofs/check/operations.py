@@ -803,7 +803,7 @@ def shares_of_latency(
         The levels of each node's reductions. What is scattered micro-batch by micro-batch is apart
         from what is all-reduced.
 
-    Source: docs/simulator.md.
+    Source: docs/assumptions.md.
     """
     stored = [node.stored for node in graph.nodes]
     together: defaultdict[tuple[int, str | None, object], list[int]] = defaultdict(list)

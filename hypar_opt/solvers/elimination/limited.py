@@ -4,7 +4,7 @@ At any price of a unit of load, the least sum of costs and prices is a bound on 
 fit: a Lagrangian relaxation. Where it lies highest, columns of layers whose least sum exceeds that
 of the best known assignment at the capacity are left out. The others are compared by labels.
 
-Source: docs/decisions/0041-one-search-within-a-capacity.md; Fisher, "The Lagrangian relaxation
+Source: docs/algorithms.md; Fisher, "The Lagrangian relaxation
 method for solving integer programming problems", Management Science 27, 1981.
 """
 

@@ -277,7 +277,7 @@ class Operator(Document):
         fused
             What kernels do not write.
 
-        Source: docs/decisions/0028-time-of-kernels.md.
+        Source: docs/assumptions.md.
         """
         activation = bool(getattr(self, "activation", None))
         if self.axes.contracted:
@@ -292,7 +292,7 @@ class Operator(Document):
         fused
             What kernels do not write.
 
-        Source: docs/decisions/0029-memory-of-a-device.md.
+        Source: docs/memory.md.
         """
         activation = getattr(self, "activation", None)
         return activated(activation, inputs=bool(self.axes.contracted))

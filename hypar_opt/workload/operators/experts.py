@@ -7,7 +7,7 @@ a slot for each choice, and the part of the most loaded experts is the longest. 
 tokens use are plain fully-connected layers beside these.
 
 Source: Lepikhin et al., "GShard", ICLR 2021, section 2.2; Fedus et al., "Switch Transformers", JMLR
-2022, section 2.2; Gale et al., "MegaBlocks", MLSys 2023, section 3; docs/decisions/0034-experts.md.
+2022, section 2.2; Gale et al., "MegaBlocks", MLSys 2023, section 3; docs/model.md.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class ExpertMap(_Dispatched):
     Parameters
     ----------
     slots
-        Without a capacity what an expert has in the mean, which may be a `Fraction`.
+        Without a capacity what an expert has in the mean, which may be a ``Fraction``.
     load
         As `Routing` has it.
     """
