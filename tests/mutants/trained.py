@@ -25,6 +25,20 @@ TRAINED = (
         ("studies/test_searched_degrees",),
     ),
     Mutant(
+        "stages may cut through what a level shards",
+        "instance/stage",
+        "accelerators not in inner and accelerators % part.accelerators",
+        "accelerators not in inner and accelerators < part.accelerators",
+        ("search/test_stages",),
+    ),
+    Mutant(
+        "a configuration in stages shards what it likes",
+        "plan/configuration",
+        'stated = stated.model_copy(update={"shard": shard})',
+        'stated = stated.model_copy(update={"shard": None})',
+        ("studies/test_comparison",),
+    ),
+    Mutant(
         "stages are balanced by the forward pass alone",
         "search/staged_degrees",
         "seconds[mesh, count] = (program.forward + program.backward)[places]",
