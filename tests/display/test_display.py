@@ -27,6 +27,7 @@ from hypar_opt.studies.alternatives import Alternative, BestPlans
 from hypar_opt.studies.installation import Check, Installation
 from hypar_opt.studies.pareto import ParetoFront
 from hypar_opt.studies.sweep import SweepResult, sweep
+from hypar_opt.units import format_ratio
 from tests.display.test_graph_reports import printed
 from tests.public import STEPS, subclasses
 from tests.slow import examples
@@ -346,6 +347,8 @@ def test_a_sweep_is_its_rows() -> None:
     assert [row["batch"] for row in swept.rows()] == [2, 4]
     (table,) = Fragment(swept._repr_html_()).tables
     assert [row[0] for row in table] == ["batch", "2", "4"]
+    reductions = [row["data_parallel_bytes"] / row["executed_bytes"] for row in swept.rows()]
+    assert [row[-1] for row in table] == ["reduction", *map(format_ratio, reductions)]
 
 
 def test_choices_are_looked_up_by_layer_and_by_level() -> None:

@@ -12,6 +12,20 @@ _ENERGY = "costs/energy"
 
 COSTS = (
     Mutant(
+        "an explanation counts the parts of all levels",
+        "studies/explained",
+        "groups = problem.hierarchy.parts(range(number))",
+        "groups = problem.hierarchy.accelerators",
+        ("studies/test_explained",),
+    ),
+    Mutant(
+        "an explanation leaves out what a layer reads",
+        "studies/explained",
+        "np.flatnonzero(instance.workload.ends[:, 1] == node).tolist()",
+        "[]",
+        ("studies/test_explained",),
+    ),
+    Mutant(
         "what is whole below is not counted",
         _RULES,
         "[repeated * more for repeated, more in zip(above, reversed(below), strict=True)]",

@@ -40,8 +40,11 @@ def nodes(plan: ho.Plan) -> list[str]:
 @pytest.mark.parametrize("problem", BYTES, ids=str)
 def test_bytes_of_layers_add_up_to_those_of_a_level(problem: dict[str, Any]) -> None:
     plan = ho.solve(**problem)
-    for level, charge in zip(plan.level_names, plan.cost.per_level, strict=True):
-        explained = [explain(plan, f"{name}@{level}") for name in nodes(plan)]
+    groups = 1
+    for number, charge in enumerate(plan.cost.per_level):
+        explained = [explain(plan, f"{name}@H{number + 1}") for name in nodes(plan)]
+        assert {own.groups for own in explained} == {groups}
+        groups *= plan.hierarchy.sizes[number]
         assert sum(own.bytes for own in explained) == charge
         assert {own.seconds for own in explained} == {None}
 

@@ -28,7 +28,7 @@ from hypar_opt.units import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hypar_opt.execution.result import ExchangeRow, RunResult
     from hypar_opt.proofs.certificate import Certificate
@@ -97,14 +97,17 @@ def many_view(many: ManyPlans) -> RenderableType:
 
 
 def sweep_view(swept: SweepResult) -> RenderableType:
-    """Show the cases, by the columns in which they differ, with the amounts of their steps."""
+    """Show the cases, by the columns in which they differ, with the amounts of their steps.
+
+    The reduction is what Data Parallelism's run moves over what the plan's does.
+    """
     rows, amounts = swept.rows(), ["bytes", "executed_bytes", "seconds", "joules"]
     names = [name for name in _SWEPT if len({row[name] for row in rows}) > 1] or ["network"]
     columns = texts(*(name.replace("_", " ") for name in names))
-    columns += [AMOUNTS[name] for name in amounts]
+    columns += [*(AMOUNTS[name] for name in amounts), ("reduction", format_ratio)]
     shown = f"; the first {MAX_CASES:,} of them" if len(rows) > MAX_CASES else ""
     lines = (
-        [*(str(row[name]) for name in names), *(row[name] for name in amounts)]
+        [*(str(row[name]) for name in names), *(row[name] for name in amounts), _reduction(row)]
         for row in rows[:MAX_CASES]
     )
     reasons = dict.fromkeys(row.reason for row in swept if row.reason is not None)
@@ -113,6 +116,11 @@ def sweep_view(swept: SweepResult) -> RenderableType:
         new_table(columns, lines),
         *(Text(f"Refused: {reason}") for reason in reasons),
     )
+
+
+def _reduction(row: Mapping[str, Any]) -> float | None:
+    executed = row["executed_bytes"]
+    return row["data_parallel_bytes"] / executed if executed else None
 
 
 def comparison_view(compared: Comparison) -> RenderableType:
