@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from hypar_opt.cli import output
+
 if TYPE_CHECKING:
     from typer._click import Context, HelpFormatter
 
@@ -125,7 +127,7 @@ class _Group(TyperGroup):
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
-            typer.echo(ctx.get_help())
+            output.print_text(ctx.get_help())
             ctx.exit(2)
         return super().parse_args(ctx, args)
 
