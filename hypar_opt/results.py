@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property, reduce
 from itertools import groupby
 from operator import attrgetter, or_
-from types import SimpleNamespace, UnionType
+from types import FunctionType, SimpleNamespace, UnionType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -51,8 +51,8 @@ class Column:
     form
         How tables have it. Values of any form but `str` are numbers, which are aligned right.
     of
-        The entry's attribute that it is, as ``plan.cost.total``, or a function of the entry; by
-        default the attribute, or of an entry that is a row the value, of its name.
+        The entry's attribute that it is, as ``plan.cost.total``, the method that returns it, or a
+        function of the entry; by default what has its name: of an entry that is a row the value.
     path
         In JSON, where dots nest: ``measured.seconds``. An object with a question mark, as
         ``calculated?.seconds``, is null where all of its values are.
@@ -83,6 +83,7 @@ class Column:
         if self.of is None and isinstance(entry, Mapping):
             return entry[self.name] if self.absent is _NEVER else entry.get(self.name, self.absent)
         value = self._value(entry)
+        value = value() if callable(value) else value
         return str(value) if isinstance(value, str) else value
 
     @property
@@ -112,16 +113,15 @@ class Columns(tuple[Column, ...]):
     entry: type | None
 
     def __new__(cls, *columns: Column | str, entry: type | None = None) -> Self:
-        made = super().__new__(
-            cls, (Column(own) if isinstance(own, str) else own for own in columns)
-        )
-        made.entry = entry
-        return made
+        stated = (Column(name) if isinstance(name, str) else name for name in columns)
+        new = super().__new__(cls, stated)
+        new.entry = entry
+        return new
 
     @classmethod
     def of(cls, entry: type) -> Self:
         """Return a column for each field of a dataclass."""
-        return cls(*(own.name for own in fields(entry)), entry=entry)
+        return cls(*(field.name for field in fields(entry)), entry=entry)
 
     def only(self, *names: str) -> Columns:
         """Return some of the columns, in the order of their names."""
@@ -150,7 +150,7 @@ class Columns(tuple[Column, ...]):
 
     def headed(self, entries: Sequence[Any]) -> list[Column]:
         """Return the columns that a table of some entries has."""
-        return [own for own in self if own.heading is not None and own.shown(entries)]
+        return [column for column in self if column.heading is not None and column.shown(entries)]
 
     @property
     def typed(self) -> list[Column]:
@@ -178,9 +178,9 @@ def _plain(value: Any, kind: Any) -> Any:
     if is_dataclass(value):
         value = vars(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(own, None) for key, own in value.items()}
+        return {str(key): _plain(part, None) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(own, None) for own in value]
+        return [_plain(part, None) for part in value]
     return str(value) if isinstance(value, str) else value
 
 
@@ -189,11 +189,13 @@ def _is_empty(values: Mapping[str, Any]) -> bool:
 
 
 def _type_of(kind: Any, name: str) -> Any:
-    """Return the type of an attribute: a field's, or what a property returns."""
+    """Return the type of a field, or of what a property or a method returns."""
     for base in kind.__mro__:
-        own = vars(base).get(name)
-        if isinstance(own, property | cached_property):
-            return get_type_hints(own.fget if isinstance(own, property) else own.func)["return"]
+        member = vars(base).get(name)
+        if isinstance(member, property | cached_property):
+            member = member.fget if isinstance(member, property) else member.func
+        if isinstance(member, FunctionType):
+            return get_type_hints(member)["return"]
         if name in (stated := vars(base).get("__annotations__", {})):
             # By itself: others may name what is imported for type checkers alone.
             alone = SimpleNamespace(__annotations__={name: stated[name]})
@@ -204,21 +206,21 @@ def _type_of(kind: Any, name: str) -> Any:
 def _model(name: str, columns: Sequence[tuple[Sequence[str], Column]]) -> type[BaseModel]:
     from pydantic import ConfigDict, Field, create_model
 
-    made: dict[str, Any] = {}
-    for key, (*grouped,) in groupby(columns, key=lambda own: own[0][0]):
+    types: dict[str, Any] = {}
+    for key, (*grouped,) in groupby(columns, key=lambda pair: pair[0][0]):
         word = key.removesuffix("?")
         inner_name = f"{name}{word.title().replace('_', '')}"
         (keys, column), *_ = inner = [(keys[1:], column) for keys, column in grouped]
         kind = _model(inner_name, inner) if keys else _type(inner_name, column.type)
         kind = kind if key == word else kind | None
         always = column.absent is _NEVER or keys
-        made[word] = (kind, ... if always else Field(default_factory=type(None)))
-    return create_model(name, __config__=ConfigDict(extra="forbid"), **made)
+        types[word] = (kind, ... if always else Field(default_factory=type(None)))
+    return create_model(name, __config__=ConfigDict(extra="forbid"), **types)
 
 
 def _type(name: str, kind: Any) -> Any:
     if isinstance(kind, UnionType):
-        return reduce(or_, (_type(name, own) for own in get_args(kind)))
+        return reduce(or_, (_type(name, member) for member in get_args(kind)))
     if isinstance(kind, Columns):
         model: Any = kind.model(name)
         return tuple[model, ...]
@@ -305,7 +307,7 @@ class Results(Displayed, Sequence[Entry], Generic[Entry]):
 
     entries: tuple[Entry, ...]
     row_columns: ClassVar[Columns]
-    """What there is to say of each entry."""
+    """Of its entries."""
 
     def __len__(self) -> int:
         return len(self.entries)

@@ -96,12 +96,11 @@ class Array(Documented, Document):
     """
 
     contents: ClassVar[Columns] = Columns(
-        "name",
-        Column("digest", of=lambda own: own.digest(), type=str),
+        *("name", "digest"),
         Column("accelerators", of="interconnect.accelerators", type=int),
-        Column("levels", of=lambda own: own.rows(), type=list[Mapping[str, Number]]),
+        Column("levels", of="rows", type=list[Mapping[str, Number]]),
         Column("links", of="link_kinds", type=LINK_KINDS),
-        Column("description", of=lambda own: own.description(), type=Mapping[str, Any]),
+        "description",
     )
 
     written_schema: ClassVar[str | None] = SCHEMA

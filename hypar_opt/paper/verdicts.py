@@ -149,7 +149,7 @@ class FigureRows:
 
 
 def _figures(rows: Mapping[str, Sequence[PaperRow]]) -> dict[str, FigureRows]:
-    return {figure: FigureRows(own, tuple(rows[figure])) for figure, own in summary(rows).items()}
+    return {name: FigureRows(figure, tuple(rows[name])) for name, figure in summary(rows).items()}
 
 
 REPRODUCED = Columns(

@@ -35,7 +35,7 @@ def training_columns(stated: Callable[[Any], Mapping[str, Any]]) -> Columns:
     types = {"micro_batches": int, **types, "reduce_bytes": int}
 
     def column(name: str) -> Column:
-        return Column(name, of=lambda own: stated(own).get(name), type=types[name], absent=None)
+        return Column(name, of=lambda entry: stated(entry).get(name), type=types[name], absent=None)
 
     return Columns(*map(column, types))
 

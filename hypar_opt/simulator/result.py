@@ -125,12 +125,12 @@ def _of_bottleneck(place: int) -> Callable[[StepResult], Any]:
 
 def _seconds_of_phases(step: StepResult) -> dict[str, dict[str, float]]:
     parts = "compute", "communication"
-    return {phase: dict(zip(parts, own, strict=True)) for phase, own in step.phases.items()}
+    return {phase: dict(zip(parts, pair, strict=True)) for phase, pair in step.phases.items()}
 
 
 def _joules(step: StepResult) -> dict[str, float] | None:
-    known = step.known_energy
-    return None if known is None else {**vars(known), "total": known.total}
+    energy = step.known_energy
+    return None if energy is None else {**vars(energy), "total": energy.total}
 
 
 @dataclass(frozen=True, repr=False)

@@ -89,7 +89,7 @@ class Calibration(Documented, Results[CalibratedStep]):
         "constants",
         Column("steps", of="entries", type=row_columns.only("id", "measured", "before", "after")),
         *("mean", "held_out", "tested", "warnings"),
-        Column("array", of=lambda own: own.array.description(), type=Mapping[str, Any]),
+        Column("array", of="array.description"),
     )
 
     array: Array

@@ -133,7 +133,7 @@ class Comparison(Documented, Results[ComparisonRow]):
     contents = Columns(
         Column("rows", of="entries", type=row_columns),
         Column("gmean", of=_means, type=_MEANS),
-        Column("notes", of=lambda own: disagreements(own), type=tuple[str, ...]),
+        Column("notes", of=lambda rows: disagreements(rows), type=tuple[str, ...]),
     )
 
     def __repr__(self) -> str:

@@ -114,6 +114,10 @@ ROW = Columns(
 _DEGREES = Columns(Column("tp", type=int), Column("pp", type=int))
 
 
+def _unsharded(configurations: Configurations) -> dict[str, Any] | None:
+    return configurations.unsharded and configurations.row(configurations.unsharded)
+
+
 def _unknown(configurations: Configurations) -> list[dict[str, int]] | None:
     if not configurations.by_degrees:
         return None
@@ -165,8 +169,8 @@ class Configurations(Documented, Results[Evaluated]):
         *("capacity", "margin", "considered", "fitting", "simulated", "complete"),
         Column("bound_seconds", of="bound"),
         "unit",
-        Column("rows", of=lambda own: own.rows(), type=ROW),
-        Column("unsharded", of=lambda own: own.unsharded and own.row(own.unsharded), type=One(ROW)),
+        Column("rows", type=ROW),
+        Column("unsharded", of=_unsharded, type=One(ROW)),
         Column("staged", absent=False),
         Column("by_degrees", absent=False),
         Column("unknown", of=_unknown, type=_DEGREES, absent=None),

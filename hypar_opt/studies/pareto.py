@@ -136,20 +136,26 @@ _FRONTS = Columns(
 )
 
 
+def _array(fronts: ParetoFronts) -> str | None:
+    return None if fronts.problem.array is None else fronts.problem.array.name
+
+
 @dataclass(frozen=True, repr=False)
 class ParetoFronts(Documented, Results[ParetoFront]):
     """The fronts of a problem, one for each objective."""
 
     contents = Columns(
         Column("network", of="network.name"),
-        Column(
-            "array", of=lambda own: own.problem.array and own.problem.array.name, type=str | None
-        ),
+        Column("array", of=_array, type=str | None),
         Column("batch", of="problem.batch"),
         Column("levels", of="problem.levels"),
         Column("parts", of="problem.parts", absent=None),
         Column("reading", of="problem.reading"),
-        Column("layers", of=lambda own: [one.name for one in own.network.layers], type=list[str]),
+        Column(
+            "layers",
+            of=lambda fronts: [layer.name for layer in fronts.network.layers],
+            type=list[str],
+        ),
         Column("fronts", of="entries", type=_FRONTS),
     )
 

@@ -49,13 +49,7 @@ class PlanCheck:
 class Verification(Documented, Results[PlanCheck | CrosscheckRow]):
     """The check of a plan, or a row for each solver and search."""
 
-    contents = Columns(
-        Column(
-            "rows",
-            of=lambda own: own.rows(),
-            type=tuple[PlanCheck, ...] | tuple[CrosscheckRow, ...],
-        )
-    )
+    contents = Columns(Column("rows", type=tuple[PlanCheck, ...] | tuple[CrosscheckRow, ...]))
 
     def __repr__(self) -> str:
         verdicts = dict.fromkeys(getattr(row, "verdict", "checked") for row in self)

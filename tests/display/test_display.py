@@ -22,7 +22,7 @@ from hypar_opt.display.terminal.notebook import html_of
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.certificate import Certificate
-from hypar_opt.results import Displayed, Results
+from hypar_opt.results import Displayed, Documented, Results
 from hypar_opt.studies.alternatives import Alternative, BestPlans
 from hypar_opt.studies.installation import Check, Installation
 from hypar_opt.studies.pareto import ParetoFront
@@ -191,7 +191,7 @@ def test_each_result_is_one_short_line() -> None:
 def test_every_public_result_shows_itself_and_is_documented() -> None:
     """The pages of the interface have all of them, and each is tried above."""
 
-    shown = subclasses(Displayed) - {Displayed, Results}
+    shown = subclasses(Displayed) - {Displayed, Documented, Results}
     assert shown == {type(result) for result in results()}
     pages = "\n".join(page.read_text() for page in DOCS.glob("*.md"))
     classes = {name.rpartition(".")[2] for name in re.findall(r"autoclass:: (\S+)", pages)}

@@ -82,7 +82,7 @@ def optimizer(configurations: Configurations) -> str:
 def _shown(configurations: Configurations) -> Columns:
     """Return the columns in the order of the table."""
     of_stages = ("pp", "interleave", "in_flight", "bubble") if configurations.staged else ()
-    cuts = ["cuts"] if any(own.configuration.cuts for own in configurations) else []
+    cuts = ["cuts"] if any(entry.configuration.cuts for entry in configurations) else []
     shown = ROW.only(
         *("tp", "sp", *of_stages[:2], *cuts),
         *("cp", "ep", "dp_shard", "dp_replicate", "zero", "micro_batches", "recompute"),
@@ -90,7 +90,9 @@ def _shown(configurations: Configurations) -> Columns:
         *("exposed", "over_first"),
     )
     unit = configurations.unit
-    return Columns(*(replace(own, heading=str(own.heading).format(unit=unit)) for own in shown))
+    return Columns(
+        *(replace(column, heading=str(column.heading).format(unit=unit)) for column in shown)
+    )
 
 
 def _in_short(configurations: Configurations, entry: Evaluated | Candidate) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class AllBatches(Documented, Results[BatchRange]):
         Column("reading", of="problem.reading"),
         Column("choices", of="problem.choices"),
         *("plans", "layers"),
-        Column("ranges", of=lambda own: own.rows(), type=list[Mapping[str, Number | str]]),
+        Column("ranges", of="rows", type=list[Mapping[str, Number | str]]),
     )
 
     network: Network

@@ -31,6 +31,10 @@ MAX_POINTS = 1000
 """Plans of a front in a summary."""
 
 
+def _plans(exploration: Exploration) -> int | None:
+    return None if exploration.front is None else exploration.front.plans
+
+
 def _has_plan(exploration: Exploration) -> bool | None:
     front = exploration.front
     return None if front is None else bool(front.on_front[exploration.plan_index])
@@ -62,8 +66,10 @@ def _histogram(exploration: Exploration, *, relative: bool = False) -> dict[str,
 def _amounts(name: str, value: str, priced: str = "") -> Iterator[Column]:
     """Yield the columns of a value, of its ratio to Data Parallelism's, and of both as executed."""
     of = attrgetter(value)
-    yield Column(f"{name}.value", of=lambda own: exact_number(of(own)), type=Number)
-    yield Column(f"{name}.ratio", of=lambda own: own.ratio(of(own)), type=float | None)
+    yield Column(f"{name}.value", of=lambda explored: exact_number(of(explored)), type=Number)
+    yield Column(
+        f"{name}.ratio", of=lambda explored: explored.ratio(of(explored)), type=float | None
+    )
     if priced:
         yield Column(f"{name}.executed_bytes", of=f"{priced}.cost.executed_bytes")
         yield Column(f"{name}.executed_ratio", of=f"{priced}.executed_ratio")
@@ -82,23 +88,28 @@ SUMMARY = Columns(
     Column("plans", of="values.size", type=int),
     *_amounts("best", "best_cost", "first"),
     Column("best.plans", of="ties"),
-    Column("best.parallelism", of=lambda own: own.best_plans(), type=tuple[_Choices, ...]),
+    Column("best.parallelism", of="best_plans", type=tuple[_Choices, ...]),
     Column("plan.solver", of="plan.solver.name"),
     Column("plan.search", of="plan.solver.search"),
     *_amounts("plan", "plan_cost", "own"),
     Column("plan.rank", of="rank"),
     Column("plan.parallelism", of="plan.parallelism"),
-    Column("front.of", of=lambda own: own.front and [*own.front.amounts], type=list[str] | None),
-    Column("front.plans", of=lambda own: own.front and own.front.plans, type=int, absent=None),
+    Column(
+        "front.of",
+        of=lambda explored: explored.front and [*explored.front.amounts],
+        type=list[str] | None,
+    ),
+    Column("front.plans", of=_plans, type=int, absent=None),
     Column("front.has_plan", of=_has_plan, type=bool, absent=None),
     Column("front.points", of=_points, type=list[Mapping[str, Any]], absent=None),
-    Column("front.reason", of=lambda own: shell_words(own.no_front), type=str, absent=""),
+    Column("front.reason", of=lambda explored: shell_words(explored.no_front), type=str, absent=""),
     *_amounts("worst", "highest_cost"),
     *_amounts("data_parallel", "data_parallel_cost"),
     Column("data_parallel.executed_bytes", of="own.cost.data_parallel_bytes"),
     Column("histogram", of=_histogram, type=Mapping[str, Any]),
     entry=Exploration,
 )
+"""What a summary says of an exploration."""
 
 
 def summary(exploration: Exploration, *, relative: bool = False) -> dict[str, Any]:

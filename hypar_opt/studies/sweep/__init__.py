@@ -29,7 +29,7 @@ class SweepResult(Documented, Results[SweepRow]):
         "output",
         Column("before", of="done_before"),
         *("refused", "moving_more"),
-        Column("rows", of=lambda own: own.rows(), type=list[Mapping[str, Cell]]),
+        Column("rows", type=list[Mapping[str, Cell]]),
     )
 
     done_before: int

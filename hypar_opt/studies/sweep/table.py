@@ -54,7 +54,9 @@ def _parquet(rows: Sequence[SweepRow], path: str | Path) -> bytes:
     types = dict.fromkeys(rows[0].cells(), pa.string()) | varied
     for name, kind in stated.items():
         members = (kind, *get_args(kind))
-        types[name] = next((numbers[own] for own in numbers if own in members), pa.string())
+        types[name] = next(
+            (column for number, column in numbers.items() if number in members), pa.string()
+        )
     try:
         table = pa.Table.from_pylist([row.cells() for row in rows], schema=pa.schema(types.items()))
     except (pa.ArrowInvalid, OverflowError):

@@ -81,11 +81,11 @@ class SetErrors:
 
 
 def _have_bytes(steps: Sequence[ValidatedStep]) -> bool:
-    return any(own.measured_bytes for own in steps)
+    return any(step.measured_bytes for step in steps)
 
 
 def _have_memory(sets: Sequence[SetErrors]) -> bool:
-    return any(own.memory is not None for own in sets)
+    return any(errors.memory is not None for errors in sets)
 
 
 SETS = Columns(
