@@ -27,7 +27,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 UV := .venv-uv/bin/uv
 # All extras but torch: PyTorch takes about 1 GB.
-EXTRAS = dask highs jax onnx parquet plot report
+EXTRAS = dask figures highs jax onnx parquet
 COMPILE = pip compile --quiet --upgrade $(EXTRAS:%=--extra %) --group dev --annotation-style line pyproject.toml
 
 .PHONY: demo check test slow suite golden alone newest lowest release lock torch models \

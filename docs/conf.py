@@ -36,7 +36,7 @@ maximum_signature_line_length = 80
 # Every name of ours leads somewhere; the site builds without a network, so others' do not.
 # The last line's are ours, names of unions and the like, which no page would explain.
 nitpick_ignore_regex = [
-    ("py:.*", r"(collections\.abc|fractions|matplotlib|networkx|numpy|nx|pathlib)\..+"),
+    ("py:.*", r"(collections\.abc|fractions|altair|networkx|numpy|nx|pathlib)\..+"),
     ("py:.*", r"(pydantic|typing)\..+"),
     # As a NamedTuple or a type variable writes them.
     ("py:class", r"hypar_opt\.hierarchy\.Numbers"),

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hypar_opt.display.pictures.canvas import (
-    DATA,
-    FAINT,
-    HYPAR,
-    INK,
-    MODEL,
-    new_figure,
-    paler,
-    style,
-)
+import altair as alt
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from hypar_opt.display.figures.style import Figure, at, figure, of
+from hypar_opt.display.palette import DATA, FAINT, INK, MODEL, PLAN
 
-FIRST, SECOND = HYPAR, MODEL
-"""The two accelerators."""
+FIRST, SECOND, BOTH = PLAN, MODEL, "#c3c8d0"
+"""The two accelerators, and what both have."""
 
-BOTH = "#d9dbe0"
-
-HEIGHT, WIDTH = 1.0, 1.0
-
-_GAP = 0.3
-"""Between two groups of accelerators."""
 TENSORS = ("input", "weights", "output")
 
 SPLITS = {
@@ -48,99 +32,123 @@ SPLITS = {
     ),
 }
 
+PARTS = {
+    "rows": ((0, 0, 1, 0.5, FIRST), (0, 0.5, 1, 1, SECOND)),
+    "columns": ((0, 0, 0.5, 1, FIRST), (0.5, 0, 1, 1, SECOND)),
+    "both": ((0, 0, 1, 1, BOTH),),
+    # Two matrices of the whole size, which are added.
+    "partial": ((0.1, 0, 1, 0.9, SECOND), (0, 0.1, 0.9, 1, FIRST)),
+}
+"""Each part of a tensor: its left, upper, right and lower end, and whose it is."""
 
-@style()
+_GAP = 0.3
+"""Between two groups of accelerators."""
+
+
+def _drawn(
+    boxes: list[dict[str, Any]],
+    words: list[dict[str, Any]],
+    lines: list[dict[str, Any]],
+    size: tuple[float, float],
+    pixels: float,
+) -> Figure:
+    """Draw boxes, texts and lines at places from the upper left corner."""
+    x, y = at(alt.X, 0, size[0]), at(alt.Y, 0, size[1])
+    colour = alt.Color("colour:N", scale=None)
+    ends = {"x2": alt.X2("x2:Q"), "y2": alt.Y2("y2:Q")}
+    texts = [
+        of("words")
+        .transform_filter(alt.datum.align == align)
+        .transform_filter(alt.datum.weight == weight)
+        .mark_text(align=align, baseline="middle", fontWeight=weight, fontSize=11)
+        .encode(x, y, colour, text="text:N")
+        for align in ("left", "center")
+        for weight in ("normal", "bold")
+    ]
+    layers = [
+        of("lines").mark_rule(strokeWidth=1.4).encode(x, y, colour, **ends),
+        of("boxes").mark_rect(stroke="white").encode(x, y, colour, **ends),
+        *texts,
+    ]
+    data = {"boxes": boxes, "words": words, "lines": lines}
+    width, height = (round(pixels * own) for own in size)
+    return figure(alt.layer(*layers), data, width=width, height=height)
+
+
+def _word(x: float, y: float, text: str, **style: str) -> dict[str, Any]:
+    return {
+        "x": x,
+        "y": y,
+        "text": text,
+        "align": "left",
+        "weight": "normal",
+        "colour": INK,
+        **style,
+    }
+
+
 def layer_splits() -> Figure:
     """Draw the three ways of splitting a fully-connected layer between two accelerators."""
-    figure = new_figure(7.4, 4.3)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(-0.25, 9.0), ylim=(-0.55, 5.0))
-    axes.set_axis_off()
+    boxes: list[dict[str, Any]] = []
+    words = [_word(1.55 * n + 0.5, 0, name, align="center") for n, name in enumerate(TENSORS)]
     for row, (name, (parts, holds, moves)) in enumerate(SPLITS.items()):
-        bottom = 3.3 - 1.6 * row
-        axes.text(-0.1, bottom + 1.18, name, weight="bold", fontsize=9)
-        for n, (tensor, part) in enumerate(zip(TENSORS, parts, strict=True)):
-            left = 1.55 * n
-            _matrix(axes, left, bottom, part)
-            if not row:
-                axes.text(left + WIDTH / 2, bottom + 1.45, tensor, ha="center")
-            if n < 2:
-                sign = "×" if n == 0 else "="
-                axes.text(left + 1.27, bottom + 0.42, sign, ha="center", fontsize=11)
-        axes.text(4.55, bottom + 0.62, holds)
-        axes.text(4.55, bottom + 0.22, moves, color=DATA, weight="bold")
-    axes.text(-0.1, -0.25, "rows of the input are images, columns are channels", color=FAINT)
-    for n, (color, text) in enumerate(
-        ((FIRST, "one accelerator"), (SECOND, "the other"), (BOTH, "on both"))
+        top = 0.6 + 1.6 * row
+        words.append(_word(0, top - 0.2, name, weight="bold"))
+        for n, part in enumerate(parts):
+            boxes += [
+                {
+                    "x": 1.55 * n + left,
+                    "y": top + upper,
+                    "x2": 1.55 * n + right,
+                    "y2": top + lower,
+                    "colour": own,
+                }
+                for left, upper, right, lower, own in PARTS[part]
+            ]
+            signs = {0: "×", 1: "="}
+            if n in signs:
+                words.append(_word(1.55 * n + 1.27, top + 0.5, signs[n], align="center"))
+            if part == "partial":
+                plus = {"align": "center", "colour": "white", "weight": "bold"}
+                words.append(_word(1.55 * n + 0.45, top + 0.55, "+", **plus))
+        words.append(_word(4.55, top + 0.32, holds))
+        words.append(_word(4.55, top + 0.72, moves, colour=DATA, weight="bold"))
+    note = "rows of the input are images, columns are channels"
+    words.append(_word(0, 5.45, note, colour=FAINT))
+    for left, own, text in (
+        (5.0, FIRST, "one accelerator"),
+        (7.0, SECOND, "the other"),
+        (8.6, BOTH, "on both"),
     ):
-        _box(axes, 4.55 + 1.55 * n, -0.29, 0.16, 0.16, color)
-        axes.text(4.8 + 1.55 * n, -0.25, text)
-    return figure
+        boxes.append({"x": left, "y": 5.36, "x2": left + 0.18, "y2": 5.54, "colour": own})
+        words.append(_word(left + 0.27, 5.45, text))
+    return _drawn(boxes, words, [], (9.9, 5.7), 60)
 
 
-def _matrix(axes: Axes, left: float, bottom: float, part: str) -> None:
-    half = HEIGHT / 2
-    if part == "rows":
-        _box(axes, left, bottom + half, WIDTH, half, FIRST)
-        _box(axes, left, bottom, WIDTH, half, SECOND)
-    elif part == "columns":
-        _box(axes, left, bottom, half, HEIGHT, FIRST)
-        _box(axes, left + half, bottom, half, HEIGHT, SECOND)
-    elif part == "both":
-        _box(axes, left, bottom, WIDTH, HEIGHT, BOTH)
-    else:
-        # Two matrices of the whole size, which are added.
-        _box(axes, left + 0.1, bottom + 0.1, WIDTH * 0.9, HEIGHT * 0.9, SECOND)
-        _box(axes, left, bottom, WIDTH * 0.9, HEIGHT * 0.9, FIRST)
-        axes.text(left + 0.45, bottom + 0.42, "+", ha="center", fontsize=12, color="white")
-
-
-def _box(
-    axes: Axes, left: float, bottom: float, width: float, height: float, color: Any, **more: Any
-) -> None:
-    from matplotlib.patches import Rectangle
-
-    fill = color if color == BOTH else paler(color, 0.25)
-    axes.add_patch(
-        Rectangle((left, bottom), width, height, facecolor=fill, edgecolor="white", **more)
-    )
-
-
-@style()
 def hierarchy() -> Figure:
     """Draw eight accelerators, divided level by level."""
-    figure = new_figure(7.4, 3.0)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(-1.5, 8.1), ylim=(-0.75, 3.9))
-    axes.set_axis_off()
-    words = ("8 accelerators", "4", "2", "1")
+    boxes: list[dict[str, Any]] = []
+    words: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
     for level in range(4):
-        groups, top = 2**level, 3.2 - 1.1 * level
+        groups, top = 2**level, 1.1 * level
         size = 8 / groups
         for group in range(groups):
-            left, right = group * size + _GAP / 2, (group + 1) * size - _GAP / 2
-            _box(axes, left, top, right - left, 0.5, BOTH)
-            shown = words[0] if level == 0 else words[level]
-            axes.text((left + right) / 2, top + 0.18, shown, ha="center", color=INK)
+            left, right = 1 + group * size + _GAP / 2, 1 + (group + 1) * size - _GAP / 2
+            middle = (left + right) / 2
+            boxes.append({"x": left, "y": top, "x2": right, "y2": top + 0.5, "colour": BOTH})
+            count = "8 accelerators" if level == 0 else f"{8 // groups}"
+            words.append(_word(middle, top + 0.25, count, align="center"))
+            for half in (-1, 1) if level < 3 else ():
+                end = middle + half * size / 4
+                lines.append(
+                    {"x": middle, "y": top + 0.5, "x2": end, "y2": top + 1.1, "colour": FAINT}
+                )
             if level < 3:
-                middle = (left + right) / 2
-                for half in (-1, 1):
-                    axes.plot(
-                        [middle, middle + half * size / 4],
-                        [top, top - 0.55],
-                        color=FAINT,
-                        linewidth=0.7,
-                    )
-                _exchange(axes, middle, top - 0.85)
+                reach = {"x": middle - _GAP, "x2": middle + _GAP}
+                lines.append({**reach, "y": top + 1.35, "y2": top + 1.35, "colour": MODEL})
         if level < 3:
-            axes.text(-1.4, top - 0.4, f"H{level + 1}", weight="bold", fontsize=9)
-    axes.text(
-        0, -0.55, "At each level the two halves of every group exchange what the choices require."
-    )
-    return figure
-
-
-def _exchange(axes: Axes, middle: float, height: float) -> None:
-    arrow = {"arrowstyle": "<->", "color": MODEL, "linewidth": 1.4, "shrinkA": 0, "shrinkB": 0}
-    reach = _GAP / 2 + 0.03
-    axes.annotate("", (middle + reach, height), (middle - reach, height), arrowprops=arrow)
+            words.append(_word(0.1, top + 0.85, f"H{level + 1}", weight="bold"))
+    says = "At each level the two halves of every group exchange what the choices require."
+    words.append(_word(1, 4.15, says))
+    return _drawn(boxes, words, lines, (9.2, 4.4), 62)

@@ -13,7 +13,7 @@ from drawings import hierarchy, layer_splits
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.display.pictures import (
+from hypar_opt.display.figures import (
     batch_ranges,
     draw_paper,
     network_graph,
@@ -28,7 +28,7 @@ from hypar_opt.paper import reproduce
 from hypar_opt.studies.sweep import SweepResult, sweep
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from hypar_opt.display.figures.style import Figure
 
 IMAGES = Path(__file__).parent / "images"
 FIGURES = ("fig6", "fig8", "fig10", "fig11")
@@ -74,13 +74,12 @@ def draw(folder: Path) -> list[Path]:
     """Draw all into a folder; the same runs give the same files."""
     plan = ho.solve("vgg-a", array="hmc-htree-16")
     step = ho.simulate(plan, trace=True)
-    assert step.trace is not None
     graph = folder / "gpt2.svg"
     save(network_graph(ho.load("gpt2")), graph)
     dots, time = folder / "plan-vgg-a.svg", folder / "step-vgg-a.svg"
     save(plan_dots(plan), dots)
     title = f"A step of VGG-A on hmc-htree-16: {step.seconds:.2f} s"
-    save(timeline(step.trace, accelerators=[0], title=title), time)
+    save(timeline(step, accelerators=[0], links=[], title=title), time)
     blocks = folder / "megatron-gpt2-xl.svg"
     save(plans_side_by_side(_gpt_plans()), blocks)
     longer = folder / "tokens-llama-70b.svg"

@@ -27,7 +27,7 @@ from typing import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from matplotlib.figure import Figure
+    from altair import TopLevelMixin
     from pydantic import BaseModel
     from rich.console import RenderableType
 
@@ -240,8 +240,8 @@ class Views(Protocol):
     def html(self, result: Any) -> str:
         """Return a fragment of HTML for a notebook."""
 
-    def plot(self, result: Any, file: str | Path | None) -> Figure:
-        """Return a result's picture, and save it if a file is named."""
+    def figure(self, result: Any, file: str | Path | None) -> TopLevelMixin:
+        """Return a result's figure, and save it if a file is named."""
 
 
 def _views() -> Views:
@@ -260,8 +260,8 @@ class Displayed:
     def _repr_html_(self) -> str:
         return _views().html(self)
 
-    def plot(self, file: str | Path | None = None) -> Figure:
-        """Draw the result as the command line's ``--picture`` does.
+    def figure(self, file: str | Path | None = None) -> TopLevelMixin:
+        """Return what the command line's ``--picture`` draws, as a chart of Altair.
 
         Parameters
         ----------
@@ -271,9 +271,9 @@ class Displayed:
         Raises
         ------
         HyparError
-            If there is no picture of it, matplotlib is not installed, or it cannot be saved.
+            If there is no figure of it, the extra ``figures`` is missing, or it cannot be saved.
         """
-        return _views().plot(self, file)
+        return _views().figure(self, file)
 
 
 class Documented(Displayed):

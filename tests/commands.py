@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 
 # Imported late by commands; those that start threads, as jax, could not be forked. Most of the time
 # that OR-Tools takes to import is that of pandas.
-PACKAGES = ("matplotlib.figure", "matplotlib.backends.backend_svg", "networkx", "pandas", "simpy")
+PACKAGES = ("altair", "networkx", "pandas", "simpy")
 
 
 def ended(*args: str | Path, status: int = 0, **settings: Any) -> subprocess.CompletedProcess[str]:

@@ -108,7 +108,7 @@ def test_what_states_a_problem_does_so_in_every_command(command: str) -> None:
 
 
 def test_a_page_is_that_of_the_shell(tmp_path: Path, shell: Shell) -> None:
-    pytest.importorskip("plotly")
+    pytest.importorskip("altair")
     plan = ho.solve("lenet-c", array="hmc-htree-2")
     plan.save(tmp_path / "plan.json")
     text = ho.report(plan, tmp_path / "python.html")
@@ -256,8 +256,8 @@ def test_entries_of_constraints_and_options_are_arguments_too() -> None:
             "gap is one of options: state all there, or none",
         ),
         (lambda: ho.simulate(ho.solve("sfc"), batch=4), "batch is fixed by the plan; leave it out"),
-        (lambda: ho.regrets(ho.solve("sfc")).plot(), "there is no picture of a Regrets"),
-        (lambda: ho.simulate("sfc").plot(), "simulate it with trace=True"),
+        (lambda: ho.regrets(ho.solve("sfc")).figure(), "there is no figure of a Regrets"),
+        (lambda: ho.simulate("sfc").figure(), "simulate it with trace=True"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(call: Callable[[], object], said: str) -> None:
@@ -274,7 +274,7 @@ def test_names_are_at_hand() -> None:
 
 
 def test_a_result_draws_itself(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("altair")
     plan = ho.solve("lenet-c", array="hmc-htree-4")
     shown: list[Any] = [
         *(plan, ho.simulate(plan, trace=True), ho.load("lenet-c"), find_array("hmc-torus-4")),
@@ -282,5 +282,6 @@ def test_a_result_draws_itself(tmp_path: Path) -> None:
         *(ho.solve_all_batches("lenet-c", levels=1), ho.pareto("lenet-c", levels=1, points=2)),
     ]
     for result in shown:
-        result.plot(tmp_path / "picture.svg")
-        assert b"<svg" in (tmp_path / "picture.svg").read_bytes()
+        assert result.figure().to_dict()["config"]["background"] == "white"
+    plan.figure(tmp_path / "plan.svg")
+    assert (tmp_path / "plan.svg").read_bytes().startswith(b"<svg")

@@ -102,7 +102,7 @@ def compare(
     compared = replace(compared, entries=tuple(rows))
     if csv_file is not None:
         output.write_csv(compared.rows(), csv_file)
-    output.draw(picture, lambda pictures: pictures.speed_ups(rows))
+    output.draw(picture, lambda figures: figures.figure_of(compared))
     output.print_result(compared, compared.document, as_json=as_json)
 
 

@@ -125,7 +125,7 @@ def configure(
         write_plan(configured.plan(), output_file)
     if csv_file is not None:
         output.write_csv(configured.rows(), csv_file)
-    output.draw(picture, lambda pictures: pictures.configured(configured))
+    output.draw(picture, lambda figures: figures.figure_of(configured))
     if text is not None and output_file is None:
         output.print_text(text)
     else:

@@ -48,5 +48,5 @@ def memory(
         if inputs.was_typed(context, "optimizer"):
             stated["optimizer"] = problem.optimizer
     held = counted.memory(plan, array, stage=stage, **stated)
-    output.draw(picture, lambda pictures: pictures.device_memory(held))
+    output.draw(picture, lambda figures: figures.figure_of(held))
     output.print_result(held, held.document, as_json=as_json)

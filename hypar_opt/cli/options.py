@@ -157,7 +157,7 @@ CERTIFICATE = Annotated[
 table_option = partial(file_option, "--output", "-o", "--csv")
 result_option = partial(file_option, "--output", "-o")
 PICTURE = Annotated[
-    Path | None, file_option(help="Draw the result: .png, .svg or .pdf (needs matplotlib).")
+    Path | None, file_option(help="Draw the result: .png, .svg or .pdf (needs the extra figures).")
 ]
 JSON = Annotated[
     bool, typer.Option("--json", help="Print a single JSON document and nothing else.")

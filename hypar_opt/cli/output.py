@@ -75,7 +75,7 @@ def outputs_checked(*outputs: Path | None, picture: Path | None = None) -> Itera
         yield
     check_outputs(read, *outputs, picture)
     if picture is not None:
-        from hypar_opt.display.pictures.canvas import checked_format
+        from hypar_opt.display.figures.style import checked_format
 
         checked_format(picture.suffix, str(picture))
 
@@ -97,12 +97,12 @@ def draw(picture: Path | None, drawn: Callable[[Any], Any]) -> None:
     Parameters
     ----------
     drawn
-        Makes the figure with the module of pictures, which is imported only then.
+        Makes the figure with the module of figures, which is imported only then.
     """
     if picture is not None:
-        from hypar_opt.display import pictures
+        from hypar_opt.display import figures
 
-        pictures.save(drawn(pictures), picture)
+        figures.save(drawn(figures), picture)
 
 
 def print_view(view: RenderableType, *, folds: bool = False) -> None:
@@ -150,7 +150,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
 class Escaped:
     """A stream of text whose lines have escapes for what is not printable.
 
-    What libraries warn of may quote files, as matplotlib's does a ``matplotlibrc``.
+    What libraries warn of may quote files.
     """
 
     def __init__(self, stream: TextIO) -> None:

@@ -77,9 +77,9 @@ def reproduce(
 
 
 def _draw(rows: Mapping[str, Sequence[PaperRow]], folder: Path, formats: str) -> Sequence[Path]:
-    from hypar_opt.display.pictures import draw_paper
+    from hypar_opt.display.figures import draw_paper
 
-    # Without rows only the call is checked: matplotlib, formats and folder.
+    # Without rows only the call is checked: the extra, formats and folder.
     return draw_paper(rows, folder, formats=formats.split(","))
 
 

@@ -41,7 +41,7 @@ PLAN_OPTIONS = typer.Option(
 )
 PICTURE = options.file_option(
     help="Draw a network's graph, a plan, or an array's topology: .png, .svg or .pdf (needs"
-    " matplotlib)."
+    " the extra figures)."
 )
 UNFOLDED = typer.Option(
     "--unfolded", help="With --picture: draw each repetition of a block separately."
@@ -162,16 +162,16 @@ def _print(
     from hypar_opt.workload.description import describe
 
     if isinstance(found, Plan):
-        output.draw(picture, lambda pictures: pictures.plan_dots(found, layouts=layouts))
+        output.draw(picture, lambda figures: figures.plan_dots(found, layouts=layouts))
         print_plan(found, layouts=layouts, explain=explain, as_json=json)
     elif isinstance(found, Array):
         output.draw(
             picture,
-            lambda pictures: (pictures.array_roofline if roofline else pictures.topology)(found),
+            lambda figures: (figures.array_roofline if roofline else figures.topology)(found),
         )
         output.print_result(found, found.document, as_json=json, folds=True)
     else:
-        output.draw(picture, lambda pictures: pictures.network_graph(found, unfolded=unfolded))
+        output.draw(picture, lambda figures: figures.network_graph(found, unfolded=unfolded))
         # Part of a problem, so that the batch is checked as everywhere else.
         size = problem_of(batch=1 if batch is None else batch).batch
         if json:

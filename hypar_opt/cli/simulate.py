@@ -97,7 +97,7 @@ def simulate(
     array = array if plan.is_staged else targets.fitting(plan, array)
     if trace is not None and step.trace is not None:
         write_whole(trace, json.dumps(chrome_trace(step.trace), allow_nan=False) + "\n")
-    output.draw(picture, lambda pictures: pictures.picture(step))
+    output.draw(picture, lambda figures: figures.figure_of(step))
     simulated = simulation.SimulatedStep(plan, array, step)
     document = simulation.SIMULATED.document(simulated) | step.document()
     if result_file is not None:

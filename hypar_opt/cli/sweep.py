@@ -48,8 +48,8 @@ SCHEDULER = running_option(
 )
 
 PICTURE = options.file_option(
-    help="Draw the result, .png, .svg or .pdf (needs matplotlib): lines over one key of [vary], a"
-    " map over two, else time against memory."
+    help="Draw the result, .png, .svg or .pdf (needs the extra figures): lines over one key of"
+    " [vary], a map over two, else time against memory."
 )
 
 
@@ -75,7 +75,7 @@ def sweep(
     every = _all_batches(spec, batches, _typed(context, problem), table, picture)
     if table is not None:
         output.write_csv(every.rows(), table)
-    output.draw(picture, lambda pictures: pictures.batch_ranges(every))
+    output.draw(picture, lambda figures: figures.figure_of(every))
     output.print_result(every, every.document, as_json=as_json)
 
 
@@ -136,7 +136,7 @@ def _sweep_file(
     with output.outputs_checked(target, picture=picture):
         record_read(spec)
     swept = _run(spec, target, workers, scheduler)
-    output.draw(picture, lambda pictures: pictures.swept(swept))
+    output.draw(picture, lambda figures: figures.figure_of(swept))
     if swept.moving_more:
         output.warn(
             f"when run, the plans of {swept.moving_more} of {len(swept)} rows move more than Data"

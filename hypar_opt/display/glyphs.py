@@ -8,6 +8,7 @@ from functools import cache
 from operator import attrgetter
 from typing import NamedTuple
 
+from hypar_opt.display.palette import CHOICES
 from hypar_opt.errors import HyparError
 from hypar_opt.plan.plan import Plan
 from hypar_opt.sharding.layouts import (
@@ -53,7 +54,7 @@ class Symbol(NamedTuple):
     glyph: str
     ascii_glyph: str
     colour: str
-    """On a terminal, in pictures and in charts."""
+    """On a terminal and in figures."""
     light: Shade
     """Of cells on a light page; ``dark`` on a dark one."""
     dark: Shade
@@ -65,16 +66,13 @@ class Symbol(NamedTuple):
 
 SYMBOLS = tuple(
     Symbol(choice.word, choice.glyph, choice.ascii_glyph, colour, Shade(*light), Shade(*dark))
-    for choice, colour, light, dark in (
-        (DATA_CHOICE, "#3d85c6", ("#d9e9f8", "#1c5d97"), ("#1d3850", "#8cc4f5")),
-        (INPUT_CHANNELS, "#df8a20", ("#f6b45c", "#573200"), ("#c47c1d", "#fff3df")),
-        (OUTPUT_CHANNELS, "#9a52bd", ("#e3cdf0", "#6a2f8b"), ("#4b2c60", "#e0bdf5")),
-        (TOKENS, "#c2457f", ("#f6d3e2", "#8d2158"), ("#58203c", "#f2b3d0")),
-        (ROWS, "#1d9a8d", ("#cdeceb", "#0b5c5c"), ("#16494a", "#9fe3e1")),
-        (COLUMNS, "#6f9a1f", ("#dfeec2", "#43610c"), ("#30430f", "#c8e695")),
-        (EXPERTS, "#5b50c8", ("#dcd9f7", "#3a308f"), ("#2b2663", "#bdb7f2")),
-        (ADDENDS, "#c6403a", ("#f8d6d3", "#8a231d"), ("#5a211d", "#f4b3ad")),
-        (REPLICAS, "#3a9a5c", ("#cfe8d5", "#1d5c33"), ("#1f4a2d", "#b5e6c4")),
+    for choice, (colour, light, dark) in zip(
+        (
+            *(DATA_CHOICE, INPUT_CHANNELS, OUTPUT_CHANNELS, TOKENS, ROWS, COLUMNS),
+            *(EXPERTS, ADDENDS, REPLICAS),
+        ),
+        CHOICES,
+        strict=True,
     )
 )
 """One symbol per column of a cost table, and one for `whole`: the same in all reports.

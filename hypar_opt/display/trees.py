@@ -1,4 +1,4 @@
-"""Trees of switches as the page and the pictures draw them: the accelerators in a row."""
+"""Trees of switches as figures draw them: the accelerators in a row."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from hypar_opt.hardware.interconnect import Interconnect
 
 
 class TreePlace(NamedTuple):
-    """The place of a node: below the root by ``depth``, above the lowest leaf by ``height``."""
+    """The place of a node, above the lowest leaf by ``height``."""
 
     column: float
-    depth: int
     height: int
 
 
@@ -43,5 +42,5 @@ def tree_places(interconnect: Interconnect) -> dict[Hashable, TreePlace] | None:
         else:
             column, height = float(leaves), 0
             leaves += 1
-        places[node] = TreePlace(column, depth[node], height)
+        places[node] = TreePlace(column, height)
     return places

@@ -24,7 +24,7 @@ Status = Literal["ok", "not installed", "broken"]
 
 PACKAGE = "hypar-opt"
 
-_MODULES = {"pyarrow": "pyarrow.parquet", "matplotlib": "matplotlib.figure"}
+_MODULES = {"pyarrow": "pyarrow.parquet", "vl-convert-python": "vl_convert"}
 """What is imported of a package, if it is not a module of its name."""
 
 Requirements = dict[str, SpecifierSet]
@@ -110,7 +110,7 @@ def doctor(parts: Sequence[str] = ()) -> Installation:
     Parameters
     ----------
     parts
-        The parts to check, as ``jax``, ``plot`` or ``cpsat``; all by default.
+        The parts to check, as ``jax``, ``figures`` or ``cpsat``; all by default.
 
     Raises
     ------
@@ -213,8 +213,8 @@ def _solver(name: str) -> Check:
 
 
 def _extras() -> dict[str, Requirements]:
-    """Return the requirements of each extra."""
-    return {name: own for name, own in _requirements().items() if name}
+    """Return the requirements of each extra, without other names of one."""
+    return {name: own for name, own in _requirements().items() if name and PACKAGE not in own}
 
 
 def _requirements() -> dict[str, Requirements]:

@@ -167,7 +167,7 @@ def test_the_page_of_every_network_of_the_zoo_opens_clean(
     point_at_each_of_a_few(opened, plan)
     drawn = opened.execute_script(
         "return [...document.querySelectorAll('.figure')]"
-        ".map(figure => figure.querySelectorAll('path').length)"
+        ".map(figure => figure.querySelectorAll('.role-mark path, .role-mark line').length)"
     )
     assert len(drawn) == 7
     assert min(drawn) > 4
@@ -265,7 +265,8 @@ def walk_along_the_ends(opened: Chrome, width: int, height: int) -> None:
 
 def test_the_dark_page_is_dark_and_its_charts_legible(opened: Chrome, tmp_path: Path) -> None:
     ink = (
-        "return getComputedStyle(document.querySelector('#figure-by-level .legendtext')).fill"
+        "const text = document.querySelector('#figure-by-level .role-legend-label text');"
+        "return getComputedStyle(text).fill"
         " + getComputedStyle(document.body).backgroundColor"
     )
     dark = {"name": "prefers-color-scheme", "value": "dark"}
@@ -276,6 +277,34 @@ def test_the_dark_page_is_dark_and_its_charts_legible(opened: Chrome, tmp_path: 
     finally:
         command(opened, "Emulation.setEmulatedMedia", features=[])
     wait_for(opened, f"{ink} === 'rgb(28, 36, 48)rgb(255, 255, 255)'")
+
+
+def test_a_bar_says_its_time_and_the_step_is_looked_at_closer(opened: Chrome) -> None:
+    from selenium.webdriver import ActionChains
+
+    bars = opened.find_elements("css selector", "#figure-timeline .mark-rect.role-mark path")
+    widest = max(bars, key=lambda bar: bar.rect["width"])
+    opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", widest)
+    assert " from " in (widest.get_attribute("aria-label") or "")
+    ActionChains(opened).move_to_element(widest).perform()
+    wait_for(opened, "return document.querySelector('#vg-tooltip-element.visible') !== null")
+    told = opened.find_element("id", "vg-tooltip-element").text
+    assert {"what", "time", "since", "on"} <= set(told.split())
+    before = widest.rect["width"]
+    page = opened.execute_script("return window.scrollY")
+    opened.execute_script(
+        "const { x, y, width, height } = arguments[0].getBoundingClientRect();"
+        "arguments[0].dispatchEvent(new WheelEvent('wheel', { deltaY: -200, ctrlKey: true,"
+        " bubbles: true, cancelable: true, clientX: x + width / 2, clientY: y + height / 2 }))",
+        widest,
+    )
+    widths = "return [...document.querySelectorAll('#figure-timeline .mark-rect.role-mark path')]"
+    wait_for(
+        opened,
+        f"{widths}.some(bar => bar.getBoundingClientRect().width > {1.1 * before})",
+    )
+    assert opened.execute_script("return window.scrollY") == page
+    assert log(opened, "browser") == []
 
 
 def test_a_phone_shows_it_all_and_nothing_hangs_over(
@@ -292,9 +321,9 @@ def test_a_phone_shows_it_all_and_nothing_hangs_over(
 @pytest.mark.parametrize("array", slow_after(1, ["tpu-v4-4x4x4", "h100-8x8", "hmc-torus-16"]))
 def test_other_topologies_open_clean(browser: Chrome, array: str, tmp_path: Path) -> None:
     opened = show(browser, ho.solve("cifar-c", array=array), tmp_path)
-    points = "return document.querySelectorAll('#figure-links .points path').length"
+    points = "return document.querySelectorAll('#figure-links .mark-symbol.role-mark path').length"
     graph = opened.execute_script(points)
-    assert graph >= len(find_array(array).interconnect.graph)
+    assert graph == len(find_array(array).interconnect.graph)
     assert log(opened, "browser") == []
 
 
@@ -307,7 +336,9 @@ def test_the_page_of_an_exploration_opens_clean(browser: Chrome, tmp_path: Path)
         opened = open_page(browser, file, width)
         assert opened.execute_script("return document.documentElement.scrollWidth") == width
         # The front, the best and the solver's plan on the map.
-        points = "return document.querySelectorAll('#figure-map .points path').length"
+        points = (
+            "return document.querySelectorAll('#figure-map .mark-symbol.role-mark path').length"
+        )
         assert explored.front is not None
         assert opened.execute_script(points) == explored.front.plans + explored.ties + 1
     assert colours(opened, tmp_path, "explored", 2000) > 100

@@ -10,11 +10,11 @@ import hypar_opt
 from hypar_opt.studies import installation
 from tests.cli.shell import Shell
 
-QUICK = ("python", "numpy", "pydantic", "plot", "dp", "cut", "brute")
+QUICK = ("python", "numpy", "pydantic", "figures", "dp", "cut", "brute")
 
 
 def test_the_parts_that_these_tests_use_are_ok(shell: Shell) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("altair")
     told = shell.document("doctor", *QUICK)
     assert (told["sound"], told["version"]) == (True, hypar_opt.__version__)
     assert {one["name"]: one["status"] for one in told["checks"]} == dict.fromkeys(QUICK, "ok")
@@ -26,14 +26,14 @@ def test_an_extra_may_be_missing_unless_it_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     monkeypatch.setattr(installation, "_version", lambda package: None)
-    found = installation.doctor(["plot"])
+    found = installation.doctor(["figures"])
     assert [one.status for one in found] == ["not installed"]
     assert not found.sound
     assert installation.Installation(found.entries).sound
-    status, out, err = shell("doctor", "plot")
+    status, out, err = shell("doctor", "figures")
     assert (status, err) == (
         1,
-        "hypar-opt: plot: not installed; pip install 'hypar-opt[plot]'\n",
+        "hypar-opt: figures: not installed; pip install 'hypar-opt[figures]'\n",
     )
     assert "not installed" in out
     # What is always needed may not.

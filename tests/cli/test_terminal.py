@@ -16,7 +16,7 @@ import hypar_opt
 from hypar_opt.cli.output import print_line, print_text, print_view
 from hypar_opt.display.terminal.console import new_table, rows_table, texts
 from hypar_opt.errors import printable
-from tests.cli.shell import COMMAND, Shell, written
+from tests.cli.shell import Shell, written
 from tests.cli.test_plugins import MODULE
 from tests.commands import command, ended
 
@@ -117,9 +117,7 @@ def test_entry_points_named_with_commands_are_listed_without(tmp_path: Path) -> 
         assert r"a\x1b[31mred\x1b]0;title" in done.output + done.errors
 
 
-def test_what_libraries_say_of_files_is_text(tmp_path: Path) -> None:
-    """matplotlib reads its settings in the current folder, and quotes what is wrong there."""
-    pytest.importorskip("matplotlib")
+def test_what_libraries_say_of_files_is_text() -> None:
     program = """
 import logging, sys, warnings
 from hypar_opt.cli import output
@@ -131,10 +129,6 @@ print({text!r}, file=sys.stderr, flush=True)
     done = ended(sys.executable, "-c", program.format(text=HOSTILE))
     assert done.stderr.replace("\n", "").isprintable()
     assert done.stderr.count(r"\x1b[31mred") >= 3
-    (tmp_path / "matplotlibrc").write_text(f"{HOSTILE[:10]}: 1\n")
-    done = ended(COMMAND, "show", "sfc", "--picture", "x.svg", cwd=tmp_path)
-    assert r"\x1b[31m" in done.stderr
-    assert done.stderr.replace("\n", "").isprintable()
 
 
 def test_one_module_alone_writes_to_the_terminal() -> None:

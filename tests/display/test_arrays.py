@@ -12,7 +12,7 @@ import pytest
 
 from hypar_opt import models
 from hypar_opt.cli.app import run
-from hypar_opt.display.pictures.topology import _points, topology
+from hypar_opt.display.figures.topologies import places, strokes_of, topology
 from hypar_opt.errors import RefusedError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array, read_array
@@ -91,7 +91,7 @@ def test_an_option_that_says_nothing_of_an_array_is_refused(
 
 @pytest.mark.parametrize("array", [*map(arrays.load, NAMES), star()], ids=[*NAMES, "star"])
 def test_nodes_of_a_topology_stand_apart(array: Array) -> None:
-    points = _points(array)
+    points = places(array)
     assert set(points) == set(array.interconnect.graph)
     assert len({(round(x, 3), round(y, 3)) for x, y in points.values()}) == len(points)
     if "tree" in array.name:  # what a switch joins stands below it
@@ -103,11 +103,21 @@ def test_nodes_of_a_topology_stand_apart(array: Array) -> None:
 
 def test_a_picture_has_every_link_and_every_accelerator() -> None:
     array = arrays.load("hmc-torus-16")
-    (axes,) = topology(array).axes
-    assert {patch.get_gid() for patch in axes.patches} == {
-        link.name for link in array.interconnect.links
-    }
-    assert {text.get_text() for text in axes.texts} == set(map(str, range(16)))
+    data = topology(array).to_dict()["datasets"]
+    names = {link.name for link in array.interconnect.links}
+    assert {row["says"].partition(": ")[0] for row in data["links"]} == names
+    assert [row["node"] for row in data["nodes"]] == list(map(str, range(16)))
+
+
+@pytest.mark.parametrize("name", ["hmc-htree-16", "hmc-torus-32", "tpu-v4-4x4x4", "h100-8x8"])
+def test_every_link_is_drawn_from_both_of_its_ends(name: str) -> None:
+    array = arrays.load(name)
+    points = places(array)
+    for link in array.interconnect.links:
+        strokes = strokes_of(link, array, points)
+        # A wrap-around link is two stubs.
+        ends = {stroke[0] for stroke in strokes} | ({strokes[0][1]} if len(strokes) == 1 else set())
+        assert ends == {points[link.source], points[link.target]}
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
+from hypar_opt.display.figures import exploration_map
 from hypar_opt.display.page import exploration_page
-from hypar_opt.display.pictures import exploration_map
 from hypar_opt.studies.exploration import Exploration
-from tests.display.test_pictures import places, words
+from tests.display.test_figures import data_of, heading, places
 from tests.display.test_report import Page
 
 
@@ -49,16 +49,27 @@ def test_the_page_marks_the_plan_the_best_and_the_front(explored: Exploration) -
     assert found.open == []
     drawn = found.charts
     assert list(drawn) == ["map", "trade-off", "distribution"]
-    marks = {
-        trace["name"]: set(zip(trace["x"], trace["y"], strict=True))
-        for trace in drawn["map"]["data"]
-        if "name" in trace
+    plan, ties = explored.plan, explored.ties
+    expected = marked(explored)
+    best = f"largest: {max(row['value'] for row in drawn['map']['datasets']['cells']):.2f}"
+    marks: dict[str, set[tuple[str, str]]] = {}
+    for row in drawn["map"]["datasets"]["marks"]:
+        marks.setdefault(row["mark"], set()).add((row["x"], row["y"]))
+    own = f"{plan.solver.name} {plan.solver.search}"
+    assert marks == {
+        f"{own}: {best.removeprefix('largest: ')}": expected["the solver's plan"],
+        "Pareto front: 5 plans": expected["on the Pareto front"],
+        f"{best}, {ties} tie": expected["best"],
     }
-    assert marks == marked(explored)
-    heat = drawn["map"]["data"][0]
     grid = explored.grid("conv5_2", "fc1")
-    assert np.array(heat["z"]) == pytest.approx(explored.data_parallel_cost / grid.values, rel=1e-5)
-    assert sum(drawn["distribution"]["data"][0]["y"]) == 256
+    values = {(row["x"], row["y"]): row["value"] for row in drawn["map"]["datasets"]["cells"]}
+    for (m, n), cost in np.ndenumerate(grid.values):
+        ratio = explored.data_parallel_cost / cost
+        assert values[grid.columns[n], grid.rows[m]] == pytest.approx(ratio, rel=1e-5)
+    front = drawn["trade-off"]["datasets"]["front"]
+    assert explored.front is not None
+    assert len(front) == explored.front.plans
+    assert sum(row["count"] for row in drawn["distribution"]["datasets"]["ranges"]) == 256
     said = found.text
     for words_ in (
         "256 plans by time, batch 256, reading text; free: conv5_2,fc1",
@@ -74,34 +85,27 @@ def test_the_picture_names_metric_reading_and_order_and_marks_the_same(
     explored: Exploration,
 ) -> None:
     figure = exploration_map(explored)
-    axes = figure.axes[0]
-    x, y = (
-        [label.get_text() for label in labels()]
-        for labels in (axes.get_xticklabels, axes.get_yticklabels)
-    )
-    # Dots are in their cells' corners.
-    drawn = {
-        gid: {(x[int(px)], y[int(py)]) for px, py in points} for gid, points in places(axes).items()
-    }
+    drawn = {mark.partition(": ")[0]: cells for mark, cells in places(figure).items()}
     expected = marked(explored)
     assert drawn == {
         "dp levelwise": expected["the solver's plan"],
-        "Pareto front: 5 plans": expected["on the Pareto front"],
+        "Pareto front": expected["on the Pareto front"],
         "largest": expected["best"],
     }
-    said = " ".join(words(figure))
+    said = heading(figure)
     assert "every plan by time, reading text" in said
     assert "0 data, 1 model; the front is of time, energy, memory" in said
-    assert "Data Parallelism's time / the plan's" in said
-    assert {"conv5_2: H1 to H4", "fc1: H1 to H4"} < set(words(figure))
+    described = str(figure.to_dict())
+    for words in ("Data Parallelism's time / the plan's", "conv5_2: H1 to H4", "fc1: H1 to H4"):
+        assert words in described
 
 
 def test_a_map_has_no_cell_for_what_constraints_forbid(tmp_path: Path) -> None:
     plan = ho.solve("lenet-c", levels=2, constraints={"fix": ["fc1@H1=model"]})
     explored = ho.explore(plan, "H1,H2")
-    drawn = Page(exploration_page(explored)).charts["map"]["data"][0]["z"]
-    assert sum(cell is not None for row in drawn for cell in row) == explored.values.size == 128
-    assert "largest: " in " ".join(words(exploration_map(explored)))
+    drawn = Page(exploration_page(explored)).charts["map"]["datasets"]["cells"]
+    assert len(drawn) == explored.values.size == 128
+    assert len(data_of(exploration_map(explored))["cells"]) == 128
 
 
 def test_the_command_writes_the_page_beside_what_it_prints(

@@ -3,41 +3,28 @@
 from __future__ import annotations
 
 import re
-import warnings
 from colorsys import rgb_to_hls
 from itertools import combinations
 from pathlib import Path
 
-import numpy as np
 import pytest
-from matplotlib.collections import PathCollection
-from matplotlib.colors import to_hex, to_rgb
-from matplotlib.figure import Figure
 from rich.color import Color
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.display import pictures
 from hypar_opt.display.glyphs import SYMBOLS, Symbol, cell_styles, symbol
-from hypar_opt.display.pictures.marks import MARKS, handle
 from hypar_opt.display.terminal.notebook import plan_html
 from hypar_opt.workload.parallelism import CHOICES
 from tests.display.graphs import texts
+from tests.display.test_figures import luminance, scales
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 
 
 def hue(colour: str) -> float:
     """Degrees on the circle of colours."""
-    return 360 * rgb_to_hls(*to_rgb(colour))[0]
-
-
-def luminance(colour: str) -> float:
-    parts = [
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
-        for part in to_rgb(colour)
-    ]
-    return sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
+    red, green, blue = Color.parse(colour).get_truecolor().normalized
+    return 360 * rgb_to_hls(red, green, blue)[0]
 
 
 @pytest.mark.parametrize("own", SYMBOLS, ids=[own.name for own in SYMBOLS])
@@ -60,16 +47,13 @@ def test_a_choice_has_one_colour_on_terminal_picture_notebook_and_page() -> None
     plan = ho.solve("alexnet", choices=CHOICES, array="hmc-htree-16")
     present = {choice for row in plan.parallelism for choice in row}
     assert len(present) == 3
-    marks = {
-        str(drawn.get_gid()): drawn
-        for drawn in pictures.plan_dots(plan).axes[0].collections
-        if isinstance(drawn, PathCollection)
-    }
+    (scale,) = scales(plan.figure().to_dict(), "stroke")
+    colours = dict(zip(scale["domain"], scale["range"], strict=True))
     notebook, sheet = plan_html(plan), cell_styles()
     for choice in present:
         own = symbol(choice)
         assert Color.parse(own.colour).get_truecolor().hex == own.colour
-        assert to_hex(np.asarray(marks[str(choice)].get_edgecolor())[0]) == own.colour
+        assert colours[f"{choice} parallelism"] == own.colour
         assert f"background:{own.light.fill};color:{own.light.ink}" in notebook
         for shade in (own.light, own.dark):
             assert f".{own.name} {{ --fill: {shade.fill}; --on-fill: {shade.ink}; }}" in sheet
@@ -87,14 +71,3 @@ def test_the_terminals_picture_is_whole(
     named = set(re.findall(r"url\(#([^)]+)\)", text))
     assert named == set(re.findall(r'clipPath id="([^"]+)"', text))
     assert all(symbol(choice).colour in text for choice in ("data", "model"))
-
-
-def test_every_mark_is_drawn_without_a_warning() -> None:
-    """Of strokes, which have no inside, no edge is asked for."""
-    axes = Figure().add_subplot()
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        for mark in MARKS.values():
-            axes.scatter([0], [0], **mark)
-            handle(mark, "a choice")
-    assert warned == []

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from rich.console import Console, RenderableType
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.display import pictures
+from hypar_opt.display import figures
 from hypar_opt.display.glyphs import glyph, legend, stored_legend, symbol
 from hypar_opt.display.page.cells import cell_costs
 from hypar_opt.display.page.graph import graph_view
@@ -30,7 +29,7 @@ from hypar_opt.workload.description import describe
 from hypar_opt.workload.network import Network
 from tests.cli.shell import Shell
 from tests.display.graphs import texts
-from tests.display.test_pictures import is_whole, marks
+from tests.display.test_figures import data_of
 
 GPT = """
 schema = "hypar-opt/network/2"
@@ -195,8 +194,7 @@ def test_a_networks_picture_has_every_layer_once_or_unfolded(gpt: Path, tmp_path
     found = texts(file.read_text())
     assert {"token", "qkv", "attention", "add", "norm", "head", "input"} < set(found)
     assert found.count("qkv") == 1
-    assert "decoder.0-3" in found
-    assert "× 4" in found
+    assert "decoder.0-3 × 4" in found
     assert run(["show", str(gpt), "--picture", str(file), "--unfolded"]) == 0
     found = texts(file.read_text())
     assert found.count("qkv") == 4
@@ -204,20 +202,28 @@ def test_a_networks_picture_has_every_layer_once_or_unfolded(gpt: Path, tmp_path
 
 
 @pytest.mark.parametrize("network", ["gpt2", "resnet-18", "vgg-a"])
-def test_nothing_of_a_picture_is_cut_off(network: str) -> None:
-    assert is_whole(pictures.network_graph(ho.load(network)))
+def test_boxes_of_a_graph_are_apart_and_have_their_shapes(network: str) -> None:
+    described = ho.load(network)
+    figure = figures.network_graph(described)
+    boxes = data_of(figure)["boxes"]
+    names = {layer.name for layer in described.layers}
+    assert {row["layer"] for row in boxes if row["kind"] != "input"} <= names
+    for n, one in enumerate(boxes):
+        for other in boxes[n + 1 :]:
+            beside = one["x2"] < other["x"] or other["x2"] < one["x"]
+            assert beside or one["y2"] < other["y"] or other["y2"] < one["y"]
+    size = figure.to_dict()
+    assert all(0 <= row["x"] < row["x2"] <= size["width"] for row in boxes)
+    assert all(0 <= row["y"] < row["y2"] <= size["height"] for row in boxes)
 
 
-def test_a_plans_picture_is_folded_as_its_rows_are(plan: Plan) -> None:
-    figure = pictures.plan_dots(plan)
-    (axes,) = figure.axes
-    labels = [label.get_text().strip() for label in axes.get_yticklabels()]
+def test_a_plans_figure_is_folded_as_its_rows_are(plan: Plan) -> None:
+    data = data_of(figures.plan_dots(plan))
+    labels = [row["text"] for row in data["panel 1 rows"]]
     assert "decoder.2-3 × 2" in labels
-    counts = {gid: len(points) for gid, points in marks(axes).items()}
-    stored = sum(count for gid, count in counts.items() if gid.startswith("stored "))
-    assert sum(counts.values()) - stored == len(labels) * plan.levels
+    assert len(data["panel 1"]) == len(labels) * plan.levels
     # What a repetition writes has several readers: the next one reads it twice.
-    assert stored == (len(labels) - 1) * plan.levels
+    assert len(data["panel 1 stored"]) == (len(labels) - 1) * plan.levels
     assert labels[-1] == "norm–head"
 
 
@@ -269,16 +275,14 @@ def test_one_accelerator_has_no_levels_and_a_view(gpt: Path) -> None:
 
 def test_plans_of_one_network_stand_side_by_side(gpt: Path) -> None:
     plans = {f"batch {batch}": ho.solve(gpt, batch=batch, levels=2) for batch in (4, 4096)}
-    figure = pictures.plans_side_by_side(plans)
-    (axes,) = figure.axes
-    labels = [label.get_text().strip() for label in axes.get_yticklabels()]
+    data = data_of(figures.plans_side_by_side(plans))
+    labels = [row["text"] for row in data["plans rows"]]
     assert {"token", "qkv", "attention", "add", "norm", "head"} <= set(labels)
     rows = sum(not label.startswith("decoder") for label in labels)
-    points = sum(np.asarray(marks.get_offsets()).shape[0] for marks in axes.collections)
-    assert points == rows * 2 * len(plans)
-    assert {"batch 4", "batch 4096"} <= {text.get_text() for text in axes.texts}
+    assert len(data["plans"]) == rows * 2 * len(plans)
+    assert [row["text"] for row in data["headings"]] == ["batch 4", "batch 4096"]
     with pytest.raises(ho.HyparError, match="should be of one network"):
-        pictures.plans_side_by_side({**plans, "other": ho.solve("sfc")})
+        figures.plans_side_by_side({**plans, "other": ho.solve("sfc")})
 
 
 def test_the_pages_graph_says_how_tensors_are_stored(plan: Plan) -> None:

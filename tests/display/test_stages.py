@@ -27,6 +27,7 @@ from hypar_opt.studies.alternatives import best_plans, regrets
 from hypar_opt.studies.targets import own_array
 from hypar_opt.units import format_bytes, format_percent, format_seconds
 from tests.cli.shell import Shell
+from tests.display.test_figures import domains
 from tests.display.test_report import Page
 from tests.instance.test_staged import SMALL, nodes, problem, solved
 
@@ -65,17 +66,18 @@ def test_the_page_shows_every_stage(chunks: int) -> None:
         said += [format_percent(own.bubble, 1), f"{fmean(own.in_flight):g}"]
         assert " ".join([*said, format_bytes(own.memory.total)]) in found.text
     assert list(found.charts) == ["graph", "timeline", "by-stage"]
-    bars = found.charts["timeline"]["data"]
+    timeline = found.charts["timeline"]
     passes: dict[tuple[int, str], list[float]] = {}
-    for trace in bars:
-        for stage, text, width in zip(trace["y"], trace["text"], trace["x"], strict=True):
-            passes.setdefault((stage, text), []).append(width)
+    for row in timeline["datasets"]["spans"]:
+        # A task is named after its micro-batch, then its pass.
+        key = row["line"], row["name"].partition(" ")[0]
+        passes.setdefault(key, []).append(row["end"] - row["start"])
     numbers = [
         f"{number}.{chunk}" if chunks > 1 else f"{number}"
         for number in range(1, COUNT + 1)
         for chunk in range(1, chunks + 1)
     ]
-    end = found.charts["timeline"]["layout"]["xaxis"]["range"][1]
+    (end,) = {own[1] for own in domains(timeline, "x")}
     for stage, own in enumerate(step.stages):
         # Each micro-batch passes each chunk forward and backward, and nothing is where it waits.
         drawn = [passes[stage, number] for number in numbers]
@@ -86,8 +88,8 @@ def test_the_page_shows_every_stage(chunks: int) -> None:
 
 
 def test_memory_on_the_page_is_that_of_each_stage() -> None:
-    plan, drawn = plan_of(), page_of().charts["by-stage"]["data"]
-    sums = [sum(trace["y"][stage] for trace in drawn) for stage in range(PARTS)]
+    plan, drawn = plan_of(), page_of().charts["by-stage"]["datasets"]["parts"]
+    sums = [max(row["end"] for row in drawn if row["line"] == stage) for stage in range(PARTS)]
     held = [ho.memory(plan, stage=stage + 1) for stage in range(PARTS)]
     unit = (held[0].total - held[0].reserve) / sums[0]
     expected = [own.total - own.reserve for own in held]
@@ -171,6 +173,7 @@ def test_a_schedule_is_typed_and_reaches_the_page(tmp_path: Path, shell: Shell) 
     # All stages hold two micro-batches, and weights' gradients are passes of their own.
     assert "4 micro-batches, zb-h1;" in found.text
     assert "in flight 2 solver" in found.text
-    late = [trace for trace in found.charts["timeline"]["data"] if trace["name"] == "gradient"]
-    numbers = [text for trace in late for text in trace["text"] if text.isdigit()]
+    spans = found.charts["timeline"]["datasets"]["spans"]
+    late = [row["name"].partition(" ")[0] for row in spans if row["pass"] == "gradient"]
+    numbers = [text for text in late if text.isdigit()]
     assert sorted(numbers) == sorted(f"{number}" for number in range(1, 5) for _ in range(2))

@@ -476,7 +476,7 @@ def test_pictures_are_drawn_of_the_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     calls: list[Any] = []
-    module = ModuleType("hypar_opt.display.pictures")
+    module = ModuleType("hypar_opt.display.figures")
 
     def draw_paper(*args: Any, **named: Any) -> list[Path]:
         calls.append((args, named))

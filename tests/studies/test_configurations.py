@@ -11,7 +11,6 @@ from math import inf, prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import hypar_opt as ho
@@ -486,7 +485,8 @@ def test_a_result_is_shown(
     # One row each, however wide: a pipe is read by lines.
     assert sum(line.split()[:1] == [str(n)] for n in range(1, 11) for line in lines) == 10
     assert repr(configured).startswith("<Configurations of gpt:layers=2")
-    assert configured.plot() is not None
+    data = configured.figure().to_dict()["datasets"]
+    assert [row["number"] for row in data["fastest"]] == [f"{n}" for n in range(1, 11)]
 
 
 def test_the_picture_has_configurations_with_stages_and_without(
@@ -503,14 +503,16 @@ def test_the_picture_has_configurations_with_stages_and_without(
     # In this memory nothing has to be computed again, and sequence parallelism holds less.
     every = {one for cut in evaluator.cut([*own]) for one in cut if one.sp or one.tp == 1}
     assert {one.configuration for one in staged.points()} == every
-    (legend,) = (figure := both.plot()).legends
-    (axes,) = figure.axes
-    drawn = [np.asarray(dots.get_offsets()) for dots in axes.collections]
-    assert [*map(len, drawn)] == [len(without.points()), len(every)]
-    memory = sorted(one.memory / 1e9 for one in staged.points())
-    assert sorted(drawn[1][:, 0].tolist()) == pytest.approx(memory)
-    said = [text.get_text() for text in legend.get_texts()]
-    assert f"{len(every)} in stages that fit" in said
+    drawn: dict[str, set[float]] = {}
+    for row in both.figure().to_dict()["datasets"]["points"]:
+        drawn.setdefault(row["what"], set()).add(row["memory"])
+    assert drawn == {
+        f"{len(own)} {what}": {float(f"{one.memory / 1e9:.4g}") for one in own}
+        for own, what in (
+            (without.points(), "configurations that fit"),
+            (staged.points(), "in stages that fit"),
+        )
+    }
     monkeypatch.setattr(configurations, "POINTS", 3)
     fastest = sorted(one.seconds for one in staged.points())
     assert [one.seconds for one in found(**asked, stages=2, best=2).points()] == fastest[:3]

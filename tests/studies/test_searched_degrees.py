@@ -107,8 +107,8 @@ def test_degrees_that_a_time_limit_leaves_are_not_known(
 
 
 def text_of(configured: Configurations) -> str:
-    (axes, *_) = configured.plot().axes
-    return "\n".join(text.get_text() for text in axes.texts)
+    rows = configured.figure().to_dict()["datasets"]["cells"]
+    return "\n".join(row["text"] for row in rows)
 
 
 def test_the_map_has_the_time_and_memory_of_each() -> None:
@@ -117,11 +117,12 @@ def test_the_map_has_the_time_and_memory_of_each() -> None:
     for entry in configured.cells.values():
         seconds = format_si(entry.seconds, "s") if isinstance(entry, Evaluated) else ""
         assert f"{seconds}\n{format_bytes(entry.memory)}".strip() in drawn
-    figure = configured.plot()
-    (legend,) = figure.legends
-    fastest, unfit = (text.get_text() for text in legend.get_texts())
-    assert fastest.startswith(format_si(configured.best.seconds, "s"))
-    assert unfit.startswith("none fits in 2.52 GB: ")
+    described = configured.figure().to_dict()
+    (star,) = described["datasets"]["marks"]
+    first = configured.best.configuration
+    assert (star["x"], star["y"]) == (f"{first.tp}", f"{first.pp}")
+    assert star["mark"].startswith(format_si(configured.best.seconds, "s"))
+    assert "grey: none fits in 2.52 GB, the least that one takes" in str(described)
 
 
 def test_the_shell_prints_and_writes_it(shell: Shell, tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def test_keys_may_be_tables_and_arrays_of_the_paper_keep_one_default(tmp_path: P
 def test_the_picture_is_lines_a_map_or_a_front(
     text: str, drawn: str | None, tmp_path: Path, shell: Shell
 ) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("altair")
     spec, picture = spec_of(tmp_path, text), tmp_path / "p.svg"
     call = ("sweep", spec, "--workers", "1", "--picture", picture)
     if drawn is None:

@@ -15,7 +15,7 @@ def page(contents: Contents) -> str:
     Raises
     ------
     HyparError
-        If plotly or jinja2 is not installed.
+        If the extra ``figures`` is not installed.
     """
     from hypar_opt.display.page import views
     from hypar_opt.display.page.rendering import own_file, render
@@ -35,7 +35,7 @@ def exploration_page(exploration: Exploration, command: str = "") -> str:
     Raises
     ------
     HyparError
-        If plotly or jinja2 is not installed.
+        If the extra ``figures`` is not installed.
     """
     from hypar_opt.display.page.explored import template_values
     from hypar_opt.display.page.rendering import render

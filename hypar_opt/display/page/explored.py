@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.display.page.figure import Chart, bars, chart_of, figure_of, points
+from hypar_opt.display.figures.explored import histogram, plans_by_memory
+from hypar_opt.display.figures.maps import exploration_map
+from hypar_opt.display.page.figure import Chart, chart_of
 from hypar_opt.display.terminal.exploration import (
     axis_label,
     compared,
@@ -17,7 +18,7 @@ from hypar_opt.display.terminal.exploration import (
     ordinal,
 )
 from hypar_opt.errors import shell_words
-from hypar_opt.studies.exploration import Exploration, Grid
+from hypar_opt.studies.exploration import Exploration
 from hypar_opt.studies.exploration.front import ExploredFront
 from hypar_opt.studies.exploration.subspace import cells_of
 from hypar_opt.studies.exploration.values import UNITS
@@ -45,7 +46,7 @@ def template_values(exploration: Exploration) -> dict[str, Any]:
         "front": front_note(exploration),
         "plans": _plans(exploration, front),
         "charts": [
-            *([map_of(exploration, front)] if is_map else []),
+            *([map_of(exploration)] if is_map else []),
             *([trade_off(exploration, front)] if front is not None else []),
             distribution(exploration),
         ],
@@ -108,11 +109,6 @@ MAX_CELLS = 2**14
 _MAX_POINTS = 5000
 """Points in a chart, both for plans on the front and for others."""
 
-_MAX_ROWS_HEIGHT = 40
-"""A map's height grows up to this many rows."""
-
-_PLAN, _FRONT, _OTHERS = "#d55e00", "#14937f", "rgba(128,128,128,0.45)"
-
 
 def labels_of(exploration: Exploration, plans: NDArray[np.intp]) -> list[str]:
     """Return plans' free choices as digits, grouped by the parts of the free choices."""
@@ -133,70 +129,23 @@ def amounts_of(front: ExploredFront, plan: int) -> dict[str, str]:
     }
 
 
-def map_of(exploration: Exploration, front: ExploredFront | None) -> Chart:
+def map_of(exploration: Exploration) -> Chart:
     """Draw one cell per plan: rows by the first part of the free choices, columns by the second."""
     assert exploration.two_parts is not None
     rows, columns = exploration.two_parts
     grid = exploration.grid(rows, columns)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = exploration.data_parallel_cost / grid.values
-    # JSON knows neither nan nor infinity; six digits are finer than any colour.
-    cells = [
-        [float(f"{ratio:.6g}") if np.isfinite(ratio) else None for ratio in row]
-        for row in ratios.tolist()
-    ]
-    scale = {"title": {"text": compared(exploration), "side": "right"}, "thickness": 12}
-    heat = {
-        "type": "heatmap",
-        "z": cells,
-        "x": list(grid.columns),
-        "y": list(grid.rows),
-        "colorscale": "Cividis",
-        "colorbar": scale,
-        "hovertemplate": "%{y} %{x}: %{z:.3g}<extra></extra>",
-    }
-    traces: list[Any] = [heat]
-    best = exploration.grid(rows, columns, of=exploration.is_best().astype(float)).values == 1
-    traces += [
-        _marks("best", _places(grid, best), "star", _PLAN, 14),
-        _marks("the solver's plan", [grid.plan[::-1]], "circle-open", _PLAN, 21),
-    ]
-    if front is not None:
-        on_front = exploration.grid(rows, columns, of=front.on_front.astype(float)).values == 1
-        # Last and small: many are among the best, too.
-        traces.append(_marks("on the Pareto front", _places(grid, on_front), "circle", "#fff", 5))
-    figure = figure_of(traces, 120 + max(18 * min(len(grid.rows), _MAX_ROWS_HEIGHT), 260))
-    for update, part, labels in (
-        (figure.update_xaxes, columns, grid.columns),
-        (figure.update_yaxes, rows, grid.rows),
-    ):
-        # Labels are digits, not numbers.
-        update(type="category", range=[-0.5, len(labels) - 0.5], showgrid=False)
-        update(title={"text": axis_label(exploration, part), "standoff": 20})
+        ratios = (exploration.data_parallel_cost / grid.values).tolist()
     return chart_of(
-        figure,
+        exploration_map(exploration, title=False),
         "map",
         "Every plan",
         f"{compared(exploration)}: larger is better.",
         (f"{rows} \\ {columns}", *grid.columns),
         [
-            (row, *("" if cell is None else format_ratio(cell) for cell in own))
-            for row, own in zip(grid.rows, cells, strict=True)
+            (row, *(format_ratio(cell) if np.isfinite(cell) else "" for cell in own))
+            for row, own in zip(grid.rows, ratios, strict=True)
         ],
-    )
-
-
-def _places(grid: Grid, where: NDArray[np.bool_]) -> list[tuple[str, str]]:
-    """Return the true cells, by the labels of their column and row."""
-    return [(grid.columns[x], grid.rows[y]) for y, x in np.argwhere(where)]
-
-
-def _marks(
-    name: str, places: Iterable[tuple[Any, Any]], symbol: str, colour: str, size: int
-) -> Any:
-    line = {"color": colour if symbol.endswith("open") else "#333", "width": 1}
-    return points(
-        places, name=name, marker={"symbol": symbol, "size": size, "color": colour, "line": line}
     )
 
 
@@ -204,33 +153,26 @@ def trade_off(exploration: Exploration, front: ExploredFront) -> Chart:
     """Draw each plan by its memory and the first amount of the front."""
     names = list(front.amounts)
     cost = names[0]
-    x_size, x_title = _axis(exploration, front, "memory")
-    y_size, y_title = _axis(exploration, front, cost)
     x, y = front.amounts["memory"].reshape(-1), front.amounts[cost].reshape(-1)
     shown = np.flatnonzero(front.on_front)[:_MAX_POINTS]
     # Plans that are equal in both amounts are one point.
     _, distinct = np.unique(np.stack([x, y]), axis=1, return_index=True)
     others = distinct[:: -(-len(distinct) // _MAX_POINTS)]
-    own = np.array([exploration.plan_number])
-
-    def places(plans: NDArray[np.intp]) -> Iterable[tuple[float, float]]:
-        return zip((x[plans] / x_size).tolist(), (y[plans] / y_size).tolist(), strict=True)
-
     labels = labels_of(exploration, shown)
     amounts = [tuple(amounts_of(front, plan).values()) for plan in shown.tolist()]
-    hover = [f"{label}<br>{', '.join(own)}" for label, own in zip(labels, amounts, strict=True)]
-    on_front = {"size": 9, "color": _FRONT}
-    ring = {"symbol": "circle-open", "size": 17, "color": _PLAN, "line": {"width": 2}}
-    traces = [
-        points(places(others), name="plans", marker={"size": 4, "color": _OTHERS}),
-        points(places(shown), hover, name="on the Pareto front", marker=on_front),
-        points(places(own), name="the solver's plan", marker=ring),
-    ]
-    figure = figure_of(traces, 360)
-    figure.update_xaxes(title=x_title)
-    figure.update_yaxes(title=y_title)
+    names_of = ["; ".join((label, *own)) for label, own in zip(labels, amounts, strict=True)]
+
+    def places(plans: NDArray[np.intp]) -> list[tuple[float, float]]:
+        return list(zip(x[plans].tolist(), y[plans].tolist(), strict=True))
+
     return chart_of(
-        figure,
+        plans_by_memory(
+            places(others),
+            dict(zip(names_of, places(shown), strict=True)),
+            places(np.array([exploration.plan_number]))[0],
+            _axis(exploration, front, "memory"),
+            _axis(exploration, front, cost),
+        ),
         "trade-off",
         f"{cost.capitalize()} against memory",
         "The plans explored. On the front are those that no other beats in"
@@ -260,15 +202,8 @@ def distribution(exploration: Exploration) -> Chart:
         (low, high, f"{count:,}")
         for low, high, count in zip(ends[:-1], ends[1:], counts.tolist(), strict=True)
     ]
-    names, y = [f"{low} to {high}" for low, high, _ in ranges], counts.tolist()
-    trace = bars(names, y, "{:,}".format, x=list(range(len(y))), y=y, marker_color=_FRONT)
-    figure = figure_of([trace], 280, bargap=0.08, showlegend=False)
-    every = -(-len(ranges) // 8)
-    ticks = {"tickvals": list(range(0, len(ranges), every)), "ticktext": ends[:-1][::every]}
-    figure.update_xaxes(**ticks, title=f"{exploration.objective}, from", showgrid=False)
-    figure.update_yaxes(title="plans", rangemode="tozero")
     return chart_of(
-        figure,
+        histogram(ranges, counts.tolist(), exploration.objective),
         "distribution",
         "All costs",
         f"How many plans have which {exploration.objective}.",

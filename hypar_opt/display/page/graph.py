@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
+from hypar_opt.display.figures.style import short
 from hypar_opt.display.glyphs import stored_legend, stored_symbol
 from hypar_opt.display.layered import GraphDrawing, layered
 from hypar_opt.display.operator_graph import OperatorGraph, operator_graph
-from hypar_opt.display.page.figure import escaped, short
+from hypar_opt.display.page.figure import as_script
 from hypar_opt.display.plan_grid import (
     Stored,
     drawn_choices,
@@ -72,7 +72,7 @@ def graph_view(plan: Plan) -> DrawnGraph | None:
     header = ("layer", "reads", *plan.level_names, "stored")
     layouts = stored_legend(layout for own in shared for layout in own or ())
     legend = tuple((own.name, own.glyph, words) for own, words in layouts)
-    return DrawnGraph(escaped(json.dumps(drawing, allow_nan=False)), header, tuple(rows), legend)
+    return DrawnGraph(as_script(drawing), header, tuple(rows), legend)
 
 
 def _drawing(graph: OperatorGraph, drawing: GraphDrawing) -> dict[str, Any]:

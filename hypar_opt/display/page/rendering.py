@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from hypar_opt.display.glyphs import cell_styles
+from hypar_opt.display.page.figure import as_script
+from hypar_opt.display.palette import INK
 from hypar_opt.errors import HyparError
 
 
@@ -20,10 +23,10 @@ def check_installed() -> None:
     """
     try:
         import jinja2  # noqa: F401
-        import plotly  # noqa: F401
+
+        import hypar_opt.display.figures  # noqa: F401
     except ImportError:
-        need = "a report needs plotly and jinja2: pip install 'hypar-opt[report]'"
-        raise HyparError(need) from None
+        raise HyparError("a report needs jinja2: pip install 'hypar-opt[figures]'") from None
 
 
 def render(template: str, values: Mapping[str, Any]) -> str:
@@ -36,7 +39,8 @@ def render(template: str, values: Mapping[str, Any]) -> str:
     """
     check_installed()
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from plotly.offline import get_plotlyjs
+
+    from hypar_opt.display.figures.style import CONFIG
 
     # Names come from files, so all text is escaped; a misspelt variable is an error.
     environment = Environment(
@@ -46,14 +50,30 @@ def render(template: str, values: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    # Our files and Plotly's: templates insert these unescaped, and escape everything else.
+    # Our files and Vega's: templates insert these unescaped, and escape everything else.
     parts = {
         "cell_styles": cell_styles(),
         "style": own_file("page.css"),
         "script": own_file("page.js"),
-        "plotly": get_plotlyjs(),
+        "vega": _vega(),
+        "config": as_script(_on_page(CONFIG)),
     }
     return environment.get_template(template).render(**values, **parts)
+
+
+@cache
+def _vega() -> str:
+    """Return the script that draws descriptions, for all figures of a page."""
+    import vl_convert
+
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+
+
+def _on_page(config: Any) -> Any:
+    """Return figures' settings with the page's ink and background, which may be dark."""
+    if isinstance(config, dict):
+        return {key: _on_page(own) for key, own in config.items() if key != "background"}
+    return "currentColor" if config == INK else config
 
 
 def own_file(name: str) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypar_opt.display.page.figure import Chart, bars, chart_of, figure_of
+from hypar_opt.display.figures.bar_charts import StackedPart, stacked
+from hypar_opt.display.page.figure import Chart, chart_of
+from hypar_opt.display.palette import colours_of
 from hypar_opt.simulator.device_memory import CATEGORIES
 from hypar_opt.simulator.pipeline_result import PipelineResult
 from hypar_opt.units import (
@@ -14,14 +16,6 @@ from hypar_opt.units import (
     format_percent,
     format_seconds,
 )
-
-_COLOURS = {
-    "weights": "#5a8fd6",
-    "gradients": "#c9649b",
-    "state": "#7da83f",
-    "saved": "#df8a20",
-    "moment": "#2aa198",
-}
 
 
 def stages_table(step: PipelineResult) -> dict[str, Any]:
@@ -59,24 +53,14 @@ def memory_by_stage(step: PipelineResult) -> Chart:
     names = [f"stage {number}" for number in range(1, len(held) + 1)]
     amounts = {name: [own.categories[key] for own in held] for key, name in CATEGORIES.items()}
     size, unit = axis_byte_unit(max(sum(own.categories.values()) for own in held))
-    traces = [
-        bars(
-            (f"{stage}, {name}" for stage in names),
-            counts,
-            format_bytes,
-            name=name,
-            x=names,
-            y=[count / size for count in counts],
-            marker_color=colour,
-        )
-        for (name, counts), colour in zip(amounts.items(), _COLOURS.values(), strict=True)
-        if any(counts)
+    colours = colours_of(CATEGORIES)
+    parts = [
+        StackedPart(name, colours[key], amounts[name])
+        for key, name in CATEGORIES.items()
+        if any(amounts[name])
     ]
-    figure = figure_of(traces, 320, barmode="stack", bargap=0.35)
-    figure.update_xaxes(showgrid=False)
-    figure.update_yaxes(title=unit, rangemode="tozero")
     return chart_of(
-        figure,
+        stacked(names, parts, size, f"memory of an accelerator ({unit})", format_bytes),
         "by-stage",
         "Memory by stage",
         "What an accelerator of each stage holds at most, without the array's reserve; saved is of"

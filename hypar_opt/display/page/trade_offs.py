@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from hypar_opt.display.page.figure import Chart, chart_of, figure_of, points
+from hypar_opt.display.page.figure import Chart, chart_of
 from hypar_opt.display.terminal.console import as_text
 from hypar_opt.display.terminal.tables import OBJECTIVES, ending
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.array import Array
 from hypar_opt.plan.plan import Plan
 from hypar_opt.search.result import Progress, silent
-from hypar_opt.studies.pareto import ParetoFront, ParetoFronts, ParetoPoint, fronts_of, point_of
-from hypar_opt.units import axis_byte_unit, format_bytes, format_number
+from hypar_opt.studies.pareto import ParetoFronts, ParetoPoint, fronts_of, point_of
+from hypar_opt.units import format_bytes
 
 MAX_STATES = 2**7
 """Fronts are computed by default for up to this many product states per layer."""
 
 MAX_POINTS = 12
 """Points of a front on the page."""
-
-_COLOURS = {"bytes": "#5a8fd6", "time": "#c9649b", "energy": "#7da83f"}
-_MARKERS = ("circle", "square", "triangle-up")
-_BEYOND = 0.08
-"""Share of the range of memory drawn beyond its ends."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +72,14 @@ def _without(reason: str) -> TradeOffs:
 
 def by_memory(shown: TradeOffs) -> Chart:
     """Draw each objective's front against memory, and the plan; the table has every point."""
+    from hypar_opt.display.figures.points import fronts
+    from hypar_opt.display.figures.results import ratios_of
+
     assert shown.fronts is not None
     assert shown.plan is not None
+    ratios = {front.objective: front.ratio(shown.plan) or 1.0 for front in shown.fronts}
     return chart_of(
-        _figure(shown.fronts, shown.plan),
+        fronts(ratios_of(shown.fronts), plan=(shown.plan.memory, ratios)),
         "by-memory",
         "Cost against memory",
         "The least that any plan of this problem costs within a memory: exact, over all levels"
@@ -113,54 +111,3 @@ def _rows(fronts: ParetoFronts, plan: ParetoPoint) -> list[tuple[str, ...]]:
 def _amounts(point: ParetoPoint) -> tuple[str, ...]:
     amounts = (as_text(point.amount(name), form) for name, form in OBJECTIVES.items())
     return (format_bytes(point.memory), *amounts)
-
-
-def _figure(fronts: ParetoFronts, plan: ParetoPoint) -> Any:
-    memories = [plan.memory, *(point.memory for front in fronts for point in front)]
-    size, unit = axis_byte_unit(max(memories))
-    least, most = min(memories) / size, max(memories) / size
-    # A front of one point has no range, but is drawn.
-    margin = (most - least or most or 1.0) * _BEYOND
-    traces = []
-    for n, front in enumerate(fronts):
-        traces += _traces(front, n, size, most + margin)
-    traces += [_star(front, plan, size, n == 0) for n, front in enumerate(fronts)]
-    figure = figure_of(traces, 340)
-    figure.update_xaxes(
-        title=f"memory of an accelerator ({unit})", range=[least - margin, most + margin]
-    )
-    figure.update_yaxes(title="times the least without a limit")
-    return figure
-
-
-def _traces(front: ParetoFront, number: int, size: float, end: float) -> list[Any]:
-    """Return a front's steps and its points: a plan that fits less memory also fits more."""
-    colour = _COLOURS.get(front.objective, "#8b8f99")
-    # A front whose minimum is 0 has no other point.
-    ascending = [(point, front.ratio(point) or 1.0) for point in reversed(front)]
-    places = [(point.memory / size, ratio) for point, ratio in ascending]
-    line = {"shape": "hv", "width": 1.5, "color": colour}
-    steps = points([*places, (end, places[-1][1])], mode="lines", line=line, showlegend=False)
-    # Each smaller than the last, since fronts may share points.
-    symbol, marked = _MARKERS[number % len(_MARKERS)], max(13 - 3 * number, 5)
-    hover = [_hover(f"least {front.objective}", point, ratio) for point, ratio in ascending]
-    marker = {"color": colour, "symbol": symbol, "size": marked}
-    return [steps, points(places, hover, name=front.objective, marker=marker)]
-
-
-def _star(front: ParetoFront, plan: ParetoPoint, size: float, legend: bool) -> Any:
-    ratio = front.ratio(plan) or 1.0
-    colour = _COLOURS.get(front.objective, "#8b8f99")
-    line = {"color": "#808080", "width": 1.2}
-    return points(
-        [(plan.memory / size, ratio)],
-        [_hover(f"this plan, {front.objective}", plan, ratio)],
-        name="this plan",
-        legendgroup="this plan",
-        showlegend=legend,
-        marker={"symbol": "star", "size": 15, "color": colour, "line": line},
-    )
-
-
-def _hover(name: str, point: ParetoPoint, ratio: float) -> str:
-    return f"{name}: {format_number(ratio)} times<br>{', '.join(_amounts(point))}"

@@ -12,7 +12,7 @@ from hypar_opt.display.page.graph import graph_view
 from hypar_opt.display.page.grid import grid_view
 from hypar_opt.display.page.links import links
 from hypar_opt.display.page.stages import memory_by_stage, stages_table
-from hypar_opt.display.page.timeline import pipeline_timeline, timeline
+from hypar_opt.display.page.timeline import timeline
 from hypar_opt.display.page.trade_offs import by_memory
 from hypar_opt.units import format_bytes, format_percent
 
@@ -51,7 +51,7 @@ def template_values(contents: Contents) -> dict[str, Any]:
 def _charts(contents: Contents) -> list[Chart]:
     """Return the charts that have something to show."""
     if (staged := contents.staged) is not None:
-        drawn = [pipeline_timeline(staged)] if staged.trace is not None else []
+        drawn = [timeline(staged)] if staged.trace is not None else []
         return [*drawn, memory_by_stage(staged)]
     step = contents.steps["plan"]
     link_count = sum(link.count for link in step.links)

@@ -60,7 +60,7 @@ def report(
     Raises
     ------
     HyparError
-        If plotly or jinja2 is not installed, an argument is wrong, or there is no array.
+        If the extra ``figures`` is not installed, an argument is wrong, or there is no array.
     CheckFailedError
         If the certificate proves nothing about the plan.
     """

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from hypar_opt.checked import checked
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from altair import TopLevelMixin
 
 _VIEWS = {
     "AllBatches": "batches.batches_view",
@@ -57,14 +57,14 @@ def view(result: Any) -> RenderableType:
 
 
 @checked
-def plot(result: Any, file: str | Path | None) -> Figure:
-    """Return a result's picture, and save it if a file is named."""
-    from hypar_opt.display import pictures
+def figure(result: Any, file: str | Path | None) -> TopLevelMixin:
+    """Return a result's figure, and save it if a file is named."""
+    from hypar_opt.display import figures
 
-    figure = pictures.picture(result)
+    drawn = figures.figure_of(result)
     if file is not None:
-        pictures.save(figure, file)
-    return figure
+        figures.save(drawn, file)
+    return drawn
 
 
 def html(result: Any) -> str:

@@ -9,27 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from hypar_opt.display.pictures.bar_chart import bars, scaling
-from hypar_opt.display.pictures.canvas import (
-    add_axes,
-    add_legend,
-    checked_format,
-    new_figure,
-    save,
-    style,
-)
-from hypar_opt.display.pictures.dots import draw_choices
-from hypar_opt.display.pictures.heat import surface
-from hypar_opt.display.pictures.marks import SQUARE, choice_handles, handle
+import altair as alt
+
+from hypar_opt.display.figures.bar_charts import bars, scaling
+from hypar_opt.display.figures.maps import surface
+from hypar_opt.display.figures.marks import CELL
+from hypar_opt.display.figures.plans import cells_of, chain, names_of, words_of
+from hypar_opt.display.figures.style import Rows, at, checked_format, figure, mark, save
+from hypar_opt.display.palette import INK
 from hypar_opt.errors import InputError
 from hypar_opt.models import load
 from hypar_opt.models import names as zoo
 from hypar_opt.workload.parallelism import PAPERS_CHOICES
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from hypar_opt.display.pictures.canvas import Numbers
+    from hypar_opt.display.figures.bar_charts import Numbers
+    from hypar_opt.display.figures.style import Figure
 
 
 # report and paper are siblings in the architecture and do not import each other.
@@ -109,34 +104,35 @@ def draw_paper(
     Raises
     ------
     HyparError
-        If matplotlib is not installed, a format is unknown, or a file cannot be written.
+        If a format is unknown, or a file cannot be written.
     """
     kinds = [checked_format(name, "formats") for name in formats]
-    with style():
-        pass  # refuses a missing matplotlib before the folder is created
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot be made: {error.strerror}", file=str(folder)) from None
     written = []
-    for figure, figure_rows in rows.items():
-        picture = _draw(figure, _of_one_reading(figure_rows)) if figure_rows else None
-        if picture is None:
+    for name, of_figure in rows.items():
+        drawn = paper_figure(name, of_figure)
+        if drawn is None:
             continue
         for kind in kinds:
-            written.append(folder / f"figure{figure.removeprefix('fig')}.{kind}")
-            save(picture, written[-1])
+            written.append(folder / f"figure{name.removeprefix('fig')}.{kind}")
+            save(drawn, written[-1])
     return written
 
 
-@style()
-def _draw(figure: str, rows: PaperRows) -> Figure | None:
-    if figure in _BARS:
-        return _draw_bars(figure, rows)
-    if figure in _SURFACES:
-        return _draw_surface(figure, rows)
+def paper_figure(name: str, rows: PaperRows) -> Figure | None:
+    """Return a figure of the paper from its rows; None if there is none to draw."""
+    if not rows:
+        return None
+    own = _of_one_reading(rows)
+    if name in _BARS:
+        return _draw_bars(name, own)
+    if name in _SURFACES:
+        return _draw_surface(name, own)
     draw = {"fig5": _draw_plans, "fig11": _draw_scaling}
-    return draw[figure](rows) if figure in draw else None
+    return draw[name](own) if name in draw else None
 
 
 def _draw_bars(figure: str, rows: PaperRows) -> Figure | None:
@@ -223,14 +219,8 @@ def _of_one_reading(rows: PaperRows) -> PaperRows:
 
 
 _TITLE = "Figure 5: HyPar's parallelism for ten networks, batch 256, 16 accelerators"
-_LINE_CELLS = 44
+_LINE_CELLS = 26
 """Layers per line of panels, with one cell between panels."""
-
-_CELL, _GAP = 0.23, 0.45
-"""Inches of a cell, and between two panels."""
-
-_HEADER, _PANEL_MARGIN = 0.4, 0.88
-"""Inches above the first line, and of a panel's title and layers' names."""
 
 
 @dataclass(frozen=True)
@@ -248,28 +238,33 @@ def _draw_plans(rows: PaperRows) -> Figure | None:
     panels = _panels(rows)
     if not panels:
         return None
-    lines = _lines(panels)
-    # Every line is as high as the deepest hierarchy needs, so that their rows are aligned.
-    panel_height = _CELL * max(len(panel.ours) for panel in panels) + _PANEL_MARGIN
-    max_cells = max(sum(len(panel.layers) for panel in line) for line in lines)
-    height = panel_height * len(lines) + _HEADER
-    figure = new_figure(_GAP * (max(map(len, lines)) + 0.5) + _CELL * max_cells, height)
-    for n, line in enumerate(lines):
-        x, top = _GAP, height - 0.7 - panel_height * n
-        for panel in line:
-            panel_width, rows_height = _CELL * len(panel.layers), _CELL * len(panel.ours)
-            bottom = top - rows_height
-            axes = add_axes(figure, x, bottom, panel_width, rows_height, label=panel.name)
-            draw_choices(axes, panel.layers, panel.ours, _CELL, panel.printed)
-            axes.set_title(panel.name, pad=3, fontsize=8)
-            x += panel_width + _GAP
+    words = words_of(PAPERS_CHOICES)
+    deepest = max(len(panel.ours) for panel in panels)
     levels = [pair for panel in panels for pair in zip(panel.ours, panel.printed, strict=True)]
     equal = sum(ours == printed for ours, printed in levels)
-    handles = choice_handles(PAPERS_CHOICES)
-    handles += [handle(SQUARE, "not as printed")] if equal < len(levels) else []
-    title = f"{_TITLE}; reading {rows[0].reading}: {equal} of {len(levels)} rows as printed"
-    add_legend(figure, title, handles, loc="upper left", handletextpad=0.2)
-    return figure
+    data: dict[str, Rows] = {
+        "levels": [{"line": n, "level": f"H{n + 1}"} for n in range(deepest)],
+    }
+    for panel in panels:
+        data[panel.name] = cells_of(panel.layers, panel.ours, words, panel.printed)
+        data[f"{panel.name} names"] = names_of(panel.layers)
+    lines = [
+        alt.hconcat(*(_panel(panel, deepest) for panel in line), spacing=34)
+        for line in _lines(panels)
+    ]
+    squares = "; squares: not as printed" if equal < len(levels) else ""
+    counted = f"reading {rows[0].reading}: {equal} of {len(levels)} rows as printed{squares}"
+    return figure(alt.vconcat(*lines, spacing=10), data, [_TITLE, counted])
+
+
+def _panel(panel: _Panel, levels: int) -> Figure:
+    """Draw a network's plan, with squares around what is not as printed."""
+    columns = len(panel.layers)
+    x, y = at(alt.X, -0.5, columns - 0.5, "column"), at(alt.Y, -0.5, levels - 0.5, "line")
+    look = {"shape": "square", "size": (0.85 * CELL) ** 2, "opacity": 1, "stroke": INK}
+    squares = mark(panel.name, "point", x, y, where="datum.differs", **look)
+    drawn: Figure = chain(panel.name, columns, levels, words_of(PAPERS_CHOICES), squares)
+    return drawn.properties(title=alt.Title(panel.name, fontSize=11, offset=2))
 
 
 def _panels(rows: PaperRows) -> list[_Panel]:

@@ -1,35 +1,33 @@
-"""The picture of each result, as its command's ``--picture`` draws it."""
+"""The figure of each result, as its command's ``--picture`` draws it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.display.pictures.bar_chart import bars
-from hypar_opt.display.pictures.batches import batch_ranges
-from hypar_opt.display.pictures.configurations import configured
-from hypar_opt.display.pictures.dots import plan_dots
-from hypar_opt.display.pictures.fronts import fronts
-from hypar_opt.display.pictures.graph import network_graph
-from hypar_opt.display.pictures.heat import exploration_map
-from hypar_opt.display.pictures.memory import device_memory
-from hypar_opt.display.pictures.swept import swept
-from hypar_opt.display.pictures.time import timeline
-from hypar_opt.display.pictures.topology import topology
-from hypar_opt.display.pictures.validation import validated_steps
+from hypar_opt.display.figures.bar_charts import StackedPart, bars, stacked
+from hypar_opt.display.figures.batches import batch_ranges
+from hypar_opt.display.figures.graph import network_graph
+from hypar_opt.display.figures.maps import degrees_map, exploration_map
+from hypar_opt.display.figures.plans import plan_dots
+from hypar_opt.display.figures.points import fronts, time_and_memory, validated_steps
+from hypar_opt.display.figures.sweeps import swept
+from hypar_opt.display.figures.timelines import timeline
+from hypar_opt.display.figures.topologies import topology
+from hypar_opt.display.palette import colours_of
+from hypar_opt.display.plan_grid import layer_memory
 from hypar_opt.errors import HyparError
+from hypar_opt.units import axis_byte_unit, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from matplotlib.figure import Figure
-
+    from hypar_opt.display.figures.style import Figure
+    from hypar_opt.simulator.device_memory import DeviceMemory
     from hypar_opt.simulator.result import StepResult
     from hypar_opt.studies.comparison import ComparisonRow
+    from hypar_opt.studies.configurations import Configurations
     from hypar_opt.studies.pareto import ParetoFronts
 
-
-_MOST_STAGES = 32
-"""Stages that are drawn, the first ones."""
 
 _PLANS = {
     "model": "Model Parallelism",
@@ -47,19 +45,19 @@ _PLANS = {
 }
 
 
-def picture(result: Any) -> Figure:
-    """Return the picture of a result.
+def figure_of(result: Any) -> Figure:
+    """Return the figure of a result.
 
     Raises
     ------
     HyparError
-        If there is none of such results, or matplotlib is not installed.
+        If there is none of such results.
     """
     for kind in type(result).__mro__:
-        if kind.__name__ in _PICTURES:
-            return _PICTURES[kind.__name__](result)
-    drawn = ", ".join(_PICTURES)
-    raise HyparError(f"there is no picture of a {type(result).__name__}, only of {drawn}")
+        if kind.__name__ in _FIGURES:
+            return _FIGURES[kind.__name__](result)
+    drawn = ", ".join(_FIGURES)
+    raise HyparError(f"there is no figure of a {type(result).__name__}, only of {drawn}")
 
 
 def step(result: StepResult) -> Figure:
@@ -70,13 +68,39 @@ def step(result: StepResult) -> Figure:
     HyparError
         If its events are not recorded.
     """
-    if result.trace is None:
-        raise HyparError("a step is drawn from its events: simulate it with trace=True")
-    title = f"{result.plan.network.name} on {result.array}, a step in time"
-    # A track for each stage: all of them, up to a page of these.
-    stages = getattr(result, "stages", None)
-    rows = None if stages is None else range(min(len(stages), _MOST_STAGES))
-    return timeline(result.trace, accelerators=rows, title=title)
+    return timeline(result, title=f"{result.plan.network.name} on {result.array}, a step in time")
+
+
+def configured(configurations: Configurations) -> Figure:
+    """Draw configurations by memory and seconds; where they are by degrees, as a map of these."""
+    draw = degrees_map if configurations.by_degrees else time_and_memory
+    return draw(configurations)
+
+
+def device_memory(held: DeviceMemory) -> Figure:
+    """Draw the bytes of all layers and of each group, from top to bottom."""
+    groups = [("total", dict(held.categories)), *layer_memory(held)]
+    size, unit = axis_byte_unit(held.total)
+    parts = [
+        StackedPart(name, colour, [own[name] for _, own in groups])
+        for name, colour in colours_of(held.categories).items()
+    ]
+    title = f"{held.plan.network.name}, batch {held.plan.batch}: {format_bytes(held.total)}"
+    limit, end = held.capacity, None
+    if limit is not None:
+        title += f" of {format_bytes(limit)}"
+        # Of far more memory than is held nothing would be seen.
+        end = max(limit, held.total) * 1.04 if limit < 2 * held.total else None
+    return stacked(
+        [name for name, _ in groups],
+        parts,
+        size,
+        f"memory of an accelerator ({unit})",
+        format_bytes,
+        end=end,
+        limit=limit,
+        title=title,
+    )
 
 
 def speed_ups(rows: Sequence[ComparisonRow]) -> Figure:
@@ -118,18 +142,22 @@ def speed_ups(rows: Sequence[ComparisonRow]) -> Figure:
 
 def pareto_fronts(result: ParetoFronts) -> Figure:
     """Draw the fronts, each as a line of points."""
-    # A front whose minimum is 0 has no other point.
-    series = {
-        front.objective: [(point.memory, front.ratio(point) or 1.0) for point in front]
-        for front in result
-    }
     problem = result.problem
     where = f" on {problem.array.name}" if problem.array else ""
     title = f"{result.network.name}{where}, batch {problem.batch}, reading {problem.reading}"
-    return fronts(series, title=title)
+    return fronts(ratios_of(result), title=title)
 
 
-_PICTURES: dict[str, Callable[[Any], Figure]] = {
+def ratios_of(result: ParetoFronts) -> dict[str, list[tuple[int, float]]]:
+    """Return the memory and the cost of each front's points, this as a ratio to the least."""
+    # A front whose minimum is 0 has no other point.
+    return {
+        front.objective: [(point.memory, front.ratio(point) or 1.0) for point in front]
+        for front in result
+    }
+
+
+_FIGURES: dict[str, Callable[[Any], Figure]] = {
     "AllBatches": batch_ranges,
     "Array": topology,
     "Comparison": speed_ups,

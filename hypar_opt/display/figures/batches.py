@@ -1,0 +1,173 @@
+"""The plans of all batches: which choices each layer makes, and the bytes, over the batch."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+import numpy as np
+
+from hypar_opt.display.figures.bar_charts import ticks
+from hypar_opt.display.figures.style import (
+    SAYS,
+    WIDTH,
+    Figure,
+    Rows,
+    along,
+    coloured,
+    figure,
+    mark,
+    name_rows,
+    row_names,
+    scale,
+    short,
+)
+from hypar_opt.display.glyphs import symbol
+from hypar_opt.display.palette import DATA, FAINT, PLAN
+from hypar_opt.units import axis_byte_unit, format_bytes
+
+if TYPE_CHECKING:
+    from hypar_opt.studies.batches import AllBatches
+    from hypar_opt.studies.batches.ranges import BatchRange
+
+_POINTS = 150
+"""Points of a line between two ends of the axis: a line is a curve on logarithmic axes."""
+
+_LABELLED = 60
+"""Rows of layers that have labels of readable size."""
+
+
+def batch_ranges(every: AllBatches) -> Figure:
+    """Draw the bytes of the optimal plans and of Data Parallelism, and the plans by batch.
+
+    Layers that make the same choices at every batch are one row, with a stripe for each level, H1
+    on top. Both axes of batches and that of bytes are logarithmic.
+    """
+    # Where plans depend on the remainder of the batch, those of even batches, and so on.
+    pieces = [piece for piece in every if piece.every == 1 or piece.first % piece.every == 0]
+    groups, levels = _groups(every, pieces), max(every.problem.levels, 1)
+    divisor = max(piece.every for piece in pieces)
+    multiples = "" if divisor == 1 else f", drawn for multiples of {divisor}"
+    stripe = max(5, 13 / levels) if len(groups) <= _LABELLED else max(900 / len(groups) / levels, 1)
+    ends = pieces[0].first - 0.5, pieces[-1].last + 0.5
+    look: dict[str, Any] = {"log": True, "format": ",~r", "values": ticks(*ends)}
+    x, first = (
+        along(alt.X, field, title, ends, **look)
+        for field, title in (("batch", None), ("first", f"batch{multiples}"))
+    )
+    bytes_rows, unit = _bytes(pieces)
+    least, most = (end(row["amount"] for row in bytes_rows) for end in (min, max))
+    # Nothing to move has no place on a logarithmic axis.
+    up: dict[str, Any] = {"log": True, "values": ticks(least / 2, most * 2)} if least > 0 else {}
+    y = along(alt.Y, "amount", f"moved in a step ({unit})", format=",~g", **up)
+    series = {"optimal plans": PLAN, "Data Parallelism": DATA}
+    dashes = scale(dict(zip(series, ([1, 0], [5, 3]), strict=True)))
+    dash = alt.StrokeDash("series:N", scale=dashes, legend=None)
+    colour = coloured(series, "series", symbolType="stroke", symbolStrokeWidth=2.5)
+    top, middle, edge = (
+        alt.Y(f"{field}:Q", scale=alt.Scale(domain=[len(groups), 0], nice=False), axis=None)
+        for field in ("top", "middle", "edge")
+    )
+    choices = coloured({own: symbol(own).colour for own in every.problem.choices}, "choice")
+    runs = first, alt.X2("last:Q"), top, alt.Y2("bottom:Q"), choices
+    upper = alt.layer(
+        mark("breaks", "rule", x, strokeWidth=0.4, color=FAINT),
+        mark("bytes", "line", x, y, dash, colour, *SAYS, strokeWidth=1.8),
+    )
+    lower = alt.layer(
+        mark("choices", "rect", *runs, *SAYS, strokeWidth=0),
+        mark("names", "rule", edge, color="white", strokeWidth=1),
+        *row_names("names", middle),
+    )
+    height = max(round(stripe * levels * len(groups)), 20)
+    parts = [
+        part.properties(width=WIDTH - 40, height=pixels)
+        for part, pixels in ((upper, 170), (lower, height))
+    ]
+    names = name_rows(list(groups), -(-len(groups) // _LABELLED))
+    data: dict[str, Rows] = {
+        "bytes": bytes_rows,
+        "breaks": [{"batch": piece.first} for piece in pieces[1:]],
+        "choices": _choices(every, pieces, groups),
+        "names": [{**row, "middle": row["line"] + 0.5, "edge": row["line"]} for row in names],
+    }
+    chart = alt.vconcat(*parts).resolve_scale(color="independent")
+    return figure(chart, data, _title(every))
+
+
+def _title(every: AllBatches) -> list[str]:
+    problem = every.problem
+    plans = "1 plan" if every.plans == 1 else f"{every.plans} plans"
+    return [
+        f"{every.network.name}, {problem.hierarchy.shown} accelerators, reading {problem.reading}:",
+        f"{plans} for batches {every.lo:,} to {every.hi:,}",
+    ]
+
+
+def _bytes(pieces: Sequence[BatchRange]) -> tuple[Rows, str]:
+    """Return the bytes of some batches, and their unit."""
+    # Whole batches: all breakpoints, and some between.
+    first, last = pieces[0].first, pieces[-1].last
+    between = {round(batch) for batch in np.geomspace(first, last, _POINTS)}
+    amounts: list[tuple[int, str, float]] = []
+    for piece in pieces:
+        own = range(piece.first, piece.last + 1, piece.every)
+        for batch in sorted({piece.first, piece.last, *filter(own.__contains__, between)}):
+            amounts.append((batch, "optimal plans", float(piece.bytes_at(batch))))
+            data = float(piece.data_parallel_bytes_at(batch))
+            amounts.append((batch, "Data Parallelism", data))
+    size, unit = axis_byte_unit(max(amount for *_, amount in amounts))
+    rows = [
+        {
+            "batch": batch,
+            "series": series,
+            "amount": short(amount / size),
+            "says": f"{series}, batch {batch:,}: {format_bytes(amount)}",
+        }
+        for batch, series, amount in amounts
+    ]
+    return rows, unit
+
+
+def _groups(every: AllBatches, pieces: Sequence[BatchRange]) -> dict[str, int]:
+    """Return the layers that are drawn, by label, each with the position of its first layer."""
+    histories: dict[object, list[int]] = defaultdict(list)
+    for position in range(len(every.layers)):
+        histories[tuple(row[position] for piece in pieces for row in every.columns(piece))].append(
+            position
+        )
+    labels = {}
+    for positions in histories.values():
+        more = f" and {len(positions) - 1} more" if len(positions) > 1 else ""
+        labels[every.layers[positions[0]] + more] = positions[0]
+    return labels
+
+
+def _choices(every: AllBatches, pieces: Sequence[BatchRange], groups: dict[str, int]) -> Rows:
+    """Return a bar for each run of batches with the same choice of a layer at a level."""
+    levels = max(every.problem.levels, 1)
+    edges = [*(piece.first - 0.5 for piece in pieces), pieces[-1].last + 0.5]
+    plans = [every.columns(piece) for piece in pieces]
+    return [
+        {
+            "choice": (word := str(every.problem.choices[choice])),
+            "top": group + level / levels,
+            "bottom": group + (level + 1) / levels,
+            "first": edges[run[0]],
+            "last": edges[run[-1] + 1],
+            "says": f"{label} at H{level + 1}: {word} for batches {pieces[run[0]].first:,} to"
+            f" {pieces[run[-1]].last:,}",
+        }
+        for group, (label, position) in enumerate(groups.items())
+        for level in range(every.problem.levels)
+        for choice, run in _runs([rows[level][position] for rows in plans])
+    ]
+
+
+def _runs(choices: Sequence[int]) -> list[tuple[int, list[int]]]:
+    """Return the runs of equal choices, each with its positions."""
+    grouped = groupby(range(len(choices)), key=choices.__getitem__)
+    return [(choice, list(run)) for choice, run in grouped]

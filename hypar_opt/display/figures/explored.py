@@ -1,0 +1,79 @@
+"""An exploration's plans by memory and cost, and how many have which cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import altair as alt
+
+from hypar_opt.display.figures.points import HEIGHT
+from hypar_opt.display.figures.style import (
+    SAYS,
+    WIDTH,
+    Figure,
+    Rows,
+    along,
+    coloured,
+    figure,
+    mark,
+    short,
+)
+from hypar_opt.display.palette import MARK, PLAN
+
+OTHERS, FRONT, OWN = "plans", "on the Pareto front", "the solver's plan"
+
+Place = tuple[float, float]
+"""A plan's memory and cost."""
+
+
+def plans_by_memory(
+    others: Sequence[Place],
+    front: Mapping[str, Place],
+    own: Place,
+    memory: tuple[float, str],
+    cost: tuple[float, str],
+) -> Figure:
+    """Draw plans by memory and cost, those of the front with their names, and the solver's.
+
+    Parameters
+    ----------
+    memory, cost
+        One of each axis' unit, and its title.
+    """
+
+    def rows(kind: str, places: Mapping[str, Place]) -> Rows:
+        return [
+            {"kind": kind, "x": short(x / memory[0]), "y": short(y / cost[0]), "says": name}
+            for name, (x, y) in places.items()
+        ]
+
+    data = {
+        "others": rows(OTHERS, {f"{n}": at for n, at in enumerate(others)}),
+        "front": rows(FRONT, front),
+        "own": rows(OWN, {OWN: own}),
+    }
+    x, y = along(alt.X, "x", memory[1]), along(alt.Y, "y", cost[1])
+    colour = coloured({OTHERS: "#9aa3ab", FRONT: PLAN, OWN: MARK}, "kind", symbolType="circle")
+    layers = [
+        mark("others", "circle", x, y, colour, size=14, opacity=0.7),
+        mark("front", "circle", x, y, colour, *SAYS, size=60, opacity=1),
+        mark("own", "point", x, y, colour, *SAYS, size=220, opacity=1, strokeWidth=2),
+    ]
+    return figure(alt.layer(*layers), data, width=WIDTH, height=HEIGHT)
+
+
+def histogram(
+    ranges: Sequence[tuple[str, str, str]], counts: Sequence[int], objective: str
+) -> Figure:
+    """Draw how many plans have a cost in each range, of which the first two texts are the ends."""
+    rows = [
+        {"range": n, "count": count, "says": f"{low} to {high}: {text} plans"}
+        for n, ((low, high, text), count) in enumerate(zip(ranges, counts, strict=True))
+    ]
+    every = -(-len(ranges) // 8)
+    shown = {n: low for n, (low, *_) in enumerate(ranges) if n % every == 0}
+    labels = "".join(f"datum.value == {n} ? '{low}' : " for n, low in shown.items())
+    axis = alt.Axis(values=list(shown), labelExpr=f"{labels}''", labelAngle=0, ticks=False)
+    x = alt.X("range:O", title=f"{objective}, from", axis=axis)
+    drawn = mark("ranges", "bar", x, alt.Y("count:Q", title="plans"), *SAYS, color=PLAN)
+    return figure(alt.layer(drawn), {"ranges": rows}, width=WIDTH, height=180)

@@ -1,0 +1,275 @@
+"""Points: fronts, configurations, sweeps, validated steps, and an array's roofs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+
+from hypar_opt.display.figures.bar_charts import ticks
+from hypar_opt.display.figures.marks import STAR
+from hypar_opt.display.figures.style import (
+    SAYS,
+    WIDTH,
+    Figure,
+    Rows,
+    along,
+    coloured,
+    figure,
+    legend,
+    mark,
+    scale,
+    short,
+    si_labels,
+)
+from hypar_opt.display.palette import FAINT, INK, MARK, PLAN, SERIES, colours_of
+from hypar_opt.hardware.roofline import DRAM, roofline
+from hypar_opt.studies.configurations import POINTS, in_words
+from hypar_opt.units import (
+    axis_byte_unit,
+    axis_unit,
+    format_bytes,
+    format_number,
+    format_rate,
+    format_si,
+)
+
+if TYPE_CHECKING:
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.studies.configurations import Configurations
+    from hypar_opt.studies.validation import Validation
+
+SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down")
+_BEYOND = 0.06
+"""Share of the range of memory by which lines extend beyond their ends."""
+
+_BEYOND_RIDGES = 30.0
+"""The factor by which the axis of a roofline goes beyond the first and the last ridge."""
+
+HEIGHT = 230
+
+
+def fronts(
+    points: Mapping[str, Sequence[tuple[int, float]]],
+    *,
+    plan: tuple[int, Mapping[str, float]] | None = None,
+    title: str = "",
+) -> Figure:
+    """Draw costs, relative to the least of each objective, against memory.
+
+    Parameters
+    ----------
+    points
+        By objective: bytes of memory and the least cost within them, as a ratio, from the most
+        memory down.
+    plan
+        A plan's memory, and its cost by objective as ratios, to be starred.
+    """
+    memories = [memory for series in points.values() for memory, _ in series]
+    memories += [plan[0]] if plan else []
+    size, unit = axis_byte_unit(max(memories, default=1))
+    least, most = (end(memories, default=0) / size for end in (min, max))
+    # A front of one point has no range, but is drawn.
+    margin = (most - least or most or 1.0) * _BEYOND
+    names = list(points)
+
+    def row(name: str, memory: int, ratio: float) -> dict[str, Any]:
+        says = f"{name}: {format_number(ratio)} times the least, {format_bytes(memory)}"
+        return {
+            "objective": name,
+            "memory": short(memory / size),
+            "ratio": short(ratio),
+            "says": says,
+        }
+
+    rows = [row(name, *own) for name in names for own in reversed(points[name])]
+    # A plan that fits less memory fits more: a cost holds until a cheaper plan fits.
+    ends = [
+        {"objective": name, "memory": short(most + margin), "ratio": own[0][1]}
+        for name, own in points.items()
+        if own
+    ]
+    title_of_x = f"memory of an accelerator ({unit})"
+    x = along(alt.X, "memory", title_of_x, (least - margin, most + margin), tickCount=6)
+    y = along(alt.Y, "ratio", "times the least without the limit")
+    shapes = {name: SHAPES[n % len(SHAPES)] for n, name in enumerate(names)}
+    colour = alt.Color("objective:N", scale=scale(colours_of(names)), legend=legend(names))
+    shape = alt.Shape("objective:N", scale=scale(shapes), legend=legend(names))
+    point: dict[str, Any] = {"filled": True, "opacity": 1}
+    data: dict[str, Rows] = {"steps": [*rows, *ends], "points": rows}
+    layers = [
+        mark("steps", "line", x, y, colour, interpolate="step-after", strokeWidth=1.5),
+        # Each smaller than the last, since fronts may share points.
+        *(
+            mark(
+                "points",
+                "point",
+                x,
+                y,
+                colour,
+                shape,
+                *SAYS,
+                where=own,
+                size=max(130 - 40 * n, 26),
+                **point,
+            )
+            for n, own in enumerate(f"datum.objective == '{name}'" for name in names)
+        ),
+    ]
+    if plan is not None:
+        data["plan"] = [row(name, plan[0], ratio) for name, ratio in plan[1].items()]
+        look = {"shape": STAR, "size": 190, "stroke": FAINT, **point}
+        layers.append(mark("plan", "point", x, y, colour, *SAYS, **look))
+    return figure(alt.layer(*layers), data, title, width=WIDTH, height=HEIGHT)
+
+
+def time_and_memory(configurations: Configurations) -> Figure:
+    """Draw configurations that fit by their memory and their seconds, and name the fastest.
+
+    Of those with stages only the fastest are points. Lines are the memory that configurations may
+    take, and the bound over all plans.
+    """
+    points = configurations.points()
+    size, unit = axis_byte_unit(configurations.capacity)
+    second, symbol = axis_unit(configurations.best.seconds)
+    in_stages = [point for point in points if point.configuration.pp > 1]
+    without = [point for point in points if point.configuration.pp == 1]
+    which = "fastest in stages" if len(in_stages) >= POINTS else "in stages that fit"
+    kinds = {
+        f"{len(without):,} configurations that fit": (without, "#9aa3ab"),
+        f"{len(in_stages):,} {which}": (in_stages, SERIES[2]),
+    }
+    room = (configurations.capacity - configurations.margin) / size
+    # Those at one place look like one.
+    places = dict.fromkeys(
+        (float(f"{own.memory / size:.4g}"), float(f"{own.seconds / second:.4g}"), what)
+        for what, (dots, _) in kinds.items()
+        for own in dots
+    )
+    data: dict[str, list[dict[str, Any]]] = {
+        "points": [{"memory": x, "seconds": y, "what": what} for x, y, what in places],
+        "fastest": [],
+        "limits": [{"memory": short(room), "what": "what may be taken"}],
+    }
+    colours = {what: colour for what, (dots, colour) in kinds.items() if dots}
+    for number, own in enumerate(configurations, start=1):
+        words = in_words(own.configuration, configurations.blocks)
+        what = f"{number}  {format_si(own.seconds, 's')}: {words}"
+        colours[what] = PLAN
+        row = {"memory": short(own.memory / size), "seconds": short(own.seconds / second)}
+        says = f"{what}, {format_bytes(own.memory)}"
+        data["fastest"].append({**row, "what": what, "number": f"{number}", "says": says})
+    colours["what may be taken"] = MARK
+    if configurations.bound is not None:
+        bound = f"no plan takes less: {format_si(configurations.bound, 's')}"
+        colours[bound] = SERIES[0]
+        data["limits"].append({"seconds": short(configurations.bound / second), "what": bound})
+    seconds = [row["seconds"] for rows in data.values() for row in rows if "seconds" in row]
+    ends = 0.92 * min(seconds), 1.08 * max(seconds)
+    x = along(alt.X, "memory", f"memory of an accelerator ({unit})")
+    look: dict[str, Any] = {"grid": False, "values": ticks(*ends), "format": ",~g"}
+    y = along(alt.Y, "seconds", f"a step ({symbol})", ends, log=True, **look)
+    colour = alt.Color("what:N", scale=scale(colours), legend=legend(colours))
+    text, odd = alt.Text("number:N"), "toNumber(datum.number) % 2"
+    layers = [
+        mark("points", "circle", x, y, colour, size=12, opacity=0.7),
+        mark("limits", "rule", x, colour, where="isValid(datum.memory)", strokeWidth=1.2),
+        mark("limits", "rule", y, colour, where="isValid(datum.seconds)", strokeWidth=1.2),
+        mark("fastest", "circle", x, y, colour, *SAYS, size=44, opacity=1),
+        # Above and below in turn, as the fastest differ by little.
+        mark("fastest", "text", x, y, text, where=f"{odd} == 1", dy=-9),
+        mark("fastest", "text", x, y, text, where=f"{odd} == 0", dy=10),
+    ]
+    network, array = configurations.network.name, configurations.array.name
+    title = f"{network} on {array}, batch {configurations.problem.batch:,}"
+    title += f", {format_bytes(configurations.capacity)}"
+    return figure(alt.layer(*layers), data, title, width=WIDTH, height=HEIGHT + 40)
+
+
+def validated_steps(result: Validation) -> Figure:
+    """Draw each modelled step by its measured and calculated seconds, on logarithmic axes."""
+    steps = [step for step in result if step.error is not None]
+    labels = {
+        own.name: f"{own.name}: {100 * own.mean:.1f} %"
+        for own in result.sets
+        if own.mean is not None
+    }
+    rows = [
+        {
+            "set": labels[step.of_set],
+            "measured": step.measured,
+            "calculated": step.seconds,
+            "says": f"{step.of_set}, {step.name}: measured {format_si(step.measured or 0, 's')},"
+            f" calculated {format_si(step.seconds or 0, 's')}, {step.error:+.1%}",
+        }
+        for step in steps
+        if step.of_set in labels
+    ]
+    times = [value for step in steps for value in (step.measured or 0, step.seconds or 0)] or [1.0]
+    ends = min(times) / 1.3, max(times) * 1.3
+    look: dict[str, Any] = {"grid": False, "labelExpr": si_labels("s"), "values": ticks(*ends)}
+    x = along(alt.X, "measured", "measured", ends, log=True, **look)
+    y = along(alt.Y, "calculated", "calculated", ends, log=True, **look)
+    equal = [{"measured": end, "calculated": end} for end in ends]
+    colour = coloured(colours_of(list(labels.values())), "set", symbolType="circle")
+    layers = [
+        mark("equal", "line", x, y, color=FAINT, strokeWidth=1),
+        mark("steps", "circle", x, y, colour, *SAYS, size=34, opacity=0.75),
+    ]
+    title = "Seconds of a training step, and the mean error"
+    data: dict[str, Rows] = {"steps": rows, "equal": equal}
+    return figure(alt.layer(*layers), data, title, width=360, height=360)
+
+
+def array_roofline(array: Array) -> Figure:
+    """Draw what bounds an accelerator: its peak, its DRAM, and the levels' bandwidths.
+
+    Under each roof, up to its ridge, bytes bound what is computed: those of DRAM, or those that an
+    accelerator exchanges at the levels. The bottleneck is the lowest one of levels, with the link
+    that is full.
+
+    Source: see `hypar_opt.hardware.roofline`.
+    """
+    roofs = roofline(array)
+    peak, ridges = roofs.operations_per_second, [roofs.ridge(roof) for roof in roofs.roofs]
+    low, high = min(ridges) / _BEYOND_RIDGES, max(ridges) * _BEYOND_RIDGES
+    lines: list[dict[str, Any]] = []
+    corners: list[dict[str, Any]] = []
+    dashes, colours = {}, {}
+    for number, (roof, ridge) in enumerate(zip(roofs.roofs, ridges, strict=True)):
+        slowest = roof is roofs.bottleneck
+        name = f"{roof.name}, {format_rate(roof.bytes_per_second)}"
+        name += f": bottleneck, link {roof.link.name}" if slowest and roof.link else ""
+        colours[name] = MARK if slowest else SERIES[number % 5]
+        dashes[name] = [5, 3] if roof.name == DRAM else [1, 0]
+        slope = [(low, low * roof.bytes_per_second), (ridge, peak)]
+        lines += [{"roof": name, "intensity": x, "speed": y} for x, y in slope]
+        text = format_number(ridge)
+        row = {"roof": name, "intensity": ridge, "speed": peak, "ridge": text}
+        corners.append({**row, "says": f"{name}: up to {text} operations per byte"})
+    ends = min(line["speed"] for line in lines), 4 * peak
+    look: dict[str, Any] = {"values": ticks(low, high), "format": ",~r"}
+    x = along(alt.X, "intensity", "operations per byte of that roof", (low, high), log=True, **look)
+    look = {"grid": False, "values": ticks(*ends), "labelExpr": si_labels("OP/s")}
+    y = along(alt.Y, "speed", "operations per second of an accelerator", ends, log=True, **look)
+    names = legend(colours, symbolType="stroke", symbolSize=300, symbolStrokeWidth=2)
+    colour = alt.Color("roof:N", scale=scale(colours), legend=names)
+    dash = alt.StrokeDash("roof:N", scale=scale(dashes), legend=names)
+    above: dict[str, Any] = {"baseline": "bottom", "dy": -4}
+    layers = [
+        mark("peak", "line", x, y, color=INK, strokeWidth=1.4),
+        mark("ridges", "rule", x, strokeDash=[2, 3], strokeWidth=0.8),
+        mark("roofs", "line", x, y, colour, dash, strokeWidth=2, clip=True),
+        mark("ridges", "circle", x, y, colour, *SAYS, size=44, opacity=1),
+        mark("ridges", "text", x, y, alt.Text("ridge:N"), align="left", dx=3, **above),
+        mark("peak", "text", x, y, alt.Text("text:N"), align="right", **above),
+    ]
+    roof_of_all = [(low, ""), (high, format_si(peak, "OP/s"))]
+    data: dict[str, Rows] = {
+        "roofs": lines,
+        "ridges": corners,
+        "peak": [{"intensity": x, "speed": peak, "text": text} for x, text in roof_of_all],
+    }
+    title = f"{array.name}: an accelerator under its roofs"
+    return figure(alt.layer(*layers), data, title, width=WIDTH, height=HEIGHT)
