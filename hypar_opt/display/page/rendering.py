@@ -10,23 +10,17 @@ from typing import Any
 from hypar_opt.display.glyphs import cell_styles
 from hypar_opt.display.page.figure import as_script
 from hypar_opt.display.palette import INK
-from hypar_opt.errors import HyparError
 
 
 def check_installed() -> None:
-    """Refuse, before any work, if a package that draws the page is not installed.
+    """Refuse, before any work, if what draws the page is not installed.
 
     Raises
     ------
     HyparError
         Naming what to install.
     """
-    try:
-        import jinja2  # noqa: F401
-
-        import hypar_opt.display.figures  # noqa: F401
-    except ImportError:
-        raise HyparError("a report needs jinja2: pip install 'hypar-opt[figures]'") from None
+    import hypar_opt.display.figures  # noqa: F401
 
 
 def render(template: str, values: Mapping[str, Any]) -> str:
