@@ -43,7 +43,7 @@ nitpick_ignore_regex = [
     ("py:class", r"(Axes|Fraction|FrozenDict|Map|NDArray|StoredLayout|np\..+)"),
     (
         "py:.*",
-        r"(Changed|Proof|Sizes|Task|hypar_opt\.simulator\.tasks\.Changed|hypar_opt\.display\.pictures\.paper\.DrawnRow)",
+        r"(Changed|Proof|Sizes|Task|hypar_opt\.simulator\.tasks\.Changed|hypar_opt\.display\.figures\.paper\.DrawnRow)",
     ),
     ("py:class", r"hypar_opt\.(frozen\.FrozenDict|results\.Entry|workload\.layouts\.Layouts)"),
     ("py:class", "Entry|ElementBytes|Part|Shape"),
