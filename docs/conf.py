@@ -45,7 +45,7 @@ nitpick_ignore_regex = [
         "py:.*",
         r"(Changed|Proof|Sizes|Task|hypar_opt\.simulator\.tasks\.Changed|hypar_opt\.display\.figures\.paper\.DrawnRow)",
     ),
-    ("py:class", r"hypar_opt\.(frozen\.FrozenDict|results\.Entry|workload\.layouts\.Layouts)"),
+    ("py:class", r"hypar_opt\.(frozen\.FrozenDict|results\.(Columns|Entry)|workload\.layouts\.Layouts)"),
     ("py:class", "Entry|ElementBytes|Part|Shape"),
     (
         "py:.*",
@@ -59,7 +59,7 @@ nitpick_ignore_regex = [
     # Parts of results, and of arguments, that a user does not make.
     ("py:class", r"hypar_opt\.(simulator\.(pipeline|step)|search\.(degrees|solver_settings))\.\w+"),
     ("py:class", r"hypar_opt\.(plan\.(plan|stages)\.\w+|workload\.network\.\w+Input)"),
-    ("py:class", "Candidate|Input|Price|StageCost|Whole|Words"),
+    ("py:class", "Candidate|Cell|Columns|Input|Price|StageCost|Whole|Words"),
 ]
 
 # The type `bytes` is the name of several results' fields, too.

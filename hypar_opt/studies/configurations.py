@@ -287,7 +287,7 @@ class Configurations(Documented, Results[Evaluated]):
     def points(self, progress: Progress = silent) -> Sequence[Evaluated]:
         """Return every configuration without stages that fits, each simulated.
 
-        Where some may have stages also the fastest `POINTS` of these: all would take minutes.
+        Where some may have stages also the 100 fastest of these: all would take minutes.
         """
         within, fixed = _with_margin(self.problem, self.margin), pins(self.fix)
         fixed.pop("pp", None)
