@@ -45,7 +45,10 @@ nitpick_ignore_regex = [
         "py:.*",
         r"(Changed|Proof|Sizes|Task|hypar_opt\.simulator\.tasks\.Changed|hypar_opt\.display\.figures\.paper\.DrawnRow)",
     ),
-    ("py:class", r"hypar_opt\.(frozen\.FrozenDict|results\.(Columns|Entry)|workload\.layouts\.Layouts)"),
+    (
+        "py:class",
+        r"hypar_opt\.(frozen\.FrozenDict|results\.(Columns|Entry)|workload\.layouts\.Layouts)",
+    ),
     ("py:class", "Entry|ElementBytes|Part|Shape"),
     (
         "py:.*",
