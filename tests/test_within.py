@@ -24,7 +24,7 @@ LIMITS: dict[str, dict[str, Any]] = {
         "even": True,
     },
 }
-CLAIMS = ("optimal over all levels", "each level optimal", "proved (", "prove the plan optimal")
+CLAIMS = ("optimal over all levels", "optimal level by level", "proved (", "prove the plan optimal")
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 def unlimited(text: str, within: str) -> list[str]:
     """The sentences that claim an optimum and do not say within what."""
     text = re.sub(r"\s+", " ", text)
-    wanted = {f"each level optimal{within}", f"optimal over all levels{within}"}
+    wanted = {f"optimal level by level{within}", f"optimal over all levels{within}"}
     found = []
     for claim in CLAIMS:
         for place in (match.start() for match in re.finditer(re.escape(claim), text)):
@@ -81,7 +81,7 @@ def test_a_claim_says_within_what(
 def test_plans_without_limits_say_nothing_of_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["solve", "lenet-c", "--optimizer", "adam"]) == 0
     said = capsys.readouterr().out
-    assert "(each level optimal)" in said
+    assert "(optimal level by level)" in said
     assert "--optimizer" not in said
     assert "Optimal over all levels jointly." in said or "Jointly over all levels:" in said
 

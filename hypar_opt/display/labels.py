@@ -26,7 +26,7 @@ ENERGY_PARTS = {
 
 _COST_NAMES = {"time": "time", "energy": "energy"}
 _LOCAL_COSTS = {"time": "compute", "energy": "compute, local memory"}
-_OPTIMALITY = {"level": "each level optimal", "joint": "optimal over all levels"}
+_OPTIMALITY = {"level": "optimal level by level", "joint": "optimal over all levels"}
 
 
 def cost_name(plan: Plan) -> str:

@@ -70,7 +70,7 @@ class Constraints(Document):
             options.append(f"--memory {self.memory}")
             options += [f"--optimizer {self.optimizer}"] if self.optimizer != "sgd" else []
         limits = f" with {', '.join(options)}" if options else ""
-        return f" among plans that can run{limits}" if self.runnable else limits
+        return f" among runnable plans{limits}" if self.runnable else limits
 
     def optimizer_bytes(self, element_bytes: int) -> int:
         """Return the bytes of the optimizer's state for each weight."""

@@ -42,11 +42,11 @@ def as_executed(cost: Cost, name: str = "") -> str | None:
     """
     if cost.reading in RUN_READINGS and cost.unit == "bytes":
         return None
-    which = f"When run, {name}:" if name else "When run:"
+    which = f"{name}, executed" if name else "Executed"
     if cost.executed_bytes is None:
         return None
     moved, data = map(format_bytes, (cost.executed_bytes, cost.data_parallel_bytes))
-    return f"{which} {moved} moved (Data Parallelism: {data})."
+    return f"{which}: {moved} (Data Parallelism: {data})."
 
 
 def refused_baselines(plan: Plan) -> Iterator[str]:

@@ -145,7 +145,7 @@ def test_a_placed_plan_says_so(tmp_path: Path, shell: Shell) -> None:
     file = tmp_path / "mesh.toml"
     file.write_text(CUBES.replace('"torus"', '"mesh"'))
     args = ["solve", "alexnet", "--array", file, "--cost", "time"]
-    title = "AlexNet: batch 256, on four cubes, reading executed, elements of 4 bytes,"
+    title = "AlexNet: batch 256, on four cubes, reading executed, 4-byte elements,"
     assert shell(*args)[1].startswith(title)
     placed = title.partition(" reading")[0] + " placed (H"
     assert shell(*args, "--place")[1].startswith(placed)

@@ -217,7 +217,7 @@ def test_what_results_are_made_of_is_one_short_line_too() -> None:
             assert "\n" not in text
     assert repr(parts[-1]) == (
         "<Problem: batch 32, on h100-8x8, data, model, output, the least time by the reading"
-        " executed among plans that can run with --memory 8000000000>"
+        " executed among runnable plans with --memory 8000000000>"
     )
     assert repr(find_array("h100-8x8")) == (
         "<Array h100-8x8: 64 accelerators, nodes, pairwise all-reduce>"

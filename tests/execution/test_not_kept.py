@@ -109,9 +109,9 @@ def test_a_run_says_of_which_model_its_numbers_are(
         write_plan(plan, tmp_path / "plan.json")
         assert run(["run", str(tmp_path / "plan.json")]) == 0
         words = " ".join(capsys.readouterr().out.split())
-        tail = " of this network agree with one device's to 1e-09, relatively;"
+        tail = " of this network match a single device within 1e-09 (relative);"
         tail += f" not kept of its model: {'; '.join(said)}."
-        plain = " agree with one device's to 1e-09, relatively."
+        plain = " match a single device within 1e-09 (relative)."
         assert f"Values and gradients{tail if said else plain}" in words
 
 

@@ -366,7 +366,7 @@ def test_a_plan_is_printed_though_no_time_is_left_for_the_question_about_it(
         tick_when_read(patch)
         assert run(["solve", "lenet-c", "--time-limit", "60", question]) == 3
     out, err = capsys.readouterr()
-    assert out.splitlines()[-1].startswith("When run: ")
+    assert out.splitlines()[-1].startswith("Executed: ")
     assert "time limit" in err.splitlines()[-1]
 
 

@@ -117,14 +117,14 @@ def test_what_a_run_moves_is_said_unless_the_total_says_it() -> None:
     moved, data = by_text.cost.executed_bytes, by_text.cost.data_parallel_bytes
     assert moved is not None
     assert as_executed(by_text.cost) == (
-        f"When run: {moved / 1e6:.4g} MB moved (Data Parallelism: {data / 1e6:.4g} MB)."
+        f"Executed: {moved / 1e6:.4g} MB (Data Parallelism: {data / 1e6:.4g} MB)."
     )
     assert as_executed(run_bytes.cost) is None
     for asked in ({"cost": "time"}, {"cost": "energy"}):
         timed = ho.solve("cifar-c", array="a100-4x8", **asked)  # type: ignore[arg-type]
         said = as_executed(timed.cost)
         assert said is not None
-        assert said.startswith("When run: ")
+        assert said.startswith("Executed: ")
     weighted = ho.solve("cifar-c", reading="executed", level_weights=(2, 2, 2, 2))
     assert as_executed(weighted.cost) is not None
 
@@ -134,7 +134,7 @@ def test_what_output_parallelism_moves_when_run_is_said_too() -> None:
     by_run = repriced(plan, reading="executed")
     assert plan.cost.executed_bytes == by_run.cost.total
     said = as_executed(plan.cost)
-    assert said == f"When run: {by_run.cost.total / 1e6:.4g} MB moved (Data Parallelism: 51.66 MB)."
+    assert said == f"Executed: {by_run.cost.total / 1e6:.4g} MB (Data Parallelism: 51.66 MB)."
     assert moves_more(plan.cost) is None
 
 
@@ -226,7 +226,7 @@ def test_a_step_says_what_a_run_moves(capsys: Capture) -> None:
     moved = ho.solve("lenet-c").cost
     assert capsys.readouterr().out.splitlines()[-1] == as_executed(moved)
     assert run(["simulate", "lenet-c", "--reading", "executed"]) == 0
-    assert "When run: " not in capsys.readouterr().out
+    assert "Executed: " not in capsys.readouterr().out
 
 
 def test_an_exploration_says_what_its_plans_are_when_run(capsys: Capture) -> None:
@@ -238,5 +238,5 @@ def test_an_exploration_says_what_its_plans_are_when_run(capsys: Capture) -> Non
     assert run([*args, "--reading", "executed"]) == 0
     out, err = capsys.readouterr()
     assert "when run" not in out
-    assert "When run: " not in out
+    assert "Executed: " not in out
     assert err == ""

@@ -150,7 +150,7 @@ def time_and_memory(configurations: Configurations) -> Figure:
     data: dict[str, list[dict[str, Any]]] = {
         "points": [{"memory": x, "seconds": y, "what": what} for x, y, what in places],
         "fastest": [],
-        "limits": [{"memory": short(room), "what": "what may be taken"}],
+        "limits": [{"memory": short(room), "what": "capacity"}],
     }
     colours = {what: colour for what, (dots, colour) in kinds.items() if dots}
     for number, own in enumerate(configurations, start=1):
@@ -160,7 +160,7 @@ def time_and_memory(configurations: Configurations) -> Figure:
         row = {"memory": short(own.memory / size), "seconds": short(own.seconds / second)}
         says = f"{what}, {format_bytes(own.memory)}"
         data["fastest"].append({**row, "what": what, "number": f"{number}", "says": says})
-    colours["what may be taken"] = MARK
+    colours["capacity"] = MARK
     if configurations.bound is not None:
         bound = f"no plan takes less: {format_si(configurations.bound, 's')}"
         colours[bound] = SERIES[0]

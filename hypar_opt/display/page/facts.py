@@ -82,7 +82,7 @@ def _constraints(plan: Plan) -> str:
     of_bytes = isinstance(kept.optimizer, int)
     said = " bytes a weight, each read and written once an update" if of_bytes else ""
     parts += [f"optimizer {kept.optimizer}{said}"] if kept.optimizer != "sgd" else []
-    parts += [f"elements of {plan.element_bytes} bytes"] if plan.element_bytes != 4 else []
+    parts += [f"{plan.element_bytes}-byte elements"] if plan.element_bytes != 4 else []
     if plan.level_weights:
         parts.append(f"level weights {', '.join(map(str, plan.level_weights))}")
     return "; ".join(parts)

@@ -145,11 +145,11 @@ def reductions(plan: Plan) -> list[str]:
     """Return what is said of plans to run on an array without buckets, which frameworks have."""
     if plan.array is None or plan.inference or not plan.step_model.runnable:
         return []
-    return ["each gradient reduced by itself"] if plan.array.description.bucket is None else []
+    return ["no gradient bucketing"] if plan.array.description.bucket is None else []
 
 
 def _element(plan: Plan) -> str:
-    return f"elements of {plan.element_bytes} byte{'s' if plan.element_bytes > 1 else ''}"
+    return f"{plan.element_bytes}-byte elements"
 
 
 def _shares(plan: Plan) -> str:

@@ -19,7 +19,7 @@ from hypar_opt.studies.advice import as_executed
 from hypar_opt.units import JOULES, SECONDS, format_bytes, format_percent, format_share, format_si
 
 _OVERLAPPED = {
-    "none": "nothing overlaps",
+    "none": "no overlap",
     "gradient": "gradient exchanges overlap",
     "branches": "all exchanges overlap what does not wait for them",
     "prefetch": "weights are prefetched and gradients overlap",
@@ -133,12 +133,12 @@ def _bottleneck(step: StepResult) -> str:
     # Symmetric topologies have many links of equal load; the first represents all.
     name, equally_loaded = step.bottleneck
     link = next(traffic for traffic in step.links if traffic.link == name)
-    others = f" (and {equally_loaded} with the same load)" if equally_loaded else ""
+    others = f" (and {equally_loaded} others equally loaded)" if equally_loaded else ""
     # Full: the seconds that the link's bytes take at its bandwidth, even if it is shared.
     share = link.seconds_at_capacity / step.seconds
     percent = format_percent(share, 0)
     moved = format_bytes(link.bytes)
-    return f"Bottleneck: link {name}{others}: {moved}, full {percent} of the step."
+    return f"Bottleneck: link {name}{others}: {moved}, saturated for {percent} of the step."
 
 
 def _experts(step: StepResult) -> list[str]:
@@ -162,5 +162,5 @@ def _memory(step: StepResult) -> list[str]:
         fit = f"{needed} of {capacity} per accelerator{without}"
     sentences = [f"Memory: {fit}."]
     if step.vault_words:
-        sentences.append(f"From other vaults' memory: {step.vault_words:,} words.")
+        sentences.append(f"Remote-vault reads: {step.vault_words:,} words.")
     return sentences

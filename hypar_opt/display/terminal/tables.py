@@ -284,7 +284,7 @@ def _amounts(rows: Sequence[ExchangeRow]) -> list[Any]:
 
 
 def _verdicts(result: RunResult) -> list[str]:
-    lines = ["Bytes received by all devices together."]
+    lines = ["Bytes received, summed over all devices."]
     if result.bias_bytes:
         more = format_bytes(sum(result.bias_bytes))
         lines.append(f"Besides, gradients of biases moved {more}, which no plan counts.")
@@ -293,7 +293,7 @@ def _verdicts(result: RunResult) -> list[str]:
     if close and all((compared[name] or 0.0) <= result.tolerance for name in close):
         # The exact difference depends on the machine's arithmetic: it is in the JSON document.
         what = " and ".join(close).capitalize()
-        end = f" agree with one device's to {result.tolerance:.0e}, relatively"
+        end = f" match a single device within {result.tolerance:.0e} (relative)"
         if result.not_kept:
             what, end = f"{what} of this network", f"{end}; not kept of its model:"
             end = f"{end} {'; '.join(result.not_kept)}"
