@@ -42,7 +42,7 @@ def print_plan(
     from hypar_opt.workload.kept import remarks_on
 
     if explain is not None and as_json:
-        raise HyparError("--explain is not in a JSON document; leave --json out")
+        raise HyparError("--explain is not in a JSON document: leave out --json or -o -")
     explained = None if explain is None else explanation(plan, explain)
     late: NoAnswerError | None = None
     plans: BestPlans | None = None

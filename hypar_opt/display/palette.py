@@ -36,7 +36,10 @@ MARK = "#d55e00"
 PLAN = "#009e73"
 """HyPar's plan, or the plan that a page is about."""
 
-SERIES = ("#0072b2", "#e69f00", "#cc79a7", "#56b4e9", "#a68a00", "#d55e00", "#7d5ba6", "#8b8f99")
+SERIES = (
+    *("#0072b2", "#e69f00", "#cc79a7", "#56b4e9", "#a68a00", "#d55e00", "#7d5ba6", "#8b8f99"),
+    *("#332288", "#117733", "#44aa99", "#882255", "#999933", "#ddcc77"),
+)
 """What has no colour of its own, in this order."""
 
 PLANS = {

@@ -217,9 +217,9 @@ class _StageSearch:
         for count in counts:
             parts = PartsOfArray(self._request, self._units, count, schedule, inside)
             if count > most:
+                name = self._request.instance.network.name
                 raise HyparError(
-                    f"{self._request.instance.network.name} has {most} parts between which it may"
-                    f" be cut, fewer than {count} stages"
+                    f"{name} can be cut into {most} stages at most, fewer than {count}"
                 )
             yield parts
 

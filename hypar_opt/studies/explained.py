@@ -110,6 +110,8 @@ def explain(plan: Plan, place: str) -> Explanation:
     names = [node.name for node in workload.nodes]
     if layer not in names:
         raise UnknownNameError("layer", layer, names)
+    if not plan.level_names:
+        raise HyparError(f"{argument('explain')}: the plan is of one accelerator, without levels")
     if level not in plan.level_names:
         raise UnknownNameError("level", level, list(plan.level_names))
     node, number = names.index(layer), plan.level_names.index(level)

@@ -213,7 +213,8 @@ def test_completion_in_a_real_bash() -> None:
         *(
             (
                 f"simulate sfc --levels {levels}",
-                f"--levels should be from 1 to 6 for the paper's arrays, got {levels}; name another"
+                "--levels should be from 1 to 6 for the paper's arrays, which have 2 to 64"
+                f" accelerators, got {levels}; name another"
                 " with --array",
             )
             for levels in (0, -1, 7)

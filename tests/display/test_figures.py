@@ -24,11 +24,14 @@ pytest.importorskip("vl_convert")
 
 from hypar_opt.display import figures
 from hypar_opt.display.figures.bar_charts import OURS, PRINTED, StackedPart, stacked
+from hypar_opt.display.figures.maps import surface
 from hypar_opt.display.figures.marks import SHAPES, shape_of
+from hypar_opt.display.figures.results import _PLANS
 from hypar_opt.display.figures.style import CONFIG, Figure, legend
 from hypar_opt.display.figures.timelines import lines_of
 from hypar_opt.display.glyphs import MODEL_SYMBOL, SYMBOLS, symbol, symbol_of_part
 from hypar_opt.display.palette import INK, PASSES, PLANS, SERIES, colours_of, shades
+from hypar_opt.errors import HyparError
 from hypar_opt.units import format_bytes, format_cost
 from hypar_opt.workload.parallelism import part_word
 from tests.display.graphs import texts
@@ -489,6 +492,18 @@ def test_colours_mean_one_thing_and_are_seen_on_white_and_on_black() -> None:
     ramp = list(map(luminance, shades(5)))
     assert ramp == sorted(ramp, reverse=True)
     assert INK in str(CONFIG)
+
+
+def test_every_plan_of_a_comparison_has_a_colour_of_its_own() -> None:
+    """Eleven of them, and tensor parallelism of four degrees."""
+    names = ["Data Parallelism", *_PLANS.values(), *(f"megatron-{n}" for n in (1, 2, 4, 8))]
+    assert len({*colours_of(names).values()}) == len(names)
+
+
+def test_a_map_of_more_plans_than_can_be_told_apart_is_refused() -> None:
+    labels = [f"{n:08b}" for n in range(2**8)]
+    with pytest.raises(HyparError, match="at most 16,384 plans in a picture, got 65,536"):
+        surface(np.ones((2**8, 2**8)), labels, labels)
 
 
 @cache

@@ -466,8 +466,16 @@ def test_a_table_by_what_runs_needs_no_columns_of_what_runs(
         (["sfc", "--batch", "0"], "--batch: should be greater than or equal to 1, got 0"),
         (["sfc", "--batch", "-1"], "--batch should be whole numbers, as 32,256, got '-1'"),
         (["sfc", "--levels", "two"], "--levels should be whole numbers, as "),
-        (["sfc", "--levels", "7"], "--levels should be from 1 to 6 for the paper's arrays, got 7"),
-        (["sfc", "--levels", "0"], "--levels should be from 1 to 6 for the paper's arrays, got 0"),
+        (
+            ["sfc", "--levels", "7"],
+            "--levels should be from 1 to 6 for the paper's arrays, which have 2 to 64"
+            " accelerators, got 7",
+        ),
+        (
+            ["sfc", "--levels", "0"],
+            "--levels should be from 1 to 6 for the paper's arrays, which have 2 to 64"
+            " accelerators, got 0",
+        ),
         (
             ["sfc", "--levels", "3", "--array", "hmc-torus-16"],
             "--levels should be 4, since the array hmc-torus-16 has 16 accelerators, got 3",

@@ -101,6 +101,9 @@ def test_a_wrong_place_is_refused(shell: Shell) -> None:
     ):
         with pytest.raises((HyparError, UnknownNameError), match=re.escape(said)):
             explain(plan, place)
+    one = ho.solve("lenet-c", accelerators=1)
+    with pytest.raises(HyparError, match="explain: the plan is of one accelerator, without levels"):
+        explain(one, "fc1@H1")
     said = shell.refused("solve", "lenet-c", "--explain", "fc1@H1", "--json")
-    assert said == "--explain is not in a JSON document; leave --json out"
+    assert said == "--explain is not in a JSON document: leave out --json or -o -"
     assert "--explain takes a plan file" in shell.refused("show", "lenet-c", "--explain", "fc1@H1")

@@ -30,6 +30,9 @@ _RINGS = (("circle", 150), ("square", 260), ("diamond", 260), ("triangle-up", 26
 """Shapes and areas in pixels of rings; of different sizes, so that several are seen on one cell."""
 
 _WIDTH = 420
+_MOST_CELLS = 2**14
+"""More than can be told apart, and take minutes to draw."""
+
 _OFFSETS = "xOffset", "yOffset"
 _UNFIT = "#d0d0d0"
 _CORNER = 7, -6
@@ -67,6 +70,8 @@ def surface(
 
     Raises
     ------
+    HyparError
+        If there are too many.
     ValueError
         If the values have another shape.
     """
@@ -74,6 +79,10 @@ def surface(
     if values.shape != (len(ylabels), len(xlabels)):
         raise ValueError(
             f"should have {len(ylabels)} rows of {len(xlabels)} values, got {values.shape}"
+        )
+    if values.size > _MOST_CELLS:
+        raise HyparError(
+            f"a map has at most {_MOST_CELLS:,} plans in a picture, got {values.size:,}"
         )
     cells = [
         {

@@ -165,12 +165,13 @@ def _level_costs(plan: Plan) -> list[str]:
     return [format_cost(cost, plan.cost.unit) for cost in level_costs(plan.cost)]
 
 
+def _accelerators(plan: Plan) -> str:
+    return f"{plan.accelerators:,} accelerator{'s' if plan.accelerators > 1 else ''}"
+
+
 def _title(plan: Plan) -> str:
     total = format_cost(plan.cost.total, plan.cost.unit)
-    return (
-        f"{plan.network.name}, batch {plan.batch}, {plan.accelerators:,} accelerators:"
-        f" {total} a step"
-    )
+    return f"{plan.network.name}, batch {plan.batch}, {_accelerators(plan)}: {total} a step"
 
 
 def _folded(plan: Plan, which: Stored) -> Figure:
@@ -297,9 +298,7 @@ def plans_side_by_side(plans: Mapping[str, Plan]) -> Figure:
             if own is not None
         ],
     }
-    title = (
-        f"{first.network.name}, {first.accelerators:,} accelerators: one column per level, H1 first"
-    )
+    title = f"{first.network.name}, {_accelerators(first)}: one column per level, H1 first"
     layers = (
         *_rows_and_headings("plans", lines, columns),
         marks("plans", columns, len(lines), words),

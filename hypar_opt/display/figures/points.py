@@ -155,7 +155,7 @@ def time_and_memory(configurations: Configurations) -> Figure:
     colours = {what: colour for what, (dots, colour) in kinds.items() if dots}
     for number, own in enumerate(configurations, start=1):
         words = in_words(own.configuration, configurations.blocks)
-        what = f"{number}  {format_si(own.seconds, 's')}: {words}"
+        what = f"{number}: {format_si(own.seconds, 's')}, {words}"
         colours[what] = PLAN
         row = {"memory": short(own.memory / size), "seconds": short(own.seconds / second)}
         says = f"{what}, {format_bytes(own.memory)}"

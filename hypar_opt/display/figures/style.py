@@ -45,7 +45,7 @@ CONFIG: dict[str, Any] = {
         "titleFontSize": 11,
         "titleFontWeight": "normal",
     },
-    "axisQuantitative": {"labelOverlap": "greedy"},
+    "axisQuantitative": {"labelOverlap": "greedy", "labelSeparation": 6},
     "title": {
         "anchor": "start",
         "color": INK,

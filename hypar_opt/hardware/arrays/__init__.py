@@ -31,8 +31,9 @@ def papers(levels: int | None) -> str:
     levels = 4 if levels is None else levels
     if not 1 <= levels <= MAX_LEVELS:
         raise HyparError(
-            f"{argument('levels')} should be from 1 to {MAX_LEVELS} for the paper's arrays, got"
-            f" {levels}; name another with {argument('array')}"
+            f"{argument('levels')} should be from 1 to {MAX_LEVELS} for the paper's arrays, which"
+            f" have 2 to {2**MAX_LEVELS} accelerators, got {levels}; name another with"
+            f" {argument('array')}"
         )
     return f"hmc-htree-{2**levels}"
 
