@@ -23,10 +23,10 @@ def slow_after(kept: int, cases: Iterable[Any]) -> list[Any]:
 
 
 def fewer(count: int) -> int:
-    """Return a number of random cases; a third of it in ``make test``."""
-    return count if ALL else -(-count // 3)
+    """Return a number of random cases; a quarter of it in ``make test``."""
+    return count if ALL else -(-count // 4)
 
 
 def examples(count: int) -> settings:
-    """Return the settings of a test that draws so many examples; a third in ``make test``."""
+    """Return the settings of a test that draws so many examples; a quarter in ``make test``."""
     return settings(max_examples=fewer(count))

@@ -541,7 +541,7 @@ def test_with_stages_there_is_the_row_of_the_best_plan_in_stages(shell: Shell) -
     assert "3" in (three.reason or "")
 
 
-@pytest.mark.parametrize("schedule", ["gpipe", "zb-h1"])
+@pytest.mark.parametrize("schedule", slow_after(1, ["zb-h1", "gpipe"]))
 def test_the_row_in_stages_is_by_the_schedule(schedule: str, shell: Shell) -> None:
     """Beside the best plan without stages and Megatron-LM's degrees."""
     stated: dict[str, Any] = {"stages": 2, "micro_batches": 4}
@@ -570,7 +570,7 @@ def test_the_row_in_stages_is_by_the_schedule(schedule: str, shell: Shell) -> No
     assert shell.refused(*typed) == "--schedule: should be with stages, layers in parts of H1"
 
 
-@pytest.mark.parametrize("stages", ["auto", 2])
+@pytest.mark.parametrize("stages", slow_after(1, [2, "auto"]))
 def test_the_best_configuration_in_stages_is_that_of_configure(stages: Any) -> None:
     asked: dict[str, Any] = {"optimizer": "adam", "stages": stages}
     rows = {row.plan: row for row in ho.compare(WIDE, "rtx4090x4", batches=8, **asked)}
@@ -583,11 +583,14 @@ def test_the_best_configuration_in_stages_is_that_of_configure(stages: Any) -> N
 
 @pytest.mark.parametrize(
     "stated",
-    [
-        {"recompute": "full", "shard": "weights"},
-        {"micro_batches": 2, "shard": "state@H2"},
-        {"schedule": "zb-h1", "micro_batches": 4},
-    ],
+    slow_after(
+        1,
+        [
+            {"schedule": "zb-h1", "micro_batches": 4},
+            {"recompute": "full", "shard": "weights"},
+            {"micro_batches": 2, "shard": "state@H2"},
+        ],
+    ),
 )
 def test_that_configuration_trains_as_stated(stated: dict[str, Any]) -> None:
     """It is the fastest of all in two stages, each simulated as a plan."""

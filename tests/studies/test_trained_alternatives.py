@@ -171,6 +171,6 @@ def test_lists_and_proofs_say_of_which_plans_they_are(tmp_path: Path) -> None:
     typed = ["--micro-batches", "2", "--best", "2", "--regret", "--certificate", "proof.json"]
     done = command([*asked, *typed, "--output", "plan.json"], tmp_path)
     assert done.status == 0, done.errors
-    assert " ".join(done.output.split()).count("can run, of plans that train alike:") == 2
+    assert " ".join(done.output.split()).count("runnable plans, of plans that train alike:") == 2
     done = command(["verify", "plan.json", "--certificate", "proof.json"], tmp_path)
-    assert "can run, of all plans of 2 micro-batches)" in " ".join(done.output.split())
+    assert "runnable plans, of all plans of 2 micro-batches)" in " ".join(done.output.split())
