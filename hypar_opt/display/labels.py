@@ -29,6 +29,11 @@ _LOCAL_COSTS = {"time": "compute", "energy": "compute, local memory"}
 _OPTIMALITY = {"level": "optimal level by level", "joint": "optimal over all levels"}
 
 
+def accelerators(count: int) -> str:
+    """Return a number of accelerators in words."""
+    return f"{count:,} accelerator{'s' if count > 1 else ''}"
+
+
 def cost_name(plan: Plan) -> str:
     """Return the heading of the column of a plan's cost."""
     unit = plan.cost.unit

@@ -65,6 +65,15 @@ WORK = "#5b7794"
 AMOUNTS: Final = "cividis"
 """Vega's scheme for the cells of maps: the same with and without colour vision, and in print."""
 
+DOTS = "#9aa3ab"
+"""Points among which others stand out."""
+
+UNFIT = "#d0d0d0"
+"""Cells of a map of what does not fit."""
+
+ACCELERATOR = "#5b6f80"
+"""An accelerator of a topology."""
+
 LOADS = ("#b4bfc9", "#e0952f", "#b51c3d")
 """Shares of a step, from none to the highest."""
 

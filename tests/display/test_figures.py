@@ -26,7 +26,7 @@ from hypar_opt.display import figures
 from hypar_opt.display.figures.bar_charts import OURS, PRINTED, StackedPart, stacked
 from hypar_opt.display.figures.maps import surface
 from hypar_opt.display.figures.marks import SHAPES, shape_of
-from hypar_opt.display.figures.results import _PLANS
+from hypar_opt.display.figures.results import PLAN_NAMES
 from hypar_opt.display.figures.style import CONFIG, Figure, legend
 from hypar_opt.display.figures.timelines import lines_of
 from hypar_opt.display.glyphs import MODEL_SYMBOL, SYMBOLS, symbol, symbol_of_part
@@ -496,7 +496,7 @@ def test_colours_mean_one_thing_and_are_seen_on_white_and_on_black() -> None:
 
 def test_every_plan_of_a_comparison_has_a_colour_of_its_own() -> None:
     """Eleven of them, and tensor parallelism of four degrees."""
-    names = ["Data Parallelism", *_PLANS.values(), *(f"megatron-{n}" for n in (1, 2, 4, 8))]
+    names = ["Data Parallelism", *PLAN_NAMES.values(), *(f"megatron-{n}" for n in (1, 2, 4, 8))]
     assert len({*colours_of(names).values()}) == len(names)
 
 

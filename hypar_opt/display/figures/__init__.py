@@ -19,12 +19,8 @@ from hypar_opt.display.figures.maps import exploration_map as exploration_map
 from hypar_opt.display.figures.maps import surface as surface
 from hypar_opt.display.figures.paper import draw_paper as draw_paper
 from hypar_opt.display.figures.paper import paper_figure as paper_figure
-from hypar_opt.display.figures.plans import (
-    plan_dots as plan_dots,
-)
-from hypar_opt.display.figures.plans import (
-    plans_side_by_side as plans_side_by_side,
-)
+from hypar_opt.display.figures.plans import plan_dots as plan_dots
+from hypar_opt.display.figures.plans import plans_side_by_side as plans_side_by_side
 from hypar_opt.display.figures.points import array_roofline as array_roofline
 from hypar_opt.display.figures.points import fronts as fronts
 from hypar_opt.display.figures.results import figure_of as figure_of

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from math import ceil, floor, log10
+from math import ceil, log10
 from typing import Any, TypeAlias
 
 import altair as alt
 
 from hypar_opt.display.figures.style import (
     CHARACTER,
+    COMMUNICATES,
+    COMPUTES,
     SAYS,
     WIDTH,
     Figure,
@@ -26,6 +28,7 @@ from hypar_opt.display.figures.style import (
     positive,
     row_names,
     short,
+    ticks,
 )
 from hypar_opt.display.palette import INK, MARK, colours_of
 from hypar_opt.units import format_label
@@ -37,7 +40,6 @@ Series: TypeAlias = Mapping[str, Numbers]
 """Numbers by name of the series."""
 
 OURS, PRINTED = "ours", "as the paper prints it"
-COMPUTES, COMMUNICATES = "computes", "communicates"
 
 _BAR, _BETWEEN = 11, 18
 """Pixels of a bar with its upright label, and between two groups."""
@@ -153,19 +155,6 @@ def _ends(low: float, high: float, *, hanging: bool) -> tuple[float, float]:
     room = 10 ** (_LABEL_ROOM * decades)
     # Bars that hang down have their labels below them.
     return low / (room if hanging else 1.0), high * room
-
-
-def ticks(low: float, high: float) -> list[float]:
-    """Return a few plain numbers between two."""
-    decades = log10(high / low)
-    if decades < 0.8:
-        steps: tuple[float, ...] = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
-    else:
-        # On a span this short, at most one power of ten would have a tick.
-        steps = (1, 2, 5) if decades < 2.5 else (1,)
-    powers = range(floor(log10(low)), ceil(log10(high)) + 1)
-    every = [float(f"{step * 10.0**power:.3g}") for power in powers for step in steps]
-    return [value for value in every if low * 0.999 <= value <= high]
 
 
 @dataclass(frozen=True)

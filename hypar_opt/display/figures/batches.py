@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import numpy as np
 
-from hypar_opt.display.figures.bar_charts import ticks
 from hypar_opt.display.figures.style import (
     SAYS,
     WIDTH,
@@ -24,6 +23,7 @@ from hypar_opt.display.figures.style import (
     row_names,
     scale,
     short,
+    ticks,
 )
 from hypar_opt.display.glyphs import symbol
 from hypar_opt.display.palette import DATA, FAINT, PLAN

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import altair as alt
 
-from hypar_opt.display.figures.points import HEIGHT
 from hypar_opt.display.figures.style import (
+    HEIGHT,
     SAYS,
     WIDTH,
     Figure,
@@ -15,10 +15,11 @@ from hypar_opt.display.figures.style import (
     along,
     coloured,
     figure,
+    label_expression,
     mark,
     short,
 )
-from hypar_opt.display.palette import MARK, PLAN
+from hypar_opt.display.palette import DOTS, MARK, PLAN
 
 OTHERS, FRONT, OWN = "plans", "on the Pareto front", "the solver's plan"
 
@@ -53,7 +54,7 @@ def plans_by_memory(
         "own": rows(OWN, {OWN: own}),
     }
     x, y = along(alt.X, "x", memory[1]), along(alt.Y, "y", cost[1])
-    colour = coloured({OTHERS: "#9aa3ab", FRONT: PLAN, OWN: MARK}, "kind", symbolType="circle")
+    colour = coloured({OTHERS: DOTS, FRONT: PLAN, OWN: MARK}, "kind", symbolType="circle")
     layers = [
         mark("others", "circle", x, y, colour, size=14, opacity=0.7),
         mark("front", "circle", x, y, colour, *SAYS, size=60, opacity=1),
@@ -72,8 +73,8 @@ def histogram(
     ]
     every = -(-len(ranges) // 8)
     shown = {n: low for n, (low, *_) in enumerate(ranges) if n % every == 0}
-    labels = "".join(f"datum.value == {n} ? '{low}' : " for n, low in shown.items())
-    axis = alt.Axis(values=list(shown), labelExpr=f"{labels}''", labelAngle=0, ticks=False)
+    labels = label_expression(shown)
+    axis = alt.Axis(values=list(shown), labelExpr=labels, labelAngle=0, ticks=False)
     x = alt.X("range:O", title=f"{objective}, from", axis=axis)
     drawn = mark("ranges", "bar", x, alt.Y("count:Q", title="plans"), *SAYS, color=PLAN)
     return figure(alt.layer(drawn), {"ranges": rows}, width=WIDTH, height=180)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hypar_opt.display.figures.marks import STAR
 from hypar_opt.display.figures.style import SAYS, Figure, Rows, figure, mark, short
-from hypar_opt.display.palette import AMOUNTS, INK, MARK
+from hypar_opt.display.palette import AMOUNTS, INK, MARK, UNFIT
 from hypar_opt.display.terminal.exploration import axis_label, compared, digits_legend
 from hypar_opt.errors import HyparError
 from hypar_opt.search.degrees import Evaluated
@@ -31,10 +31,9 @@ _RINGS = (("circle", 150), ("square", 260), ("diamond", 260), ("triangle-up", 26
 
 _WIDTH = 420
 _MOST_CELLS = 2**14
-"""More than can be told apart, and take minutes to draw."""
+"""More cannot be told apart, and take minutes to draw."""
 
 _OFFSETS = "xOffset", "yOffset"
-_UNFIT = "#d0d0d0"
 _CORNER = 7, -6
 """Pixels from a cell's middle, which has stars and rings."""
 
@@ -226,13 +225,13 @@ def degrees_map(configurations: Configurations) -> Figure:
     if configurations.unfit:
         room = format_bytes(configurations.capacity - configurations.margin)
         text = f"grey: none fits in {room}, the least that one takes"
-        marked.append(_mark(text, [], "square", 1, _UNFIT, _UNFIT))
+        marked.append(_mark(text, [], "square", 1, UNFIT, UNFIT))
     low = min(least, 0.5)
     dark = f"datum.speed < {(low + 1) / 2}"
     ink = alt.condition(dark, alt.value("white"), alt.value(INK))
     speed = _coloured("speed", "speed, over the fastest's", (low, 1.0))
     layers = [
-        mark("cells", "rect", x, y, *SAYS, fill=_UNFIT, stroke="white"),
+        mark("cells", "rect", x, y, *SAYS, fill=UNFIT, stroke="white"),
         mark("cells", "rect", x, y, speed, *SAYS, where="isValid(datum.speed)", stroke="white"),
         mark("cells", "text", x, y, alt.Text("text:N"), fontSize=9, dy=-5).encode(color=ink),
         *_marks(marked, x, y),

@@ -19,7 +19,7 @@ from hypar_opt.display.glyphs import (
     stored_symbol,
     symbol,
 )
-from hypar_opt.display.labels import level_costs
+from hypar_opt.display.labels import accelerators, level_costs
 from hypar_opt.display.palette import GRID
 from hypar_opt.display.plan_grid import Stored, drawn_choices, is_short_chain, plan_grid
 from hypar_opt.errors import HyparError
@@ -165,13 +165,10 @@ def _level_costs(plan: Plan) -> list[str]:
     return [format_cost(cost, plan.cost.unit) for cost in level_costs(plan.cost)]
 
 
-def _accelerators(plan: Plan) -> str:
-    return f"{plan.accelerators:,} accelerator{'s' if plan.accelerators > 1 else ''}"
-
-
 def _title(plan: Plan) -> str:
     total = format_cost(plan.cost.total, plan.cost.unit)
-    return f"{plan.network.name}, batch {plan.batch}, {_accelerators(plan)}: {total} a step"
+    size = accelerators(plan.accelerators)
+    return f"{plan.network.name}, batch {plan.batch}, {size}: {total} a step"
 
 
 def _folded(plan: Plan, which: Stored) -> Figure:
@@ -298,7 +295,9 @@ def plans_side_by_side(plans: Mapping[str, Plan]) -> Figure:
             if own is not None
         ],
     }
-    title = f"{first.network.name}, {_accelerators(first)}: one column per level, H1 first"
+    title = (
+        f"{first.network.name}, {accelerators(first.accelerators)}: one column per level, H1 first"
+    )
     layers = (
         *_rows_and_headings("plans", lines, columns),
         marks("plans", columns, len(lines), words),

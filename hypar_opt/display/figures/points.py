@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from hypar_opt.display.figures.bar_charts import ticks
 from hypar_opt.display.figures.marks import STAR
 from hypar_opt.display.figures.style import (
+    HEIGHT,
+    POINT_SHAPES,
     SAYS,
     WIDTH,
     Figure,
@@ -22,8 +23,9 @@ from hypar_opt.display.figures.style import (
     scale,
     short,
     si_labels,
+    ticks,
 )
-from hypar_opt.display.palette import FAINT, INK, MARK, PLAN, SERIES, colours_of
+from hypar_opt.display.palette import DOTS, FAINT, INK, MARK, PLAN, SERIES, colours_of
 from hypar_opt.hardware.roofline import DRAM, roofline
 from hypar_opt.studies.configurations import POINTS, in_words
 from hypar_opt.units import (
@@ -40,14 +42,11 @@ if TYPE_CHECKING:
     from hypar_opt.studies.configurations import Configurations
     from hypar_opt.studies.validation import Validation
 
-SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down")
 _BEYOND = 0.06
 """Share of the range of memory by which lines extend beyond their ends."""
 
 _BEYOND_RIDGES = 30.0
 """The factor by which the axis of a roofline goes beyond the first and the last ridge."""
-
-HEIGHT = 230
 
 
 def fronts(
@@ -93,7 +92,7 @@ def fronts(
     title_of_x = f"memory of an accelerator ({unit})"
     x = along(alt.X, "memory", title_of_x, (least - margin, most + margin), tickCount=6)
     y = along(alt.Y, "ratio", "times the least without the limit")
-    shapes = {name: SHAPES[n % len(SHAPES)] for n, name in enumerate(names)}
+    shapes = {name: POINT_SHAPES[n % len(POINT_SHAPES)] for n, name in enumerate(names)}
     colour = alt.Color("objective:N", scale=scale(colours_of(names)), legend=legend(names))
     shape = alt.Shape("objective:N", scale=scale(shapes), legend=legend(names))
     point: dict[str, Any] = {"filled": True, "opacity": 1}
@@ -137,7 +136,7 @@ def time_and_memory(configurations: Configurations) -> Figure:
     without = [point for point in points if point.configuration.pp == 1]
     which = "fastest in stages" if len(in_stages) >= POINTS else "in stages that fit"
     kinds = {
-        f"{len(without):,} configurations that fit": (without, "#9aa3ab"),
+        f"{len(without):,} configurations that fit": (without, DOTS),
         f"{len(in_stages):,} {which}": (in_stages, SERIES[2]),
     }
     room = (configurations.capacity - configurations.margin) / size

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hypar_opt.studies.pareto import ParetoFronts
 
 
-_PLANS = {
+PLAN_NAMES = {
     "model": "Model Parallelism",
     "trick": "the Trick",
     "hypar": "HyPar",
@@ -126,7 +126,7 @@ def speed_ups(rows: Sequence[ComparisonRow]) -> Figure:
             ratios.setdefault(row.plan, {})[case] = ratio
     # Only networks with attention have Megatron's plans.
     series = {
-        _PLANS.get(plan, plan): [by_case.get(case) for case in cases]
+        PLAN_NAMES.get(plan, plan): [by_case.get(case) for case in cases]
         for plan, by_case in ratios.items()
     }
     reading = " and ".join(dict.fromkeys(row.reading for row in rows))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import ceil, floor, log10
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,11 +24,19 @@ FORMATS = ("png", "svg", "pdf")
 WIDTH = 480
 """Pixels between the axes of a figure, for 600 with its labels."""
 
+HEIGHT = 230
+"""Pixels between the axes of a figure of points or lines."""
+
 CHARACTER = 6.1
 """Pixels of a character of a label, on average."""
 
 _SCALE = 2
 """Pixels of a PNG file for one of the figure."""
+
+COMPUTES, COMMUNICATES = "computes", "communicates"
+
+POINT_SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down")
+"""Vega's shapes of the points of series, in this order."""
 
 CONFIG: dict[str, Any] = {
     "background": "white",
@@ -116,9 +125,9 @@ def figure(
         ``width`` and ``height`` in pixels, where the chart is no concatenation.
     """
     heading: dict[str, Any] = {"title": title} if title else {}
-    rows = {name: list(own) for name, own in data.items()}
-    own: Any = chart
-    drawn: Figure = own.properties(datasets=rows, **heading, **size).configure(**CONFIG)
+    datasets = {name: list(rows) for name, rows in data.items()}
+    untyped: Any = chart
+    drawn: Figure = untyped.properties(datasets=datasets, **heading, **size).configure(**CONFIG)
     return drawn
 
 
@@ -136,11 +145,11 @@ def scale(pairs: Mapping[str, Any]) -> alt.Scale:
 
 def legend(words: Iterable[str], width: float = WIDTH, **options: Any) -> alt.Legend:
     """Return a legend without a title, in as many columns as fit into the width."""
-    every = list(words)
-    longest = max(map(len, every), default=1)
+    entries = list(words)
+    longest = max(map(len, entries), default=1)
     columns = max(int((width + 60) // (CHARACTER * longest + 34)), 1)
-    fewest_rows = -(-len(every) // columns)
-    columns = -(-len(every) // max(fewest_rows, 1))
+    fewest_rows = -(-len(entries) // columns)
+    columns = -(-len(entries) // max(fewest_rows, 1))
     shown: dict[str, Any] = {"symbolOpacity": 1, **options}
     return alt.Legend(title=None, columns=max(columns, 1), **shown)
 
@@ -187,6 +196,25 @@ def name_rows(labels: Sequence[str], every: int = 1) -> Rows:
 def si_labels(unit: str) -> str:
     """Return Vega's expression of an axis' labels: ``10 ms``."""
     return f"replace(format(datum.value, '~s'), /([a-zA-Zµ]?)$/, ' $1{unit}')"
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Return a few plain numbers between two."""
+    decades = log10(high / low)
+    if decades < 0.8:
+        steps: tuple[float, ...] = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
+    else:
+        # On a span this short, at most one power of ten would have a tick.
+        steps = (1, 2, 5) if decades < 2.5 else (1,)
+    powers = range(floor(log10(low)), ceil(log10(high)) + 1)
+    numbers = [float(f"{step * 10.0**power:.3g}") for power in powers for step in steps]
+    return [value for value in numbers if low * 0.999 <= value <= high]
+
+
+def label_expression(labels: Mapping[Any, str]) -> str:
+    """Return Vega's expression of an axis' labels: those of some values, and none of others."""
+    cases = [f"datum.value == {value!r} ? '{text}' : " for value, text in labels.items()]
+    return "".join([*cases, "''"])
 
 
 def short(value: float) -> float:

@@ -10,13 +10,15 @@ import altair as alt
 import numpy as np
 
 from hypar_opt.display.figures.maps import surface
-from hypar_opt.display.figures.points import HEIGHT, SHAPES
 from hypar_opt.display.figures.style import (
+    HEIGHT,
+    POINT_SHAPES,
     SAYS,
     WIDTH,
     Figure,
     along,
     figure,
+    label_expression,
     legend,
     mark,
     scale,
@@ -143,16 +145,18 @@ def _lines(rows: Sequence[Row], axis: str, own: Sequence[str], measure: str) -> 
     ]
     if numeric:
         few = values if len(values) <= _TICKS else values[:: -(-len(values) // _TICKS)]
-        labels = "".join(f"datum.value == {value!r} ? '{shown(value)}' : " for value in few)
+        labels = label_expression({value: shown(value) for value in few})
         log = values[0] > 0 and values[-1] >= 8 * values[0]
-        look: dict[str, Any] = {"values": few, "labelExpr": f"{labels}''", "labelOverlap": True}
+        look: dict[str, Any] = {"values": few, "labelExpr": labels, "labelOverlap": True}
         x = along(alt.X, "x", name, log=log, **look)
         x = x.scale(type="log" if log else "linear", zero=False, nice=False, padding=12)
     else:
         x = alt.X("x:N", title=name, sort=list(map(shown, values)), axis=alt.Axis(labelAngle=0))
     y = alt.Y("amount:Q", title=heading, scale=alt.Scale(zero=True))
     colours = {case: SERIES[n % len(SERIES)] for n, case in enumerate(groups)}
-    shapes = {case: SHAPES[n // len(SERIES) % len(SHAPES)] for n, case in enumerate(groups)}
+    shapes = {
+        case: POINT_SHAPES[n // len(SERIES) % len(POINT_SHAPES)] for n, case in enumerate(groups)
+    }
     entries = legend(groups) if any(groups) else None
     colour = alt.Color("case:N", scale=scale(colours), legend=entries)
     shape = alt.Shape("case:N", scale=scale(shapes), legend=entries)

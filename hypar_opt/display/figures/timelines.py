@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import altair as alt
 
-from hypar_opt.display.figures.bar_charts import COMMUNICATES, COMPUTES
 from hypar_opt.display.figures.style import (
+    COMMUNICATES,
+    COMPUTES,
     SAYS,
     WIDTH,
     Figure,

@@ -22,7 +22,8 @@ from hypar_opt.display.figures.style import (
     mark,
     short,
 )
-from hypar_opt.display.palette import FAINT, LOADS, shades
+from hypar_opt.display.labels import accelerators
+from hypar_opt.display.palette import ACCELERATOR, FAINT, LOADS, shades
 from hypar_opt.display.trees import tree_places
 from hypar_opt.errors import RefusedError
 from hypar_opt.hardware.topologies.grid import GridTopology
@@ -80,7 +81,7 @@ def topology(array: Array) -> Figure:
         for link in array.interconnect.links
         for rate in [format_rate(link.bytes_per_second)]
     ]
-    title = f"{array.name}: {count:,} accelerator{'s' * (count > 1)}, {array.topology.kind}"
+    title = f"{array.name}: {accelerators(count)}, {array.topology.kind}"
     return _drawn(array, links, colour, title)
 
 
@@ -151,7 +152,7 @@ def _drawn(array: Array, links: Rows, colour: alt.Color, title: str) -> Figure:
         for node, point in points.items()
     ]
     area = min((0.82 * step) ** 2, 300.0)
-    kinds = (("accelerator", "circle", "#5b6f80", 1.0), ("switch", "square", FAINT, 0.5))
+    kinds = (("accelerator", "circle", ACCELERATOR, 1.0), ("switch", "square", FAINT, 0.5))
     layers = [
         mark("links", "rule", *ends, colour, width_of, *SAYS),
         *(
