@@ -53,12 +53,12 @@ def calibrate(
     from hypar_opt.studies import calibration
 
     with output.outputs_checked(output_file):
-        found = find_array(array)
+        description = find_array(array)
         for path in filter(None, (Path(steps), test)):
             record_read(path)
     with output.progress_bar("calculations") as progress:
         keys = None if fit is None else fit.split(",")
-        result = calibration.calibrate(found, steps, fit=keys, test=test, progress=progress)
+        result = calibration.calibrate(description, steps, fit=keys, test=test, progress=progress)
     if result.left_aside:
         output.note(f"columns left aside: {', '.join(result.left_aside)}")
     for sentence in result.warnings:

@@ -15,8 +15,8 @@ EXAMPLES = (
 
 PARTS = typer.Argument(
     metavar="[PART]...",
-    help="Parts that are needed, as jax, plot or cpsat; each of them has to be there. Default: all"
-    " parts, of which extras may be missing.",
+    help="Parts that are needed, as jax, figures or cpsat; each of them has to be there. Default:"
+    " all parts, of which extras may be missing.",
 )
 
 
@@ -26,6 +26,6 @@ def doctor(
 ) -> None:
     from hypar_opt.studies import installation
 
-    found = installation.doctor(parts or ())
-    output.print_result(found, found.document, as_json=as_json)
-    found.check()
+    result = installation.doctor(parts or ())
+    output.print_result(result, result.document, as_json=as_json)
+    result.check()

@@ -33,7 +33,7 @@ def memory(
     picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
-    from hypar_opt.studies import memory as counted
+    from hypar_opt.studies import memory as study
 
     with output.outputs_checked(picture=picture):
         # Also of a plan: no choice depends on it where memory is not limited.
@@ -47,6 +47,6 @@ def memory(
         stated = request.stated(training)
         if inputs.was_typed(context, "optimizer"):
             stated["optimizer"] = problem.optimizer
-    held = counted.memory(plan, array, stage=stage, **stated)
-    output.draw(picture, lambda figures: figures.figure_of(held))
-    output.print_result(held, held.document, as_json=as_json)
+    result = study.memory(plan, array, stage=stage, **stated)
+    output.draw(picture, lambda figures: figures.figure_of(result))
+    output.print_result(result, result.document, as_json=as_json)

@@ -113,14 +113,14 @@ def show(
         _print_file(source, json=picture is not None or as_json, others=typed)
         return
     with output.outputs_checked(picture=picture):
-        found = _found(source, tokens, request.key_values(settings), reading, typed)
+        subject = _named(source, tokens, request.key_values(settings), reading, typed)
         if rerun:
-            found = _rerun(found, source, plan_options=plan_options)
+            subject = _rerun(subject, source, plan_options=plan_options)
     parts = {"layouts": layouts, "unfolded": unfolded, "roofline": roofline}
-    _print(found, picture, batch, explain, **parts, json=as_json)
+    _print(subject, picture, batch, explain, **parts, json=as_json)
 
 
-def _found(
+def _named(
     source: str,
     tokens: int | None,
     settings: Mapping[str, Any],
@@ -130,8 +130,8 @@ def _found(
     """Return what a name stands for; what is shown of another kind of thing is refused."""
     from hypar_opt.studies import shown
 
-    found = shown.show(source, tokens=tokens, settings=settings, reading=reading)
-    kind = shown.kind_of(found)
+    subject = shown.show(source, tokens=tokens, settings=settings, reading=reading)
+    kind = shown.kind_of(subject)
     if kind == shown.PLAN and "--batch" in typed:
         raise HyparError("--batch is fixed by the plan; leave it out")
     takes = {
@@ -139,14 +139,14 @@ def _found(
         **dict.fromkeys(("--rerun", "--layouts", "--explain"), shown.PLAN),
         "--roofline": shown.ARRAY,
     }
-    for option, own in takes.items():
+    for option, taker in takes.items():
         if option in typed:
-            shown.refuse(option, source, kind, (own,))
-    return found
+            shown.refuse(option, source, kind, (taker,))
+    return subject
 
 
 def _print(
-    found: Network | Array | Plan,
+    subject: Network | Array | Plan,
     picture: Path | None,
     batch: int | None,
     explain: str | None,
@@ -161,25 +161,25 @@ def _print(
     from hypar_opt.plan.plan import Plan
     from hypar_opt.workload.description import describe
 
-    if isinstance(found, Plan):
-        output.draw(picture, lambda figures: figures.plan_dots(found, layouts=layouts))
-        print_plan(found, layouts=layouts, explain=explain, as_json=json)
-    elif isinstance(found, Array):
+    if isinstance(subject, Plan):
+        output.draw(picture, lambda figures: figures.plan_dots(subject, layouts=layouts))
+        print_plan(subject, layouts=layouts, explain=explain, as_json=json)
+    elif isinstance(subject, Array):
         output.draw(
             picture,
-            lambda figures: (figures.array_roofline if roofline else figures.topology)(found),
+            lambda figures: (figures.array_roofline if roofline else figures.topology)(subject),
         )
-        output.print_result(found, found.document, as_json=json, folds=True)
+        output.print_result(subject, subject.document, as_json=json, folds=True)
     else:
-        output.draw(picture, lambda figures: figures.network_graph(found, unfolded=unfolded))
+        output.draw(picture, lambda figures: figures.network_graph(subject, unfolded=unfolded))
         # Part of a problem, so that the batch is checked as everywhere else.
         size = problem_of(batch=1 if batch is None else batch).batch
         if json:
-            output.print_json(describe(found, size))
+            output.print_json(describe(subject, size))
         else:
             from hypar_opt.display.terminal.network import network_view
 
-            output.print_view(network_view(found, size))
+            output.print_view(network_view(subject, size))
 
 
 def _print_schema(command: str | None) -> None:

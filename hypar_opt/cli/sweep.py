@@ -72,19 +72,19 @@ def sweep(
     for name, value in (("workers", workers), ("scheduler", scheduler)):
         if value is not None:
             raise HyparError(f"--{name} runs a sweep file's cases; --batches is a single process")
-    every = _all_batches(spec, batches, _typed(context, problem), table, picture)
+    result = _all_batches(spec, batches, _typed(context, problem), table, picture)
     if table is not None:
-        output.write_csv(every.rows(), table)
-    output.draw(picture, lambda figures: figures.figure_of(every))
-    output.print_result(every, every.document, as_json=as_json)
+        output.write_csv(result.rows(), table)
+    output.draw(picture, lambda figures: figures.figure_of(result))
+    output.print_result(result, result.document, as_json=as_json)
 
 
 def _check_alone(context: typer.Context) -> None:
     """Refuse options of a problem for a sweep file, which lists its problems."""
-    own = {"spec", "table", "workers", "scheduler", "picture", "as_json"}
+    of_sweep_files = {"spec", "table", "workers", "scheduler", "picture", "as_json"}
     for option in context.command.params:
         name = option.name or ""
-        if name not in own and inputs.was_typed(context, name):
+        if name not in of_sweep_files and inputs.was_typed(context, name):
             raise HyparError(f"{option.opts[0]} goes with --batches; a sweep file states its cases")
 
 

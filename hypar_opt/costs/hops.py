@@ -108,10 +108,10 @@ class Hops:
         dtype = exact_dtype(int(self.upper_bound * per_second) + 1)
         charged: Integers = np.zeros(shape_of(nodes, states), dtype)
         for node, link in self._nodes.items():
-            here = nodes == node
-            if here.any():
+            places = nodes == node
+            if places.any():
                 sent = self._often * self._seconds(node, link, states, per_second)
-                charged = np.where(here, sent.astype(dtype), charged)
+                charged = np.where(places, sent.astype(dtype), charged)
         return charged
 
     def extremes(self, per_second: Fraction | int) -> tuple[Fraction, Fraction]:
@@ -134,12 +134,12 @@ class Hops:
             Choices of all nodes.
         """
         states = of_rows(rows, len(self.workload.nodes))
-        found = {}
+        seconds = {}
         for node, link in self._nodes.items():
-            own = [block[:, [node]] for block in states]
-            (seconds,) = self._seconds(node, link, own, _PER_SECOND).tolist()
-            found[self.workload.nodes[node].name] = seconds / _PER_SECOND
-        return found
+            of_node = [block[:, [node]] for block in states]
+            (charge,) = self._seconds(node, link, of_node, _PER_SECOND).tolist()
+            seconds[self.workload.nodes[node].name] = charge / _PER_SECOND
+        return seconds
 
     def _seconds(
         self, node: int, link: BisectionLink, states: States, per_second: Fraction | int
@@ -152,9 +152,9 @@ class Hops:
             self.splits, self.hierarchy.sizes, level_choices(states), strict=True
         ):
             copied = whole[choice]
-            each = scale(size * (parts - 1) * count, split.seconds_per_byte * per_second)
+            sent = scale(size * (parts - 1) * count, split.seconds_per_byte * per_second)
             latency = (parts - 1) * split.latency * per_second
-            gathered = gathered + np.where(copied, each + int(latency + Fraction(1, 2)), 0)
+            gathered = gathered + np.where(copied, sent + int(latency + Fraction(1, 2)), 0)
             count = count * np.where(copied, parts, 1)
         pace, latency = link.seconds_per_byte * per_second, link.latency * per_second
         parts_sent = scale(np.array([size], object), pace) + gathered

@@ -391,8 +391,8 @@ class TimeCost(ArrayCost):
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return what is charged alike; nodes by the share of their bucket's latency, too."""
         symmetries = super().symmetries(workload, levels)
-        known = self.latencies, self.memory and self.memory.load, self.hops
-        marks = [of.marks for of in known if of]
+        by_node = self.latencies, self.memory and self.memory.load, self.hops
+        marks = [charge.marks for charge in by_node if charge]
         return symmetries._replace(marks=[*zip(*marks, strict=True)]) if marks else symmetries
 
     def with_memory(self, memory: PricedLoad) -> Self:

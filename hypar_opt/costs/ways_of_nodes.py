@@ -112,8 +112,8 @@ class WaysOfNodes:
 
     def _at_price(self, price: Fraction) -> Integers:
         charged = at_price(self.loads, price)
-        most = int(self.times.max(initial=0)) + int(charged.max(initial=0))
-        dtype = exact_dtype(most * (1 + len(self.kinds)))
+        largest = int(self.times.max(initial=0)) + int(charged.max(initial=0))
+        dtype = exact_dtype(largest * (1 + len(self.kinds)))
         total: Integers = self.times.astype(dtype) + charged.astype(dtype)
         return total
 
@@ -142,9 +142,9 @@ Amount = Callable[["Indices", "States"], Integers]
 def by_state(amount: Amount, nodes: Indices, states: Sequence[State]) -> Integers:
     """Return an amount of nodes in each state, ``(nodes, states)``: of all that there are."""
     choices = (1 + np.array(states, np.intp).max(axis=0)).tolist()
-    held = amount(nodes.reshape(-1, *[1] * len(choices)), every_state(choices))
-    every = np.broadcast_to(held, (len(nodes), *choices)).reshape(len(nodes), -1)
-    return every[:, in_mixed_radix(states, choices)]
+    amounts = amount(nodes.reshape(-1, *[1] * len(choices)), every_state(choices))
+    of_states = np.broadcast_to(amounts, (len(nodes), *choices)).reshape(len(nodes), -1)
+    return of_states[:, in_mixed_radix(states, choices)]
 
 
 def coupled(tables: Sequence[ClassTable], blocks: NDArray[np.intp], penalty: int) -> ClassTable:
