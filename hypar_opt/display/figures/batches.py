@@ -40,15 +40,15 @@ _LABELLED = 60
 """Rows of layers that have labels of readable size."""
 
 
-def batch_ranges(every: AllBatches) -> Figure:
+def batch_ranges(result: AllBatches) -> Figure:
     """Draw the bytes of the optimal plans and of Data Parallelism, and the plans by batch.
 
     Layers that make the same choices at every batch are one row, with a stripe for each level, H1
     on top. Both axes of batches and that of bytes are logarithmic.
     """
     # Where plans depend on the remainder of the batch, those of even batches, and so on.
-    pieces = [piece for piece in every if piece.every == 1 or piece.first % piece.every == 0]
-    groups, levels = _groups(every, pieces), max(every.problem.levels, 1)
+    pieces = [piece for piece in result if piece.every == 1 or piece.first % piece.every == 0]
+    groups, levels = _groups(result, pieces), max(result.problem.levels, 1)
     divisor = max(piece.every for piece in pieces)
     multiples = "" if divisor == 1 else f", drawn for multiples of {divisor}"
     stripe = max(5, 13 / levels) if len(groups) <= _LABELLED else max(900 / len(groups) / levels, 1)
@@ -71,7 +71,7 @@ def batch_ranges(every: AllBatches) -> Figure:
         alt.Y(f"{field}:Q", scale=alt.Scale(domain=[len(groups), 0], nice=False), axis=None)
         for field in ("top", "middle", "edge")
     )
-    choices = coloured({own: symbol(own).colour for own in every.problem.choices}, "choice")
+    choices = coloured({own: symbol(own).colour for own in result.problem.choices}, "choice")
     runs = first, alt.X2("last:Q"), top, alt.Y2("bottom:Q"), choices
     upper = alt.layer(
         mark("breaks", "rule", x, strokeWidth=0.4, color=FAINT),
@@ -91,19 +91,20 @@ def batch_ranges(every: AllBatches) -> Figure:
     data: dict[str, Rows] = {
         "bytes": bytes_rows,
         "breaks": [{"batch": piece.first} for piece in pieces[1:]],
-        "choices": _choices(every, pieces, groups),
+        "choices": _choices(result, pieces, groups),
         "names": [{**row, "middle": row["line"] + 0.5, "edge": row["line"]} for row in names],
     }
     chart = alt.vconcat(*parts).resolve_scale(color="independent")
-    return figure(chart, data, _title(every))
+    return figure(chart, data, _title(result))
 
 
-def _title(every: AllBatches) -> list[str]:
-    problem = every.problem
-    plans = "1 plan" if every.plans == 1 else f"{every.plans} plans"
+def _title(result: AllBatches) -> list[str]:
+    problem = result.problem
+    network, size = result.network.name, problem.hierarchy.shown
+    plans = "1 plan" if result.plans == 1 else f"{result.plans} plans"
     return [
-        f"{every.network.name}, {problem.hierarchy.shown} accelerators, reading {problem.reading}:",
-        f"{plans} for batches {every.lo:,} to {every.hi:,}",
+        f"{network}, {size} accelerators, reading {problem.reading}:",
+        f"{plans} for batches {result.lo:,} to {result.hi:,}",
     ]
 
 
@@ -132,28 +133,28 @@ def _bytes(pieces: Sequence[BatchRange]) -> tuple[Rows, str]:
     return rows, unit
 
 
-def _groups(every: AllBatches, pieces: Sequence[BatchRange]) -> dict[str, int]:
+def _groups(result: AllBatches, pieces: Sequence[BatchRange]) -> dict[str, int]:
     """Return the layers that are drawn, by label, each with the position of its first layer."""
     histories: dict[object, list[int]] = defaultdict(list)
-    for position in range(len(every.layers)):
-        histories[tuple(row[position] for piece in pieces for row in every.columns(piece))].append(
+    for position in range(len(result.layers)):
+        histories[tuple(row[position] for piece in pieces for row in result.columns(piece))].append(
             position
         )
     labels = {}
     for positions in histories.values():
         more = f" and {len(positions) - 1} more" if len(positions) > 1 else ""
-        labels[every.layers[positions[0]] + more] = positions[0]
+        labels[result.layers[positions[0]] + more] = positions[0]
     return labels
 
 
-def _choices(every: AllBatches, pieces: Sequence[BatchRange], groups: dict[str, int]) -> Rows:
+def _choices(result: AllBatches, pieces: Sequence[BatchRange], groups: dict[str, int]) -> Rows:
     """Return a bar for each run of batches with the same choice of a layer at a level."""
-    levels = max(every.problem.levels, 1)
+    levels = max(result.problem.levels, 1)
     edges = [*(piece.first - 0.5 for piece in pieces), pieces[-1].last + 0.5]
-    plans = [every.columns(piece) for piece in pieces]
+    plans = [result.columns(piece) for piece in pieces]
     return [
         {
-            "choice": (word := str(every.problem.choices[choice])),
+            "choice": (word := str(result.problem.choices[choice])),
             "top": group + level / levels,
             "bottom": group + (level + 1) / levels,
             "first": edges[run[0]],
@@ -162,7 +163,7 @@ def _choices(every: AllBatches, pieces: Sequence[BatchRange], groups: dict[str, 
             f" {pieces[run[-1]].last:,}",
         }
         for group, (label, position) in enumerate(groups.items())
-        for level in range(every.problem.levels)
+        for level in range(result.problem.levels)
         for choice, run in _runs([rows[level][position] for rows in plans])
     ]
 

@@ -77,20 +77,20 @@ def configured(configurations: Configurations) -> Figure:
     return draw(configurations)
 
 
-def device_memory(held: DeviceMemory) -> Figure:
+def device_memory(memory: DeviceMemory) -> Figure:
     """Draw the bytes of all layers and of each group, from top to bottom."""
-    groups = [("total", dict(held.categories)), *layer_memory(held)]
-    size, unit = axis_byte_unit(held.total)
+    groups = [("total", dict(memory.categories)), *layer_memory(memory)]
+    size, unit = axis_byte_unit(memory.total)
     parts = [
         StackedPart(name, colour, [own[name] for _, own in groups])
-        for name, colour in colours_of(held.categories).items()
+        for name, colour in colours_of(memory.categories).items()
     ]
-    title = f"{held.plan.network.name}, batch {held.plan.batch}: {format_bytes(held.total)}"
-    limit, end = held.capacity, None
+    title = f"{memory.plan.network.name}, batch {memory.plan.batch}: {format_bytes(memory.total)}"
+    limit, end = memory.capacity, None
     if limit is not None:
         title += f" of {format_bytes(limit)}"
         # Of far more memory than is held nothing would be seen.
-        end = max(limit, held.total) * 1.04 if limit < 2 * held.total else None
+        end = max(limit, memory.total) * 1.04 if limit < 2 * memory.total else None
     return stacked(
         [name for name, _ in groups],
         parts,
