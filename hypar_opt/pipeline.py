@@ -46,23 +46,25 @@ from hypar_opt.plan.stages import stage_counts
 from hypar_opt.plan.stated import gathered_as, stated_problem
 from hypar_opt.plan.stated_degrees import pinned, stated_degrees, states_stages
 from hypar_opt.plan.trained import trained
-from hypar_opt.search.best_fit import NothingFitsError
 from hypar_opt.search.default_solver import default_solver
-from hypar_opt.search.level_order import fastest_order
-from hypar_opt.search.model_file import (
-    SOLUTION,
-    ModelSize,
-    check_model_file,
-    read_solution,
-    write_instance,
-)
-from hypar_opt.search.open_ways import (
+from hypar_opt.search.free_modes import (
     COUNT,
     CUTS,
     SEARCHED,
     WIDENED,
     problem_left_open,
     searched_training,
+)
+from hypar_opt.search.level_order import fastest_order
+from hypar_opt.search.memory.incumbent import NothingFitsError
+from hypar_opt.search.memory.modes import amount_of_memory
+from hypar_opt.search.memory.shares import search_within_memory
+from hypar_opt.search.model_file import (
+    SOLUTION,
+    ModelSize,
+    check_model_file,
+    read_solution,
+    write_instance,
 )
 from hypar_opt.search.placement import best_placement
 from hypar_opt.search.result import (
@@ -74,7 +76,6 @@ from hypar_opt.search.result import (
 )
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.search.shares import shared_out, was_searched
-from hypar_opt.search.shares_that_fit import fitting
 from hypar_opt.search.solver_settings import (
     SolveArguments,
     options_among,
@@ -82,7 +83,6 @@ from hypar_opt.search.solver_settings import (
     options_of,
     settings_of,
 )
-from hypar_opt.search.way_of_training import amount_of_memory
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions, Status
 from hypar_opt.version import __version__
@@ -384,7 +384,7 @@ def _solve(instance: Instance, how: SolveRequest, progress: Progress) -> Plan:
         instance = search.instance
         search_once = SEARCHES[how.search]
         if how.answer is None:
-            search, partition = fitting(asked, search, search_once)
+            search, partition = search_within_memory(asked, search, search_once)
             instance = search.instance
         else:
             partition = search_once(search)
@@ -421,7 +421,7 @@ def _solve(instance: Instance, how: SolveRequest, progress: Progress) -> Plan:
 def _nothing_fits(error: NothingFitsError, who: str) -> HyparError:
     """Return the error that says what the plan needs that needs least of a device's memory."""
     counted = error.counted
-    instance, found = counted.way.instance, counted.found
+    instance, found = counted.mode.instance, counted.result
     plan = _priced(instance, found.assignments, _unproved(), found)
     training = trained(plan.training.unlike_defaults, plan) or "the whole batch at once"
     how = "; ".join(filter(None, [degrees(plan), training]))

@@ -71,7 +71,7 @@ class ConstraintSet:
         corners: Sequence[Sequence[int]] = (),
     ) -> None:
         self._constraints = problem.constraints
-        # A device's memory is a matter of the whole step: `hypar_opt.search.within_memory`.
+        # A device's memory is a matter of the whole step: `hypar_opt.search.memory.search`.
         self._memory = None if problem.device_memory else problem.constraints.memory
         self._shares: list[Share] = []  # of unequal parts of H1, each with a memory of its own
         if self._memory is not None and problem.part_memory:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.costs.base import CostModel
+    from hypar_opt.costs.node_modes import NodeModes
     from hypar_opt.costs.state_classes import ClassTable
     from hypar_opt.costs.thresholds import ThresholdTable
     from hypar_opt.costs.time import TimeCost
-    from hypar_opt.costs.ways_of_nodes import WaysOfNodes
     from hypar_opt.deadline import Deadline
     from hypar_opt.hierarchy import SplitRule
     from hypar_opt.plan.constraints import Constraints
@@ -87,7 +87,7 @@ class Instance:
         """Return the same problem with another cost model, such as a bound on its own."""
         other = replace(self)
         vars(other).update(vars(self) | {"cost": cost})
-        for name in ("thresholds", "baselines", "ways", "_classes"):
+        for name in ("thresholds", "baselines", "node_modes", "_classes"):
             vars(other).pop(name, None)
         return other
 
@@ -100,7 +100,7 @@ class Instance:
             If no plan fits.
         """
         constraints = self.problem.constraints.model_copy(update={"memory": memory})
-        kept = ["cost", "executed", "known", "baselines", "ways"]
+        kept = ["cost", "executed", "known", "baselines", "node_modes"]
         if self.problem.constraints.memory is not None:
             kept.append("_classes")
         return self._changed({"constraints": constraints}, *kept)
@@ -232,8 +232,8 @@ class Instance:
         return KnownCharges()
 
     @cached_property
-    def ways(self) -> dict[Hashable, Sequence[WaysOfNodes]]:
-        """What `WaysByLayer` knows of nodes by micro-batches, layouts and part, in any memory."""
+    def node_modes(self) -> dict[Hashable, Sequence[NodeModes]]:
+        """The charges and loads of `LayerModes`, by micro-batches, layouts and part."""
         return {}
 
     @cached_property

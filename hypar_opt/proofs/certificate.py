@@ -47,7 +47,7 @@ from hypar_opt.proofs.device_memory import check_device_memory
 from hypar_opt.proofs.graphs import EliminationProof, FlowProof, Whole, bound_of, prove
 from hypar_opt.proofs.within_memory import best_price
 from hypar_opt.results import Displayed
-from hypar_opt.search.open_ways import training_left_open
+from hypar_opt.search.free_modes import training_left_open
 from hypar_opt.units import format_percent, format_si
 
 if TYPE_CHECKING:

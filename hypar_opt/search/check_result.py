@@ -12,7 +12,7 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_table, total_cost
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.stored_layouts import plan_tensors, rows_with_stored
-from hypar_opt.search.way_of_training import excess_of_memory
+from hypar_opt.search.memory.modes import excess_of_memory
 from hypar_opt.solvers.base import SolveResult, Status
 from hypar_opt.solvers.baselines import BASELINES
 

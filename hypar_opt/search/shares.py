@@ -17,10 +17,10 @@ from hypar_opt.errors import InfeasibleError, NoAnswerError
 from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.instance.pricing import total_cost
 from hypar_opt.plan.share_of_group import SHARES, shares_of_parts
-from hypar_opt.search.open_ways import fastest_training
+from hypar_opt.search.free_modes import fastest_training
+from hypar_opt.search.memory.modes import TrainingMode
 from hypar_opt.search.result import part_of
 from hypar_opt.search.simplices import all_around, parted, weights_near, whole_shares
-from hypar_opt.search.way_of_training import WayOfTraining
 from hypar_opt.solvers.elimination.classes import classes_at_most
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def shared_out(
         return at_start, []
     finding = replace(at_start, progress=part_of(search.progress, 0, 2))
     if problem.device_memory is not None:
-        way = WayOfTraining.of(at_start, fastest_training(at_start.instance))
+        way = TrainingMode.of(at_start, fastest_training(at_start.instance))
         finding = replace(finding, instance=way.instance)
     share, least, plan = best_share(finding, solve)
     statistics: list[Mapping[str, float]] = [] if least is None else [{LEAST: float(least)}]

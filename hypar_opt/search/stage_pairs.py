@@ -32,20 +32,19 @@ from hypar_opt.instance.pricing import tensors_of, total_cost
 from hypar_opt.instance.stage import BY_LAYER
 from hypar_opt.instance.staged import StagePlan, charge_of
 from hypar_opt.plan.stages import Stages
-from hypar_opt.search.best_fit import (
+from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts_sharing
+from hypar_opt.search.joint import joint
+from hypar_opt.search.memory.incumbent import (
     NEVER,
     NothingFasterError,
     NothingFitsError,
     configuration_that_fits,
     uniform_plan,
 )
-from hypar_opt.search.cuts import IMPOSSIBLE, least_cuts_sharing
-from hypar_opt.search.joint import joint
-from hypar_opt.search.prices_of_memory import BoundAtPrice, bound_at
-from hypar_opt.search.way_of_training import WayOfTraining
-from hypar_opt.search.ways_by_count import WaysByCount
-from hypar_opt.search.ways_by_layer import WaysByLayer
-from hypar_opt.search.within_memory import within_memory
+from hypar_opt.search.memory.micro_batches import ModesByMicroBatches
+from hypar_opt.search.memory.modes import TrainingMode
+from hypar_opt.search.memory.relaxation import DualBound, LayerModes, dual_bound
+from hypar_opt.search.memory.search import within_memory
 from hypar_opt.simulator.pipeline_order import in_flight, orders
 from hypar_opt.workload.patterns import compact, words_by_layer
 from hypar_opt.workload.stages import Message
@@ -108,7 +107,7 @@ class _Stage:
     search: SearchRequest
     value: Fraction = Fraction()
     proved: Fraction = Fraction()
-    low: BoundAtPrice | None = None
+    low: DualBound | None = None
     is_settled: bool = False
     found: tuple[SearchRequest, SearchResult] | None = None
     error: NothingFitsError | None = None
@@ -118,7 +117,7 @@ class _Stage:
         """What of its memory its fastest plan needs more; 0 where it fits, or nothing is known."""
         if self.low is None or self.low.excess <= 0:
             return Fraction()
-        return self.low.excess / WayOfTraining(self.search).capacity
+        return self.low.excess / TrainingMode(self.search).capacity
 
     def holds_at_most(self, in_flight: tuple[int, ...]) -> bool:
         """Return whether no chunk has more in flight than one of another stage."""
@@ -377,11 +376,11 @@ class Pair:
         """Keep a plan of stages that are configurations, if these fit: they are soon found."""
         fitting = []
         for stage in stages:
-            ways = WaysByCount(stage.search, None)
-            plan = configuration_that_fits(stage.search) or uniform_plan(stage.search, ways)
+            counts = ModesByMicroBatches(stage.search, None)
+            plan = configuration_that_fits(stage.search) or uniform_plan(stage.search, counts)
             if plan is None or not plan.fits:
                 return
-            found = replace(stage.search, instance=plan.way.instance), plan.found
+            found = replace(stage.search, instance=plan.mode.instance), plan.result
             fitting.append(replace(stage, found=found))
         self._keep(self._planned(fitting, places))
 
@@ -440,16 +439,16 @@ class Pair:
     def _kinds(self, own: _Stage) -> list[int]:
         return self.parts.units.kinds[slice(*own.units)]
 
-    def _ways(self, own: _Stage) -> WaysByLayer:
-        return WaysByLayer(own.search, self.micro_batches)
+    def _ways(self, own: _Stage) -> LayerModes:
+        return LayerModes(own.search, self.micro_batches)
 
     def _ask_in_any_memory(self, own: _Stage) -> None:
         try:
-            own.low = bound_at(self._ways(own).ample, Fraction())
+            own.low = dual_bound(self._ways(own).ample, Fraction())
         except InfeasibleError:
             own.value, own.is_settled = NEVER, True
         except RefusedError:  # more than memory allows
-            own.low = BoundAtPrice(Fraction(), own.value, Fraction())
+            own.low = DualBound(Fraction(), own.value, Fraction())
         else:
             own.value = max(own.value, own.low.bound)
 
@@ -484,7 +483,7 @@ class Pair:
         except InfeasibleError:
             own.proved = own.value = NEVER
         else:
-            way = WayOfTraining(search)
+            way = TrainingMode(search)
             own.proved = own.value if found.bound is None else way.amount_of(found.bound)
             charged = total_cost(way.instance, found.assignments, found.priced)
             own.value = way.amount_of(charged)

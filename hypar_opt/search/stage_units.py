@@ -28,9 +28,8 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.stage import check_pins, check_shards, stage_instance
 from hypar_opt.instance.staged import StagedPlan, StagePlan, in_stages_of, reduced_bytes
 from hypar_opt.plan.stages import Stages
+from hypar_opt.search.memory.relaxation import LayerModes, dual_bound
 from hypar_opt.search.pairs_of_levels import least_compute
-from hypar_opt.search.prices_of_memory import bound_at
-from hypar_opt.search.ways_by_layer import WaysByLayer
 from hypar_opt.step.uneven import divides_evenly
 from hypar_opt.workload.stages import RECEIVED, cuts_between_blocks, kinds_of_layers
 from hypar_opt.workload.tensors import workload_of
@@ -204,9 +203,9 @@ class PartsOfArray:
             found = Fraction(least_compute(instance), instance.per_second)
             if length > 1:
                 request = self.request(replace(instance, bounded=_alone))
-                ways = WaysByLayer(request, count, ample=True)
+                ways = LayerModes(request, count, ample=True)
                 with suppress(InfeasibleError, RefusedError):
-                    own = bound_at(ways, Fraction())
+                    own = dual_bound(ways, Fraction())
                     found = own.bound
                     self._held[key] = own.excess / ways.first.capacity + 1
             self._least[key] = found * _ROUNDED

@@ -30,7 +30,7 @@ from hypar_opt.instance.staged import StagePlan
 from hypar_opt.integers import divisors
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.plan.stages import Stages
-from hypar_opt.search.best_fit import (
+from hypar_opt.search.memory.incumbent import (
     NEVER,
     NothingFitsError,
 )

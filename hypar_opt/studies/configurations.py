@@ -43,7 +43,7 @@ from hypar_opt.search.degrees import (
     Searched,
     all_that_fit,
 )
-from hypar_opt.search.open_ways import problem_left_open
+from hypar_opt.search.free_modes import problem_left_open
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.options import RunOptions

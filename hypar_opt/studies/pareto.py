@@ -26,7 +26,7 @@ from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.plan.training import training_columns
 from hypar_opt.results import Column, Columns, Documented, Results
-from hypar_opt.search.least_memory import least_memory
+from hypar_opt.search.memory.relaxation import least_memory
 from hypar_opt.search.plan_file import priced_as
 from hypar_opt.search.result import Progress, part_of, parts_of, silent
 from hypar_opt.studies import front_progress

@@ -28,7 +28,7 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.plan.training import Training
 from hypar_opt.results import Column, Columns
-from hypar_opt.search.open_ways import has_wider_choices
+from hypar_opt.search.free_modes import has_wider_choices
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.search.solver_settings import SourceArguments

@@ -180,7 +180,7 @@ TRAINED = (
     ),
     Mutant(
         "no block is searched by operator",
-        "search/open_ways",
+        "search/free_modes",
         "OF_BLOCKS[::-1] if self.blocks",
         "OF_BLOCKS[:1] if self.blocks",
         ("search/test_within_memory",),

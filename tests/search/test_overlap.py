@@ -28,8 +28,8 @@ from hypar_opt.plan.configuration import Configuration, family, is_named, trains
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.search.degrees import Evaluator, rows_by_mesh
+from hypar_opt.search.free_modes import fastest_training
 from hypar_opt.search.joint import joint
-from hypar_opt.search.open_ways import fastest_training
 from hypar_opt.search.overlap import (
     OVERLAPS,
     PlansWithOverlap,
@@ -656,7 +656,7 @@ def times_and_bytes(
     shards: Sequence[str],
 ) -> Iterator[tuple[int, float, tuple[str, ...]]]:
     """The bytes and the time with overlap of all plans, and what their blocks compute again."""
-    from hypar_opt.search.way_of_training import bytes_held
+    from hypar_opt.search.memory.modes import bytes_held
 
     layers, words = len(plan.layers), ("none", "op", "full")
     asked: Any = {key: value for key, value in own.items() if key not in ("search", "overlap")}

@@ -25,11 +25,11 @@ from hypar_opt.pipeline import solve_jointly
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stages import Stages
-from hypar_opt.search.best_fit import NothingFitsError
+from hypar_opt.search.memory.incumbent import NothingFitsError
+from hypar_opt.search.memory.modes import TrainingMode
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.short_steps import ShortSteps
 from hypar_opt.search.stages import StagesFound, in_stages
-from hypar_opt.search.way_of_training import WayOfTraining
 from hypar_opt.simulator.pipeline_order import in_flight, orders
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
@@ -148,8 +148,8 @@ def held_by(plan: StagesFound) -> int:
     return max(way_of(own.instance).counted(result).bytes for own, result in each)
 
 
-def way_of(instance: Instance) -> WayOfTraining:
-    return WayOfTraining(SearchRequest(instance, SOLVERS["dp"]()))
+def way_of(instance: Instance) -> TrainingMode:
+    return TrainingMode(SearchRequest(instance, SOLVERS["dp"]()))
 
 
 @pytest.mark.parametrize("seed", slow_after(4, SEEDS))

@@ -21,7 +21,7 @@ from hypar_opt.errors import InfeasibleError, NoAnswerError, WrongClaimError
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.plan.plan import parse_plan
 from hypar_opt.search import reductions
-from hypar_opt.search.ways_by_count import WaysByCount
+from hypar_opt.search.memory.micro_batches import ModesByMicroBatches
 from hypar_opt.solvers import SOLVERS, capacity
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, columns
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
@@ -189,13 +189,13 @@ def test_no_more_bounds_are_sought_once_a_limit_has_come(monkeypatch: pytest.Mon
     small = {"dram_capacity": "60 MB", "reserve": "1 B", "topology.per_node": 6}
     asked: dict[str, Any] = {"array": "h100-8", "batch": 144, "settings": small, "overlap": "none"}
     late: list[bool] = []
-    compute = WaysByCount.compute
+    compute = ModesByMicroBatches.compute
 
-    def counted(ways: WaysByCount, count: int) -> Fraction:
+    def counted(ways: ModesByMicroBatches, count: int) -> Fraction:
         late.append(ways.search.deadline.passed())
         return compute(ways, count)
 
-    monkeypatch.setattr(WaysByCount, "compute", counted)
+    monkeypatch.setattr(ModesByMicroBatches, "compute", counted)
     bounds = set()
     for ticks in (1, 400):
         late.clear()
@@ -292,12 +292,12 @@ def test_a_route_is_looked_for_no_farther_than_its_end() -> None:
     left: list[int] = []
     neighbours = {n: [(n - 1) % 4096, (n + 1) % 4096] for n in range(4096)}
 
-    class Counted(dict[int, list[int]]):
+    class CountedPlan(dict[int, list[int]]):
         def __getitem__(self, node: int) -> list[int]:
             left.append(node)
             return super().__getitem__(node)
 
-    interconnect.paths.__dict__["neighbours"] = Counted(neighbours)
+    interconnect.paths.__dict__["neighbours"] = CountedPlan(neighbours)
     hops = [interconnect.route(7, 7 + far).hops for far in (4, 1, 2, 8)]
     assert hops == [4, 1, 2, 8]
     assert len(left) <= 2 * 8

@@ -29,11 +29,10 @@ from hypar_opt.plan.stated import stated_problem
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.proofs.certificate import check_price
 from hypar_opt.proofs.check.rows import price_of
-from hypar_opt.search import within_memory
-from hypar_opt.search.best_fit import NEVER, configuration_that_fits
-from hypar_opt.search.prices_of_memory import bound_at, bound_by_prices
+from hypar_opt.search.memory import search as memory_search
+from hypar_opt.search.memory.incumbent import NEVER, configuration_that_fits
+from hypar_opt.search.memory.relaxation import LayerModes, best_dual_bound, dual_bound
 from hypar_opt.search.result import SearchRequest
-from hypar_opt.search.ways_by_layer import WaysByLayer
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.elimination import order
 from hypar_opt.solvers.elimination.buckets import PairwiseCharges, eliminate
@@ -61,7 +60,7 @@ from tests.strategies.ways_of_training import (
 )
 from tests.strategies.written_plans import choosing, with_collective, with_loss
 
-MANY = within_memory._MANY
+MANY = memory_search._MANY
 GPT = ho.gpt(layers=2, hidden=64, heads=8, tokens=32, vocabulary=128)
 WIDE = "gpt:layers=2,hidden=1024,heads=16,tokens=1024,vocabulary=8192"
 WITHIN: dict[str, Any] = {"batch": 64, "array": with_loss("h100-8", "eager")}
@@ -198,7 +197,7 @@ def test_no_way_of_training_has_a_faster_plan_within_the_memory(
 
     Also if bounds of classes of states are sought first, as where there are many states.
     """
-    monkeypatch.setattr(within_memory, "_MANY", many)
+    monkeypatch.setattr(memory_search, "_MANY", many)
     network, asked = drawn(seed)
     batch, problem = asked["batch"], problem_of(network, **asked)
     every = every_trained(problem, network, words_on(asked["array"], problem.placement or ()))
@@ -332,9 +331,9 @@ def test_the_times_of_few_and_the_memory_of_more_micro_batches_bound_the_plans_o
     asked = {**WITHIN, "constraints": {"optimizer": "adam", "memory": "580MB"}}
     plan, network = ho.solve(WIDE, **asked, training={"micro_batches": 4}), find_network(WIDE)
     instance = Instance.to_search(network, problem_of(network, **asked))
-    few, more = (WaysByLayer(SearchRequest(instance, SOLVERS["dp"]()), n) for n in (2, 4))
-    both, *apart = (bound_by_prices(ways, NEVER) for ways in (few.holding(4), few, more))
-    assert bound_at(few.ample, Fraction()).bound < both < min(apart)
+    few, more = (LayerModes(SearchRequest(instance, SOLVERS["dp"]()), n) for n in (2, 4))
+    both, *apart = (best_dual_bound(ways, NEVER) for ways in (few.holding(4), few, more))
+    assert dual_bound(few.ample, Fraction()).bound < both < min(apart)
     assert apart[1] <= plan.cost.total / per_second(plan)
 
 
@@ -372,7 +371,7 @@ def test_of_pinned_layouts_only_the_states_that_occur_are_searched() -> None:
     instance = Instance.to_search(plan.network.description, plan.problem)
     search = SearchRequest(instance, SOLVERS["dp"]())
     rows = rows_of_plan(plan, instance.workload)
-    assert WaysByLayer(search, 1).states == sorted({*zip(*rows, strict=True)})
+    assert LayerModes(search, 1).states == sorted({*zip(*rows, strict=True)})
 
 
 def test_what_is_stated_is_kept_and_the_rest_is_searched() -> None:

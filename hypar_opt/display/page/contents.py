@@ -16,7 +16,7 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.plan.plan import Plan
 from hypar_opt.proofs import certificate
 from hypar_opt.proofs.certificate import Certificate
-from hypar_opt.search.open_ways import training_left_open
+from hypar_opt.search.free_modes import training_left_open
 from hypar_opt.search.result import Progress, part_of, silent
 from hypar_opt.simulator.pipeline_result import PipelineResult
 from hypar_opt.simulator.result import StepResult

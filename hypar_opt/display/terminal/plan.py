@@ -24,7 +24,7 @@ from hypar_opt.display.terminal.console import Column, ascii_only, new_table, te
 from hypar_opt.display.terminal.memory import trains
 from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.share_of_group import SHARES
-from hypar_opt.search.open_ways import has_wider_choices
+from hypar_opt.search.free_modes import has_wider_choices
 from hypar_opt.search.shares import LEAST
 from hypar_opt.studies.advice import as_executed, refused_baselines
 from hypar_opt.studies.memory import memory

@@ -24,6 +24,7 @@ from hypar_opt.results import Columns, Results
 from hypar_opt.search.check_result import check_bound
 from hypar_opt.search.k_best import in_order_of_cost
 from hypar_opt.search.level_order import levels_permute, neighbours_alike
+from hypar_opt.search.memory.modes import bytes_held
 from hypar_opt.search.prefix_costs import (
     Completion,
     completion_along_chain,
@@ -31,7 +32,6 @@ from hypar_opt.search.prefix_costs import (
 )
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.search.solver_settings import SolveArguments, options_of
-from hypar_opt.search.way_of_training import bytes_held
 from hypar_opt.studies.alternatives.marginals import least_with_choices
 from hypar_opt.studies.alternatives.solved_again import extra_of_pin, extra_within_memory
 from hypar_opt.studies.sources import planned

@@ -1,20 +1,40 @@
-"""One way of training (micro-batches, recomputation, shards): the time and memory of its plans."""
+"""Training modes: micro-batches, what is recomputed, what is sharded; and what their plans cost.
+
+Mode-free bounds are on the plans of all modes by one table, as all modes may have too many states.
+A node in another mode takes no less than `TimeCost.cut` charges it, which is no more than its whole
+weights take (`hypar_opt.costs.reductions.by_stage`). Of the levels over which its gradient is
+reduced those at which nothing but the state is split are above all others, and all-reduce together,
+in stages as rings say. Those at which gradients are split are next, and then weights; each of both
+is reduced in stages of its own, and these are parts of stages of all levels. A reduce-scatter in
+each micro-batch and an all-gather move the bytes of an all-reduce or more, weights again for each
+pass, in as many messages or more; only reduce-scatters share the latencies of a bucket. So the
+least over all places at which levels may be parted, and then over all parts below, is a bound.
+Recomputation, and micro-batches of even parts, take no less, exchange by exchange.
+
+Source: docs/algorithms.md.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from hypar_opt.costs.alignments import bounding
 from hypar_opt.costs.device_load import DeviceLoad, PartLoad, PricedLoad
 from hypar_opt.costs.kinds import kinds_of_nodes, numbered
-from hypar_opt.costs.state_tables import nodes_by_state
+from hypar_opt.costs.state_classes import classed
+from hypar_opt.costs.state_tables import nodes_by_state, states_of
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, total_cost
+from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.simulator.memory import counted_memory, parts_between_groups, reserved_by
+from hypar_opt.solvers.base import MEMORY, Status
+from hypar_opt.solvers.elimination.classes import bound_by_classes, solve_classes
 from hypar_opt.step.holds import KEPT, WeightBytes, step_holds
 from hypar_opt.step.shares import Share
 from hypar_opt.units import format_bytes
@@ -34,8 +54,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Counted:
-    """A result of a way, what it costs, and the bytes of the device that has least left.
+class CountedPlan:
+    """A plan in a training mode, what it costs, and the bytes of the device that has least left.
 
     Parameters
     ----------
@@ -43,8 +63,8 @@ class Counted:
         The number of the device's part of H1, between groups of accelerators.
     """
 
-    way: WayOfTraining
-    found: SearchResult
+    mode: TrainingMode
+    result: SearchResult
     bytes: int
     capacity: int
     part: int | None = None
@@ -52,14 +72,14 @@ class Counted:
     @property
     def with_reserve(self) -> tuple[int, int]:
         """What the device holds, and has, with what is reserved."""
-        return with_reserve(self.way.instance, self.bytes, self.capacity, self.part or 0)
+        return with_reserve(self.mode.instance, self.bytes, self.capacity, self.part or 0)
 
     @cached_property
     def amount(self) -> Fraction:
         """Seconds, joules, or bytes that are moved."""
-        found, way = self.found, self.way
-        charged = total_cost(way.instance, found.assignments, found.priced)
-        return way.amount_of(charged)
+        result, mode = self.result, self.mode
+        charged = total_cost(mode.instance, result.assignments, result.priced)
+        return mode.amount_of(charged)
 
     @property
     def fits(self) -> bool:
@@ -72,8 +92,8 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class WayOfTraining:
-    """The search of a problem that trains in one way, and what its plans take and hold.
+class TrainingMode:
+    """The search of a problem that trains in one mode, and what its plans take and hold.
 
     Parameters
     ----------
@@ -86,9 +106,7 @@ class WayOfTraining:
     part: int | None = None
 
     @classmethod
-    def of(
-        cls, search: SearchRequest, training: Training, part: int | None = None
-    ) -> WayOfTraining:
+    def of(cls, search: SearchRequest, training: Training, part: int | None = None) -> TrainingMode:
         instance = search.instance
         if training != instance.problem.training:
             instance = instance.trained(training)
@@ -127,7 +145,7 @@ class WayOfTraining:
         return Fused.on(self._accelerators[0])
 
     @property
-    def whole_capacity(self) -> int:
+    def total_capacity(self) -> int:
         """The bytes of all accelerators together that tensors may take."""
         each = self.instance.problem.accelerators // len(self._accelerators)
         return each * sum(capacity_of(self.instance, own) for own in self._accelerators)
@@ -181,10 +199,10 @@ class WayOfTraining:
         """The bytes of a device that tensors may take."""
         return capacity_of(self.instance, self._accelerators[self.part or 0])
 
-    def counted(self, found: SearchResult) -> Counted:
+    def counted(self, found: SearchResult) -> CountedPlan:
         """Return a plan with what it takes, and holds where least is left."""
         held = bytes_held(self.instance, found.assignments, found.priced)
-        every = [Counted(self, found, *own) for own in held]
+        every = [CountedPlan(self, found, *own) for own in held]
         return max(every, key=lambda own: own.excess)
 
 
@@ -222,10 +240,10 @@ def bytes_held(
     parts = parts_between_groups(problem, problem.array.description)
     for part, (accelerator, share) in enumerate(parts):
         arguments = problem, instance.network, workload, nodes, accelerator
-        layers, moment = counted_memory(*arguments, share=share)
+        layers, transient = counted_memory(*arguments, share=share)
         held = sum(own.weights + own.gradients + own.state + own.saved for own in layers)
         reserved = reserved_by(accelerator, workload, nodes, problem.hierarchy)
-        yield held + moment.total, capacity_of(instance, accelerator, reserved), part
+        yield held + transient.total, capacity_of(instance, accelerator, reserved), part
 
 
 def excess_of_memory(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> str | None:
@@ -257,49 +275,106 @@ def amount_of_memory(held: int, most: int) -> str:
     return f"{held:,} of {most:,} bytes" if needs == has else f"{needs} of {has}"
 
 
-def layouts_at_prices(way: WayOfTraining, solve: Search) -> Iterator[Rows]:
+def layouts_at_prices(mode: TrainingMode, solve: Search) -> Iterator[Rows]:
     """Yield the layouts, ``(levels, nodes)``, that a solver finds at a few prices of memory."""
-    time: TimeCost | None = way.cost.time
+    time: TimeCost | None = mode.cost.time
     prices, tried = [Fraction()], set()
-    if way.search.solver.searches and time is not None:
-        found = way.counted(solve(way.search))
-        accelerators = way.instance.problem.accelerators
+    if mode.search.solver.searches and time is not None:
+        found = mode.counted(solve(mode.search))
+        accelerators = mode.instance.problem.accelerators
         price = Fraction(found.amount) / (found.bytes * accelerators)
         prices += [price * Fraction(8) ** n for n in range(-1, 4)]
     for price in prices:
-        instance = way.instance
+        instance = mode.instance
         if time is not None:
-            load = PricedLoad(way.load, price * way.per_unit)
+            load = PricedLoad(mode.load, price * mode.per_unit)
             instance = instance.with_cost(time.with_memory(load))
         try:
-            plan = solve(replace(way.search, instance=instance))
+            plan = solve(replace(mode.search, instance=instance))
         except RefusedError:
             if not price:
                 raise
             return  # the charges are too large for this solver
-        asked = way.instance.workload, way.cost, plan.assignments, plan.priced
-        layouts = tuple(map(tuple, nodes_of(*asked, rule=way.instance.rule)))
+        asked = mode.instance.workload, mode.cost, plan.assignments, plan.priced
+        layouts = tuple(map(tuple, nodes_of(*asked, rule=mode.instance.rule)))
         if layouts not in tried:
             tried.add(layouts)
             yield layouts
 
 
-def first_takes_least(ways: Sequence[WayOfTraining], per_unit: int) -> bool:
-    """Return whether no weights of the batch at once take less in another way than the first.
+def first_takes_least(modes: Sequence[TrainingMode], per_unit: int) -> bool:
+    """Return whether no weights of the batch at once take less in another mode than the first.
 
     Around rings gradients that inner levels split may: these then are reduced over faster links.
     """
-    first = ways[0]
+    first = modes[0]
     physical: ArrayCost | None = first.cost.physical
     levels = first.instance.problem.levels
     if physical is None or physical.rings is None:
         return True
-    own = [(way.cost_in(per_unit), way.instance.workload) for way in ways]
+    own = [(mode.cost_in(per_unit), mode.instance.workload) for mode in modes]
     alike = [kinds_of_nodes(workload).numbers.tolist() for _, workload in own]
     alike += [cost.symmetries(workload, levels).marks for cost, workload in own]
     nodes, deadline = numbered(zip(*alike, strict=True)).first, first.search.deadline
     try:
-        least, *others = (nodes_by_state(*way, nodes, levels, deadline) for way in own)
+        least, *others = (nodes_by_state(*mode, nodes, levels, deadline) for mode in own)
     except NoAnswerError:  # a limit
         return False
     return all((least <= other).all() for other in others)
+
+
+def exceeds_state_limit(mode: TrainingMode, found: SearchResult) -> bool:
+    """Return whether other modes, by which rings may take less, have too many states."""
+    cost, instance = mode.cost, mode.instance
+    if not _is_around_rings(cost):
+        return False
+    if found.stopped_by == MEMORY:
+        return True
+    try:
+        return bounding(cost, instance.workload, instance.problem.levels) is not None
+    except RefusedError:
+        return True
+
+
+def is_optimal_over_modes(mode: TrainingMode, found: SearchResult) -> bool:
+    """Return whether one table tells that no plan of another mode takes less than a result."""
+    return not _is_around_rings(mode.cost) or with_mode_free_bound(mode, found) is found
+
+
+def _is_around_rings(cost: CostModel) -> bool:
+    return cost.physical is not None and cost.physical.rings is not None
+
+
+def uniform_link_bound(mode: TrainingMode) -> Fraction:
+    """Return a bound on the plans of all modes, in as many micro-batches; or 0.
+
+    Raises
+    ------
+    RefusedError, NoAnswerError
+    """
+    instance, deadline, time = mode.instance, mode.search.deadline, mode.cost.time
+    if time is None or instance.problem.groups:
+        return Fraction()
+    cost, arguments = replace(time, cut=True), (instance.workload, instance.problem.levels)
+    bounds = bounding(cost, *arguments) or cost.over_equal_links
+    states = states_of(*arguments, deadline)
+    allowed = instance.constraints.allowed(states, deadline)
+    table = classed(cost, instance.workload, states, allowed, deadline, bounds=bounds)
+    return Fraction(bound_by_classes(table, deadline)[0], mode.per_unit)
+
+
+def with_mode_free_bound(mode: TrainingMode, found: SearchResult) -> SearchResult:
+    """Return a result of one mode with a bound on the plans of all, in as many micro-batches."""
+    if found.scope != "joint" or found.bound is None:
+        return found
+    cost, bound = mode.cost, least_compute(mode.instance)
+    if cost.time is not None and found.stopped_by in (None, MEMORY):
+        with suppress(NoAnswerError, RefusedError):
+            table = mode.instance.with_cost(replace(cost.time, cut=True)).classes(
+                mode.search.deadline
+            )
+            bound = solve_classes(table, mode.search.deadline, canonical=False).bound or bound
+    if found.bound * cost.resolution <= bound:
+        return found
+    of_all = Fraction(bound, cost.resolution)
+    return replace(found, status=Status.FEASIBLE, bound=of_all, stopped_by=MEMORY)

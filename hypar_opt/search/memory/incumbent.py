@@ -1,4 +1,4 @@
-"""The best plan known of those that fit a memory: what is better is kept, others are counted."""
+"""The incumbent of a search within memory: the best plan that fits, counted tensor by tensor."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hypar_opt.errors import NoAnswerError
 from hypar_opt.plan.configuration import HYBRID, training_of, trains_as
 from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.search.check_result import assignment_of
+from hypar_opt.search.free_modes import with_searched
 from hypar_opt.search.joint import joint
-from hypar_opt.search.open_ways import with_searched
+from hypar_opt.search.memory.modes import CountedPlan, TrainingMode
+from hypar_opt.search.memory.relaxation import PlanAtPrice
 from hypar_opt.search.pairs_of_levels import least_compute
-from hypar_opt.search.prices_of_memory import PlanAtPrice
 from hypar_opt.search.result import SearchResult, silent
 from hypar_opt.search.table_solver import TableSolver
-from hypar_opt.search.way_of_training import Counted, WayOfTraining
 from hypar_opt.solvers.base import Status
 from hypar_opt.solvers.elimination.classes import solve_classes
 
@@ -29,13 +29,12 @@ if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.plan.configuration import Configuration
     from hypar_opt.plan.training import Training
-    from hypar_opt.search.left_columns import Chosen
+    from hypar_opt.search.memory.micro_batches import ModesByMicroBatches
+    from hypar_opt.search.memory.relaxation import LayerModes, Selection
     from hypar_opt.search.result import Search, SearchRequest
-    from hypar_opt.search.ways_by_count import WaysByCount
-    from hypar_opt.search.ways_by_layer import WaysByLayer
 
 NEVER = Fraction(2**62)
-"""The cost of a way of which no plan fits."""
+"""The cost of a mode of which no plan fits."""
 
 
 class NothingFitsError(NoAnswerError):
@@ -46,7 +45,7 @@ class NothingFitsError(NoAnswerError):
     counted
         The plan that lacks least of those found.
     proved
-        Whether it is proved that none fits: of all micro-batches, ways to train and layouts that
+        Whether it is proved that none fits: of all micro-batches, modes to train and layouts that
         the problem leaves open.
     at_any_share
         Whether the proof holds for all shares of groups of accelerators, too.
@@ -54,7 +53,7 @@ class NothingFitsError(NoAnswerError):
 
     def __init__(
         self,
-        counted: Counted,
+        counted: CountedPlan,
         *,
         proved: bool = False,
         at_any_share: bool = False,
@@ -72,115 +71,116 @@ class NothingFasterError(NoAnswerError):
 
 
 @dataclass
-class BestFit:
-    """The best plan known of a search whose training is left open.
+class Incumbent:
+    """The best plan that fits of a search whose training is left open, and what counts plans.
 
     Parameters
     ----------
     solve
-        What finds plans that train in one way.
-    found
-        What it takes and holds; None where no plan is known that fits.
-    least
+        What finds plans that train in one mode.
+    plan
+        None where no plan is known that fits.
+    nearest
         The plan that exceeds the memory by least, of those counted, or leaves most of it.
-    alike
-        The ways in which plans fit whose layers all train alike, where no others are searched.
+    uniform_that_fit
+        The modes of all layers in which plans fit, where no others are searched.
     below
         What is of no interest, whether a plan is known or not.
     """
 
     search: SearchRequest
     solve: Search
-    found: Counted | None = None
-    least: Counted | None = None
-    alike: set[tuple[str, str]] = field(default_factory=set)
+    plan: CountedPlan | None = None
+    nearest: CountedPlan | None = None
+    uniform_that_fit: set[tuple[str, str]] = field(default_factory=set)
     below: Fraction = NEVER
-    _ways: dict[Training, WayOfTraining] = field(default_factory=dict)
-    _known: dict[tuple[Training, tuple[tuple[int, ...], ...]], Counted] = field(
+    _modes: dict[Training, TrainingMode] = field(default_factory=dict)
+    _cache: dict[tuple[Training, tuple[tuple[int, ...], ...]], CountedPlan] = field(
         default_factory=dict
     )
 
     @property
     def limit(self) -> Fraction:
         """The cost from which a plan is of no interest."""
-        return min(self.found.amount, self.below) if self.found else self.below
+        return min(self.plan.amount, self.below) if self.plan else self.below
 
     @property
     def proves(self) -> bool:
         return ClassTable in self.search.solver.accepted_tables and self.solve is joint
 
-    def keep(self, chosen: Chosen) -> Counted:
+    def keep(self, selection: Selection) -> CountedPlan:
         """Count what a plan takes and holds, and keep it if it is the best that fits."""
-        key = chosen.training, chosen.rows
-        if key not in self._known:
-            self._known[key] = self._counted(chosen)
-        counted = self._known[key]
-        self._take(counted)
+        key = selection.training, selection.rows
+        if key not in self._cache:
+            self._cache[key] = self._counted(selection)
+        counted = self._cache[key]
+        self._update(counted)
         return counted
 
-    def _take(self, counted: Counted) -> None:
-        if self.least is None or counted.excess < self.least.excess:
-            self.least = counted
+    def _update(self, counted: CountedPlan) -> None:
+        if self.nearest is None or counted.excess < self.nearest.excess:
+            self.nearest = counted
         if counted.fits and counted.amount < self.limit:
-            self.found = counted
+            self.plan = counted
 
-    def _counted(self, chosen: Chosen) -> Counted:
-        if chosen.training not in self._ways:
-            self._ways[chosen.training] = WayOfTraining.of(self.search, chosen.training)
-        return counted_plan(self.search, self._ways[chosen.training], chosen.rows)
+    def _counted(self, selection: Selection) -> CountedPlan:
+        if selection.training not in self._modes:
+            self._modes[selection.training] = TrainingMode.of(self.search, selection.training)
+        return counted_plan(self.search, self._modes[selection.training], selection.rows)
 
-    def keep_alike(self, ways: WaysByLayer, layouts: SearchResult) -> None:
-        """Keep the best plan of given layouts whose layers all train in one way, if it fits."""
-        opened = replace(ways.open, begins=[0])
-        for words in product((*opened.apart, *opened.together), opened.sharded):
-            if words in self.alike:  # in more micro-batches it takes no less
+    def try_uniform_modes(self, modes: LayerModes, layouts: SearchResult) -> None:
+        """Keep the best plan of given layouts whose layers all have one mode, if it fits."""
+        free = replace(modes.free, begins=[0])
+        for words in product((*free.of_layers, *free.of_blocks), free.shards):
+            if words in self.uniform_that_fit:  # in more micro-batches it takes no less
                 continue
-            way = WayOfTraining.of(self.search, opened.uniform(*words))
-            if way.instance.constraints.allow(layouts.assignments):
-                counted = way.counted(layouts)
+            mode = TrainingMode.of(self.search, free.uniform(*words))
+            if mode.instance.constraints.allow(layouts.assignments):
+                counted = mode.counted(layouts)
                 if counted.fits:
-                    self.alike.add(words)
-                self._take(counted)
+                    self.uniform_that_fit.add(words)
+                self._update(counted)
 
-    def at_price(self, ways: WaysByLayer, price: Fraction) -> PlanAtPrice:
+    def solve_at_price(self, modes: LayerModes, price: Fraction) -> PlanAtPrice:
         """Return the plan of least cost and price, and a bound on all plans that fit."""
-        # Without a price no block is computed again.
-        again = bool(price and ways.open.blocks)
+        # Without a price no block is recomputed.
+        recomputes = bool(price and modes.free.blocks)
         search = replace(self.search, progress=silent)
-        found = solve_classes(ways.table(price, again=again), search.deadline, canonical=not price)
-        result = TableSolver(search, 1).checked(found)
-        chosen = ways.chosen(assignment_of(result), price)
-        least = (result.bound or 0) - ways.charges(price) * ways.capacity
-        return PlanAtPrice(price, chosen, self.keep(chosen), least / ways.per_unit)
+        table = modes.table(price, recomputes_blocks=recomputes)
+        answer = solve_classes(table, search.deadline, canonical=not price)
+        result = TableSolver(search, 1).checked(answer)
+        selection = modes.selection(modes.picks(assignment_of(result), price))
+        bound = (result.bound or 0) - modes.charges(price) * modes.capacity
+        return PlanAtPrice(price, selection, self.keep(selection), bound / modes.per_unit)
 
     def result(self, bound: Fraction) -> tuple[SearchRequest, SearchResult]:
-        assert self.found is not None
-        best, way = self.found, self.found.way
-        search = replace(self.search, instance=way.instance)
-        charges = min(bound, best.amount) * way.per_unit // 1
-        units: Fraction | None = Fraction(charges, way.cost.resolution)
-        proved = charges == best.amount * way.per_unit
+        assert self.plan is not None
+        plan, mode = self.plan, self.plan.mode
+        search = replace(self.search, instance=mode.instance)
+        charges = min(bound, plan.amount) * mode.per_unit // 1
+        units: Fraction | None = Fraction(charges, mode.cost.resolution)
+        proved = charges == plan.amount * mode.per_unit
         scope = "joint" if self.solve is joint else "level"
         # Of the layouts that a solver found there is no bound on all plans; nor where none ended.
-        if not self.proves or (best.amount and not bound):
+        if not self.proves or (plan.amount and not bound):
             units, proved = None, False
         limit = TIME_LIMIT if self.search.deadline.passed() and not proved else None
-        found = replace(
-            best.found,
+        result = replace(
+            plan.result,
             status=Status.OPTIMAL if proved else Status.FEASIBLE,
             scope=scope,
             bound=units,
-            stopped_by=best.found.stopped_by or limit,
+            stopped_by=plan.result.stopped_by or limit,
         )
-        return search, with_searched(found, self.search.instance, way.instance)
+        return search, with_searched(result, self.search.instance, mode.instance)
 
 
-def fastest_at_once(search: SearchRequest, solve: Search) -> SearchResult:
+def fastest_in_one_batch(search: SearchRequest, solve: Search) -> SearchResult:
     """Return the fastest plan of the batch at once, whether it fits or not."""
     # Of a bound any plan that attains it will do.
     if search.instance.bounded is not None and (plan := _exchanges_nothing(search)):
         return plan
-    quiet = replace(search, progress=silent)  # what is counted is the ways
+    quiet = replace(search, progress=silent)  # what is counted is the modes
     if search.deadline.left() is not None:
         # Mostly found in less time than what it would fall back on, in case a limit came first.
         try:
@@ -203,7 +203,7 @@ def _exchanges_nothing(search: SearchRequest) -> SearchResult | None:
     return SearchResult(plan, Status.OPTIMAL, "joint", total, tensors=tensors, priced=tensors)
 
 
-def configuration_that_fits(search: SearchRequest) -> Counted | None:
+def configuration_that_fits(search: SearchRequest) -> CountedPlan | None:
     """Return the fastest configuration that fits, of those that a problem leaves open.
 
     It is soon found. None if there is none.
@@ -220,7 +220,7 @@ def configuration_that_fits(search: SearchRequest) -> Counted | None:
     array, rows = problem.array.description, rows_by_mesh(instance)
 
     def allowed(configuration: Configuration) -> bool:
-        # Of the ways that are searched, so that their bound holds.
+        # Of the modes that are searched, so that their bound holds.
         if configuration.zero == HYBRID:
             return False
         if rows(configuration) is None:
@@ -231,12 +231,12 @@ def configuration_that_fits(search: SearchRequest) -> Counted | None:
     described = array.description() | {"overlap": "none"}
     without = ArrayRecord.of(type(array).model_validate(described))
 
-    def counted(configuration: Configuration) -> Counted | None:
+    def counted(configuration: Configuration) -> CountedPlan | None:
         training = training_of(configuration, network, problem.hierarchy, problem.training)
-        way = WayOfTraining.of(search, training)
+        mode = TrainingMode.of(search, training)
         # In micro-batches other choices may be there.
-        choices = rows_by_mesh(way.instance)(configuration)
-        return None if choices is None else counted_plan(search, way, choices)
+        choices = rows_by_mesh(mode.instance)(configuration)
+        return None if choices is None else counted_plan(search, mode, choices)
 
     def accepted(configuration: Configuration) -> bool:
         plan = counted(configuration)
@@ -253,14 +253,14 @@ def configuration_that_fits(search: SearchRequest) -> Counted | None:
     return counted(searched.best[0].configuration) if searched.best else None
 
 
-def counted_plan(search: SearchRequest, way: WayOfTraining, nodes: Rows) -> Counted:
+def counted_plan(search: SearchRequest, mode: TrainingMode, nodes: Rows) -> CountedPlan:
     """Return the plan of some choices of all nodes with what it takes and holds."""
-    rows, tensors = tuple(map(search.layers_of, nodes)), way.search.chosen_tensors(nodes)
+    rows, tensors = tuple(map(search.layers_of, nodes)), mode.search.chosen_tensors(nodes)
     result = SearchResult(rows, Status.FEASIBLE, "joint", None, tensors=tensors, priced=tensors)
-    return way.counted(result)
+    return mode.counted(result)
 
 
-def uniform_plan(search: SearchRequest, ways: WaysByCount) -> Counted | None:
+def uniform_plan(search: SearchRequest, modes: ModesByMicroBatches) -> CountedPlan | None:
     """Return data parallelism that fits with all layers trained alike, which takes no search.
 
     Its micro-batches are the fewest with which it fits, or the next more, whichever is faster: more
@@ -273,21 +273,21 @@ def uniform_plan(search: SearchRequest, ways: WaysByCount) -> Counted | None:
     plan = SearchResult(rows, Status.FEASIBLE, "joint", None, found_by="Data Parallelism")
     problem = instance.problem
     # With more of them some accelerators would have nothing to compute.
-    counts = [*ways.counts]
+    counts = [*modes.counts]
     limit = max(problem.batch // problem.accelerators, *counts[:1], 1)
     counts = [count for count in counts if count <= limit]
-    while counts and not ways.of(counts[-1]).first.instance.constraints.allow(rows):
+    while counts and not modes.of(counts[-1]).first.instance.constraints.allow(rows):
         counts.pop()
     if not counts:
         return None
-    opened = ways.of(counts[0]).open
-    again = *opened.apart, *opened.together
+    free = modes.of(counts[0]).free
+    again = *free.of_layers, *free.of_blocks
 
-    def counted(count: int, recompute: str, shard: str) -> Counted:
-        training = ways.of(count).open.uniform(recompute, shard)
-        return WayOfTraining.of(search, training, ways.part).counted(plan)
+    def counted(count: int, recompute: str, shard: str) -> CountedPlan:
+        training = modes.of(count).free.uniform(recompute, shard)
+        return TrainingMode.of(search, training, modes.part).counted(plan)
 
-    best = counted(counts[-1], again[-1], opened.sharded[-1])
+    best = counted(counts[-1], again[-1], free.shards[-1])
     if not best.fits:
         return None
 
@@ -299,9 +299,9 @@ def uniform_plan(search: SearchRequest, ways: WaysByCount) -> Counted | None:
         best = min(best, own, key=lambda each: each.amount) if own.fits else best
         return own.fits
 
-    fewest = bisect_left(counts, True, key=lambda count: fits(count, again[-1], opened.sharded[-1]))
+    fewest = bisect_left(counts, True, key=lambda count: fits(count, again[-1], free.shards[-1]))
     for count in counts[fewest : fewest + 2]:
         for recompute in again:
             # More that is sharded holds less and takes longer: the first that fits is the fastest.
-            bisect_left(opened.sharded, True, key=partial(fits, count, recompute))
+            bisect_left(free.shards, True, key=partial(fits, count, recompute))
     return best

@@ -1,18 +1,90 @@
-"""Which number of micro-batches is searched next, and what is known of all of them.
-
-Of even parts, more micro-batches take no less and hold no more, plan by plan.
-"""
+"""The numbers of micro-batches of a search: their modes, and bounds on their plans."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from hypar_opt.integers import divisors
+from hypar_opt.search.memory.modes import (
+    uniform_link_bound,
+)
+from hypar_opt.search.memory.relaxation import (
+    LayerModes,
+)
+from hypar_opt.search.pairs_of_levels import least_compute
+from hypar_opt.step.uneven import divides_evenly
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hypar_opt.search.result import SearchRequest
 
 
 @dataclass
-class MicroBatches:
-    """What is known of the plans of each number of micro-batches.
+class ModesByMicroBatches:
+    """The modes of layers by the number of micro-batches, which are made when they are asked for.
+
+    Parameters
+    ----------
+    part
+        As in `TrainingMode`.
+    """
+
+    search: SearchRequest
+    part: int | None
+    _made: dict[int, LayerModes] = field(default_factory=dict)
+
+    def of(self, count: int) -> LayerModes:
+        if count not in self._made:
+            self._made[count] = LayerModes(self.search, count, part=self.part)
+        return self._made[count]
+
+    def even(self, count: int) -> bool:
+        """Return whether all parts of so many micro-batches are equal."""
+        instance = self.search.instance
+        images = instance.problem.batch // count
+        return divides_evenly(images, instance.problem.hierarchy, instance.rule)
+
+    @property
+    def every_count(self) -> Sequence[int]:
+        """The micro-batches that a problem may have."""
+        problem = self.search.instance.problem
+        stated = problem.training.micro_batches
+        return [stated] if stated else divisors(problem.batch)
+
+    @property
+    def counts(self) -> Sequence[int]:
+        """The micro-batches by which a plan may fit: more of them hold no more."""
+        problem = self.search.instance.problem
+        counts = self.every_count
+        if problem.training.micro_batches:
+            return counts if self.may_fit(counts[0]) else []
+        every = self.may_fit(counts[0])
+        return counts if every else counts[bisect_left(counts, True, 1, key=self.may_fit) :]
+
+    def may_fit(self, count: int) -> bool:
+        modes = self.of(count)
+        return modes.load_bound <= modes.first.total_capacity
+
+    def compute(self, count: int) -> Fraction:
+        """Return a bound on all plans of so many micro-batches: what nodes compute."""
+        first = self.of(count).first
+        return Fraction(least_compute(first.instance), first.per_unit)
+
+    def over_equal_links(self, count: int) -> Fraction:
+        """Return a bound on all plans of so many micro-batches, with their exchanges; or 0."""
+        return uniform_link_bound(self.of(count).first)
+
+
+@dataclass
+class MicroBatchBounds:
+    """Bounds on the plans of each number of micro-batches, and which is searched next.
+
+    Of even parts, more micro-batches take no less and hold no more, plan by plan.
 
     Parameters
     ----------

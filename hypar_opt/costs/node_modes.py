@@ -1,7 +1,7 @@
-"""Tables whose nodes train in the cheapest of several ways, and blocks in one of a few.
+"""Tables whose nodes train in the cheapest of several modes, and blocks in one of a few.
 
-A way that is a node's own (what is sharded of its weights, whether its inner tensor is computed
-again) shows at none of its boundaries, so that its charges are the least of its ways. Whether a
+A mode that is a node's own (what is sharded of its weights, whether its inner tensor is computed
+again) shows at none of its boundaries, so that its charges are the least of its modes. Whether a
 block is computed again as a whole is one choice of all its nodes: each has every state as often.
 
 Source: docs/algorithms.md.
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class WaysOfNodes:
-    """What nodes are charged and hold in several ways, and the boundaries that these share.
+class NodeModes:
+    """What nodes are charged and hold in several modes, and the boundaries that these share.
 
     Parameters
     ----------
     table
-        Of one of the ways: its boundaries are those of all.
+        Of one of the modes: its boundaries are those of all.
     kinds : (nodes,)
-    times, loads, moments : (ways, kinds, states)
+    times, loads, transients : (modes, kinds, states)
         Charges; and bytes of all accelerators together, all the time and at least for a moment.
     known
         What `priced` found, by price.
@@ -52,7 +52,7 @@ class WaysOfNodes:
     kinds: Indices
     times: Integers
     loads: Integers
-    moments: Integers
+    transients: Integers
     known: dict[Fraction, Integers] = field(init=False, default_factory=dict)
 
     @classmethod
@@ -60,52 +60,52 @@ class WaysOfNodes:
         cls,
         tables: Sequence[ClassTable],
         loads: Sequence[DeviceLoad],
-        moments: Sequence[Amount],
+        transients: Sequence[Amount],
         states: Sequence[State],
-    ) -> WaysOfNodes:
-        """Return the ways of tables that differ in what nodes are charged.
+    ) -> NodeModes:
+        """Return the modes of tables that differ in what nodes are charged.
 
         Parameters
         ----------
-        loads, moments
-            What nodes hold in each way, all the time and at least for a moment.
+        loads, transients
+            What nodes hold in each mode, all the time and at least for a moment.
         """
         own_kinds = zip(*(table.node_kinds.tolist() for table in tables), strict=True)
         marks = zip(*(load.marks for load in loads), strict=True)
         kinds, first = numbered(zip(own_kinds, marks, strict=True))
         times = [table.node[table.node_kinds[first]] for table in tables]
-        held, moment = (
+        held, transient = (
             [by_state(amount, first, states) for amount in amounts]
-            for amounts in ([load.of for load in loads], moments)
+            for amounts in ([load.of for load in loads], transients)
         )
         return cls(
             replace(tables[0], allowed=tables[0].allowed[tables[0].node_kinds[first]]),
             kinds,
-            *(np.array(own, exact_dtype(_most(own))) for own in (times, held, moment)),
+            *(np.array(own, exact_dtype(_most(own))) for own in (times, held, transient)),
         )
 
     @cached_property
-    def undominated(self) -> NDArray[np.bool_]:
-        """Whether every other way of a state takes or holds more, or is an equal one after it.
+    def pareto_mask(self) -> NDArray[np.bool_]:
+        """Whether every other mode of a state takes or holds more, or is an equal one after it.
 
-        ``(ways, kinds, states)``
+        ``(modes, kinds, states)``
         """
         kept = np.ones(self.times.shape, bool)
-        for way, other in permutations(range(len(kept)), 2):
+        for mode, other in permutations(range(len(kept)), 2):
             no_more, equal = (
                 np.logical_and.reduce(
                     [
-                        compare(own[other], own[way])
-                        for own in (self.times, self.loads, self.moments)
+                        compare(own[other], own[mode])
+                        for own in (self.times, self.loads, self.transients)
                     ]
                 ).astype(bool)
                 for compare in (np.less_equal, np.equal)
             )
-            kept[way] &= ~(no_more & ((other < way) | ~equal))
+            kept[mode] &= ~(no_more & ((other < mode) | ~equal))
         return kept
 
     def priced(self, price: Fraction) -> Integers:
-        """Return the charges of each way with its bytes at a price, rounded down."""
+        """Return the charges of each mode with its bytes at a price, rounded down."""
         if price not in self.known:
             self.known[price] = self._at_price(price)
         return self.known[price]
@@ -118,7 +118,7 @@ class WaysOfNodes:
         return total
 
     def at(self, price: Fraction, of_weights: NDArray[np.bool_]) -> ClassTable:
-        """Return the table in which each node trains in its cheapest way.
+        """Return the table in which each node trains in its cheapest mode.
 
         Parameters
         ----------
@@ -148,9 +148,9 @@ def by_state(amount: Amount, nodes: Indices, states: Sequence[State]) -> Integer
 
 
 def coupled(tables: Sequence[ClassTable], blocks: NDArray[np.intp], penalty: int) -> ClassTable:
-    """Return a table whose nodes have each state once for each table: a way of their blocks.
+    """Return a table whose nodes have each state once for each table: a mode of their blocks.
 
-    What a boundary is charged follows the way of its target. A block has one way.
+    What a boundary is charged follows the mode of its target. A block has one mode.
 
     Parameters
     ----------
@@ -174,11 +174,11 @@ def coupled(tables: Sequence[ClassTable], blocks: NDArray[np.intp], penalty: int
 
     def pairs(kind: int, one: NDArray[np.intp], then: NDArray[np.intp]) -> Integers:
         charged: Integers = np.empty((len(one), len(then)), dtype)
-        for way, own in enumerate(tables):
-            columns = np.flatnonzero(then // states == way)
+        for mode, own in enumerate(tables):
+            columns = np.flatnonzero(then // states == mode)
             if len(columns):
                 ends = one % states, then[columns] % states
-                charged[:, columns] = own.pairs(int(kinds[way][kind]), *ends)
+                charged[:, columns] = own.pairs(int(kinds[mode][kind]), *ends)
         if together[kind]:
             charged[(one // states)[:, None] != then // states] = penalty
         return charged
@@ -190,8 +190,8 @@ def coupled(tables: Sequence[ClassTable], blocks: NDArray[np.intp], penalty: int
             np.tile(own.least[of], (1, len(tables), 1)) for own, of in zip(each, kinds, strict=True)
         ]
         least: Integers = np.concatenate(columns, axis=2).astype(dtype)
-        way = np.arange(len(tables)).repeat(count)
-        least[together[:, None, None] & (way[:, None] != way)] = penalty
+        mode = np.arange(len(tables)).repeat(count)
+        least[together[:, None, None] & (mode[:, None] != mode)] = penalty
         classes = [own.classes + n * count for n, own in enumerate(each)]
         partitions.append(Partition(np.concatenate(classes), least))
     node = [own.node[own.node_kinds[nodes]] for own in tables]

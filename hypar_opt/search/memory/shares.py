@@ -1,8 +1,8 @@
 """The shares of groups of accelerators at which plans take least within a device's memory.
 
 What a part holds grows with its share, and what fits all parts lies around the shares that fill
-their memories alike. So plans are sought at the shares of the fastest plan and at those; the better
-one's shares are improved, and a bound is sought there.
+their memories equally. So plans are sought at the shares of the fastest plan and at those; the
+better one's shares are improved, and a bound is sought there.
 
 Source: docs/algorithms.md.
 """
@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 from hypar_opt.deadline import TIME_LIMIT
 from hypar_opt.errors import InfeasibleError, NoAnswerError
 from hypar_opt.plan.share_of_group import SHARES
-from hypar_opt.search.best_fit import NothingFitsError
-from hypar_opt.search.open_ways import fastest_training
+from hypar_opt.search.free_modes import fastest_training
+from hypar_opt.search.memory.incumbent import NothingFitsError
+from hypar_opt.search.memory.modes import CountedPlan, TrainingMode, capacity_of
+from hypar_opt.search.memory.search import within_memory
 from hypar_opt.search.result import SearchResult
 from hypar_opt.search.shares import as_stated, share_left_open, step_of
 from hypar_opt.search.simplices import whole_shares
-from hypar_opt.search.way_of_training import Counted, WayOfTraining, capacity_of
-from hypar_opt.search.within_memory import within_memory
 from hypar_opt.solvers.base import Status
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _LEAST_MOVE = SHARES // 1000
 """The least by which shares are moved to suit a plan."""
 
 
-def fitting(
+def search_within_memory(
     asked: SearchRequest, at_shares: SearchRequest, solve: Search
 ) -> tuple[SearchRequest, SearchResult]:
     """Search within a device's memory, at shares that suit it where these are left open.
@@ -57,17 +57,17 @@ def fitting(
         with suppress(InfeasibleError, NothingFitsError):
             return within_memory(at_shares, solve)
     else:
-        fastest = WayOfTraining.of(at_shares, fastest_training(at_shares.instance))
+        fastest = TrainingMode.of(at_shares, fastest_training(at_shares.instance))
         plan = SearchResult(at_shares.known, Status.FEASIBLE, "joint", None)
         if fastest.counted(plan).fits:
             return within_memory(at_shares, solve)
-    best: Counted | None = None
+    best: CountedPlan | None = None
     for shares in _tried(at_shares.instance):
         if best is not None and asked.deadline.passed():
             break
         with suppress(InfeasibleError, NoAnswerError):
             own, result = within_memory(_at(asked.quiet, shares), solve, bounds=False)
-            counted = WayOfTraining(own).counted(result)
+            counted = TrainingMode(own).counted(result)
             if counted.fits and (best is None or counted.amount < best.amount):
                 best = counted
     if best is None:
@@ -77,17 +77,17 @@ def fitting(
             error.proved &= error.at_any_share  # others may
             raise
     best = _improved(best)
-    found_at = _at(at_shares, _shares(best.way.instance))
-    kept = replace(best.found, status=Status.FEASIBLE, bound=None)
+    found_at = _at(at_shares, _shares(best.mode.instance))
+    kept = replace(best.result, status=Status.FEASIBLE, bound=None)
     if asked.deadline.passed():
         kept = replace(kept, stopped_by=TIME_LIMIT)
-        return replace(found_at, instance=best.way.instance), kept
+        return replace(found_at, instance=best.mode.instance), kept
     with suppress(InfeasibleError, NoAnswerError):
         search, found = within_memory(found_at, solve)
-        if best.amount >= WayOfTraining(search).counted(found).amount:
+        if best.amount >= TrainingMode(search).counted(found).amount:
             return search, found
         kept = replace(kept, bound=found.bound, stopped_by=found.stopped_by)
-    return replace(found_at, instance=best.way.instance), kept
+    return replace(found_at, instance=best.mode.instance), kept
 
 
 def _at(search: SearchRequest, shares: Shares) -> SearchRequest:
@@ -107,20 +107,20 @@ def _tried(instance: Instance) -> list[Shares]:
     return [_shares(instance), whole_shares(memories, step_of(instance.problem))]
 
 
-def _improved(best: Counted) -> Counted:
+def _improved(best: CountedPlan) -> CountedPlan:
     """Return a plan at the best shares that it fits: one group's grows, another's shrinks."""
-    way, step = best.way, step_of(best.way.instance.problem)
+    mode, step = best.mode, step_of(best.mode.instance.problem)
     move = SHARES // 4 // step * step
-    while move >= max(step, _LEAST_MOVE) and not way.search.deadline.passed():
-        shares = _shares(best.way.instance)
+    while move >= max(step, _LEAST_MOVE) and not mode.search.deadline.passed():
+        shares = _shares(best.mode.instance)
         for own, other in permutations(range(len(shares)), 2):
             moved = [*shares]
             moved[own], moved[other] = shares[own] + move, shares[other] - move
             if moved[other] <= 0:
                 continue
-            there = WayOfTraining(_at(way.search, tuple(moved)))
-            if there.instance.constraints.allow(best.found.assignments):
-                counted = there.counted(best.found)
+            there = TrainingMode(_at(mode.search, tuple(moved)))
+            if there.instance.constraints.allow(best.result.assignments):
+                counted = there.counted(best.result)
                 if counted.fits and counted.amount < best.amount:
                     best = counted
                     break

@@ -77,13 +77,13 @@ def fastest_training(instance: Instance) -> Training:
     """
     problem = instance.problem
     asked = instance.network, problem.training
-    open_ways = OpenWays(*asked, saves_scores=False, levels=problem.levels, begins=[0])
+    free_modes = FreeModes(*asked, saves_scores=False, levels=problem.levels, begins=[0])
     shared_out = updates_take_time(problem) or problem.constraints.optimizer not in ("sgd", 0)
     # What is sharded is gathered as weights, and not as gradients.
     shared_out = shared_out or problem.training.reduced(problem.element_bytes) > 1
-    if not (shared_out and problem.levels and None in open_ways.shard):
+    if not (shared_out and problem.levels and None in free_modes.shard):
         return problem.training
-    shard = compact([own or "state" for own in open_ways.shard], open_ways.names)
+    shard = compact([own or "state" for own in free_modes.shard], free_modes.names)
     return problem.training.model_copy(update={"shard": shard})
 
 
@@ -96,7 +96,7 @@ def updates_take_time(problem: Problem) -> bool:
 
 
 @dataclass(frozen=True)
-class OpenWays:
+class FreeModes:
     """The words that layers may have, given those that are stated.
 
     Parameters
@@ -140,7 +140,7 @@ class OpenWays:
         return [block for block in own if all(self.recompute[n] is None for n in block)]
 
     @property
-    def apart(self) -> Sequence[str]:
+    def of_layers(self) -> Sequence[str]:
         """What layers may compute again by themselves: scores, where attention writes them."""
         open_ones = any(
             layer.inner and own is None
@@ -149,12 +149,12 @@ class OpenWays:
         return RECOMPUTED[: 1 + (open_ones and self.saves_scores)]
 
     @property
-    def together(self) -> Sequence[str]:
+    def of_blocks(self) -> Sequence[str]:
         """What blocks may compute again as a whole, the least first."""
         return OF_BLOCKS[::-1] if self.blocks else ()
 
     @property
-    def sharded(self) -> Sequence[str]:
+    def shards(self) -> Sequence[str]:
         """What may be split of weights: the least first, and last the most.
 
         To share out the state takes no more than to have it whole, and holds less.
@@ -182,7 +182,7 @@ class OpenWays:
         return Training(**stated)
 
     def uniform(self, recompute: str, shard: str) -> Training:
-        """Return the way in which all that is open has the same words."""
+        """Return the mode in which all that is open has the same words."""
         count = len(self.names)
         again = [recompute] * count
         if recompute in OF_BLOCKS:
