@@ -16,7 +16,7 @@ from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.physical import Rings, finest, rounded
 from hypar_opt.costs.reductions import reductions_of
 from hypar_opt.integers import Integers, exact_dtype
-from hypar_opt.step.states import levels_of, shape_of
+from hypar_opt.step.states import broadcast_shape, levels_of, shape_of
 from hypar_opt.units import PREFIXES
 from hypar_opt.workload.addends import passes_addends
 
@@ -113,7 +113,7 @@ class ArrayCost(CostModel):
         levels = levels_of(targets)
         rules = self.rules(workload, levels)
         ends = shape_of(boundaries, sources), shape_of(boundaries, targets)
-        context = workload, workload.ends[boundaries, 0], np.broadcast_shapes(*ends), levels
+        context = workload, workload.ends[boundaries, 0], broadcast_shape(*ends), levels
         return self.charges(rules.boundary(boundaries, sources, targets), *context)
 
     def exchanges_of_nodes(

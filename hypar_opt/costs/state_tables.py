@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -105,6 +105,9 @@ class FactoredTable:
     penalty
         An assignment that costs at least this much has a forbidden state; None if none is
         forbidden.
+    exact
+        Returns what a boundary is charged for some columns of its source and some of its target,
+        ``(sources, targets)``, where ``pairs`` are lower bounds; None where they are exact.
     """
 
     node: Integers
@@ -114,6 +117,7 @@ class FactoredTable:
     unit: str
     resolution: int
     penalty: int | None = None
+    exact: Callable[[int, Indices, Indices], Integers] | None = None
 
     @property
     def levels(self) -> int:
@@ -125,11 +129,22 @@ class FactoredTable:
 
 
 def factored(
-    cost: CostModel, workload: Workload, levels: int, deadline: Deadline = NEVER
+    cost: CostModel,
+    workload: Workload,
+    levels: int,
+    deadline: Deadline = NEVER,
+    *,
+    bounding: bool = False,
 ) -> FactoredTable | None:
     """Price all levels at once, if no boundary's charge depends on its source's choices above.
 
     None if one does, if replicas below repeat exchanges, or levels have different choices.
+
+    Parameters
+    ----------
+    bounding
+        Whether pairs may be lower bounds, as where parts are uneven: the table then is `exact` on
+        demand.
 
     Raises
     ------
@@ -140,7 +155,10 @@ def factored(
     """
     choices, every = len(workload.choices), choices_by_level(workload, levels)
     check_states(len(workload.nodes), every)
-    by_levels = cost.by_levels(workload)
+    by_levels, exact = cost.by_levels(workload), None
+    if by_levels is None and bounding and cost.time is not None and not workload.shared:
+        by_levels = cost.time.bound_by_levels(workload)
+        exact = partial(_charged_pairs, cost, workload, every)
     if by_levels is None or workload.has_replicas or len({*every}) > 1:
         return None
     pairs: list[Integers] = []
@@ -168,7 +186,28 @@ def factored(
     each_choice = [(choice,) for choice in range(choices)]
     node, pairs = with_penalties(workload, node, pairs, each_choice)
     columns = in_mixed_radix(canonical_states(levels, choices, deadline), every)
-    return FactoredTable(node, tuple(pairs), workload.ends, columns, cost.unit, cost.resolution)
+    return FactoredTable(
+        node, tuple(pairs), workload.ends, columns, cost.unit, cost.resolution, exact=exact
+    )
+
+
+def _charged_pairs(
+    cost: CostModel,
+    workload: Workload,
+    choices: Sequence[int],
+    boundary: int,
+    sources: Indices,
+    targets: Indices,
+) -> Integers:
+    """Return what a boundary is charged for columns of mixed radix: ``(sources, targets)``."""
+    states = np.array(np.unravel_index(targets, choices))[:, None]
+    step, rows = max(1, _LARGEST_ARRAY // states.size), []
+    for first in range(0, len(sources), step):
+        some = np.array(np.unravel_index(sources[first : first + step], choices))[:, :, None]
+        number = np.full((1, 1), boundary)
+        charges = added_up(cost.attributed.edge(workload, number, [some], [states]))
+        rows.append(np.broadcast_to(charges, (some.shape[1], len(targets))))
+    return np.concatenate(rows)
 
 
 def expanded(

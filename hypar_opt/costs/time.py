@@ -257,6 +257,13 @@ class TimeCost(ArrayCost):
             return super().by_levels(workload)
         if uneven_boundaries(workload, self.communication.hierarchy, self.rule):
             return None
+        return self.bound_by_levels(workload)
+
+    def bound_by_levels(self, workload: Workload) -> TimeCost | None:
+        """Return a cost that charges boundaries no more than this one does, level by level.
+
+        As if all parts were of the mean size; None as for `by_levels`.
+        """
         return replace(self, longest=False).by_levels(workload)
 
     @property

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 Assignment = tuple[int, ...]
 
+_MANY = 2**10
+"""States of a layer from which a chain's are bounded level by level before pairs are charged."""
+
 
 class TableReduction(Protocol):
     """A problem over all levels, stated as one table."""
@@ -150,7 +153,9 @@ class ByStates:
             return None
         check_states(len(workload.nodes), choices_by_level(workload, levels))
         if workload.is_chain:
-            table = factored(instance.cost, workload, levels, deadline)
+            # Few states are eliminated at once, whatever bounds say.
+            many = len(workload.choices) ** levels >= _MANY
+            table = factored(instance.cost, workload, levels, deadline, bounding=many)
             if table is not None:
                 return constraints.factored(table, self._states(deadline), deadline)
         return instance.classes(deadline)

@@ -14,9 +14,16 @@ from hypar_opt.costs.table import CostTable
 from hypar_opt.costs.thresholds import ThresholdTable, as_list
 from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import NoAnswerError
-from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, Table
+from hypar_opt.solvers.base import (
+    MEMORY,
+    Solver,
+    SolveResult,
+    SolverOptions,
+    Status,
+    Table,
+)
 from hypar_opt.solvers.capacity import within_capacity
-from hypar_opt.solvers.product_states import cheapest_states
+from hypar_opt.solvers.product_states import cheapest_by_bounds, cheapest_states
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -129,10 +136,16 @@ def _factored(table: FactoredTable, deadline: Deadline) -> SolveResult:
     """Solve all levels together, without the table of all pairs of states."""
     # The inverse of the permutation `columns`: from a state to its canonical rank.
     rank = np.argsort(table.columns)
-    objective, states = cheapest_states(table, rank, deadline)
-    if table.penalty is not None and objective >= table.penalty:
+    if table.exact is None:
+        objective, states = cheapest_states(table, rank, deadline)
+        bound = objective
+    else:
+        objective, bound, states = cheapest_by_bounds(table, rank, deadline)
+    if not states:
         return SolveResult(None, None, Status.INFEASIBLE)
     assignment = tuple(int(rank[state]) for state in states)
+    if bound < objective:
+        return SolveResult(assignment, objective, Status.FEASIBLE, bound, MEMORY)
     return SolveResult(assignment, objective, Status.OPTIMAL, bound=objective)
 
 

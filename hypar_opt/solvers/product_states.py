@@ -10,6 +10,7 @@ Source: docs/decisions/0005-joint-optimum.md.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,12 +18,21 @@ import numpy as np
 from hypar_opt.costs.table import chain_ends
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
+from hypar_opt.integers import exact_dtype
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from hypar_opt.costs.state_tables import FactoredTable
     from hypar_opt.integers import Integers
+
+_FIRST_STEP = 2**12
+"""The threshold first rises by this part of the bound, and then by twice as much each time."""
+
+_MOST_PAIRS = 2**24
+"""The most pairs of columns that are charged exactly."""
 
 
 def cheapest_states(
@@ -58,6 +68,63 @@ def cheapest_states(
         step = step_into(table, layer - 1, target)
         states.append(_first(costs[layer - 1] + step == into, rank))
     return int(lowest_cost), states[::-1]
+
+
+def cheapest_by_bounds(
+    table: FactoredTable, rank: NDArray[np.intp], deadline: Deadline = NEVER
+) -> tuple[int, int, list[int]]:
+    """Return the least cost where a table's pairs are lower bounds, a bound, and the states.
+
+    Columns that are in no assignment whose bound is within a threshold are fixed: left out. The
+    others are solved exactly, by a threshold that rises until the optimum is within it. If more
+    pairs than are charged are left, the cost is that of the best assignment known, and above the
+    bound. Parameters and errors are those of `cheapest_states`; its states are those without a
+    time limit.
+    """
+    assert table.exact is not None
+    bound, states = cheapest_states(table, rank, deadline)
+    if not states:
+        return bound, bound, []
+    cost, _ = _optimum_of(table, [np.array([state]) for state in states], rank, deadline)
+    ahead = zip(costs_to_come(table, deadline), costs_to_go(table, deadline), strict=True)
+    bounds = [before + after for before, after in ahead] if cost > bound else []
+    threshold, step = bound, bound // _FIRST_STEP + 1
+    while cost > threshold:
+        threshold, step = min(threshold + step, cost), 2 * step
+        most = threshold if table.penalty is None else min(threshold, table.penalty - 1)
+        columns = [np.flatnonzero(of_layer <= most) for of_layer in bounds]
+        if sum(len(one) * len(other) for one, other in pairwise(columns)) > _MOST_PAIRS:
+            return cost, bound, states
+        cost, states = _optimum_of(table, columns, rank, deadline)
+        # What was left out costs more than the threshold.
+        bound = min(cost, threshold + 1)
+    return cost, cost, states
+
+
+def _optimum_of(
+    table: FactoredTable,
+    columns: Sequence[NDArray[np.intp]],
+    rank: NDArray[np.intp],
+    deadline: Deadline,
+) -> tuple[int, list[int]]:
+    """Return the least cost of some columns of each layer, and the canonical ones of that cost."""
+    assert table.exact is not None
+    charges = []
+    for boundary, ends in enumerate(pairwise(columns)):
+        deadline.check()
+        charges.append(table.exact(boundary, *ends))
+    node = [table.node[layer, own] for layer, own in enumerate(columns)]
+    dtype = exact_dtype(sum(int(part.max()) for part in (*node, *charges)))
+    costs: list[Integers] = [node[0].astype(dtype)]
+    for charged, own in zip(charges, node[1:], strict=True):
+        costs.append((costs[-1][:, None] + charged).min(axis=0) + own)
+    lowest = costs[-1].min()
+    picks = [_first(costs[-1] == lowest, rank[columns[-1]])]
+    for layer in range(len(costs) - 1, 0, -1):
+        into = costs[layer][picks[-1]] - node[layer][picks[-1]]
+        reached = costs[layer - 1] + charges[layer - 1][:, picks[-1]] == into
+        picks.append(_first(reached, rank[columns[layer - 1]]))
+    return int(lowest), [int(own[n]) for own, n in zip(columns, picks[::-1], strict=True)]
 
 
 def costs_to_come(table: FactoredTable, deadline: Deadline = NEVER) -> list[Integers]:

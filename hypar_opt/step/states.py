@@ -73,7 +73,16 @@ def level_choices(states: States) -> Iterator[Indices]:
 
 def shape_of(nodes: Indices, states: States) -> tuple[int, ...]:
     """Return the shape of nodes and their states together."""
-    return np.broadcast_shapes(nodes.shape, *(block.shape[1:] for block in states))
+    return broadcast_shape(nodes.shape, *(block.shape[1:] for block in states))
+
+
+def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of arrays that broadcast, of more axes than `numpy.broadcast_shapes` takes.
+
+    Two ends of 16 levels have 33 axes.
+    """
+    axes = itertools.zip_longest(*map(reversed, shapes), fillvalue=1)
+    return tuple(0 if 0 in sizes else max(sizes) for sizes in axes)[::-1]
 
 
 def runs_of(kinds: Sequence[Hashable]) -> list[int]:
