@@ -94,7 +94,9 @@ def _raise_if_parameter_refused(log: str) -> None:
     """Raise a RefusedError if the log says that CBC does not know a parameter or its value."""
     # CBC itself ignores such a parameter and solves without it.
     refused = _search_log(
-        r"No match for (\S+) - |(.* was provided for .*)|<Possible options for (\S+)", log
+        r"No match for (\S+) - |(.* was provided for .*)|<Possible options for (\S+)"
+        r"|is illegal for \w+ parameter (\S+)",
+        log,
     )
     if refused:
         raise RefusedError(f"with the backend cbc takes no such parameter: {refused}")
