@@ -126,7 +126,7 @@ def call(
     Parameters
     ----------
     directory
-        A `private_directory`, for the log of what the function prints.
+        A `private_directory` for this call alone; its log is what the function prints.
     function
         One that can be pickled, as its arguments and its result.
     seconds
@@ -141,8 +141,6 @@ def call(
     """
     question, answer = directory / "call", directory / "answer"
     question.write_bytes(pickle.dumps((function, arguments)))
-    # If the process dies, the previous call's answer must not be read in its place.
-    answer.unlink(missing_ok=True)
     # -P: the current folder, which Python would search first, may hold anything.
     command = [sys.executable, "-P", "-c", _CALL, str(question), str(answer)]
     path = os.pathsep.join(filter(None, sys.path))
@@ -165,4 +163,6 @@ def _answer_call() -> None:
         result = pickle.dumps(error)
     except Exception as error:  # of a library, which this process may be unable to load
         result = pickle.dumps(CallError(f"{type(error).__name__}: {error}"))
-    answer.write_bytes(result)
+    part = answer.with_suffix(".part")
+    part.write_bytes(result)
+    part.rename(answer)  # which is whole, though the disk may be full

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
@@ -75,6 +76,15 @@ def test_a_program_that_cannot_be_started_is_told(tmp_path: Path) -> None:
     assert not directory.exists()
 
 
+def test_a_function_is_called_in_another_process() -> None:
+    with private_directory() as directory:
+        assert call(directory, divmod, 7, 3) == (2, 1)
+    with private_directory() as directory:
+        assert call(directory, os.getppid) == os.getpid()
+    with private_directory() as directory, pytest.raises(subprocess.TimeoutExpired):
+        call(directory, time.sleep, 1000, seconds=0.5)
+
+
 def refuse() -> None:
     print("on the way")
     raise RefusedError("takes no such thing")
@@ -102,9 +112,7 @@ def test_an_error_in_another_process_is_raised_in_this_one(
     message: str,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """Also after a call that had an answer; and nothing is printed."""
     with private_directory() as directory:
-        assert call(directory, divmod, 7, 3) == (2, 1)
         with pytest.raises(error, match=f"^{message}$"):
             call(directory, function)
         assert log_of(directory).read_text() == ("on the way\n" if function is refuse else "")

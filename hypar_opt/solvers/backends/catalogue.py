@@ -78,15 +78,15 @@ def installed_backends() -> list[Backend]:
 @functools.cache
 def _catalogue() -> Mapping[str, Backend | None]:
     """Return PuLP's backends by name; None for those that are not installed."""
-    # PuLP imports the library of every solver that it lists, so a worker process does that.
+    # PuLP imports the library of every solver that it lists, so another process does that.
     try:
         with private_directory() as directory:
             solvers = call(directory, list_solvers)
             cbc = cbc_program()
-            version = cbc_version(cbc, directory) if cbc else ""
+            printed = cbc_version(cbc, directory) if cbc else ""
     except CallError as error:
         raise HyparError(f"PuLP cannot list its solvers: {error}") from None
-    catalogue = {"cbc": Backend("cbc", version, frozenset(), CBC_OPTIONS) if cbc else None}
+    catalogue = {"cbc": Backend("cbc", printed, frozenset(), CBC_OPTIONS) if cbc else None}
     for name, solver in solvers.items():
         catalogue[name] = None
         if solver:
