@@ -33,6 +33,18 @@ def ended(*args: str | Path, status: int = 0, **settings: Any) -> subprocess.Com
     return done
 
 
+def marked(mark: str) -> list[str]:
+    """Return the processes whose environment holds a mark."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_text())
+        except OSError:  # gone, or somebody else's
+            continue
+    return found
+
+
 class Done(NamedTuple):
     """The exit status of a command, and what it wrote to its two streams."""
 

@@ -6,20 +6,16 @@ either cannot load the other.
 
 from __future__ import annotations
 
-import os
-import pickle
-import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
 from typing import Any, TypeVar
 
 from hypar_opt.errors import HyparError, RefusedError
+from hypar_opt.solvers import process
 from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions
 
 Result = TypeVar("Result")
-
-_PROGRAM = "from hypar_opt.solvers.apart import _main; _main()"
 
 
 def solve(solver: Solver, table: Any, options: SolverOptions) -> SolveResult:
@@ -43,25 +39,13 @@ def call(function: Callable[..., Result], *arguments: Any) -> Result:
     HyparError
         If the library cannot be loaded there either; and as the function does.
     """
-    try:
+    with suppress(ImportError):  # its import is what failed: nothing has been computed yet
         return function(*arguments)
-    except ImportError:
-        # Its import is what failed: nothing has been computed yet.
-        done = subprocess.run(
-            # -P: the current folder, which the program would search first, may hold anything.
-            [sys.executable, "-P", "-c", _PROGRAM],
-            input=pickle.dumps((function, arguments)),
-            capture_output=True,
-            check=False,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
-    if done.returncode:
-        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise HyparError(f"the solver's library cannot be loaded: {last}")
-    answer: Result | HyparError = pickle.loads(done.stdout)
-    if isinstance(answer, HyparError):
-        raise answer
-    return answer
+    try:
+        with process.private_directory() as directory:
+            return process.call(directory, function, *arguments)
+    except process.CallError as error:
+        raise HyparError(f"the solver's library cannot be loaded: {error}") from None
 
 
 def _solved(solver: Solver, table: Any, options: SolverOptions) -> SolveResult:
@@ -85,19 +69,3 @@ def _solved(solver: Solver, table: Any, options: SolverOptions) -> SolveResult:
         kind = type(result).__name__
         raise RefusedError(f"failed: its solve should return a SolveResult, got {kind}")
     return result
-
-
-def _main() -> None:
-    """Call what is on standard input; print the result, or the error, pickled."""
-    function, arguments = pickle.load(sys.stdin.buffer)
-    # What the library prints goes to standard error.
-    with os.fdopen(os.dup(1), "wb") as output:
-        os.dup2(2, 1)
-        output.write(pickle.dumps(_answer(function, arguments)))
-
-
-def _answer(function: Callable[..., Result], arguments: Sequence[Any]) -> Result | HyparError:
-    try:
-        return function(*arguments)
-    except HyparError as error:
-        return error

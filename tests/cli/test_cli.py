@@ -17,7 +17,7 @@ from hypar_opt.cli.app import run
 from hypar_opt.hardware import arrays
 from tests.cli.shell import COMMAND, Shell, chain, hypar, piped
 from tests.clocks import until
-from tests.commands import command, ended
+from tests.commands import command, ended, marked
 
 # What is printed.
 
@@ -356,18 +356,6 @@ def test_nothing_is_imported_that_a_call_does_not_use() -> None:
         *CHECKING,
         *TERMINAL,
     }
-
-
-def marked(mark: str) -> list[str]:
-    """Return the processes whose environment holds a mark."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark.encode() in (process / "environ").read_bytes():
-                found.append((process / "cmdline").read_text())
-        except OSError:  # gone, or somebody else's
-            continue
-    return found
 
 
 ENDLESS = {

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -20,11 +18,9 @@ import hypar_opt as ho
 from hypar_opt import deadline
 from hypar_opt.cli import app
 from hypar_opt.errors import HyparError
-from hypar_opt.solvers.backends import cbc, supervisor
-from hypar_opt.solvers.backends.process import SolverProcess
+from hypar_opt.solvers import process
+from hypar_opt.solvers.backends import cbc
 from tests.commands import ended
-
-SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 
 def interrupting(module: str, solver: str = "cpsat") -> str:
@@ -99,53 +95,6 @@ def test_an_ignored_ctrl_c_stays_ignored() -> None:
     assert ended(sys.executable, "-c", program).stderr == ""
 
 
-def test_a_supervisor_that_nobody_listens_to_ends_without_a_word(tmp_path: Path) -> None:
-    directory = tmp_path / "directory"
-    directory.mkdir()
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", supervisor.__file__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stdin
-    assert process.stdout
-    assert process.stderr
-    process.stdin.write(json.dumps(str(directory)).encode() + b"\n")
-    for job in ([["true"], str(directory / "log"), None], [SLEEP, str(directory / "log"), None]):
-        process.stdin.write(json.dumps(job).encode() + b"\n")
-        process.stdin.flush()
-        if job[0] == ["true"]:
-            assert process.stdout.readline() == b"0\n"
-    process.stdout.close()
-    process.stdin.close()
-    assert process.stderr.read() == b""
-    process.stderr.close()
-    assert process.wait() == 0
-    assert not directory.exists()
-
-
-def test_a_supervisor_that_is_killed_is_told_in_a_line() -> None:
-    with SolverProcess() as process:
-        process._supervisor.kill()
-        process._supervisor.wait()
-        with pytest.raises(HyparError, match="supervises the solver was killed; run it again"):
-            process.run(["true"])
-    process.directory.rmdir()  # which it can no longer do
-
-
-def test_a_supervisor_serves_one_process_after_another_and_removes_what_they_leave() -> None:
-    with SolverProcess() as first:
-        assert first.run(["true"]) == 0
-    assert not first.directory.exists()
-    with SolverProcess() as second, SolverProcess() as third:
-        assert second._supervisor is first._supervisor
-        assert third._supervisor is not second._supervisor
-        assert (second.run(["false"]), third.run(["true"])) == (1, 0)
-        second.directory.joinpath("model").touch()
-    assert not second.directory.exists()
-
-
 def no_room(*_: object) -> Iterator[str]:
     yield "NAME"
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -194,21 +143,21 @@ def test_a_simplex_that_the_time_limit_ends_is_ended_by_it(
 ) -> None:
     """CBC then blames iterations."""
     cbc_that_writes("Stopped on iterations - objective value 0\\n", tmp_path, monkeypatch)
-    now, run_program = 0.0, SolverProcess.run
+    now = 0.0
     monkeypatch.setattr(deadline, "time", SimpleNamespace(monotonic=lambda: now))
 
-    def run_for_two_seconds(process: SolverProcess, command: list[str], _: object) -> int | None:
+    def run_for_two_seconds(command: list[str], directory: Path, _: object) -> int:
         nonlocal now
         now += 2
-        return run_program(process, command)
+        return process.run(command, directory)
 
-    monkeypatch.setattr(SolverProcess, "run", run_for_two_seconds)
+    monkeypatch.setattr(cbc, "run", run_for_two_seconds)
     plan = ho.solve("sfc", solver="ilp", options={"time_limit": 3})
     assert plan.solver.stopped_by == "time limit"
 
 
 def test_no_temporary_directory_at_all_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nowhere(**_: Any) -> NoReturn:
+    def nowhere(*_: Any) -> NoReturn:
         raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/x']")
 
     monkeypatch.setattr("tempfile.mkdtemp", nowhere)

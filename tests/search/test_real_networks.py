@@ -16,7 +16,6 @@ from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.backends.catalogue import find_backend
-from hypar_opt.solvers.backends.process import SolverProcess
 from hypar_opt.solvers.base import SolverOptions, Status
 from hypar_opt.solvers.cp_sat.search import CpSatSearch
 from hypar_opt.solvers.ilp.minimise import Session, minimise
@@ -87,12 +86,11 @@ def test_programs_find_the_same_optimum(name: str, batch: int) -> None:
         thresholds = cost.thresholds(workload, levels)
         assert thresholds is not None
         tables += thresholds.tables()
-    with SolverProcess() as process:
-        session = Session(find_backend(OPTIONS), process, OPTIONS, Deadline.after(None))
-        for table in tables:
-            optimum = SOLVERS["cut"]().solve(table, OPTIONS)
-            assert optimum.status is Status.OPTIMAL
-            # Ties, which take a program one more run each, are broken in tests of smaller graphs.
-            for answer in (minimise(session, table), CpSatSearch(table, OPTIONS).optimum()):
-                assert answer.status is Status.OPTIMAL
-                assert answer.objective == optimum.objective
+    session = Session(find_backend(OPTIONS), OPTIONS, Deadline.after(None))
+    for table in tables:
+        optimum = SOLVERS["cut"]().solve(table, OPTIONS)
+        assert optimum.status is Status.OPTIMAL
+        # Ties, which take a program one more run each, are broken in tests of smaller graphs.
+        for answer in (minimise(session, table), CpSatSearch(table, OPTIONS).optimum()):
+            assert answer.status is Status.OPTIMAL
+            assert answer.objective == optimum.objective

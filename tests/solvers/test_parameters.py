@@ -98,6 +98,14 @@ def test_an_option_that_changes_the_question_leaves_no_false_optimum(
     assert f"takes no --solver-option {option.partition('=')[0]!r}" in err
 
 
+@pytest.mark.parametrize("name", TUNING["cbc"])
+def test_a_value_that_cbc_does_not_know_is_refused(name: str) -> None:
+    """CBC itself would solve without it."""
+    table = CostTable(np.array([[0, 1], [1, 0]]), np.ones((1, 2, 2), np.int64), chain_ends(2))
+    with pytest.raises(RefusedError, match=f"no such parameter: {name}$"):
+        IntegerProgram().solve(table, SolverOptions(parameters={name: "nonsense"}))
+
+
 def test_parameters_that_tune_cbc_reach_it(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     table = CostTable(rng.integers(0, 99, (9, 3)), rng.integers(0, 99, (8, 3, 3)), chain_ends(9))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from hypar_opt.deadline import Deadline
-from hypar_opt.solvers.backends.process import SolverProcess
 from hypar_opt.solvers.base import SolverOptions
 
 
@@ -43,10 +42,8 @@ class BackendCall:
 
     Parameters
     ----------
-    process
-        Runs the backend's program, and has the directory of its files.
-    lines
-        The problem as a free MPS file.
+    directory
+        A `private_directory`, in which the problem is.
     costs
         The cost of every column.
     options
@@ -55,8 +52,8 @@ class BackendCall:
         A warm start: values of all binary columns; empty for none.
     """
 
-    process: SolverProcess
-    lines: Iterable[str]
+    backend: Backend
+    directory: Path
     costs: Mapping[str, int]
     options: SolverOptions
     start: Mapping[str, int]
@@ -64,8 +61,8 @@ class BackendCall:
 
     @property
     def model(self) -> Path:
-        """The file of the problem."""
-        return self.process.directory / "model.mps"
+        """The problem, a free MPS file."""
+        return self.directory / "model.mps"
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from hypar_opt.errors import HyparError, RefusedError, UnknownNameError
 from hypar_opt.solvers.backends.base import Backend
 from hypar_opt.solvers.backends.cbc import cbc_program, cbc_version
 from hypar_opt.solvers.backends.dialects import DIALECTS, BackendDialect
-from hypar_opt.solvers.backends.process import SolverProcess
-from hypar_opt.solvers.backends.pulp_solvers import ask_worker
+from hypar_opt.solvers.backends.pulp_worker import list_solvers
 from hypar_opt.solvers.backends.tuning import check_parameters
 from hypar_opt.solvers.base import SolverOptions
+from hypar_opt.solvers.process import CallError, call, private_directory
 
 CBC_OPTIONS = frozenset(
     {
@@ -78,18 +78,19 @@ def installed_backends() -> list[Backend]:
 @functools.cache
 def _catalogue() -> Mapping[str, Backend | None]:
     """Return PuLP's backends by name; None for those that are not installed."""
-    # PuLP imports the library of every solver that it lists, so a worker process does that.
-    with SolverProcess() as process:
-        solvers = ask_worker(process, {})
-        cbc = cbc_program()
-        version = cbc_version(process, cbc) if cbc else ""
-    if solvers is None or "error" in solvers:
-        raise HyparError(f"PuLP cannot list its solvers: {(solvers or {}).get('error')}")
-    catalogue = {"cbc": Backend("cbc", version, frozenset(), CBC_OPTIONS) if cbc else None}
+    # PuLP imports the library of every solver that it lists, so another process does that.
+    try:
+        with private_directory() as directory:
+            solvers = call(directory, list_solvers)
+            cbc = cbc_program()
+            printed = cbc_version(cbc, directory) if cbc else ""
+    except CallError as error:
+        raise HyparError(f"PuLP cannot list its solvers: {error}") from None
+    catalogue = {"cbc": Backend("cbc", printed, frozenset(), CBC_OPTIONS) if cbc else None}
     for name, solver in solvers.items():
         catalogue[name] = None
         if solver:
-            arguments = frozenset(solver["arguments"])
+            arguments, version = solver
             supported = DIALECTS.get(name, BackendDialect()).supported_options(arguments)
-            catalogue[name] = Backend(name, solver["version"], arguments, supported)
+            catalogue[name] = Backend(name, version, arguments, supported)
     return catalogue

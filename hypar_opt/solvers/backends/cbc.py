@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from hypar_opt.deadline import TIME_LIMIT, with_grace
 from hypar_opt.errors import HyparError, RefusedError
 from hypar_opt.solvers.backends.base import BackendAnswer, BackendCall, load_pulp
-from hypar_opt.solvers.backends.process import SolverProcess
 from hypar_opt.solvers.base import SolverOptions
+from hypar_opt.solvers.process import log_of, run
 
 
 def cbc_program() -> str | None:
@@ -22,10 +24,11 @@ def cbc_program() -> str | None:
     return bundled if os.access(bundled, os.X_OK) else shutil.which("cbc")
 
 
-def cbc_version(process: SolverProcess, program: str) -> str:
-    """Return the version that CBC prints; empty if it prints none."""
-    process.run([program, "-quit"])
-    return _search_log(r"Version: (\S+)", process.log.read_text()) or ""
+def cbc_version(program: str, directory: Path) -> str:
+    """Return the version that CBC prints; empty if it prints none, or does not start."""
+    with suppress(HyparError):
+        run([program, "-quit"], directory)
+    return _search_log(r"Version: (\S+)", log_of(directory).read_text()) or ""
 
 
 def run_cbc(call: BackendCall) -> BackendAnswer:
@@ -41,8 +44,7 @@ def run_cbc(call: BackendCall) -> BackendAnswer:
     program = cbc_program()
     if program is None:
         raise RefusedError("needs CBC, and PuLP bundles none for this machine")
-    solution, start = (call.process.directory / name for name in ("solution", "start"))
-    solution.unlink(missing_ok=True)  # the previous problem's
+    solution, start = (call.directory / name for name in ("solution", "start"))
     limit = call.deadline.left()
     command = [program, str(call.model)]
     if call.start:
@@ -52,10 +54,12 @@ def run_cbc(call: BackendCall) -> BackendAnswer:
     command += _settings(call.options, limit)
     # The relaxation first, since CBC then logs its optimum in more digits than in a search.
     command += ["-initialSolve", "-solve", "-solution", str(solution)]
-    status = call.process.run(command, with_grace(limit))
+    status = None
+    with suppress(subprocess.TimeoutExpired):
+        status = run(command, call.directory, with_grace(limit))
     # With more than half of the time left, no limit can have ended it.
     in_time = limit is None or (call.deadline.left() or 0.0) > limit / 2
-    log = call.process.log.read_text(encoding="utf-8", errors="replace")
+    log = log_of(call.directory).read_text(encoding="utf-8", errors="replace")
     # Before the status: CBC warns of a parameter in its log alone, and solves without it.
     _raise_if_parameter_refused(log)
     if status is None:
@@ -90,7 +94,9 @@ def _raise_if_parameter_refused(log: str) -> None:
     """Raise a RefusedError if the log says that CBC does not know a parameter or its value."""
     # CBC itself ignores such a parameter and solves without it.
     refused = _search_log(
-        r"No match for (\S+) - |(.* was provided for .*)|<Possible options for (\S+)", log
+        r"No match for (\S+) - |(.* was provided for .*)|<Possible options for (\S+)"
+        r"|is illegal for \w+ parameter (\S+)",
+        log,
     )
     if refused:
         raise RefusedError(f"with the backend cbc takes no such parameter: {refused}")

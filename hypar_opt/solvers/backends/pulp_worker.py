@@ -1,20 +1,21 @@
-"""PuLP in a separate process, into which its solvers' libraries are loaded.
+"""PuLP in another process, into which its solvers' libraries are loaded.
 
-`hypar_opt.solvers.backends.pulp_solvers` starts this file as a program, because the libraries of
-highspy and ortools cannot share a process. The question and the answer are JSON files.
+The libraries of highspy and OR-Tools cannot share a process. Nothing here imports more of this
+package than that process needs.
 """
 
 from __future__ import annotations
 
 import inspect
-import json
 import os
-import sys
 import time
 import warnings
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from hypar_opt.errors import RefusedError
 
 DISTRIBUTIONS = {
     "HiGHS": "highspy",
@@ -25,32 +26,41 @@ DISTRIBUTIONS = {
 """The Python distributions whose names differ from their solver's."""
 
 
-def answer_question(question_file: str, answer_file: str) -> None:
-    """Answer one question: an empty one lists the solvers, any other solves a problem."""
-    warnings.simplefilter("ignore")
-    question = json.loads(Path(question_file).read_text(encoding="utf-8"))
-    try:
-        answer = _solve(**question) if question else _list_solvers()
-    except Exception as error:  # any error that a library raises is the answer
-        answer = {"error": f"{type(error).__name__}: {error}"}
-    Path(answer_file).write_text(json.dumps(answer), encoding="utf-8")
+class PulpAnswer(NamedTuple):
+    """What a solver says through PuLP.
+
+    Parameters
+    ----------
+    status, solution
+        As PuLP names them.
+    seconds
+        Reading included.
+    values
+        The columns' values; None without a solution.
+    bound
+        A lower bound on the objective; None if PuLP does not pass it on.
+    """
+
+    status: str
+    solution: str
+    seconds: float
+    values: dict[str, float] | None
+    bound: float | None
 
 
-def _solve(
+def solve(
     solver: str,
-    model: str,
+    model: Path,
     arguments: dict[str, Any],
-    parameters: dict[str, str],
-    start: dict[str, float],
-) -> dict[str, Any]:
+    parameters: Mapping[str, str],
+    start: Mapping[str, float],
+) -> PulpAnswer:
     """Solve an MPS file with one of PuLP's solvers.
 
     Parameters
     ----------
     solver
         Its name in PuLP.
-    model
-        The MPS file.
     arguments
         Arguments of the solver's PuLP constructor; a time limit counts from now.
     parameters
@@ -58,22 +68,22 @@ def _solve(
     start
         A warm start: values of columns.
 
-    Returns
-    -------
-    dict
-        ``status`` and ``solution``, as PuLP names them; ``seconds``, reading included;
-        ``values`` of the columns, None without a solution; ``bound``, None if not known.
+    Raises
+    ------
+    RefusedError
+        If it refuses a parameter.
     """
     started = time.monotonic()
+    warnings.simplefilter("ignore")
 
     # Imported after the clock has started, since loading counts towards the limit.
     import pulp  # type: ignore[import-untyped, unused-ignore]
 
     for key, text in parameters.items():
         if solver == "HiGHS" and not _is_highs_parameter(key, text):
-            return {"error": f"it takes no parameter {key}={text}"}
+            raise RefusedError(f"with the backend {solver} takes no parameter {key}={text}")
     columns, problem = pulp.LpProblem.fromMPS(model)
-    os.chdir(Path(model).parent)  # some solvers write files to the current directory
+    os.chdir(model.parent)  # some solvers write files to the current directory
     for name, value in start.items():
         columns[name].setInitialValue(value, check=False)
     if arguments.get("timeLimit") is not None:
@@ -84,13 +94,13 @@ def _solve(
     values = {name: column.varValue for name, column in columns.items()}
     # PuLP may also have values for an infeasible problem; these are not a solution.
     has_solution = None not in values.values() and pulp.LpStatus[status] != "Infeasible"
-    return {
-        "status": pulp.LpStatus[status],
-        "solution": pulp.LpSolution[problem.sol_status],
-        "seconds": seconds,
-        "values": values if has_solution else None,
-        "bound": _bound(solver, problem),
-    }
+    return PulpAnswer(
+        pulp.LpStatus[status],
+        pulp.LpSolution[problem.sol_status],
+        seconds,
+        values if has_solution else None,
+        _bound(solver, problem),
+    )
 
 
 def _bound(solver: str, problem: Any) -> float | None:
@@ -112,20 +122,21 @@ def _is_highs_parameter(key: str, value: str) -> bool:
     return accepted
 
 
-def _list_solvers() -> dict[str, Any]:
+def list_solvers() -> dict[str, tuple[frozenset[str], str] | None]:
     """Return the arguments and the version of PuLP's solvers by name; None if not installed."""
+    warnings.simplefilter("ignore")
     import pulp  # type: ignore[import-untyped, unused-ignore]
 
     installed = set(pulp.listSolvers(onlyAvailable=True))
-    solvers: dict[str, Any] = {}
+    solvers: dict[str, tuple[frozenset[str], str] | None] = {}
     for name in pulp.listSolvers():
         if name == "PULP_CBC_CMD":  # deprecated; its program is run without PuLP
             continue
         solvers[name] = None
         if name in installed:
             constructor = type(pulp.getSolver(name, msg=False)).__init__
-            arguments = list(inspect.signature(constructor).parameters)
-            solvers[name] = {"arguments": arguments, "version": _version(name)}
+            arguments = frozenset(inspect.signature(constructor).parameters)
+            solvers[name] = arguments, _version(name)
     return solvers
 
 
@@ -135,7 +146,3 @@ def _version(solver: str) -> str:
         return version(DISTRIBUTIONS.get(solver, solver.lower()))
     except PackageNotFoundError:
         return ""
-
-
-if __name__ == "__main__":
-    answer_question(*sys.argv[1:])

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import NoAnswerError, WrongClaimError
 from hypar_opt.solvers.backends.base import Backend, BackendAnswer, BackendCall, load_pulp
-from hypar_opt.solvers.backends.process import SolverProcess
-from hypar_opt.solvers.backends.run import run_backend
+from hypar_opt.solvers.backends.cbc import run_cbc
+from hypar_opt.solvers.backends.pulp_solvers import run_pulp_solver
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
 from hypar_opt.solvers.feasibility import trivially_infeasible
 from hypar_opt.solvers.ilp.formulate import formulate
 from hypar_opt.solvers.ilp.knapsack import violated_cover
 from hypar_opt.solvers.ilp.model_file import CONSTANT, mps_lines
 from hypar_opt.solvers.ilp.zero_one import LayerChoice, ZeroOneProgram
+from hypar_opt.solvers.process import log_of, private_directory
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
@@ -41,7 +42,6 @@ class Session:
     """
 
     backend: Backend
-    process: SolverProcess
     options: SolverOptions
     deadline: Deadline
     logs: list[str] = field(default_factory=list)
@@ -132,20 +132,23 @@ def _run(session: Session, program: ZeroOneProgram) -> BackendAnswer:
     costs = program.backend_costs()
     lines = mps_lines(replace(program, costs=costs, constant=constant), session.deadline)
     start = _start_values(program, session.options.warm_start or ())
-    call = BackendCall(
-        session.process,
-        lines,
-        costs | {CONSTANT: constant},
-        session.options,
-        start,
-        session.deadline,
-    )
-    try:
-        answer = run_backend(session.backend, call)
-    finally:
-        if session.options.log is not None and session.process.log.exists():
-            log = session.process.log.read_text(encoding="utf-8", errors="replace")
-            session.logs.append(log)
+    with private_directory() as directory:
+        call = BackendCall(
+            session.backend,
+            directory,
+            costs | {CONSTANT: constant},
+            session.options,
+            start,
+            session.deadline,
+        )
+        with call.model.open("w", encoding="ascii") as file:
+            file.writelines(f"{line}\n" for line in lines)
+        try:
+            answer = run_cbc(call) if session.backend.name == "cbc" else run_pulp_solver(call)
+        finally:
+            if session.options.log is not None and log_of(directory).exists():
+                log = log_of(directory).read_text(encoding="utf-8", errors="replace")
+                session.logs.append(log)
     objective, bound, root_bound = (
         None if number is None else number - constant
         for number in (answer.objective, answer.bound, answer.root_bound)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, ClassVar
 from hypar_opt.deadline import Deadline
 from hypar_opt.documents.document import write_whole
 from hypar_opt.solvers.backends.catalogue import CBC_OPTIONS, find_backend
-from hypar_opt.solvers.backends.process import SolverProcess
 from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, too_large
 from hypar_opt.solvers.feasibility import allowed_choices, trivially_infeasible
 from hypar_opt.solvers.ilp.coarse_units import in_coarse_units, solve_in_coarse_units
@@ -52,21 +51,19 @@ class IntegerProgram(Solver):
 
     def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:
         deadline = Deadline.after(options.time_limit)
-        backend = find_backend(options)
-        with SolverProcess() as process:
-            session = Session(backend, process, options, deadline)
-            try:
-                # An infeasible table has no program: a layer without choices, or no capacity left.
-                if options.export is not None and not trivially_infeasible(table):
-                    export_program(table, options.export, options.labels, deadline)
-                coarse, unit = in_coarse_units(table)
-                if unit > 1:
-                    return solve_in_coarse_units(session, table, coarse, unit)
-                result = minimise_canonically(session, table)
-                return result or _break_ties(session, table, minimise(session, table))
-            finally:
-                if options.log is not None:
-                    write_whole(options.log, "".join(session.logs))
+        session = Session(find_backend(options), options, deadline)
+        try:
+            # An infeasible table has no program: a layer without choices, or no capacity left.
+            if options.export is not None and not trivially_infeasible(table):
+                export_program(table, options.export, options.labels, deadline)
+            coarse, unit = in_coarse_units(table)
+            if unit > 1:
+                return solve_in_coarse_units(session, table, coarse, unit)
+            result = minimise_canonically(session, table)
+            return result or _break_ties(session, table, minimise(session, table))
+        finally:
+            if options.log is not None:
+                write_whole(options.log, "".join(session.logs))
 
 
 def _break_ties(session: Session, table: CostTable, result: SolveResult) -> SolveResult:
