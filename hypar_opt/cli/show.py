@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hypar_opt.cli import completion, options, output, request
-from hypar_opt.cli.plan_view import print_plan
+from hypar_opt.cli.plan_view import check_explanation, print_plan
 from hypar_opt.errors import CheckFailedError, HyparError
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ def show(
     if toml:
         _print_file(source, json=picture is not None or as_json, others=typed)
         return
+    check_explanation(explain, as_json=as_json)
     with output.outputs_checked(picture=picture):
         subject = _named(source, tokens, request.key_values(settings), reading, typed)
         if rerun:
