@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import log
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
@@ -25,6 +27,7 @@ from hypar_opt.display.figures.style import (
     si_labels,
     ticks,
 )
+from hypar_opt.display.folding import ranges
 from hypar_opt.display.palette import DOTS, FAINT, INK, MARK, PLAN, SERIES, colours_of
 from hypar_opt.hardware.roofline import DRAM, roofline
 from hypar_opt.studies.configurations import POINTS, in_words
@@ -44,6 +47,9 @@ if TYPE_CHECKING:
 
 _BEYOND = 0.06
 """Share of the range of memory by which lines extend beyond their ends."""
+
+_LABEL = (36, 14)
+"""Pixels of a label of a few numbers."""
 
 _BEYOND_RIDGES = 30.0
 """The factor by which the axis of a roofline goes beyond the first and the last ridge."""
@@ -158,7 +164,7 @@ def time_and_memory(configurations: Configurations) -> Figure:
         colours[what] = PLAN
         row = {"memory": short(own.memory / size), "seconds": short(own.seconds / second)}
         says = f"{what}, {format_bytes(own.memory)}"
-        data["fastest"].append({**row, "what": what, "number": f"{number}", "says": says})
+        data["fastest"].append({**row, "what": what, "says": says})
     colours["capacity"] = MARK
     if configurations.bound is not None:
         bound = f"no plan takes less: {format_si(configurations.bound, 's')}"
@@ -166,24 +172,49 @@ def time_and_memory(configurations: Configurations) -> Figure:
         data["limits"].append({"seconds": short(configurations.bound / second), "what": bound})
     seconds = [row["seconds"] for rows in data.values() for row in rows if "seconds" in row]
     ends = 0.92 * min(seconds), 1.08 * max(seconds)
+    most = max(row["memory"] for rows in data.values() for row in rows if "memory" in row)
+    pixels = [
+        (WIDTH * row["memory"] / most, HEIGHT * log(row["seconds"]) / log(ends[1] / ends[0]))
+        for row in data["fastest"]
+    ]
+    data["numbers"] = [
+        {
+            "memory": short(fmean(data["fastest"][n]["memory"] for n in numbers)),
+            "seconds": max(data["fastest"][n]["seconds"] for n in numbers),
+            "number": ranges(n + 1 for n in numbers),
+        }
+        for numbers in near(pixels)
+    ]
     x = along(alt.X, "memory", f"memory of an accelerator ({unit})")
     look: dict[str, Any] = {"grid": False, "values": ticks(*ends), "format": ",~g"}
     y = along(alt.Y, "seconds", f"a step ({symbol})", ends, log=True, **look)
     colour = alt.Color("what:N", scale=scale(colours), legend=legend(colours))
-    text, odd = alt.Text("number:N"), "toNumber(datum.number) % 2"
     layers = [
         mark("points", "circle", x, y, colour, size=12, opacity=0.7),
         mark("limits", "rule", x, colour, where="isValid(datum.memory)", strokeWidth=1.2),
         mark("limits", "rule", y, colour, where="isValid(datum.seconds)", strokeWidth=1.2),
         mark("fastest", "circle", x, y, colour, *SAYS, size=44, opacity=1),
-        # Above and below in turn, as the fastest differ by little.
-        mark("fastest", "text", x, y, text, where=f"{odd} == 1", dy=-9),
-        mark("fastest", "text", x, y, text, where=f"{odd} == 0", dy=10),
+        mark("numbers", "text", x, y, alt.Text("number:N"), dy=-9),
     ]
     network, array = configurations.network.name, configurations.array.name
     title = f"{network} on {array}, batch {configurations.problem.batch:,}"
     title += f", {format_bytes(configurations.capacity)}"
     return figure(alt.layer(*layers), data, title, width=WIDTH, height=HEIGHT + 40)
+
+
+def near(places: Sequence[tuple[float, float]]) -> list[list[int]]:
+    """Return the numbers of places, in pixels, whose labels would lie on one another."""
+    width, height = _LABEL
+    groups: list[list[int]] = []
+    for number, (x, y) in enumerate(places):
+        joined = [
+            own
+            for own in groups
+            if any(abs(x - places[n][0]) < width and abs(y - places[n][1]) < height for n in own)
+        ]
+        groups = [own for own in groups if own not in joined]
+        groups.append([*(n for own in joined for n in own), number])
+    return [sorted(own) for own in groups]
 
 
 def validated_steps(result: Validation) -> Figure:

@@ -27,13 +27,13 @@ from hypar_opt.display.figures.style import (
 from hypar_opt.display.palette import MARK, SERIES
 from hypar_opt.errors import HyparError
 from hypar_opt.units import (
+    JOULES,
+    SECONDS,
     axis_byte_unit,
     axis_unit,
     format_bytes,
-    format_joules,
     format_number,
     format_rate,
-    format_seconds,
     format_si,
 )
 
@@ -48,8 +48,8 @@ _OF_A_CASE = (
 _UNITS: dict[str, Callable[[float], str]] = {
     "_bytes_per_second": format_rate,
     "_operations_per_second": lambda rate: format_si(rate, "op/s"),
-    "_seconds": format_seconds,
-    "_joules": format_joules,
+    "_seconds": SECONDS,
+    "_joules": JOULES,
     "_bytes": format_bytes,
 }
 """How numbers of a column are shown, by the unit in its name."""
@@ -121,7 +121,7 @@ def _measured(rows: Sequence[Row], measure: str) -> tuple[float, str, Callable[[
     most = max(row[measure] for row in rows)
     if measure == "seconds":
         size, unit = axis_unit(most)
-        return size, f"time of a step ({unit})", format_seconds
+        return size, f"time of a step ({unit})", SECONDS
     size, unit = axis_byte_unit(most)
     return size, f"moved in a step ({unit})", format_bytes
 
@@ -205,7 +205,7 @@ def _front(rows: Sequence[Row], own: Sequence[str]) -> Figure:
     up, heading, _ = _measured(rows, "seconds")
 
     def placed(row: Row, case: str) -> Row:
-        says = f"{case}: {format_bytes(row['memory_bytes'])}, {format_seconds(row['seconds'])}"
+        says = f"{case}: {format_bytes(row['memory_bytes'])}, {format_si(row['seconds'], 's')}"
         memory, seconds = short(row["memory_bytes"] / across), short(row["seconds"] / up)
         return {"memory": memory, "seconds": seconds, "case": case, "says": says}
 
