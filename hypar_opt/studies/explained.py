@@ -159,7 +159,7 @@ def explain(plan: Plan, place: str) -> Explanation:
     groups = problem.hierarchy.parts(range(number))
     exchanges = [
         Exchange(operation.phase.value, operation.tensor, _name(workload, source), amount / groups)
-        for source, operations in _operations(communication, workload, states, node)
+        for source, operations in exchanges_of_node(communication, workload, states, node)
         for operation in operations
         if operation.level == number
         and (amount := Fraction(int(np.asarray(operation.quarters).sum()), 4))
@@ -193,7 +193,7 @@ def _located(place: str, workload: Workload, levels: Sequence[str]) -> tuple[int
     return names.index(layer), levels.index(level)
 
 
-def _operations(
+def exchanges_of_node(
     cost: CommunicationCost | TimeCost, workload: Workload, states: Any, node: int
 ) -> Iterator[tuple[int | None, list[Collective]]]:
     """Yield what a node exchanges, and for each boundary that it reads, by its source, the same."""
@@ -235,7 +235,7 @@ def _time(instance: Instance, states: Any, node: int, level: int) -> dict[str, A
         "seconds": (Fraction(charges - computes, a_second), Fraction(computes, a_second)),
         "transfers": tuple(
             transfer
-            for source, operations in _operations(exchanging, workload, states, node)
+            for source, operations in exchanges_of_node(exchanging, workload, states, node)
             for transfer in _transfers(exchanging, workload, node, source, operations, level)
         ),
     }

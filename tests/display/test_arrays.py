@@ -183,6 +183,9 @@ def test_the_bottleneck_of_nodes_is_where_their_bandwidth_says(
     assert expected in " ".join(inside.split())
     for refused, why in (
         (["h100-8x8", "--roofline"], "--roofline goes with --picture"),
-        (["sfc", "--roofline", "--picture", picture], "takes an array, and 'sfc' is a network"),
+        (
+            ["sfc", "--roofline", "--picture", picture],
+            "takes an array or a plan file, and 'sfc' is",
+        ),
     ):
         assert why in shell.refused("show", *refused)
