@@ -13,7 +13,6 @@ PREFIXES = {10**15: "femto", 10**12: "pico", 10**9: "nano", 10**6: "micro", 10**
 _PARTS = {prefix: parts for parts, prefix in PREFIXES.items()}
 _MULTIPLES = (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 _SUBMULTIPLES = (("", 1.0), ("m", 1e-3), ("u", 1e-6), ("n", 1e-9))
-_MICRO_SIGN = "µ"
 _ALL_DIGITS = 17  # of a double
 
 
@@ -49,13 +48,10 @@ def _to_digits(value: float | Fraction, digits: int = 4) -> str:
     return f"{float(value):,.{digits}g}" if value < 9999.5 else f"{float(value):.{digits - 1}e}"
 
 
-def format_si(value: float, symbol: str, *, micro: str = "u") -> str:
+def format_si(value: float, symbol: str) -> str:
     """Return an amount to four digits, with an SI prefix: ``4.97 ms``.
 
-    Parameters
-    ----------
-    micro
-        The prefix of 1e-6: ``u`` for a terminal, which may be ASCII alone.
+    That of 1e-6 is ``u``, as a terminal may be ASCII alone.
     """
     # Seconds have no kiloseconds.
     for prefix, size in _MULTIPLES if symbol != "s" else ():
@@ -63,27 +59,16 @@ def format_si(value: float, symbol: str, *, micro: str = "u") -> str:
             return f"{_to_digits(value / size)} {prefix}{symbol}"
     for prefix, size in _SUBMULTIPLES:
         if abs(value) >= size:
-            return f"{value / size:,.4g} {micro if prefix == 'u' else prefix}{symbol}"
+            return f"{value / size:,.4g} {prefix}{symbol}"
     return f"{value / 1e-12:.4g} p{symbol}" if value else f"0 {symbol}"
-
-
-def format_seconds(seconds: float) -> str:
-    """Return a time as a page shows it: ``4.97 µs``."""
-    return format_si(seconds, "s", micro=_MICRO_SIGN)
-
-
-def format_joules(joules: float) -> str:
-    """Return an energy as a page shows it: ``4.97 µJ``."""
-    return format_si(joules, "J", micro=_MICRO_SIGN)
 
 
 COUNT = "{:,}".format
 SECONDS = partial(format_si, symbol="s")
-"""As a terminal shows them."""
 JOULES = partial(format_si, symbol="J")
 
 
-def format_cost(cost: float, unit: str, *, micro: str = "u") -> str:
+def format_cost(cost: float, unit: str) -> str:
     """Return a cost to four digits, from the exact unit of its table.
 
     Parameters
@@ -97,14 +82,14 @@ def format_cost(cost: float, unit: str, *, micro: str = "u") -> str:
     for name, symbol in (("seconds", "s"), ("joules", "J")):
         prefix = unit.removesuffix(name)
         if unit.endswith(name) and prefix in _PARTS:
-            return format_si(cost / _PARTS[prefix], symbol, micro=micro)
+            return format_si(cost / _PARTS[prefix], symbol)
     return f"{cost:,} {unit}"
 
 
 def format_page_cost(cost: float, unit: str) -> str:
     """Return the size of a cost as a page shows it: bytes in the unit that suits each."""
     if "bytes" not in unit:
-        return format_cost(abs(cost), unit, micro=_MICRO_SIGN)
+        return format_cost(abs(cost), unit)
     in_bytes = format_bytes(abs(cost))
     # Level weights make a sum of bytes that no link carries.
     return in_bytes if unit == "bytes" else f"{in_bytes}, weighted"
@@ -154,8 +139,8 @@ def format_hundredths(value: float) -> str:
 
 
 def format_number(value: float) -> str:
-    """Return a number to four digits; an integer with all of its digits."""
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:.4g}"
+    """Return a number to four digits; what is an integer, or larger than them, as an integer."""
+    return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 999.95 else f"{value:.4g}"
 
 
 def format_dimensions(shape: Sequence[int]) -> str:
@@ -166,7 +151,7 @@ def format_dimensions(shape: Sequence[int]) -> str:
 def axis_unit(upper_bound: float, symbol: str = "s") -> tuple[float, str]:
     """Return the unit of an axis that ends at ``upper_bound``: its size, and its name."""
     multiples = _MULTIPLES if symbol != "s" else ()
-    for prefix, size in (*multiples, ("", 1.0), ("m", 1e-3), (_MICRO_SIGN, 1e-6)):
+    for prefix, size in (*multiples, ("", 1.0), ("m", 1e-3), ("u", 1e-6)):
         if upper_bound >= size:
             return size, prefix + symbol
     return 1e-9, "n" + symbol

@@ -66,6 +66,11 @@ def run(args: list[str]) -> int:
         hint = f"; see {context.command_path} --help" if context else ""
         message = error.format_message().rstrip(".?")
         return _fail(message and message + hint, error.exit_code)
+    except SystemExit as error:
+        # Typer's own, where the reader of a help, as head, has stopped reading.
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
+        return output.BROKEN_PIPE
     except OSError as error:
         where = repr(error.filename) if error.filename else "standard output"
         return _fail(f"{where}: {error.strerror}", 2)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
-from hypar_opt.errors import printable, shell_words
+from hypar_opt.errors import HyparError, printable, shell_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -69,10 +69,12 @@ def outputs_checked(*outputs: Path | None, picture: Path | None = None) -> Itera
 
     Those that cannot be written, and those that are inputs too.
     """
-    from hypar_opt.documents.files import check_outputs, recorded_reads
+    from hypar_opt.documents.files import check_outputs, is_stream, recorded_reads
 
     with recorded_reads() as read:
         yield
+    if picture is not None and is_stream(picture):
+        raise HyparError(f"--picture {picture}: should be a file, which ends in .png, .svg or .pdf")
     check_outputs(read, *outputs, picture)
     if picture is not None:
         from hypar_opt.display.figures.style import checked_format

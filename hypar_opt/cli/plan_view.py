@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from hypar_opt.studies.alternatives import BestPlans, Regrets
 
 
+def check_explanation(explain: str | None, *, as_json: bool) -> None:
+    """Refuse ``--explain`` beside a document, which has no place for it."""
+    if explain is not None and as_json:
+        raise HyparError("--explain is not in a JSON document: leave out --json or -o -")
+
+
 def print_plan(
     plan: Plan,
     *,
@@ -41,8 +47,6 @@ def print_plan(
     from hypar_opt.studies.explained import explain as explanation
     from hypar_opt.workload.kept import remarks_on
 
-    if explain is not None and as_json:
-        raise HyparError("--explain is not in a JSON document: leave out --json or -o -")
     explained = None if explain is None else explanation(plan, explain)
     late: NoAnswerError | None = None
     plans: BestPlans | None = None

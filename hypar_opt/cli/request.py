@@ -163,8 +163,15 @@ def solved(
     log: Path | None = None,
     export: Path | None = None,
     overlap: Any = None,
+    explain: str | None = None,
 ) -> Plan:
-    """Solve the problem that was typed, on an array that has been read."""
+    """Solve the problem that was typed, on an array that has been read.
+
+    Parameters
+    ----------
+    explain
+        ``LAYER@LEVEL``, whose charge will be explained.
+    """
     from hypar_opt import pipeline
 
     arguments = problem_arguments(problem)
@@ -175,6 +182,11 @@ def solved(
         # Of stages, which are not known yet.
         arguments["schedule"] = trained.pop("schedule", None)
     options = solver_options(solving, log, export)
+    if explain is not None:
+        from hypar_opt.plan.stated import stated_problem
+        from hypar_opt.studies.explained import check_place
+
+        check_place(explain, *stated_problem(network, arguments))
     with output.progress_bar("levels") as progress:
         return pipeline.solve(
             network,

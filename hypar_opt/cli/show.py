@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hypar_opt.cli import completion, options, output, request
-from hypar_opt.cli.plan_view import print_plan
+from hypar_opt.cli.plan_view import check_explanation, print_plan
 from hypar_opt.errors import CheckFailedError, HyparError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ UNFOLDED = typer.Option(
 ROOFLINE = typer.Option(
     "--roofline",
     help="With --picture, for an array: draw what bounds an accelerator, its peak, its DRAM and the"
-    " levels' links, in place of the topology.",
+    " levels' links, in place of the topology; for a plan on an array, its layers under these.",
 )
 LAYOUTS = typer.Option(
     "--layouts",
@@ -112,6 +112,7 @@ def show(
     if toml:
         _print_file(source, json=picture is not None or as_json, others=typed)
         return
+    check_explanation(explain, as_json=as_json)
     with output.outputs_checked(picture=picture):
         subject = _named(source, tokens, request.key_values(settings), reading, typed)
         if rerun:
@@ -135,13 +136,13 @@ def _named(
     if kind == shown.PLAN and "--batch" in typed:
         raise HyparError("--batch is fixed by the plan; leave it out")
     takes = {
-        **dict.fromkeys(("--batch", "--unfolded"), shown.NETWORK),
-        **dict.fromkeys(("--rerun", "--layouts", "--explain"), shown.PLAN),
-        "--roofline": shown.ARRAY,
+        **dict.fromkeys(("--batch", "--unfolded"), (shown.NETWORK,)),
+        **dict.fromkeys(("--rerun", "--layouts", "--explain"), (shown.PLAN,)),
+        "--roofline": (shown.ARRAY, shown.PLAN),
     }
-    for option, taker in takes.items():
+    for option, takers in takes.items():
         if option in typed:
-            shown.refuse(option, source, kind, (taker,))
+            shown.refuse(option, source, kind, takers)
     return subject
 
 
@@ -162,7 +163,14 @@ def _print(
     from hypar_opt.workload.description import describe
 
     if isinstance(subject, Plan):
-        output.draw(picture, lambda figures: figures.plan_dots(subject, layouts=layouts))
+        output.draw(
+            picture,
+            lambda figures: (
+                figures.layers_roofline(subject)
+                if roofline
+                else figures.plan_dots(subject, layouts=layouts)
+            ),
+        )
         print_plan(subject, layouts=layouts, explain=explain, as_json=json)
     elif isinstance(subject, Array):
         output.draw(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from hypar_opt.cli import completion, inputs, options, output, request
 from hypar_opt.cli.groups import ProblemOptions, SolvingOptions, TrainingOptions
 from hypar_opt.cli.options import file_option, solving_option, what_if_option
-from hypar_opt.cli.plan_view import print_plan
+from hypar_opt.cli.plan_view import check_explanation, print_plan
 from hypar_opt.cli.signatures import takes_groups
 from hypar_opt.deadline import Deadline
 from hypar_opt.errors import HyparError, NoAnswerError
@@ -94,6 +94,7 @@ def solve(
         if regret or best is not None:
             raise HyparError("--output - prints the plan alone; --regret and --best need a file")
         plan_file, as_json = None, True
+    check_explanation(explain, as_json=as_json)
     # Checked before the search, which may take hours.
     models = output.exported_models(export_model)
     outputs = (plan_file, certificate, solver_log, *models)
@@ -103,7 +104,7 @@ def solve(
         start = None if warm_start is None else read_plan(warm_start)
         described, array = find_network(network, problem.tokens), inputs.array_named(problem.array)
     if request.stages(solving.stages) not in (None, 1) or states_stages(problem.degrees):
-        check_goes_with_stages(regret=regret, best=best, simulate=simulate)
+        check_goes_with_stages(regret=regret, best=best, simulate=simulate, explain=explain)
     if overlap is None and (regret or best or simulate or certificate):
         overlap = "none"  # these compare plans by their cost, or prove it
     plan = request.solved(
@@ -117,6 +118,7 @@ def solve(
         log=solver_log,
         export=export_model,
         overlap=overlap,
+        explain=explain,
     )
     if simulate is not None:
         # From here on, the fastest plan is the one that is written, drawn and certified.

@@ -145,6 +145,22 @@ class ArrayCost(CostModel):
         rows = self.uncharged(levels)
         if not levels:
             return rows
+        between, reductions = self.exchanges_and_reductions(operations, levels)
+        for exchanges in between:
+            level = exchanges[0].level
+            rows[level] = rows[level] + self.exchange(exchanges)
+        if not reductions:
+            return rows
+        charged = self.reductions_charged(reductions, workload, nodes, shape)
+        return [row + more for row, more in zip(rows, charged, strict=True)]
+
+    def exchanges_and_reductions(
+        self, operations: Iterable[Collective], levels: int
+    ) -> tuple[list[list[Collective]], dict[tuple[Phase, int], Reduction]]:
+        """Return the exchanges between pairs that are rounded once, and the reductions.
+
+        These by pass and number in `COLLECTIVES`.
+        """
         between: dict[tuple[Hashable, int], list[Collective]] = {}
         reduced: list[Collective] = []
         for operation in operations:
@@ -153,13 +169,12 @@ class ArrayCost(CostModel):
                 between.setdefault(key, []).append(operation)
             else:
                 reduced.append(operation)
-        for (_, level), exchanges in between.items():
-            rows[level] = rows[level] + self.exchange(exchanges)
-        if not reduced:
-            return rows
-        reductions = reductions_of(reduced, self.communication, levels)
-        charged = self.reductions_charged(reductions, workload, nodes, shape)
-        return [row + more for row, more in zip(rows, charged, strict=True)]
+        return [*between.values()], reductions_of(reduced, self.communication, levels)
+
+    def messages(self, operation: Collective) -> Integers | int:
+        """Return the messages of an exchange between pairs, one after the other."""
+        messages: Integers | int = operation.times * operation.messages
+        return messages * self.rounds(operation.level)
 
     @abstractmethod
     def reductions_charged(
@@ -202,8 +217,7 @@ class ArrayCost(CostModel):
         """Return the charge of exchanges between pairs at one level, which are rounded once."""
         first, level = operations[0], operations[0].level
         moved = self.communication.fold(operations, level + 1)[level]
-        messages = first.times * first.messages * self.rounds(level)
-        return self.at_rates(moved, self.rates(level), messages)
+        return self.at_rates(moved, self.rates(level), self.messages(first))
 
     def at_rates(self, moved: Integers, rates: Rates, messages: Integers | int = 1) -> Integers:
         """Return the charges of what moves, each rounded by itself."""

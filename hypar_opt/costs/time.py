@@ -32,7 +32,7 @@ from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -289,7 +289,7 @@ class TimeCost(ArrayCost):
         return bool(workload.loads) or any((own % accelerators).any() for own in sizes)
 
     @cached_property
-    def _of_longest(self) -> TimeCost:
+    def of_longest(self) -> TimeCost:
         """The same exchanges, as if all parts were like the longest."""
         communication = replace(self.communication, longest=True)
         return replace(self, communication=communication, longest=False)
@@ -303,7 +303,7 @@ class TimeCost(ArrayCost):
         """
         if not differ:
             return charges(self)
-        longest = charges(self._of_longest)
+        longest = charges(self.of_longest)
         if self.crossing:
             return longest
         rows = charges(self)
@@ -318,13 +318,15 @@ class TimeCost(ArrayCost):
     ) -> list[Integers]:
         rows = self.uncharged(0)
         for (phase, _), reduction in reductions.items():
-            share = None
-            if self.latencies is not None and phase is Phase.GRADIENT:
-                share = self.latencies.among(
-                    nodes, reduction, shape, workload.repeats.micro_batches
-                )
+            share = self.share_of_latency(phase, reduction, workload, nodes, shape)
             if self.rings is None:
-                charged = self._between_pairs(reduction, share)
+                messages = self.messages_between_pairs(reduction)
+                charged = [
+                    self._sharing(row, self.rates(level), messages_of_level, share)
+                    for level, (row, messages_of_level) in enumerate(
+                        zip(reduction.moved, messages, strict=True)
+                    )
+                ]
             else:
                 cut = self.cut and phase is Phase.GRADIENT
                 charged = self._around_rings(
@@ -333,24 +335,36 @@ class TimeCost(ArrayCost):
             rows = [a + b for a, b in zip(rows, charged, strict=True)] if rows else charged
         return rows
 
+    def share_of_latency(
+        self,
+        phase: Phase,
+        reduction: Reduction,
+        workload: Workload,
+        nodes: Indices,
+        shape: tuple[int, ...],
+    ) -> Share | None:
+        """Return what nodes have of a reduction's latencies; None of those that are not shared."""
+        if self.latencies is None or phase is not Phase.GRADIENT:
+            return None
+        return self.latencies.among(nodes, reduction, shape, workload.repeats.micro_batches)
+
     def rounded_together(self, exchange: Collective) -> Hashable:
         return exchange.phase, exchange.tensor, exchange.kind
 
-    def _between_pairs(self, reduction: Reduction, share: Share | None) -> list[Integers]:
-        """Return the time of reductions by recursive halving and doubling.
+    def messages_between_pairs(self, reduction: Reduction) -> Iterator[Integers]:
+        """Yield the messages of recursive halving and doubling at each level, by node.
 
         At the topmost of the levels that a node reduces over, by whichever choices, halving and
         doubling are one exchange, if that level has two parts.
         """
-        rows, is_below = [], np.zeros((), bool)
+        is_below = np.zeros((), bool)
         for level, row in enumerate(reduction.moved):
             rounds = self.rounds(level)
             crossings = reduction.below
             if rounds == 1:
                 crossings = np.where(is_below, reduction.below, reduction.topmost)
-            rows.append(self._sharing(row, self.rates(level), crossings * rounds, share))
+            yield crossings * rounds
             is_below = is_below | (row > 0)
-        return rows
 
     def _around_rings(
         self, reduction: Reduction, steps: Integers, share: Share | None, *, cut: bool
@@ -445,7 +459,7 @@ class TimeCost(ArrayCost):
         users = sum(map(len, workload.weight_users.values()))
         messages = workload.most_repeats * (messages + users)
         seconds = rounds * messages * latency
-        communication = (self._of_longest if self.longest else self).communication
+        communication = (self.of_longest if self.longest else self).communication
         for level in levels:
             level_bytes = Fraction(
                 communication.upper_bound(workload, level), self.communication.resolution

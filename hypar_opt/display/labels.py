@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,18 @@ from hypar_opt.plan.costs import Cost
 from hypar_opt.plan.degrees import degrees, staged
 from hypar_opt.plan.plan import Plan, SolverRecord
 from hypar_opt.plan.trained import trained
+from hypar_opt.results import Form
 from hypar_opt.simulator.pipeline_order import in_flight_of_stages
-from hypar_opt.units import format_hundredths, format_percent
+from hypar_opt.units import (
+    JOULES,
+    SECONDS,
+    format_bytes,
+    format_hundredths,
+    format_number,
+    format_percent,
+    format_rate,
+    format_si,
+)
 
 if TYPE_CHECKING:
     from hypar_opt.plan.stages import Stages
@@ -27,6 +38,24 @@ ENERGY_PARTS = {
 _COST_NAMES = {"time": "time", "energy": "energy"}
 _LOCAL_COSTS = {"time": "compute", "energy": "compute, local memory"}
 _OPTIMALITY = {"level": "optimal level by level", "joint": "optimal over all levels"}
+
+
+_UNITS: dict[str, Form] = {
+    "_bytes_per_second": format_rate,
+    "_operations_per_second": partial(format_si, symbol="op/s"),
+    "_seconds": SECONDS,
+    "_joules": JOULES,
+    "_bytes": format_bytes,
+}
+"""How numbers of a sweep's column are shown, by the unit in its name."""
+
+
+def cell_text(column: str, value: object) -> str:
+    """Return what a sweep's column has in a row, as people read it: ``25 GB/s``."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    shown = (form for ending, form in _UNITS.items() if column.endswith(ending))
+    return next(shown, format_number)(value)
 
 
 def accelerators(count: int) -> str:

@@ -229,6 +229,11 @@ def _remove_stale_drafts(folder: Path) -> None:
                 draft.unlink(missing_ok=True)
 
 
+def is_stream(path: str | Path) -> bool:
+    """Whether a path stands for standard output, or for what a process has open."""
+    return str(path) == "-" or str(path).startswith(("/dev/std", "/dev/fd", "/proc/"))
+
+
 def check_writable(path: str | Path) -> None:
     """Refuse a file that cannot be written, before any work is done for it.
 
@@ -239,7 +244,7 @@ def check_writable(path: str | Path) -> None:
     """
     target = Path(path)
     try:
-        if str(target).startswith(("/dev/std", "/dev/fd", "/proc/")) or str(path) == "-":
+        if is_stream(target):
             problem = "should be a file" + worded("", "; --json prints to standard output")
             raise InputError(problem, file=str(path))
         with suppress(FileNotFoundError):

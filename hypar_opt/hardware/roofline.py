@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hypar_opt.hardware.array import Array
     from hypar_opt.hardware.links import Link
 
@@ -32,11 +34,14 @@ class Roof:
         Of an accelerator, while all exchange.
     link
         The link of the levels that is full then; None of DRAM.
+    levels
+        Their numbers, from 0 for H1.
     """
 
     name: str
     bytes_per_second: float
     link: Link | None = None
+    levels: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,21 +70,22 @@ class Roofline:
         return min(levels, key=lambda roof: roof.bytes_per_second, default=None)
 
 
-def roofline(array: Array) -> Roofline:
-    """Return the roofs of an array, in its own placement of levels."""
+def roofline(array: Array, placement: Sequence[int] | None = None) -> Roofline:
+    """Return the roofs of an array, in a placement of levels; by default in its own."""
     own = (array.groups or [array.accelerator])[0]
     share = float(own.utilisation or own.gemm or 1)
     count = array.interconnect.accelerators
     rates = [
         (float(1 / array.interconnect.bisection(digit).seconds_per_byte) / count, level, digit)
-        for level, digit in enumerate(array.placement, 1)
+        for level, digit in enumerate(placement or array.placement, 1)
     ]
     roofs = [Roof(DRAM, float(own.dram_bandwidth))]
     for rate, alike in groupby(rates, key=lambda level: level[0]):
         levels = list(alike)
         first, last = levels[0][1], levels[-1][1]
         name = f"H{first}" if first == last else f"H{first}–H{last}"
-        roofs.append(Roof(name, rate, _full_link(array, levels[0][2])))
+        link = _full_link(array, levels[0][2])
+        roofs.append(Roof(name, rate, link, tuple(range(first - 1, last))))
     return Roofline(share * float(own.units * own.operations), tuple(roofs))
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.checked import checked
-from hypar_opt.errors import HyparError, argument
+from hypar_opt.documents.files import check_outputs, read_text, write_whole
+from hypar_opt.documents.kinds import check_kind
+from hypar_opt.errors import HyparError, InputError, argument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +48,10 @@ def read_model(
     InputError
         Names the file, the node and the operator, or the key, and says what would be right.
     """
+    if str(path).endswith(".toml"):
+        check_kind("model", read_text(path), str(path))
+        models = "an ONNX model, a program of PyTorch's (.pt2) or a config.json"
+        raise InputError(f"is TOML, and should be {models}", file=str(path))
     if str(path) != "-" and not str(path).endswith(".json"):
         from hypar_opt.onnx import imported_model
 
@@ -102,7 +108,6 @@ def import_(
         As `read_model`, or if the network has more or fewer parameters.
     """
     from hypar_opt.documents.document import file_name, validate
-    from hypar_opt.documents.files import check_outputs, write_whole
     from hypar_opt.documents.toml import toml_text
     from hypar_opt.workload.network import Network
 

@@ -169,6 +169,12 @@ def keys(described: Network | Array) -> list[str]:
     return [path for path, _ in _paths(described.description(), ())]
 
 
+def keys_of_columns(described: Network | Array) -> dict[str, str]:
+    """Return the keys of a network or an array by the names of their columns in a table."""
+    content = described.description()
+    return {_column(path, _get(content, at))[0]: path for path, at in _paths(content, ())}
+
+
 def _paths(
     content: Any, at: Location, names: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, Location]]:

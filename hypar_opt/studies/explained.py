@@ -8,16 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hypar_opt.costs.buckets import LATENCY
 from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.reductions import joined
 from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.instance.instance import Instance
+from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.stored_layouts import rows_of_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from hypar_opt.costs.time import TimeCost
+    from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.plan.problem import Problem
     from hypar_opt.step.operations import Collective
+    from hypar_opt.workload.network import Network
+    from hypar_opt.workload.tensors import Workload
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,46 @@ class Exchange:
 
 
 @dataclass(frozen=True)
+class ExchangeTime:
+    """What an exchange of a layer, or a reduction over several levels, takes on a plan's array.
+
+    Parameters
+    ----------
+    phase, tensor, source
+        As of an `Exchange`.
+    levels
+        The names of those that a ring joins; of an exchange between pairs its own.
+    bytes
+        What moves over all of these levels together.
+    bytes_per_second
+        What the links that it crosses carry together.
+    messages, latency
+        Those one after the other, and what each takes in seconds; around a ring all rounds are one.
+    share
+        Of the messages' latencies, where a bucket of gradients shares them.
+    crossing
+        The part of a ring's bytes that crosses the explained level, which is charged as much of it.
+    """
+
+    phase: str
+    tensor: str
+    source: str | None
+    levels: tuple[str, ...]
+    bytes: Fraction
+    bytes_per_second: Fraction
+    messages: int
+    latency: Fraction
+    share: Fraction = Fraction(1)
+    crossing: Fraction = Fraction(1)
+
+    @property
+    def seconds(self) -> Fraction:
+        """What the explained level is charged, before it is rounded to the unit of the cost."""
+        latencies = self.messages * self.latency * self.share
+        return (self.bytes / self.bytes_per_second + latencies) * self.crossing
+
+
+@dataclass(frozen=True)
 class Explanation:
     """The charge of a layer at a level.
 
@@ -57,8 +105,8 @@ class Explanation:
     seconds
         What they take with their latencies, and what the layer computes, both as the plan's time
         charges them at this level; None of another cost.
-    bytes_per_second, latency
-        Of the level between pairs: what all of its links carry together, and what a message takes.
+    transfers
+        Of a plan of time: what its exchanges take, one by one.
     """
 
     layer: str
@@ -69,8 +117,7 @@ class Explanation:
     weight: int
     exchanges: tuple[Exchange, ...]
     seconds: tuple[Fraction, Fraction] | None = None
-    bytes_per_second: Fraction = Fraction()
-    latency: Fraction = Fraction()
+    transfers: tuple[ExchangeTime, ...] = ()
 
     def bytes_of(self, exchange: Exchange) -> Fraction:
         """Return what an exchange moves, in weighted bytes."""
@@ -99,29 +146,21 @@ def explain(plan: Plan, place: str) -> Explanation:
     HyparError
         If there is no such layer or level, or the plan is in stages or between groups.
     """
-    layer, at, level = place.rpartition("@")
-    if not at:
-        raise HyparError(f"{argument('explain')} should be LAYER@LEVEL, as fc1@H2, got {place!r}")
     if plan.is_staged or plan.groups:
         what = "in stages" if plan.is_staged else "between groups of accelerators"
         raise HyparError(f"{argument('explain')} takes no plan {what}")
     instance = Instance.of_plan(plan)
     workload = instance.workload
-    names = [node.name for node in workload.nodes]
-    if layer not in names:
-        raise UnknownNameError("layer", layer, names)
-    if not plan.level_names:
-        raise HyparError(f"{argument('explain')}: the plan is of one accelerator, without levels")
-    if level not in plan.level_names:
-        raise UnknownNameError("level", level, list(plan.level_names))
-    node, number = names.index(layer), plan.level_names.index(level)
+    node, number = _located(place, workload, plan.level_names)
+    layer, level = workload.nodes[node].name, plan.level_names[number]
     states = np.array(rows_of_plan(plan, workload))
     problem = instance.problem
     communication = CommunicationCost.of_problem(problem)
     groups = problem.hierarchy.parts(range(number))
     exchanges = [
-        Exchange(operation.phase.value, operation.tensor, source, amount / groups)
-        for source, operation in _operations(instance, states, node)
+        Exchange(operation.phase.value, operation.tensor, _name(workload, source), amount / groups)
+        for source, operations in exchanges_of_node(communication, workload, states, node)
+        for operation in operations
         if operation.level == number
         and (amount := Fraction(int(np.asarray(operation.quarters).sum()), 4))
     ]
@@ -133,24 +172,46 @@ def explain(plan: Plan, place: str) -> Explanation:
     )
 
 
-def _operations(
-    instance: Instance, states: Any, node: int
-) -> Iterator[tuple[str | None, Collective]]:
-    """Yield what a node exchanges at each level, and what boundaries do that it reads."""
-    workload = instance.workload
-    rules = CommunicationCost.of_problem(instance.problem).rules(workload, len(states))
-    for operation in rules.node(np.array([[node]]), [states[:, None, [node]]]):
-        yield None, operation
-    for number in _read(instance, node):
-        source = workload.ends[number, 0]
+def check_place(place: str, network: Network, problem: Problem) -> None:
+    """Refuse, before a problem is solved, a place that `explain` would refuse of its plan."""
+    workload = micro_batch_of(problem, network, shared_tensors=True)
+    _located(place, workload, problem.hierarchy.names)
+
+
+def _located(place: str, workload: Workload, levels: Sequence[str]) -> tuple[int, int]:
+    """Return the numbers of the node and of the level that a place names."""
+    layer, at, level = place.rpartition("@")
+    if not at:
+        raise HyparError(f"{argument('explain')} should be LAYER@LEVEL, as fc1@H2, got {place!r}")
+    names = [node.name for node in workload.nodes]
+    if layer not in names:
+        raise UnknownNameError("layer", layer, names)
+    if not levels:
+        raise HyparError(f"{argument('explain')}: the plan is of one accelerator, without levels")
+    if level not in levels:
+        raise UnknownNameError("level", level, [*levels])
+    return names.index(layer), levels.index(level)
+
+
+def exchanges_of_node(
+    cost: CommunicationCost | TimeCost, workload: Workload, states: Any, node: int
+) -> Iterator[tuple[int | None, list[Collective]]]:
+    """Yield what a node exchanges, and for each boundary that it reads, by its source, the same."""
+    rules = cost.rules(workload, len(states))
+    yield None, [*rules.node(np.array([[node]]), [states[:, None, [node]]])]
+    for number in _read(workload, node):
+        source = int(workload.ends[number, 0])
         ends = [states[:, None, [source]]], [states[:, None, [node]]]
-        for operation in rules.boundary(np.array([[number]]), *ends):
-            yield workload.nodes[source].name, operation
+        yield source, [*rules.boundary(np.array([[number]]), *ends)]
 
 
-def _read(instance: Instance, node: int) -> Iterable[int]:
+def _name(workload: Workload, node: int | None) -> str | None:
+    return None if node is None else workload.nodes[node].name
+
+
+def _read(workload: Workload, node: int) -> Iterable[int]:
     """Return the numbers of the boundaries that a node reads."""
-    return np.flatnonzero(instance.workload.ends[:, 1] == node).tolist()
+    return np.flatnonzero(workload.ends[:, 1] == node).tolist()
 
 
 def _time(instance: Instance, states: Any, node: int, level: int) -> dict[str, Any]:
@@ -161,16 +222,82 @@ def _time(instance: Instance, states: Any, node: int, level: int) -> dict[str, A
     own = (cost if cost.is_additive else cost.of_plan(workload, states.tolist())).attributed
     of_node = [states[:, None, [node]]]
     charges = int(own.node(workload, np.array([[node]]), of_node)[level].sum())
-    for number in _read(instance, node):
+    for number in _read(workload, node):
         sources = [states[:, None, [workload.ends[number, 0]]]]
         charges += int(own.edge(workload, np.array([[number]]), sources, of_node)[level].sum())
     computes = 0
     if level == len(states) - 1:
         computes = int(own.time.compute(workload, np.array([[node]]), of_node).sum())
-    link = own.time.splits[level]
-    a_second = own.time.per_unit
+    time = own.time
+    exchanging = time.of_longest if time.longest else time
+    a_second = time.per_unit
     return {
         "seconds": (Fraction(charges - computes, a_second), Fraction(computes, a_second)),
-        "bytes_per_second": 1 / link.seconds_per_byte,
-        "latency": link.latency,
+        "transfers": tuple(
+            transfer
+            for source, operations in exchanges_of_node(exchanging, workload, states, node)
+            for transfer in _transfers(exchanging, workload, node, source, operations, level)
+        ),
     }
+
+
+def _transfers(
+    cost: TimeCost,
+    workload: Workload,
+    node: int,
+    source: int | None,
+    operations: Sequence[Collective],
+    level: int,
+) -> Iterator[ExchangeTime]:
+    """Yield what a node's exchanges, or those of a boundary that it reads, take at a level."""
+    names = cost.communication.hierarchy.names
+    between, reductions = cost.exchanges_and_reductions(operations, len(names))
+
+    def transfer(
+        first: Collective, stage: Sequence[int], link: BisectionLink, *amounts: Any, **parts: Any
+    ) -> ExchangeTime:
+        moved, messages = (int(np.max(amount)) for amount in amounts)
+        return ExchangeTime(
+            first.phase.value,
+            first.tensor,
+            _name(workload, source),
+            tuple(names[own] for own in stage),
+            Fraction(moved, cost.communication.resolution),
+            1 / link.seconds_per_byte,
+            messages,
+            link.latency,
+            **parts,
+        )
+
+    for first, *others in between:
+        if first.level == level:
+            moved = cost.communication.fold([first, *others], level + 1)[level]
+            yield transfer(first, [level], cost.splits[level], moved, cost.messages(first))
+    for key, reduction in reductions.items():
+        first = next(own for own in operations if (own.phase, own.group) == key)
+        levels, moved = joined(reduction.moved, (1, 1))
+        crossed = [own for own in range(len(names)) if int(levels.max()) >> own & 1]
+        if level not in crossed:
+            continue
+        stage, link, crossing = _stage(cost, crossed, level)
+        messages = reduction.below
+        if cost.rings is None:
+            messages = [*cost.messages_between_pairs(reduction)][level]
+        nodes = np.array([[node if source is None else source]])
+        share = cost.share_of_latency(key[0], reduction, workload, nodes, (1, 1))
+        part = Fraction(1)
+        if share is not None:
+            shared = share(LATENCY, np.broadcast_to(messages, (1, 1)))
+            part = Fraction(int(shared.max()), LATENCY * int(np.max(messages)))
+        over_all = sum(moved[own] for own in stage)
+        yield transfer(first, stage, link, over_all, messages, share=part, crossing=crossing)
+
+
+def _stage(
+    cost: TimeCost, crossed: Sequence[int], level: int
+) -> tuple[Sequence[int], BisectionLink, Fraction]:
+    """Return the levels that a reduction joins with one, their link, and what crosses that one."""
+    if cost.rings is None:
+        return [level], cost.splits[level], Fraction(1)
+    stage = next(own for own in cost.rings.stages(crossed) if level in own)
+    return stage, cost.rings.link(stage), cost.rings.crossing(stage)[stage.index(level)]

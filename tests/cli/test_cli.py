@@ -14,6 +14,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
+from hypar_opt.cli.output import BROKEN_PIPE
 from hypar_opt.hardware import arrays
 from tests.cli.shell import COMMAND, Shell, chain, hypar, piped
 from tests.clocks import until
@@ -222,6 +223,8 @@ def test_completion_in_a_real_bash() -> None:
         ("simulate sfc --collective tree", "unknown collective 'tree': known: pairwise, ring"),
         ("simulate sfc --overlap all", "unknown overlap 'all': known: none, gradient"),
         ("simulate sfc --trace /nowhere/t.json", "/nowhere/t.json: there is no folder '/nowhere'"),
+        ("solve sfc --picture -", "--picture -: should be a file, which ends in .png"),
+        ("solve sfc --picture /proc/x.svg", "--picture /proc/x.svg: should be a file"),
         ("simulate sfc --trace .", ".: should be a file, not a folder"),
         (
             "simulate sfc --profile none.toml",
@@ -310,6 +313,9 @@ def test_a_chain_of_10_000_layers_is_solved(tmp_path: Path, shell: Shell) -> Non
 def test_a_reader_that_goes_away_causes_no_traceback() -> None:
     done = piped("hypar show --schema | head -n 1")
     assert (done.stdout, done.stderr) == ("{\n", "")
+    for call in ("--help", "solve --help", "list formats"):
+        done = piped(f"(hypar {call}; echo $? >&2) | true")
+        assert (done.stdout, done.stderr) == ("", f"{BROKEN_PIPE}\n")
     full = piped("hypar show --schema > /dev/full")
     assert full.returncode == 2
     assert full.stderr == "hypar-opt: standard output: No space left on device\n"

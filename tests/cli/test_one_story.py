@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.units import format_bytes, format_seconds
+from hypar_opt.units import format_bytes, format_si
 from tests.cli.shell import Shell
 
 # Partial sums before conv3's pool are 64 times the map behind it: the text charges the latter.
@@ -88,7 +88,7 @@ def test_compare_simulate_report_and_solve_tell_one_story_and_the_fastest_is(
 
     assert shell("report", file, "-o", str(page))[0] == 0
     shown, faster = figures(page)["step"]
-    assert shown == format_seconds(fastest["seconds"])
+    assert shown == format_si(fastest["seconds"], "s")
     assert faster == f"{fastest['speedup']:.3g}× faster than Data Parallelism"
     assert "To know before running it" not in page.read_text()
 

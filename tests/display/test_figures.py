@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -26,12 +27,14 @@ from hypar_opt.display import figures
 from hypar_opt.display.figures.bar_charts import OURS, PRINTED, StackedPart, stacked
 from hypar_opt.display.figures.maps import surface
 from hypar_opt.display.figures.marks import SHAPES, shape_of
+from hypar_opt.display.figures.points import near
 from hypar_opt.display.figures.results import PLAN_NAMES
 from hypar_opt.display.figures.style import CONFIG, Figure, legend
 from hypar_opt.display.figures.timelines import lines_of
 from hypar_opt.display.glyphs import MODEL_SYMBOL, SYMBOLS, symbol, symbol_of_part
 from hypar_opt.display.palette import INK, PASSES, PLANS, SERIES, colours_of, shades
 from hypar_opt.errors import HyparError
+from hypar_opt.hardware.arrays import find_array
 from hypar_opt.units import format_bytes, format_cost
 from hypar_opt.workload.parallelism import part_word
 from tests.display.graphs import texts
@@ -654,3 +657,42 @@ def test_the_figures_in_the_documentation_are_of_the_present_runs() -> None:
                     assert f">{value:#.3g}".rstrip(".") + "<" in text, row
     assert ">largest: 4.97, 4 tie<" in (IMAGES / "figure10.svg").read_text()
     assert ">8.25<" in (IMAGES / "figure11.svg").read_text()
+
+
+def test_numbers_of_the_fastest_configurations_do_not_lie_on_one_another() -> None:
+    array = "h100-8"
+    configured = ho.configure("gpt2", array=array, batch=256, bound="none")
+    data = configured.figure().to_dict()["datasets"]
+    runs = [run for row in data["numbers"] for run in row["number"].split(",")]
+    ends = [(int(run.partition("-")[0]), int(run.rpartition("-")[2])) for run in runs]
+    named = sorted(n for first, last in ends for n in range(first, last + 1))
+    assert named == [*range(1, len(configured) + 1)]
+    # On an axis of 480 pixels that ends at the capacity or beyond.
+    most = max(row["memory"] for rows in data.values() for row in rows if "memory" in row)
+    assert most >= data["limits"][0]["memory"]
+    places = sorted(480 * row["memory"] / most for row in data["numbers"])
+    assert 1 < len(places) < len(configured)
+    assert all(after - before > 20 for before, after in pairwise(places))
+
+
+def test_near_places_are_labelled_together_and_far_ones_apart() -> None:
+    places = [(0.0, 0.0), (100.0, 0.0), (30.0, 5.0), (60.0, 10.0), (0.0, 50.0)]
+    # The third and the fourth join what is between them and their neighbours.
+    assert sorted(near(places)) == [[0, 2, 3], [1], [4]]
+    assert sorted(near([*places, (80.0, 5.0)])) == [[0, 1, 2, 3, 5], [4]]
+
+
+def test_a_dashed_line_is_dashed_in_the_legend() -> None:
+    drawn = figures.batch_ranges(ho.solve_all_batches("lenet-c", levels=2)).to_dict()
+    line = drawn["vconcat"][0]["layer"][1]["encoding"]
+    dash, colour = line["strokeDash"], line["color"]
+    assert dash["legend"] == colour["legend"]
+    assert dash["legend"]["symbolType"] == "stroke"
+    assert dash["scale"]["domain"] == colour["scale"]["domain"]
+    # Legends of two channels are one only if both are the part's own.
+    assert {drawn["resolve"]["scale"][name] for name in ("color", "strokeDash")} == {"independent"}
+
+
+def test_ridges_are_plain_numbers() -> None:
+    data = figures.array_roofline(find_array("h100-8x8")).to_dict()["datasets"]
+    assert [row["ridge"] for row in data["ridges"]] == ["195.2", "16,350", "1,896"]

@@ -25,7 +25,7 @@ from hypar_opt.proofs.certificate import certify, write_certificate
 from hypar_opt.simulator.pipeline_result import PipelineResult
 from hypar_opt.studies.alternatives import best_plans, regrets
 from hypar_opt.studies.targets import own_array
-from hypar_opt.units import format_bytes, format_percent, format_seconds
+from hypar_opt.units import format_bytes, format_percent, format_si
 from tests.cli.shell import Shell
 from tests.display.test_figures import domains
 from tests.display.test_report import Page
@@ -61,8 +61,8 @@ def test_the_page_shows_every_stage(chunks: int) -> None:
     step = ho.simulate(plan)
     assert isinstance(step, PipelineResult)
     for own, taken in zip(step.stages, step.rows(), strict=True):
-        amounts = (format_seconds(taken[key]) for key in (*TIMES, "tied"))
-        said = [taken["layers"], *amounts, format_seconds(own.seconds)]
+        amounts = (format_si(taken[key], "s") for key in (*TIMES, "tied"))
+        said = [taken["layers"], *amounts, format_si(own.seconds, "s")]
         said += [format_percent(own.bubble, 1), f"{fmean(own.in_flight):g}"]
         assert " ".join([*said, format_bytes(own.memory.total)]) in found.text
     assert list(found.charts) == ["graph", "timeline", "by-stage"]

@@ -21,8 +21,15 @@ COSTS = (
     Mutant(
         "an explanation leaves out what a layer reads",
         "studies/explained",
-        "np.flatnonzero(instance.workload.ends[:, 1] == node).tolist()",
+        "np.flatnonzero(workload.ends[:, 1] == node).tolist()",
         "[]",
+        ("studies/test_explained",),
+    ),
+    Mutant(
+        "an explanation of a ring is charged all of it at each level",
+        "studies/explained",
+        "cost.rings.crossing(stage)[stage.index(level)]",
+        "Fraction(1)",
         ("studies/test_explained",),
     ),
     Mutant(

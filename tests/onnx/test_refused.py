@@ -73,7 +73,13 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(InputError, match="should be an ONNX model"):
             import_(path)
+    (tmp_path / "net.toml").write_text("[[layer]]")
+    (tmp_path / "array.toml").write_text("[topology]")
+    (tmp_path / "other.toml").write_text("")
     for other, said in (
+        (tmp_path / "net.toml", "this is a network file"),
+        (tmp_path / "array.toml", "this is an array file"),
+        (tmp_path / "other.toml", "is TOML, and should be an ONNX model, a program"),
         (tmp_path / "none.onnx", "cannot be read: No such file"),
         (tmp_path, "cannot be read: Is a directory"),
         ("/dev/zero", "should be a file"),

@@ -33,6 +33,9 @@ TIME: list[dict[str, Any]] = [
 ]
 
 
+RING = ["--set", "collective=ring"]
+
+
 def nodes(plan: ho.Plan) -> list[str]:
     return [node.name for node in Instance.of_plan(plan).workload.nodes]
 
@@ -77,19 +80,45 @@ def test_a_formula_is_what_it_says(shell: Shell) -> None:
     assert moved[0] == 2 * 2 * (256 * 500 * 4)
 
 
-def test_a_time_is_bytes_over_a_rate_and_messages(shell: Shell) -> None:
-    with_latency = ["--array", "hmc-torus-16", "--cost", "time", "--set", "link.latency=100 ns"]
-    _, out, _ = shell("solve", "lenet-c", *with_latency, "--explain", "fc1@H1")
-    assert re.search(r"^Time: 1.434 MB / 1.6 GB/s \+ 3 x 200 ns = 896.6 us\.$", out, re.M)
-    settings = {"link.latency": "100 ns"}
-    plan = ho.solve("lenet-c", array="hmc-torus-16", cost="time", settings=settings)
-    explained = explain(plan, "fc1@H1")
-    assert explained.seconds is not None
-    messages = len(explained.exchanges) * explained.latency
-    exact = explained.bytes / explained.bytes_per_second + messages
-    # Each of them is rounded by itself.
+@pytest.mark.parametrize("problem", TIME, ids=str)
+def test_a_time_is_what_its_formulas_add_up_to(problem: dict[str, Any]) -> None:
+    plan = ho.solve(**{"cost": "time", **problem})
     unit = Fraction(1, Instance.of_plan(plan).cost.time.per_unit)
-    assert abs(explained.seconds[0] - exact) <= unit * len(explained.exchanges)
+    for level in plan.level_names:
+        for name in nodes(plan):
+            explained = explain(plan, f"{name}@{level}")
+            assert explained.seconds is not None
+            total = sum(own.seconds for own in explained.transfers)
+            # The charge of each, and of each latency that is shared, is rounded by itself.
+            rounded = sum(1 + own.messages for own in explained.transfers)
+            assert abs(total - explained.seconds[0]) <= unit * rounded
+            assert all(level in own.levels for own in explained.transfers)
+
+
+def test_the_parts_of_a_ring_at_its_levels_are_all_of_it() -> None:
+    settings = {"collective": "ring"}
+    plan = ho.solve("lenet-c", array="hmc-torus-16", cost="time", settings=settings)
+    rings = [
+        own
+        for level in plan.level_names
+        for own in explain(plan, f"conv2@{level}").transfers
+        if own.phase == "gradient"
+    ]
+    assert {own.levels for own in rings} == {plan.level_names}
+    assert sum(own.crossing for own in rings) == 1
+
+
+def test_a_time_is_written_as_bytes_over_a_rate_and_messages(shell: Shell) -> None:
+    lenet = ["solve", "lenet-c", "--cost", "time", "--explain", "fc1@H1", "--array"]
+    latency = ["--set", "link.latency=100 ns"]
+    for array, formula, seconds in (
+        (["hmc-torus-16", *latency], "1.024 MB / 1.6 GB/s + 1 x 200 ns", 1.024e6 / 1.6e9 + 200e-9),
+        (["hmc-torus-16", *RING], "(15.36 MB / 6.4 GB/s) x 1/4", 15.36e6 / 6.4e9 / 4),
+        (["h100-8"], "1.6 MB / 2.76 TB/s + 92.92% of 1 x 14 us", 1.6e6 / 2.76e12 + 0.9292 * 14e-6),
+    ):
+        _, out, _ = shell(*lenet, *array)
+        (shown,) = re.findall(rf"^\w+ +\w+ +{re.escape(formula)} +([\d.]+) us$", out, re.M)
+        assert float(shown) == pytest.approx(seconds * 1e6, rel=5e-4)
 
 
 def test_a_wrong_place_is_refused(shell: Shell) -> None:
@@ -104,6 +133,18 @@ def test_a_wrong_place_is_refused(shell: Shell) -> None:
     one = ho.solve("lenet-c", accelerators=1)
     with pytest.raises(HyparError, match="explain: the plan is of one accelerator, without levels"):
         explain(one, "fc1@H1")
+    # Before the search.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr("hypar_opt.pipeline.solve")
+        for place, said in (
+            ("fc9@H1", "unknown layer 'fc9': did you mean fc2"),
+            ("fc1@H3", "unknown level 'H3': did you mean H2"),
+            ("fc1", "--explain should be LAYER@LEVEL, as fc1@H2, got 'fc1'"),
+        ):
+            typed = ("solve", "lenet-c", "--levels", 2, "--explain", place)
+            assert shell.refused(*typed).startswith(said)
+    said = shell.refused("solve", "lenet-c", "--explain", "fc1@H1", "--stages", 2)
+    assert said == "--explain is not supported with --stages"
     said = shell.refused("solve", "lenet-c", "--explain", "fc1@H1", "--json")
     assert said == "--explain is not in a JSON document: leave out --json or -o -"
     assert "--explain takes a plan file" in shell.refused("show", "lenet-c", "--explain", "fc1@H1")

@@ -168,7 +168,8 @@ def test_each_row_is_what_simulating_its_case_says(
     assert (len(swept), swept.done_before, swept.refused) == (cases, 0, 0)
     with table.open() as stream:
         rows = list(csv.DictReader(stream))
-    assert list(rows[0]) == list(COLUMNS)
+    by_time = ["speedup"] * any(row.cost == "time" for row in swept)
+    assert list(rows[0]) == [*COLUMNS, *by_time]
     order = ("search", "solver", "overlap", "reading")
     assert [tuple(row[name] for name in order) for row in rows[:4]] == first
     for row in swept[:: 5 if text is SMALL else 1]:
@@ -181,6 +182,11 @@ def test_each_row_is_what_simulating_its_case_says(
         priced = price(Instance(plan.network.description, moved), plan.assignments())
         assert row.bytes == priced.total
         assert (row.status, row.reason) == (plan.solver.status, None)
+        if row.cost == "time":
+            data = ho.solve(row.network, solver="data", **asked)
+            assert row.speedup == pytest.approx(data.cost.total / plan.cost.total, rel=1e-12)
+        else:
+            assert row.speedup is None
     assert [json.loads(row["bytes"]) for row in rows] == [row.bytes for row in swept]
 
 

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rich
 
 import hypar_opt as ho
 from hypar_opt.documents.document import validate
 from hypar_opt.studies.sweep import sweep
 from hypar_opt.studies.sweep.spec import read_spec
 from hypar_opt.studies.sweep.vary import MAX_VARIANTS, Range, combinations
+from hypar_opt.units import format_label, format_rate, format_ratio
 from tests.cli.shell import Shell
 from tests.fuzz.mutations import ODD
 from tests.studies.test_sweep import spec_of
@@ -176,8 +178,11 @@ def test_keys_may_be_tables_and_arrays_of_the_paper_keep_one_default(tmp_path: P
 @pytest.mark.parametrize(
     ("text", "drawn"),
     [
-        (VARY.replace('"utilisation" = [0.25, 0.5]\n', ""), ">SFC<|>100 GB/s<"),
-        (VARY.replace(', "lenet-c"', ""), ">time of a step (ms)<|>accelerator_utilisation<"),
+        (
+            VARY.replace('"utilisation" = [0.25, 0.5]\n', ""),
+            ">SFC<|>100 GB/s<|>topology.link.bandwidth<",
+        ),
+        (VARY.replace(', "lenet-c"', ""), ">time of a step (ms)<|>accelerator.utilisation<"),
         (VARY.partition("[vary]")[0] + 'solvers = ["dp", "data"]', ">Pareto front<"),
         (VARY.partition("batches")[0] + "batches = [64, 128]", ">batch<"),
         (VARY, None),
@@ -196,3 +201,40 @@ def test_the_picture_is_lines_a_map_or_a_front(
         return
     shell.output(*call)
     assert all(word in picture.read_text() for word in drawn.split("|"))
+
+
+def test_a_map_has_its_values_in_its_cells_where_there_is_room(tmp_path: Path) -> None:
+    pytest.importorskip("altair")
+    text = VARY.replace(', "lenet-c"', "")
+    swept = sweep(spec_of(tmp_path, text), tmp_path / "t.csv", workers=1)
+    drawn = swept.figure().to_dict()
+    numbers = {(cell["x"], cell["y"]): cell["number"] for cell in drawn["datasets"]["cells"]}
+    assert numbers == {
+        (
+            format_rate(row["topology_link_bandwidth_bytes_per_second"]),
+            str(row["accelerator_utilisation"]),
+        ): format_label(row["seconds"] * 1e3)
+        for row in swept.rows()
+    }
+    assert [layer["mark"]["type"] for layer in drawn["layer"]] == ["rect", "text"]
+    many = text.replace("steps = 3", "steps = 13")
+    swept = sweep(spec_of(tmp_path, many), tmp_path / "many.csv", workers=1)
+    assert [layer["mark"]["type"] for layer in swept.figure().to_dict()["layer"]] == ["rect"]
+
+
+def test_a_terminal_has_what_is_varied_and_the_speed_up_by_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = VARY.replace(', "lenet-c"', "").replace("[vary]", 'costs = ["time"]\n[vary]')
+    swept = sweep(spec_of(tmp_path, text), tmp_path / "t.csv", workers=1)
+    assert swept.keys == {
+        "topology_link_bandwidth_bytes_per_second": "topology.link.bandwidth",
+        "accelerator_utilisation": "accelerator.utilisation",
+    }
+    rich.print(swept)
+    lines = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
+    head = next(line for line in lines if "accelerator.utilisation" in line)
+    assert "topology.link.bandwidth" in head
+    assert any(line[0] == "200 GB/s" for line in lines)
+    assert {format_ratio(row.speedup) for row in swept} <= {line[-1].strip() for line in lines}
+    assert max(row.speedup or 0 for row in swept) > 1

@@ -23,6 +23,7 @@ from hypar_opt.display.figures.plans import plan_dots as plan_dots
 from hypar_opt.display.figures.plans import plans_side_by_side as plans_side_by_side
 from hypar_opt.display.figures.points import array_roofline as array_roofline
 from hypar_opt.display.figures.points import fronts as fronts
+from hypar_opt.display.figures.points import layers_roofline as layers_roofline
 from hypar_opt.display.figures.results import figure_of as figure_of
 from hypar_opt.display.figures.style import FORMATS as FORMATS
 from hypar_opt.display.figures.style import save as save

@@ -18,6 +18,7 @@ from hypar_opt.display.figures.style import (
     along,
     coloured,
     figure,
+    legend,
     mark,
     name_rows,
     row_names,
@@ -65,8 +66,9 @@ def batch_ranges(result: AllBatches) -> Figure:
     y = along(alt.Y, "amount", f"moved in a step ({unit})", format=",~g", **up)
     series = {"optimal plans": PLAN, "Data Parallelism": DATA}
     dashes = scale(dict(zip(series, ([1, 0], [5, 3]), strict=True)))
-    dash = alt.StrokeDash("series:N", scale=dashes, legend=None)
-    colour = coloured(series, "series", symbolType="stroke", symbolStrokeWidth=2.5)
+    names_of_lines = legend(series, symbolType="stroke", symbolSize=300, symbolStrokeWidth=2)
+    dash = alt.StrokeDash("series:N", scale=dashes, legend=names_of_lines)
+    colour = alt.Color("series:N", scale=scale(series), legend=names_of_lines)
     top, middle, edge = (
         alt.Y(f"{field}:Q", scale=alt.Scale(domain=[len(groups), 0], nice=False), axis=None)
         for field in ("top", "middle", "edge")
@@ -94,7 +96,7 @@ def batch_ranges(result: AllBatches) -> Figure:
         "choices": _choices(result, pieces, groups),
         "names": [{**row, "middle": row["line"] + 0.5, "edge": row["line"]} for row in names],
     }
-    chart = alt.vconcat(*parts).resolve_scale(color="independent")
+    chart = alt.vconcat(*parts).resolve_scale(color="independent", strokeDash="independent")
     return figure(chart, data, _title(result))
 
 

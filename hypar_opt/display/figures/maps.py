@@ -30,6 +30,9 @@ _RINGS = (("circle", 150), ("square", 260), ("diamond", 260), ("triangle-up", 26
 """Shapes and areas in pixels of rings; of different sizes, so that several are seen on one cell."""
 
 _WIDTH = 420
+_NUMBER = 36
+"""Pixels of a cell that has its value."""
+
 _MOST_CELLS = 2**14
 """More cannot be told apart, and take minutes to draw."""
 
@@ -50,6 +53,7 @@ def surface(
     name: str = "",
     title: str | list[str] = "",
     star: bool = True,
+    numbered: bool = False,
 ) -> Figure:
     """Draw a map of values, with the largest starred and others ringed.
 
@@ -66,6 +70,8 @@ def surface(
         The name of the values.
     star
         False if the largest is no better than others.
+    numbered
+        Whether cells have their values, where there is room.
 
     Raises
     ------
@@ -88,6 +94,7 @@ def surface(
             "x": xlabels[n],
             "y": ylabels[m],
             "value": float(f"{values[m, n]:.6g}"),
+            **({"number": format_label(float(values[m, n]))} if numbered else {}),
             "says": f"{ylabels[m]} {xlabels[n]}: {format_label(float(values[m, n]))} {name}",
         }
         for m, n in np.argwhere(np.isfinite(values)).tolist()
@@ -109,15 +116,25 @@ def surface(
         text = _named("largest", at, cells)
         marked.append(_mark(text, at, STAR, 190, MARK, "white"))
     colour = _coloured("value", name or None)
+    # Cells are as large as there is room for.
+    step = min(_WIDTH / max(len(xlabels), 1), _NUMBER if numbered else 26)
     layers = [
         mark("cells", "rect", x, y, colour, *SAYS, stroke="white", strokeWidth=0.3),
+        *([_numbers(cells, x, y)] if numbered and step >= _NUMBER else []),
         *_marks(marked, x, y),
     ]
     data = {"cells": cells, "marks": [row for own in marked for row in own["rows"]]}
-    # Cells are as large as there is room for.
-    width = len(xlabels) * min(_WIDTH / max(len(xlabels), 1), 26)
+    width = len(xlabels) * step
     height = len(ylabels) * min(max(_WIDTH / max(len(ylabels), 1), 9), 22)
     return figure(alt.layer(*layers), data, title, width=round(width), height=round(height))
+
+
+def _numbers(cells: Rows, x: alt.X, y: alt.Y) -> alt.Chart:
+    """Return the values of a map's cells, white on dark ones: colours are darker with less."""
+    values = [row["value"] for row in cells]
+    middle = (min(values) + max(values)) / 2
+    ink = alt.condition(f"datum.value < {middle}", alt.value("white"), alt.value(INK))
+    return mark("cells", "text", x, y, alt.Text("number:N"), fontSize=9).encode(color=ink)
 
 
 def _coloured(field: str, title: str | None, ends: Sequence[float] = ()) -> alt.Color:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import log
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
@@ -25,9 +27,11 @@ from hypar_opt.display.figures.style import (
     si_labels,
     ticks,
 )
+from hypar_opt.display.folding import ranges
 from hypar_opt.display.palette import DOTS, FAINT, INK, MARK, PLAN, SERIES, colours_of
-from hypar_opt.hardware.roofline import DRAM, roofline
+from hypar_opt.hardware.roofline import DRAM, Roof, Roofline, roofline
 from hypar_opt.studies.configurations import POINTS, in_words
+from hypar_opt.studies.intensities import intensities
 from hypar_opt.units import (
     axis_byte_unit,
     axis_unit,
@@ -39,11 +43,16 @@ from hypar_opt.units import (
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
+    from hypar_opt.plan.plan import Plan
     from hypar_opt.studies.configurations import Configurations
+    from hypar_opt.studies.intensities import LayerIntensity
     from hypar_opt.studies.validation import Validation
 
 _BEYOND = 0.06
 """Share of the range of memory by which lines extend beyond their ends."""
+
+_LABEL = (36, 14)
+"""Pixels of a label of a few numbers."""
 
 _BEYOND_RIDGES = 30.0
 """The factor by which the axis of a roofline goes beyond the first and the last ridge."""
@@ -158,7 +167,7 @@ def time_and_memory(configurations: Configurations) -> Figure:
         colours[what] = PLAN
         row = {"memory": short(own.memory / size), "seconds": short(own.seconds / second)}
         says = f"{what}, {format_bytes(own.memory)}"
-        data["fastest"].append({**row, "what": what, "number": f"{number}", "says": says})
+        data["fastest"].append({**row, "what": what, "says": says})
     colours["capacity"] = MARK
     if configurations.bound is not None:
         bound = f"no plan takes less: {format_si(configurations.bound, 's')}"
@@ -166,24 +175,49 @@ def time_and_memory(configurations: Configurations) -> Figure:
         data["limits"].append({"seconds": short(configurations.bound / second), "what": bound})
     seconds = [row["seconds"] for rows in data.values() for row in rows if "seconds" in row]
     ends = 0.92 * min(seconds), 1.08 * max(seconds)
+    most = max(row["memory"] for rows in data.values() for row in rows if "memory" in row)
+    pixels = [
+        (WIDTH * row["memory"] / most, HEIGHT * log(row["seconds"]) / log(ends[1] / ends[0]))
+        for row in data["fastest"]
+    ]
+    data["numbers"] = [
+        {
+            "memory": short(fmean(data["fastest"][n]["memory"] for n in numbers)),
+            "seconds": max(data["fastest"][n]["seconds"] for n in numbers),
+            "number": ranges(n + 1 for n in numbers),
+        }
+        for numbers in near(pixels)
+    ]
     x = along(alt.X, "memory", f"memory of an accelerator ({unit})")
     look: dict[str, Any] = {"grid": False, "values": ticks(*ends), "format": ",~g"}
     y = along(alt.Y, "seconds", f"a step ({symbol})", ends, log=True, **look)
     colour = alt.Color("what:N", scale=scale(colours), legend=legend(colours))
-    text, odd = alt.Text("number:N"), "toNumber(datum.number) % 2"
     layers = [
         mark("points", "circle", x, y, colour, size=12, opacity=0.7),
         mark("limits", "rule", x, colour, where="isValid(datum.memory)", strokeWidth=1.2),
         mark("limits", "rule", y, colour, where="isValid(datum.seconds)", strokeWidth=1.2),
         mark("fastest", "circle", x, y, colour, *SAYS, size=44, opacity=1),
-        # Above and below in turn, as the fastest differ by little.
-        mark("fastest", "text", x, y, text, where=f"{odd} == 1", dy=-9),
-        mark("fastest", "text", x, y, text, where=f"{odd} == 0", dy=10),
+        mark("numbers", "text", x, y, alt.Text("number:N"), dy=-9),
     ]
     network, array = configurations.network.name, configurations.array.name
     title = f"{network} on {array}, batch {configurations.problem.batch:,}"
     title += f", {format_bytes(configurations.capacity)}"
     return figure(alt.layer(*layers), data, title, width=WIDTH, height=HEIGHT + 40)
+
+
+def near(places: Sequence[tuple[float, float]]) -> list[list[int]]:
+    """Return the numbers of places, in pixels, whose labels would lie on one another."""
+    width, height = _LABEL
+    groups: list[list[int]] = []
+    for number, (x, y) in enumerate(places):
+        joined = [
+            own
+            for own in groups
+            if any(abs(x - places[n][0]) < width and abs(y - places[n][1]) < height for n in own)
+        ]
+        groups = [own for own in groups if own not in joined]
+        groups.append([*(n for own in joined for n in own), number])
+    return [sorted(own) for own in groups]
 
 
 def validated_steps(result: Validation) -> Figure:
@@ -230,16 +264,33 @@ def array_roofline(array: Array) -> Figure:
 
     Source: see `hypar_opt.hardware.roofline`.
     """
-    roofs = roofline(array)
+    return _roofline(roofline(array), [], f"{array.name}: an accelerator under its roofs")
+
+
+def layers_roofline(plan: Plan) -> Figure:
+    """Draw the layers of a plan under the roofs of its array, each where it is bounded most.
+
+    The layers of the most operations are named where there is room.
+    """
+    roofs, layers = intensities(plan)
+    array = "" if plan.array is None else f" on {plan.array.name}"
+    title = f"{plan.network.name}{array}, batch {plan.batch:,}: layers under the roofs"
+    return _roofline(roofs, layers, title)
+
+
+def _roofline(roofs: Roofline, layers: Sequence[LayerIntensity], title: str) -> Figure:
     peak, ridges = roofs.operations_per_second, [roofs.ridge(roof) for roof in roofs.roofs]
-    low, high = min(ridges) / _BEYOND_RIDGES, max(ridges) * _BEYOND_RIDGES
+    places = [*ridges, *(own.intensity for own in layers)]
+    low = min(min(ridges) / _BEYOND_RIDGES, min(places) / 2)
+    high = max(max(ridges) * _BEYOND_RIDGES, max(places) * 2)
     lines: list[dict[str, Any]] = []
     corners: list[dict[str, Any]] = []
-    dashes, colours = {}, {}
+    dashes, colours, names_of = {}, {}, {}
     for number, (roof, ridge) in enumerate(zip(roofs.roofs, ridges, strict=True)):
         slowest = roof is roofs.bottleneck
         name = f"{roof.name}, {format_rate(roof.bytes_per_second)}"
         name += f": bottleneck, link {roof.link.name}" if slowest and roof.link else ""
+        names_of[roof] = name
         colours[name] = MARK if slowest else SERIES[number % 5]
         dashes[name] = [5, 3] if roof.name == DRAM else [1, 0]
         slope = [(low, low * roof.bytes_per_second), (ridge, peak)]
@@ -256,19 +307,46 @@ def array_roofline(array: Array) -> Figure:
     colour = alt.Color("roof:N", scale=scale(colours), legend=names)
     dash = alt.StrokeDash("roof:N", scale=scale(dashes), legend=names)
     above: dict[str, Any] = {"baseline": "bottom", "dy": -4}
-    layers = [
+    marks = [
         mark("peak", "line", x, y, color=INK, strokeWidth=1.4),
         mark("ridges", "rule", x, strokeDash=[2, 3], strokeWidth=0.8),
         mark("roofs", "line", x, y, colour, dash, strokeWidth=2, clip=True),
         mark("ridges", "circle", x, y, colour, *SAYS, size=44, opacity=1),
         mark("ridges", "text", x, y, alt.Text("ridge:N"), align="left", dx=3, **above),
         mark("peak", "text", x, y, alt.Text("text:N"), align="right", **above),
+        mark("layers", "point", x, y, colour, *SAYS, filled=True, size=52, opacity=1, stroke=INK),
+        mark("layers", "text", x, y, alt.Text("name:N"), align="left", dx=4, dy=13),
     ]
     roof_of_all = [(low, ""), (high, format_si(peak, "OP/s"))]
     data: dict[str, Rows] = {
         "roofs": lines,
         "ridges": corners,
         "peak": [{"intensity": x, "speed": peak, "text": text} for x, text in roof_of_all],
+        "layers": _layers(layers, names_of, peak, (low, high), ends),
     }
-    title = f"{array.name}: an accelerator under its roofs"
-    return figure(alt.layer(*layers), data, title, width=WIDTH, height=HEIGHT)
+    return figure(alt.layer(*marks), data, title, width=WIDTH, height=HEIGHT)
+
+
+def _layers(
+    layers: Sequence[LayerIntensity],
+    names: Mapping[Roof, str],
+    peak: float,
+    ends_of_x: tuple[float, float],
+    ends_of_y: tuple[float, float],
+) -> list[dict[str, Any]]:
+    """Return the points of layers, with the names of the largest that have room."""
+    rows: list[dict[str, Any]] = []
+    named: list[tuple[float, float]] = []
+    for own in sorted(layers, key=lambda own: -own.operations):
+        speed = min(peak, own.intensity * own.roof.bytes_per_second)
+        place = (
+            WIDTH * log(own.intensity / ends_of_x[0]) / log(ends_of_x[1] / ends_of_x[0]),
+            HEIGHT * log(speed / ends_of_y[0]) / log(ends_of_y[1] / ends_of_y[0]),
+        )
+        has_room = all(len(near([place, other])) > 1 for other in named)
+        named += [place] * has_room
+        says = f"{own.layer}: {format_si(own.operations, 'OP')}, {format_bytes(own.bytes)} of"
+        says += f" {names[own.roof]}, {format_number(own.intensity)} operations per byte"
+        row = {"roof": names[own.roof], "intensity": own.intensity, "speed": speed}
+        rows.append({**row, "name": own.layer if has_room else "", "says": says})
+    return rows

@@ -195,7 +195,8 @@ def name_rows(labels: Sequence[str], every: int = 1) -> Rows:
 
 def si_labels(unit: str) -> str:
     """Return Vega's expression of an axis' labels: ``10 ms``."""
-    return f"replace(format(datum.value, '~s'), /([a-zA-Zµ]?)$/, ' $1{unit}')"
+    prefixed = "replace(format(datum.value, '~s'), 'µ', 'u')"
+    return f"replace({prefixed}, /([a-zA-Z]?)$/, ' $1{unit}')"
 
 
 def ticks(low: float, high: float) -> list[float]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
@@ -24,16 +25,14 @@ from hypar_opt.display.figures.style import (
     scale,
     short,
 )
+from hypar_opt.display.labels import cell_text
 from hypar_opt.display.palette import MARK, SERIES
 from hypar_opt.errors import HyparError
 from hypar_opt.units import (
+    SECONDS,
     axis_byte_unit,
     axis_unit,
     format_bytes,
-    format_joules,
-    format_number,
-    format_rate,
-    format_seconds,
     format_si,
 )
 
@@ -44,15 +43,6 @@ _OF_A_CASE = (
     *("network", "array", "batch", "element_bytes", "choices", "cost", "solver", "search"),
     *("reading", "overlap"),
 )
-
-_UNITS: dict[str, Callable[[float], str]] = {
-    "_bytes_per_second": format_rate,
-    "_operations_per_second": lambda rate: format_si(rate, "op/s"),
-    "_seconds": format_seconds,
-    "_joules": format_joules,
-    "_bytes": format_bytes,
-}
-"""How numbers of a column are shown, by the unit in its name."""
 
 _TICKS = 8
 
@@ -79,9 +69,9 @@ def swept(result: SweepResult) -> Figure:
     measure = "bytes" if any(row["seconds"] is None for row in rows) else "seconds"
     own = [name for name in _OF_A_CASE if name not in axes and _several(rows, name)]
     if len(axes) == 1:
-        return _lines(rows, axes[0], own, measure)
+        return _lines(rows, axes[0], result.keys, own, measure)
     if len(axes) == 2:
-        return _map(rows, axes, own, measure)
+        return _map(rows, axes, result.keys, own, measure)
     return _front(rows, own)
 
 
@@ -89,23 +79,15 @@ def _several(rows: Sequence[Row], name: str) -> bool:
     return len({row[name] for row in rows}) > 1
 
 
-def _label(name: str) -> tuple[str, Callable[[Any], str]]:
-    """Return a column's name without its unit, and what shows its values."""
-    for ending, shown in _UNITS.items():
-        if name.endswith(ending):
-            return name.removesuffix(ending), shown
-    return name, lambda value: format_number(value) if _is_number(value) else str(value)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _title(rows: Sequence[Row]) -> str:
     """Return what all rows have in common."""
     same = [str(rows[0][name]) for name in ("network", "array") if not _several(rows, name)]
     batch = [] if _several(rows, "batch") else [f"batch {rows[0]['batch']:,}"]
     return ", ".join([" on ".join(same), *batch] if same else batch)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _grouped(rows: Sequence[Row], names: Sequence[str]) -> dict[str, list[Row]]:
@@ -121,13 +103,15 @@ def _measured(rows: Sequence[Row], measure: str) -> tuple[float, str, Callable[[
     most = max(row[measure] for row in rows)
     if measure == "seconds":
         size, unit = axis_unit(most)
-        return size, f"time of a step ({unit})", format_seconds
+        return size, f"time of a step ({unit})", SECONDS
     size, unit = axis_byte_unit(most)
     return size, f"moved in a step ({unit})", format_bytes
 
 
-def _lines(rows: Sequence[Row], axis: str, own: Sequence[str], measure: str) -> Figure:
-    name, shown = _label(axis)
+def _lines(
+    rows: Sequence[Row], axis: str, keys: Mapping[str, str], own: Sequence[str], measure: str
+) -> Figure:
+    name, shown = keys.get(axis, axis), partial(cell_text, axis)
     values = list(dict.fromkeys(row[axis] for row in rows))
     numeric = all(map(_is_number, values))
     values = sorted(values) if numeric else values
@@ -167,13 +151,19 @@ def _lines(rows: Sequence[Row], axis: str, own: Sequence[str], measure: str) -> 
     return figure(alt.layer(*layers), {"points": points}, _title(rows), width=WIDTH, height=HEIGHT)
 
 
-def _map(rows: Sequence[Row], axes: Sequence[str], own: Sequence[str], measure: str) -> Figure:
+def _map(
+    rows: Sequence[Row],
+    axes: Sequence[str],
+    keys_in_files: Mapping[str, str],
+    own: Sequence[str],
+    measure: str,
+) -> Figure:
     if own:
         raise HyparError(
             f"--picture: a map over {axes[0]} and {axes[1]} has one value in a cell, and the sweep"
             f" has several of {own[0]}"
         )
-    (across, show_across), (up, show_up) = map(_label, axes)
+    across, up = axes
     keys = [sorted({row[name] for row in rows}, key=lambda v: (str(type(v)), v)) for name in axes]
     size, heading, _ = _measured(rows, measure)
     values = np.full((len(keys[1]), len(keys[0])), np.nan)
@@ -181,13 +171,14 @@ def _map(rows: Sequence[Row], axes: Sequence[str], own: Sequence[str], measure: 
         values[keys[1].index(row[axes[1]]), keys[0].index(row[axes[0]])] = row[measure] / size
     return surface(
         values,
-        [show_across(value) for value in keys[0]],
-        [show_up(value) for value in keys[1]],
-        xlabel=across,
-        ylabel=up,
+        [cell_text(across, value) for value in keys[0]],
+        [cell_text(up, value) for value in keys[1]],
+        xlabel=keys_in_files.get(across, across),
+        ylabel=keys_in_files.get(up, up),
         name=heading,
         title=_title(rows),
         star=False,
+        numbered=True,
     )
 
 
@@ -205,7 +196,7 @@ def _front(rows: Sequence[Row], own: Sequence[str]) -> Figure:
     up, heading, _ = _measured(rows, "seconds")
 
     def placed(row: Row, case: str) -> Row:
-        says = f"{case}: {format_bytes(row['memory_bytes'])}, {format_seconds(row['seconds'])}"
+        says = f"{case}: {format_bytes(row['memory_bytes'])}, {format_si(row['seconds'], 's')}"
         memory, seconds = short(row["memory_bytes"] / across), short(row["seconds"] / up)
         return {"memory": memory, "seconds": seconds, "case": case, "says": says}
 

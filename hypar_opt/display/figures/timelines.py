@@ -26,7 +26,7 @@ from hypar_opt.display.figures.style import (
 )
 from hypar_opt.display.palette import INK, PASSES
 from hypar_opt.errors import HyparError
-from hypar_opt.units import axis_unit, format_seconds
+from hypar_opt.units import axis_unit, format_si
 
 if TYPE_CHECKING:
     from hypar_opt.simulator.result import LinkTraffic, StepResult
@@ -156,8 +156,8 @@ def of_lines(
             "label": bar.name.removesuffix(f" {bar.phase}"),
             "ink": "white" if bar.phase == "backward" and not bar.exchange else INK,
             "name": bar.name,
-            "says": f"{line.label}: {bar.name}, {format_seconds(bar.seconds)} from"
-            f" {format_seconds(bar.start)}".replace("\n", ", "),
+            "says": f"{line.label}: {bar.name}, {format_si(bar.seconds, 's')} from"
+            f" {format_si(bar.start, 's')}".replace("\n", ", "),
         }
         for n, line in enumerate(lines)
         for bar in line.bars

@@ -27,7 +27,7 @@ from hypar_opt.display.palette import ACCELERATOR, FAINT, LOADS, shades
 from hypar_opt.display.trees import tree_places
 from hypar_opt.errors import RefusedError
 from hypar_opt.hardware.topologies.grid import GridTopology
-from hypar_opt.units import format_bytes, format_rate, format_seconds
+from hypar_opt.units import format_bytes, format_rate, format_si
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
@@ -100,8 +100,8 @@ def link_loads(array: Array, step: StepResult, title: str = "") -> Figure:
     links = [
         {
             "share": short(share),
-            "says": f"{link.link}: {format_bytes(link.bytes)}, busy {format_seconds(link.busy)},"
-            f" full {format_seconds(link.seconds_at_capacity)}, {share:.1%}",
+            "says": f"{link.link}: {format_bytes(link.bytes)}, busy {format_si(link.busy, 's')},"
+            f" full {format_si(link.seconds_at_capacity, 's')}, {share:.1%}",
         }
         for link, share in zip(step.links, shares, strict=True)
     ]

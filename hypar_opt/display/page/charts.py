@@ -14,11 +14,12 @@ from hypar_opt.display.plan_grid import layer_times
 from hypar_opt.plan.plan import Plan
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.units import (
+    JOULES,
+    SECONDS,
     axis_byte_unit,
     axis_unit,
     format_bytes,
-    format_joules,
-    format_seconds,
+    format_si,
 )
 
 _NAMES = {"plan": "This plan", **BASELINES}
@@ -71,15 +72,15 @@ def by_phase(steps: dict[str, StepResult]) -> Chart:
     rows = [
         (
             _NAMES[name],
-            format_seconds(step.seconds),
+            format_si(step.seconds, "s"),
             f"{steps['data'].seconds / step.seconds:.3g}",
-            *(format_seconds(part) for phase in step.phases.values() for part in phase),
+            *(format_si(part, "s") for phase in step.phases.values() for part in phase),
         )
         for name, step in steps.items()
     ]
     phases = steps["plan"].phases
     return chart_of(
-        _plan_figure(parts, totals, "s", format_seconds),
+        _plan_figure(parts, totals, "s", SECONDS),
         "by-phase",
         "Time by pass",
         "Full colour computes, pale colour communicates.",
@@ -102,11 +103,11 @@ def by_energy(steps: dict[str, StepResult]) -> Chart:
     ]
     totals = {name: step.energy.total for name, step in steps.items()}
     rows = [
-        (_NAMES[name], *map(format_joules, (totals[name], *(own[n] for own in joules.values()))))
+        (_NAMES[name], *map(JOULES, (totals[name], *(own[n] for own in joules.values()))))
         for n, name in enumerate(steps)
     ]
     return chart_of(
-        _plan_figure(parts, totals, "J", format_joules),
+        _plan_figure(parts, totals, "J", JOULES),
         "by-energy",
         "Energy by part",
         "Joules of one step, over all accelerators.",
@@ -146,10 +147,10 @@ def by_layer(plan: Plan, step: StepResult) -> Chart:
         for n in range(2)
     ]
     return chart_of(
-        stacked(list(layers), parts, size, unit, format_seconds),
+        stacked(list(layers), parts, size, unit, SECONDS),
         "by-layer",
         "Time by layer",
         f"This plan's seconds, all passes together.{alike}",
         ("layer", "compute", "communication"),
-        [(name, format_seconds(a), format_seconds(b)) for name, (a, b) in layers.items()],
+        [(name, format_si(a, "s"), format_si(b, "s")) for name, (a, b) in layers.items()],
     )

@@ -14,11 +14,10 @@ from hypar_opt.studies.advice import refused_baselines
 from hypar_opt.studies.simulation import Steps
 from hypar_opt.units import (
     format_bytes,
-    format_joules,
     format_page_cost,
     format_percent,
     format_ratio,
-    format_seconds,
+    format_si,
 )
 
 _SCOPES = {"level": "each level given those above", "joint": "over all levels together"}
@@ -121,11 +120,11 @@ def headline(contents: Contents) -> list[tuple[str, str, str]]:
         return _headline_of_stages(contents.staged)
     step, reading = contents.steps["plan"], contents.plan.cost.reading
     names = ["step", "exchanged"]
-    values = [format_seconds(step.seconds), format_bytes(_moved(step))]
+    values = [format_si(step.seconds, "s"), format_bytes(_moved(step))]
     # An array need not have energies.
     if step.joules is not None:
         names.append("energy")
-        values.append(format_joules(step.joules))
+        values.append(format_si(step.joules, "J"))
     # A reading may favour a plan that loses when run, so both comparisons are shown.
     by_reading = _comparisons((step, contents.steps["data"]))
     comparisons = by_reading
@@ -143,12 +142,12 @@ def headline(contents: Contents) -> list[tuple[str, str, str]]:
 
 def _headline_of_stages(step: PipelineResult) -> list[tuple[str, str, str]]:
     """Return the same of a step in stages, whose baselines, without stages, are not simulated."""
-    cost, charged = step.plan.cost, format_seconds(step.closed_form)
+    cost, charged = step.plan.cost, format_si(step.closed_form, "s")
     moved = format_bytes(cost.executed_bytes or 0)
     data = f"Data Parallelism exchanges {format_bytes(cost.data_parallel_bytes)}"
     times = format_ratio(cost.ratios.data)
     return [
-        ("step", format_seconds(step.seconds), f"charged {charged}, Data Parallelism {times}×"),
+        ("step", format_si(step.seconds, "s"), f"charged {charged}, Data Parallelism {times}×"),
         ("exchanged", moved, data),
         ("bubble", format_percent(step.bubble, 1), "the part in which a stage waits, on average"),
     ]

@@ -7,7 +7,7 @@ from hypar_opt.display.page.figure import Chart, chart_of
 from hypar_opt.display.trees import tree_places
 from hypar_opt.hardware.array import Array
 from hypar_opt.simulator.result import StepResult
-from hypar_opt.units import format_bytes, format_seconds
+from hypar_opt.units import format_bytes, format_si
 
 _MAX_ROWS = 24
 
@@ -38,8 +38,8 @@ def _most_loaded(step: StepResult) -> list[tuple[str, ...]]:
         (
             link.link,
             format_bytes(link.bytes),
-            format_seconds(link.busy),
-            format_seconds(link.seconds_at_capacity),
+            format_si(link.busy, "s"),
+            format_si(link.seconds_at_capacity, "s"),
             f"{link.seconds_at_capacity / step.seconds if step.seconds else 0:.1%}",
         )
         for link in busiest[:_MAX_ROWS]

@@ -14,7 +14,7 @@ from hypar_opt.units import (
     format_bytes,
     format_hundredths,
     format_percent,
-    format_seconds,
+    format_si,
 )
 
 
@@ -35,7 +35,7 @@ def stages_table(step: PipelineResult) -> dict[str, Any]:
             (
                 f"{number}",
                 row["layers"],
-                *(format_seconds(row[key]) for key in times),
+                *(format_si(row[key], "s") for key in times),
                 format_percent(row["bubble"], 1),
                 format_hundredths(row["in_flight"]),
                 format_bytes(row["memory"]),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import itemgetter
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -84,14 +87,17 @@ def _accelerator(array: Array, own: Accelerator) -> list[tuple[str, str]]:
 
 
 def _levels(array: Array) -> RenderableType:
-    """Show the bandwidth of an exchange at each level, in the default placement."""
+    """Show the bandwidth of an exchange at each level, in the default placement.
+
+    Levels of equal exchanges that follow one another are one line.
+    """
     count = array.interconnect.accelerators
     columns: list[Column] = [
         *texts("level", "exchanges"),
         *(("bandwidth", format_rate), ("of each", format_rate)),
         *(("latency", SECONDS), ("hops", format_number)),
     ]
-    rows = []
+    levels = []
     for level, digit in enumerate(array.placement, 1):
         link = array.interconnect.bisection(digit)
         rate = 1 / link.seconds_per_byte
@@ -100,8 +106,18 @@ def _levels(array: Array) -> RenderableType:
         others = [f"{stride * part}" for part in range(1, parts)]
         if len(others) > SHOWN_PARTS:
             others[SHOWN_PARTS - 1 : -1] = ["..."]
-        rows.append((f"H{level}", f"0 with {', '.join(others)}", *amounts))
+        levels.append((f"H{level}", ", ".join(others), amounts))
+    rows = []
+    for amounts, equal in groupby(levels, key=itemgetter(2)):
+        names, exchanged, _ = zip(*equal, strict=True)
+        name = _plain("–".join(dict.fromkeys((names[0], names[-1]))))
+        rows.append((name, f"0 with {'; '.join(exchanged)}", *amounts))
     return new_table(columns, rows)
+
+
+def _plain(name: str) -> str:
+    """Return the name of levels, on an ASCII terminal with a hyphen."""
+    return name.replace("–", "-") if ascii_only() else name
 
 
 def _bottleneck(array: Array) -> str:
@@ -110,7 +126,7 @@ def _bottleneck(array: Array) -> str:
     slowest = roofs.bottleneck
     if slowest is None or slowest.link is None:
         return ""
-    name = slowest.name.replace("–", "-") if ascii_only() else slowest.name
+    name = _plain(slowest.name)
     ridge = roofs.ridge(slowest)
     shown = f"{ridge:,.0f}" if ridge >= 10 else format_number(ridge)
     return (

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
+from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt.display.terminal.console import new_table, texts
-from hypar_opt.studies.explained import Exchange, Explanation
-from hypar_opt.units import format_bytes, format_rate, format_si
+from hypar_opt.studies.explained import Exchange, ExchangeTime, Explanation
+from hypar_opt.units import format_bytes, format_percent, format_rate, format_si
 
 
 def explanation_view(explained: Explanation) -> RenderableType:
@@ -21,13 +21,13 @@ def explanation_view(explained: Explanation) -> RenderableType:
         for own in explained.exchanges
     ]
     columns = texts("pass", "exchange", "groups x elements x bytes", "moved")
-    notes = [f"In all {format_bytes(explained.bytes)}."] if len(rows) != 1 else []
-    notes += _seconds(explained)
-    table: list[RenderableType] = [new_table(columns, rows), Text()] if rows else []
-    return Group(Text(title), Text(), *table, *map(Text, notes))
+    parts: list[RenderableType] = [new_table(columns, rows)] if rows else []
+    if len(rows) != 1:
+        parts += [*([Text()] if rows else []), Text(f"In all {format_bytes(explained.bytes)}.")]
+    return Group(Text(title), Text(), *parts, *_times(explained))
 
 
-def _what(exchange: Exchange) -> str:
+def _what(exchange: Exchange | ExchangeTime) -> str:
     return (
         exchange.tensor if exchange.source is None else f"{exchange.tensor} from {exchange.source}"
     )
@@ -40,33 +40,34 @@ def _formula(explained: Explanation, exchange: Exchange) -> str:
     return f"{explained.groups:,} x {count} x {explained.element_bytes}{weight}"
 
 
-def _seconds(explained: Explanation) -> list[str]:
-    """Return the time of exchanges and of computing, in sentences."""
+def _times(explained: Explanation) -> Iterator[RenderableType]:
+    """Yield what each exchange takes, and the sums of exchanges and of computing."""
     if explained.seconds is None:
-        return []
-    exchanging, computing = explained.seconds
-    sentences = []
-    if exchanging:
-        sentences.append(f"Time: {_transfer(explained, exchanging)}.")
-    if computing:
-        sentences.append(
-            f"Computing, charged at the last level: {format_si(float(computing), 's')}."
-        )
-    return sentences
+        return
+    exchanging, computing = (format_si(float(own), "s") for own in explained.seconds)
+    if explained.transfers:
+        rows = [
+            (own.phase, _what(own), _formula_of_time(own), format_si(float(own.seconds), "s"))
+            for own in explained.transfers
+        ]
+        columns = texts("pass", "exchange", "bytes / rate + messages x latency", "time")
+        yield from (Text(), new_table(columns, rows), Text())
+        joined = {own.levels for own in explained.transfers if len(own.levels) > 1}
+        for levels in sorted(joined):
+            yield Text(
+                f"A ring joins {', '.join(levels)}, and moves their bytes together:"
+                f" {explained.level} is charged for the part that crosses it."
+            )
+        if any(own.share != 1 for own in explained.transfers):
+            yield Text("A bucket of gradients shares its latencies by their elements.")
+        yield Text(f"Time of exchanges: {exchanging}.")
+    if explained.seconds[1]:
+        yield Text(f"Computing, charged at the last level: {computing}.")
 
 
-def _transfer(explained: Explanation, seconds: Fraction) -> str:
-    """Return the time of exchanges: their bytes over the level's rate, and their messages.
-
-    Where that is not all, as around a ring that joins levels or with latencies that a bucket
-    shares, it is the time alone.
-    """
-    total = format_si(float(seconds), "s")
-    left = seconds - explained.bytes / explained.bytes_per_second
-    messages = round(left / explained.latency) if explained.latency else 0
-    # Each exchange is rounded by itself to the unit of the plan's cost.
-    if abs(left - messages * explained.latency) * 10**9 > seconds or messages < 0:
-        return f"{total}, with what its exchanges share with other levels or layers"
-    moved, rate = format_bytes(explained.bytes), format_rate(explained.bytes_per_second)
-    latencies = f" + {messages:,} x {format_si(float(explained.latency), 's')}" if messages else ""
-    return f"{moved} / {rate}{latencies} = {total}"
+def _formula_of_time(transfer: ExchangeTime) -> str:
+    text = f"{format_bytes(transfer.bytes)} / {format_rate(transfer.bytes_per_second)}"
+    if transfer.latency and transfer.messages:
+        share = "" if transfer.share == 1 else f"{format_percent(float(transfer.share))} of "
+        text += f" + {share}{transfer.messages:,} x {format_si(float(transfer.latency), 's')}"
+    return text if transfer.crossing == 1 else f"({text}) x {transfer.crossing}"

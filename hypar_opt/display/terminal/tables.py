@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from hypar_opt.display.labels import cell_text
 from hypar_opt.display.terminal.console import Column, new_table, texts, unbroken
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.plan.trained import trained
@@ -99,15 +100,24 @@ def many_view(many: ManyPlans) -> RenderableType:
 def sweep_view(swept: SweepResult) -> RenderableType:
     """Show the cases, by the columns in which they differ, with the amounts of their steps.
 
-    The reduction is what Data Parallelism's run moves over what the plan's does.
+    The reduction is what Data Parallelism's run moves over what the plan's does; the speed-up of a
+    plan for time is over Data Parallelism, without overlap.
     """
     rows, amounts = swept.rows(), ["bytes", "executed_bytes", "seconds", "joules"]
-    names = [name for name in _SWEPT if len({row[name] for row in rows}) > 1] or ["network"]
-    columns = texts(*(name.replace("_", " ") for name in names))
+    of_case = (*_SWEPT, *swept.keys)
+    names = [name for name in of_case if len({row[name] for row in rows}) > 1] or ["network"]
+    columns = texts(*(swept.keys.get(name, name.replace("_", " ")) for name in names))
     columns += [*(AMOUNTS[name] for name in amounts), ("reduction", format_ratio)]
+    more = [name for name in ("speedup",) if name in rows[0]]
+    columns += [AMOUNTS[name] for name in more]
     shown = f"; the first {MAX_CASES:,} of them" if len(rows) > MAX_CASES else ""
     lines = (
-        [*(str(row[name]) for name in names), *(row[name] for name in amounts), _reduction(row)]
+        [
+            *(cell_text(name, row[name]) for name in names),
+            *(row[name] for name in amounts),
+            _reduction(row),
+            *(row[name] for name in more),
+        ]
         for row in rows[:MAX_CASES]
     )
     reasons = dict.fromkeys(row.reason for row in swept if row.reason is not None)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hypar_opt.checked import checked
 from hypar_opt.documents.files import check_outputs, recorded_reads
 from hypar_opt.errors import HyparError, argument
+from hypar_opt.frozen import FrozenDict
+from hypar_opt.hardware.array import Array
 from hypar_opt.plan.problem import RUN_READINGS
+from hypar_opt.plan.settings import keys_of_columns
 from hypar_opt.results import Column, Columns, Documented, Results
 from hypar_opt.search.result import Progress, silent
-from hypar_opt.studies.sweep.case import Case, Cell, SweepRow
+from hypar_opt.studies.sweep.case import Case, Cell, SweepRow, cells_of, network_of, place_of
 from hypar_opt.studies.sweep.journal import Journal
 from hypar_opt.studies.sweep.run import is_solved_together, run_local, run_on_cluster, run_together
 from hypar_opt.studies.sweep.spec import read_spec
 from hypar_opt.studies.sweep.table import check_table, write_table
+from hypar_opt.workload.network import Network
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,6 +39,8 @@ class SweepResult(Documented, Results[SweepRow]):
     done_before: int
     output: str = ""
     """The file of the table."""
+    keys: Mapping[str, str] = field(default_factory=FrozenDict)
+    """The keys of a network's or an array's file by their columns, of what the sweep varies."""
 
     def __repr__(self) -> str:
         refused = f", {self.refused:,} refused" if self.refused else ""
@@ -42,7 +48,7 @@ class SweepResult(Documented, Results[SweepRow]):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the table's rows, with a column for each key that the sweep varies."""
-        return [row.cells() for row in self]
+        return cells_of(self.entries)
 
     @property
     def refused(self) -> int:
@@ -123,7 +129,16 @@ def sweep(
         # In the order of the sweep file; the journal's order is that in which cases ended.
         rows = tuple(journal.rows[key] for key in cases)
         write_table(rows, output)
-    return SweepResult(rows, done_before, str(output))
+    return SweepResult(rows, done_before, str(output), _keys(next(iter(cases.values()))))
+
+
+def _keys(case: Case) -> FrozenDict[str, str]:
+    """Return the keys that a sweep varies, by their columns."""
+    place = place_of(case.array)
+    described: list[Network | Array] = [network_of(case.network)]
+    described += [place] if isinstance(place, Array) else []
+    keys = {column: key for own in described for column, key in keys_of_columns(own).items()}
+    return FrozenDict((column, keys[column]) for column, _ in case.varied)
 
 
 def journal_of(output: str | Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -108,6 +109,8 @@ class SweepRow(Document):
     reason: str | None = None
     varied: Table[str, Cell] = Field(default_factory=FrozenDict)
     """What the sweep varies, by column; quantities are in base units."""
+    speedup: float | None = None
+    """Of a plan for time: Data Parallelism's over the plan's, as their costs have them."""
 
     def cells(self) -> dict[str, Any]:
         """Return the row as it is in a table: a column for each key that the sweep varies."""
@@ -126,8 +129,14 @@ class SweepRow(Document):
         )
 
 
-COLUMNS = tuple(name for name in SweepRow.model_fields if name != "varied")
-"""The columns of a table besides those of what a sweep varies."""
+COLUMNS = tuple(name for name in SweepRow.model_fields if name not in ("varied", "speedup"))
+"""The columns of every table, besides those of what a sweep varies."""
+
+
+def cells_of(rows: Sequence[SweepRow]) -> list[dict[str, Any]]:
+    """Return the rows of a table, at the end with the speed-up if it has plans for time."""
+    by_time = any(row.cost == "time" for row in rows)
+    return [row.cells() | ({"speedup": row.speedup} if by_time else {}) for row in rows]
 
 
 def run_case(case: Case) -> SweepRow:
@@ -161,6 +170,7 @@ def run_case(case: Case) -> SweepRow:
         "bytes": repriced(plan, cost="bytes").cost.total,
         "executed_bytes": plan.cost.executed_bytes,
         "data_parallel_bytes": plan.cost.data_parallel_bytes,
+        "speedup": plan.cost.ratios.data if plan.cost.kind == "time" else None,
     }
     return row_of(case, results | simulated)
 

@@ -112,7 +112,9 @@ class Journal:
         InputError
             If the disk is full, or the file cannot be written.
         """
-        entry: dict[str, Any] = {"key": key, "row": row.model_dump()}
+        # A plan for bytes or energy has no place for it.
+        unstated = {"speedup"} if row.speedup is None else set()
+        entry: dict[str, Any] = {"key": key, "row": row.model_dump(exclude=unstated)}
         entry["checksum"] = _checksum(key, entry["row"])
         line = (json.dumps(entry, allow_nan=False) + "\n").encode()
         try:

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from hypar_opt.documents.files import csv_text, write_whole
 from hypar_opt.errors import HyparError, InputError
-from hypar_opt.studies.sweep.case import COLUMNS, SweepRow
+from hypar_opt.studies.sweep.case import SweepRow, cells_of
 
 
 def check_table(path: str | Path) -> None:
@@ -39,7 +39,7 @@ def write_table(rows: Sequence[SweepRow], path: str | Path) -> None:
     if Path(path).suffix == ".parquet":
         write_whole(path, _parquet(rows, path))
     else:
-        cells = [row.cells() for row in rows]
+        cells = cells_of(rows)
         write_whole(path, csv_text(cells[0], (row.values() for row in cells)))
 
 
@@ -49,16 +49,18 @@ def _parquet(rows: Sequence[SweepRow], path: str | Path) -> bytes:
 
     # An inferred type of a column would depend on its values, for example if all are null.
     varied = {name: _type([row.varied[name] for row in rows]) for name in rows[0].varied}
-    stated = {name: SweepRow.model_fields[name].annotation for name in COLUMNS}
+    cells = cells_of(rows)
+    stated = SweepRow.model_fields.keys() & cells[0].keys()
     numbers = {int: pa.int64(), float: pa.float64()}
-    types = dict.fromkeys(rows[0].cells(), pa.string()) | varied
-    for name, kind in stated.items():
+    types = dict.fromkeys(cells[0], pa.string()) | varied
+    for name in stated:
+        kind = SweepRow.model_fields[name].annotation
         members = (kind, *get_args(kind))
         types[name] = next(
             (column for number, column in numbers.items() if number in members), pa.string()
         )
     try:
-        table = pa.Table.from_pylist([row.cells() for row in rows], schema=pa.schema(types.items()))
+        table = pa.Table.from_pylist(cells, schema=pa.schema(types.items()))
     except (pa.ArrowInvalid, OverflowError):
         problem = "a number is beyond Parquet's 64-bit integers; use .csv"
         raise InputError(problem, file=str(path)) from None
