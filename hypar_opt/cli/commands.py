@@ -26,7 +26,7 @@ SUMMARIES = {
     "memory": "Count what an accelerator holds in a training step: each tensor once, and the peak.",
     "run": "Run a plan on virtual devices and count every byte; exits with status 1 if any"
     " differs.",
-    "compare": "Compare Model and Data Parallelism, the Trick, HyPar, the optima and Megatron-LM's"
+    "compare": "Compare Model and Data Parallelism, OWT, HyPar, the optima and Megatron-LM's"
     " plans.",
     "explore": "Price every plan of a subspace: the best plans, and the rank of the solver's plan.",
     "pareto": "Trace the Pareto fronts of bytes, time and energy against memory.",

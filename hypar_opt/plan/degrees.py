@@ -41,7 +41,7 @@ _OF_AXES = FrozenDict(
 )
 
 _SHOWN = 3
-"""Groups of layers that are split otherwise than most, of which the sentence names the layers."""
+"""The number of less frequent splits whose layers the sentence names."""
 
 _CHUNKS = 8
 """Chunks of stages that are all listed."""
@@ -76,7 +76,7 @@ def degrees(plan: Plan, first: int = 0) -> str:
         named = f"{_named(plan, layers, most=2 * len(layers) > len(split))}: "
         parts.append(own if len(alike) == 1 else named + own)
     if rest := sum(count for _, count in groups[shown:]):
-        parts.append(f"{rest} layers otherwise")
+        parts.append(f"{rest} layers split in other ways")
     return "; ".join([*parts, *_heads(plan)])
 
 

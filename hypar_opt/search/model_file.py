@@ -118,7 +118,7 @@ def table_to_state(instance: Instance, solver: str) -> tuple[CostTable, RowNames
     reduction.check_size(SOLVERS[solver](), instead="take fewer levels")
     table, labels = reduction.apply()
     if trivially_infeasible(table):
-        raise InfeasibleError("no assignment keeps to the constraints")
+        raise InfeasibleError("no assignment satisfies the constraints")
     return table, labels
 
 

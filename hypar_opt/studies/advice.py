@@ -62,7 +62,7 @@ def refused_baselines(plan: Plan) -> Iterator[str]:
     for name in ("Data Parallelism", "Model Parallelism"):
         key = BASELINES[name]
         if key in why:
-            yield f"{name} does not keep to the constraints: {why[key]}."
+            yield f"{name} violates a constraint: {why[key]}."
         elif key in too_large:
             yield f"{name} does not fit: {too_large[key]}."
 

@@ -370,7 +370,7 @@ def test_the_command_prints_a_table_and_the_peak(tmp_path: Path) -> None:
     assert done.status == 0
     assert "full recomputation, state sharded" in done.output
     assert "decoder.0-11.attention x12" in done.output
-    assert "Peak: while loss runs, with " in done.output
+    assert "Peak at loss, with " in done.output
     assert "GB of 85 GB per accelerator, 79.99 GB to spare; reserve 5 GB." in done.output
     document = json.loads(command([*call, "--json", "--picture", "m.svg"], tmp_path).output)
     assert (tmp_path / "m.svg").read_text().startswith("<svg")

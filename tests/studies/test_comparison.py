@@ -420,13 +420,13 @@ def test_the_problems_options_are_those_of_solve(
     assert by_plan["joint"]["joules"] == ho.simulate(plan).joules
     level = ho.solve("lenet-c", search="levelwise", **asked)
     assert by_plan["hypar"]["joules"] == ho.simulate(level).joules
-    assert "it does not keep to the constraints" in by_plan["model"]["reason"]
+    assert "it violates a constraint" in by_plan["model"]["reason"]
     assert by_plan["time"]["seconds"] <= by_plan["joint"]["seconds"]
     assert run(["compare", "lenet-c", "--fix", "conv1=model"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[2].split() == ["data", *["-"] * 7]
     assert (
-        "'data' of Lenet-c (batch 256, hmc-htree-16): it does not keep to the constraints:"
+        "'data' of Lenet-c (batch 256, hmc-htree-16): it violates a constraint:"
         " --fix: conv1 may not take data at H1"
     ) in " ".join(lines)
 
@@ -439,13 +439,13 @@ def test_people_see_every_row_once_and_the_means(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == [
         *("network", "batch", "plan", "communication", "executed", "time", "energy"),
-        *("speed-up", "when", "run", "efficiency"),
+        *("speed-up", "executed", "efficiency"),
     ]
     assert [line.split()[0] for line in lines[1:29:7]] == ["Lenet-c", "SFC"] * 2
     assert lines[29].startswith("geometric mean")
     assert " ".join(lines[36:]) == (
-        "Plans and amounts by the reading text (executed, when run, and three choices: by the"
-        " reading executed), on hmc-htree-4; ratios over Data Parallelism."
+        "Plans and amounts by the reading text (columns executed, and plans of three choices: by"
+        " the reading executed), on hmc-htree-4; ratios over Data Parallelism."
     )
 
 

@@ -67,7 +67,7 @@ _TITLES = {
     "fig10": "Figure 10: VGG-A, every choice of conv5_2 and fc1; 0 data, 1 model parallelism",
     "fig11": "Figure 11: {} on {} to {} accelerators",
     "fig12": "Figure 12: HyPar on two topologies, over Data Parallelism on the H tree",
-    "fig13": "Figure 13: HyPar over the Trick, parts of VGG-E",
+    "fig13": "Figure 13: HyPar over OWT, parts of VGG-E",
 }
 _RATIO = "times Data Parallelism"
 _BARS: dict[str, tuple[str, float | None]] = {
@@ -75,7 +75,7 @@ _BARS: dict[str, tuple[str, float | None]] = {
     "fig7": (_RATIO, 1.0),
     "fig8": ("GB", None),
     "fig12": (_RATIO, 1.0),
-    "fig13": ("times the Trick", 1.0),
+    "fig13": ("times OWT", 1.0),
 }
 """Bar charts: the axis' label, and the value at which bars begin."""
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PLAN_NAMES = {
     "model": "Model Parallelism",
-    "trick": "the Trick",
+    "trick": "OWT",
     "hypar": "HyPar",
     "joint": "joint optimum",
     "time": "least time",

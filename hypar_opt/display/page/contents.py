@@ -25,7 +25,7 @@ from hypar_opt.studies.alternatives import Regret
 from hypar_opt.studies.simulation import RunArguments
 from hypar_opt.units import format_bytes, format_page_cost
 
-BASELINES = {"trick": "the Trick", "data": "Data Parallelism", "model": "Model Parallelism"}
+BASELINES = {"trick": "OWT", "data": "Data Parallelism", "model": "Model Parallelism"}
 """Baseline solvers, and the paper's names of their plans."""
 
 MAX_CERTIFIED_STATES = 2**8

@@ -76,11 +76,11 @@ def _constraints(plan: Plan) -> str:
     """Return the fields that differ from a problem's defaults."""
     kept = plan.constraints
     parts = [f"fixed {pin}" for pin in kept.fix]
-    parts += ["even splits"] if kept.even else ["splits that can run"] if kept.runnable else []
+    parts += ["even splits"] if kept.even else ["runnable plans"] if kept.runnable else []
     parts += [f"memory {format_bytes(kept.memory)}"] if kept.memory is not None else []
     # sgd has no state and takes no memory.
     of_bytes = isinstance(kept.optimizer, int)
-    said = " bytes a weight, each read and written once an update" if of_bytes else ""
+    said = " bytes per weight, each read and written once per update" if of_bytes else ""
     parts += [f"optimizer {kept.optimizer}{said}"] if kept.optimizer != "sgd" else []
     parts += [f"{plan.element_bytes}-byte elements"] if plan.element_bytes != 4 else []
     if plan.level_weights:

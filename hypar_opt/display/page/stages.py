@@ -63,8 +63,8 @@ def memory_by_stage(step: PipelineResult) -> Chart:
         stacked(names, parts, size, f"memory of an accelerator ({unit})", format_bytes),
         "by-stage",
         "Memory by stage",
-        "What an accelerator of each stage holds at most, without the array's reserve; saved is of"
-        " all micro-batches in flight.",
+        "Peak memory of an accelerator of each stage, without the array's reserve; activations"
+        " are of all micro-batches in flight.",
         ("stage", *amounts, "reserve", "in all", "to spare"),
         [
             (

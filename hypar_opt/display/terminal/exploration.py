@@ -134,7 +134,7 @@ def _summary(exploration: Exploration) -> Table:
         (exploration.objective, partial(format_cost, unit=exploration.unit)),
         ("over Data", format_ratio),
         # In the reading `executed`, the ratio is that of a run.
-        None if plan.cost.reading in RUN_READINGS else ("when run", format_ratio),
+        None if plan.cost.reading in RUN_READINGS else ("executed", format_ratio),
         ("plans", str),
     ]
     rows = (

@@ -14,7 +14,7 @@ from hypar_opt.display.terminal.console import Column, new_table, texts, unbroke
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.plan.trained import trained
 from hypar_opt.results import Form
-from hypar_opt.studies.comparison import disagreements, geometric_means
+from hypar_opt.studies.comparison import REFERENCE, disagreements, geometric_means
 from hypar_opt.units import (
     COUNT,
     JOULES,
@@ -44,7 +44,7 @@ AMOUNTS: dict[str, Column] = {
     "closed_form_seconds": ("closed form", SECONDS),
     "joules": ("energy", JOULES),
     "speedup": ("speed-up", format_ratio),
-    "executed_speedup": ("when run", format_ratio),
+    "executed_speedup": ("executed", format_ratio),
     "energy_efficiency": ("efficiency", format_ratio),
 }
 """The column of each amount, by its name in a result's rows."""
@@ -167,8 +167,13 @@ def comparison_view(compared: Comparison) -> RenderableType:
         unbroken(new_table(columns, lines, keys=len(names) + 1)),
         Text(_caption(compared, varying, executed=executed), style="dim"),
         *(Text(f"{note}.") for note in disagreements(compared)),
-        *(Text(f"{row}: {row.reason}") for row in compared if row.reason is not None),
+        *(Text(f"{row}: {_reason(row.reason)}") for row in compared if row.reason is not None),
     )
+
+
+def _reason(reason: str) -> str:
+    """Return why a plan has no amounts, or why a baseline is shown for reference alone."""
+    return reason.replace(REFERENCE, "not runnable, shown for reference: ")
 
 
 def _caption(rows: Comparison, varying: set[str], *, executed: bool) -> str:
@@ -176,9 +181,9 @@ def _caption(rows: Comparison, varying: set[str], *, executed: bool) -> str:
     readings = {row.reading for row in rows if not row.is_of_three_choices}
     reading = f"the reading {rows[0].reading}" if len(readings) == 1 else "each array's reading"
     if executed and any(row.is_of_three_choices for row in rows):
-        reading += " (executed, when run, and three choices: by the reading executed)"
+        reading += " (columns executed, and plans of three choices: by the reading executed)"
     elif executed:
-        reading += " (executed, when run: by the reading executed)"
+        reading += " (columns executed: by the reading executed)"
     shared = [] if "batch" in varying else [f"batch {rows[0].batch:,}"]
     shared += [] if "array" in varying else [f"on {rows[0].array}"]
     return f"Plans and amounts by {', '.join([reading, *shared])}; ratios over Data Parallelism."

@@ -288,8 +288,8 @@ def best_plans(
                 fit = len(alternatives)
                 remedy = f"ask for {fit:,}" if fit else f"state more {argument('micro_batches')}"
                 raise RefusedError(
-                    f"of the {MAX_COUNTED:,} best plans that train alike {fit:,} fit the memory of"
-                    f" an accelerator; {remedy}"
+                    f"of the {MAX_COUNTED:,} best plans with the same training settings, {fit:,}"
+                    f" fit the memory of an accelerator; {remedy}"
                 )
             continue
         # Multinomial: all orders of the levels, divided by swaps of levels of equal choices.
