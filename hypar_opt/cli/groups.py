@@ -69,10 +69,11 @@ class CostOptions:
     choices: Annotated[
         str | None,
         choice_option(
-            help="The parallelisms that each layer may use: data,model, with output (AccPar's Type"
-            " III; in all readings but figures), with tokens (context and sequence parallelism;"
-            " executed and joined), or all. Default: the first three on an array other"
-            " than the paper's, else data,model. See list choices.",
+            help="The parallelisms that each layer may use: data,model (the paper's);"
+            " data,tensor, row- and column-parallel, the same as data,model,output (in all readings"
+            " but figures); with tokens, context and sequence parallelism (in executed and joined);"
+            " or all. Default: data,tensor on an array other than the paper's, else data,model. See"
+            " list choices.",
         ),
     ] = None
     level_weights: Annotated[

@@ -238,7 +238,7 @@ def _draw_plans(rows: PaperRows) -> Figure | None:
     panels = _panels(rows)
     if not panels:
         return None
-    words = words_of(PAPERS_CHOICES)
+    words = words_of(PAPERS_CHOICES, PAPERS_CHOICES)
     deepest = max(len(panel.ours) for panel in panels)
     levels = [pair for panel in panels for pair in zip(panel.ours, panel.printed, strict=True)]
     equal = sum(ours == printed for ours, printed in levels)
@@ -263,7 +263,9 @@ def _panel(panel: _Panel, levels: int) -> Figure:
     x, y = at(alt.X, -0.5, columns - 0.5, "column"), at(alt.Y, -0.5, levels - 0.5, "line")
     look = {"shape": "square", "size": (0.85 * CELL) ** 2, "opacity": 1, "stroke": INK}
     squares = mark(panel.name, "point", x, y, where="datum.differs", **look)
-    drawn: Figure = chain(panel.name, columns, levels, words_of(PAPERS_CHOICES), squares)
+    drawn: Figure = chain(
+        panel.name, columns, levels, words_of(PAPERS_CHOICES, PAPERS_CHOICES), squares
+    )
     return drawn.properties(title=alt.Title(panel.name, fontSize=11, offset=2))
 
 

@@ -98,7 +98,7 @@ def _digits(plan: Plan, best: Sequence[Choices], title: str) -> tuple[Text, Tabl
 
 def _glyphs(plan: Plan, best: Sequence[Choices], title: str) -> tuple[Text, Table]:
     """Show plans of a graph, one column each."""
-    words = legend_line(legend(plan.vocabulary))
+    words = legend_line(legend(plan.vocabulary, plan.choices))
     return Text(f"{title}: {words}"), choices_table(plan, best, "layers, H1 first")
 
 

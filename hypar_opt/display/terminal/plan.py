@@ -77,9 +77,11 @@ def plan_view(
         parts.append(_levels(plan, runs))
     else:
         parts += [_layers(plan, grid), Text(), _levels(plan)]
-    parts.append(Text(legend_line(legend(explained(plan))), style="dim"))
+    parts.append(Text(legend_line(legend(explained(plan), plan.choices)), style="dim"))
     if grid.layouts:
-        parts.append(Text(f"stored: {legend_line(stored_legend(grid.layouts))}", style="dim"))
+        parts.append(
+            Text(f"stored tensors: {legend_line(stored_legend(grid.layouts))}", style="dim")
+        )
     parts += [Text(), *baselines_of(plan)]
     # In readings other than `executed`, the total is not the bytes of a run.
     executed = as_executed(plan.cost)
