@@ -16,6 +16,7 @@ from hypar_opt.display.figures.maps import surface
 from hypar_opt.display.figures.marks import CELL
 from hypar_opt.display.figures.plans import cells_of, chain, names_of, words_of
 from hypar_opt.display.figures.style import Rows, at, checked_format, figure, mark, save
+from hypar_opt.display.labels import BASELINES
 from hypar_opt.display.palette import INK
 from hypar_opt.errors import InputError
 from hypar_opt.models import load
@@ -50,9 +51,9 @@ _PRINTED_BYTES = "model, printed bytes"
 """Our series that is computed from printed bytes."""
 
 _SERIES = {
-    "model": "Model Parallelism",
+    "model": BASELINES["model"],
     _PRINTED_BYTES: "Model Parallelism, if it moved what Figure 8 prints",
-    "data": "Data Parallelism",
+    "data": BASELINES["data"],
     "hypar": "HyPar",
     "htree": "H tree",
     "torus": "torus",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypar_opt.display.labels import optimality, stages_in_words
+from hypar_opt.display.labels import SCOPES, optimality, stages_in_words
 from hypar_opt.display.page.contents import Contents
 from hypar_opt.errors import shell_words
 from hypar_opt.plan.degrees import degrees
@@ -20,8 +20,6 @@ from hypar_opt.units import (
     format_ratio,
     format_seconds,
 )
-
-_SCOPES = {"level": "each level given those above", "joint": "over all levels together"}
 
 
 def provenance(contents: Contents) -> str:
@@ -98,7 +96,7 @@ def _answer_facts(contents: Contents) -> list[tuple[str, str]]:
         ("solver", solver.name),
         ("search", solver.search),
         ("status", status + (f", {solver.found_by}" if solver.found_by else "")),
-        ("scope", f"{solver.scope}: {_SCOPES[solver.scope]}{plan.constraints.within}"),
+        ("scope", f"{solver.scope}: {SCOPES[solver.scope]}{plan.constraints.within}"),
         ("total", format_page_cost(plan.cost.total, plan.cost.unit)),
         ("bound", _bound(solver, plan.cost.unit)),
         ("certificate", contents.proof),

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from hypar_opt.display.glyphs import explained, legend, stored_legend, stored_symbol, symbol
 from hypar_opt.display.labels import (
+    BASELINES,
     cost_name,
     level_costs,
     optimality,
@@ -271,8 +272,8 @@ def baselines_of(plan: Plan) -> Iterator[RenderableType]:
     cost = plan.cost
     form = partial(format_cost, unit=cost.unit)
     rows = (
-        ("Data Parallelism", cost.baselines.data, cost.ratios.data),
-        ("Model Parallelism", cost.baselines.model, cost.ratios.model),
+        (BASELINES["data"], cost.baselines.data, cost.ratios.data),
+        (BASELINES["model"], cost.baselines.model, cost.ratios.model),
     )
     yield new_table([("", str), (cost_name(plan), form), ("relative cost", format_ratio)], rows)
     yield from map(Text, refused_baselines(plan))

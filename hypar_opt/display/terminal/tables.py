@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from hypar_opt.display.labels import BASELINES, OBJECTIVES, ending
 from hypar_opt.display.terminal.console import Column, new_table, texts, unbroken
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.plan.trained import trained
-from hypar_opt.results import Form
 from hypar_opt.studies.comparison import REFERENCE, disagreements, geometric_means
 from hypar_opt.units import (
     COUNT,
@@ -60,7 +60,6 @@ _SWEPT = (
     *("network", "batch", "element_bytes", "levels", "array"),
     *("cost", "solver", "search", "reading", "overlap"),
 )
-OBJECTIVES: dict[str, Form] = {"bytes": format_bytes, "time": SECONDS, "energy": JOULES}
 _LEAST = {"bytes": "fewest bytes", "time": "least time", "energy": "least energy"}
 _PHASES = ("forward", "backward", "gradient", "-")
 _KINDS = ("all-reduce", "reduce-scatter", "all-to-all", "all-gather", "halo")
@@ -85,8 +84,8 @@ def many_view(many: ManyPlans) -> RenderableType:
     columns: list[Column] = [
         *(("batch", COUNT), ("element bytes", COUNT), ("reading", str), ("levels", COUNT)),
         ("communication", format_bytes),
-        ("Data Parallelism", format_bytes),
-        ("Model Parallelism", format_bytes),
+        (BASELINES["data"], format_bytes),
+        (BASELINES["model"], format_bytes),
     ]
     shown = f"; the first {MAX_PLANS} of them" if many.totals.size > MAX_PLANS else ""
     return Group(
@@ -238,18 +237,6 @@ def front_view(front: ParetoFront) -> RenderableType:
 
 def _has_gaps(front: ParetoFront) -> bool:
     return any(point.plan.solver.gap for point in front)
-
-
-def ending(front: ParetoFront) -> str:
-    """Return a note on the memory below which nothing is known, and why."""
-    # All digits: one byte less is another problem.
-    last = f"{front[-1].memory:,} bytes"
-    if front.complete:
-        return f"No plan takes less memory than {last}."
-    if front.reason is not None:
-        return f"Not known within less than {last}: {front.reason}."
-    count = f"{len(front):,} point{'s' if len(front) > 1 else ''}"
-    return f"Ended at {count}: within less than {last} plans cost more."
 
 
 def run_view(result: RunResult) -> RenderableType:
