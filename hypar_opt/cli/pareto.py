@@ -35,12 +35,11 @@ COSTS = options.several(
 )
 POINTS = front_option(
     metavar="N",
-    help="End each front after N points, starting from the most memory. Default: all, up to two in"
-    " a row that have a gap.",
+    help="End each front after N points, from the most memory down. Default: no limit; a front"
+    " ends after two gaps in a row.",
 )
 SOLVER = solving_option(
-    help="The exact algorithm that solves within each memory limit (see list solvers). Default:"
-    " as for solve.",
+    help="The exact solver for each memory limit (see list solvers). Default: as for solve.",
     autocompletion=completion.solvers,
 )
 CSV = options.table_option(help="Write one row per point to this CSV file.")
