@@ -196,7 +196,7 @@ def _over_memory(plan: Plan) -> list[str]:
     if held.fits:
         return []
     return [
-        f"takes {format_bytes(held.total)} of memory of an accelerator of {plan.array.name}, which"
+        f"needs {format_bytes(held.total)} of memory per accelerator of {plan.array.name}, which"
         f" has {format_bytes(held.capacity or 0)}"
     ]
 

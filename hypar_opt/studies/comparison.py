@@ -205,7 +205,9 @@ def compare(
     needing = {**(run or {}), "stages": stages}
     for option, value in needing.items() if arrays is None else ():
         if value not in (None, "none"):
-            raise HyparError(f"{argument(option)} is of a simulated step, which needs an array")
+            raise HyparError(
+                f"{argument(option)} applies to a simulated step, which needs an array"
+            )
     network_names: Sequence[str | Path | Network] = several(networks)
     places: Sequence[str | Path | Array | None] = [None] if arrays is None else several(arrays)
     tokens = problem.pop("tokens", None)

@@ -326,7 +326,7 @@ def test_without_an_array_plans_are_compared_by_their_bytes(name: str, tmp_path:
     ("call", "said"),
     [
         (["--hierarchy", "3", "--cost", "time"], "--cost time needs an array"),
-        (["--hierarchy", "3", "--overlap", "gradient"], "--overlap is of a simulated step"),
+        (["--hierarchy", "3", "--overlap", "gradient"], "--overlap applies to a simulated step"),
         (["--hierarchy", "3", "--reading", "text"], "levels of 3 parts need --reading executed"),
         (["--hierarchy", "3", "--levels", "1"], "leave --levels out"),
         (["--hierarchy", "3", "--array", "a100-4x8"], "--hierarchy"),
@@ -535,7 +535,7 @@ def test_with_stages_there_is_the_row_of_the_best_plan_in_stages(shell: Shell) -
     assert row.speedup == (rows["data"].seconds or 0) / step.seconds
     assert (row.joules, row.energy_efficiency, row.reason) == (None, None, None)
     said = shell.refused("compare", "sfc", "--hierarchy", "3", "--stages", "2")
-    assert said == "--stages is of a simulated step, which needs an array"
+    assert said == "--stages applies to a simulated step, which needs an array"
     three = ho.compare(network, array, batches=8, stages=3)[-1]
     assert three.plan == "stages"
     assert "3" in (three.reason or "")

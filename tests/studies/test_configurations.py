@@ -385,7 +385,7 @@ def test_words_name_what_is_not_one() -> None:
         ({"best": 0}, "best should be 1 or more, got 0"),
         ({"bound": "tight"}, "unknown bound 'tight': known: none, memory"),
         ({"margin": "much"}, "margin: should be bytes"),
-        ({"margin": "80GB"}, "margin should leave some of 80 GB"),
+        ({"margin": "80GB"}, "margin should leave some of the 80 GB"),
         ({"frameworks": "torchtian"}, "unknown framework 'torchtian': did you mean torchtitan?"),
         ({"optimizer": "adan"}, "optimizer"),
         ({"tokens": 31, "fix": "cp=2"}, "fix: cp should be one of 1"),
@@ -395,7 +395,7 @@ def test_words_name_what_is_not_one() -> None:
         ({"network": "resnet-18", "batch": 4}, "8 should divide the batch of 4"),
         (
             {"network": "vit-b16", "array": "h100-8x8", "batch": 1},
-            "no configuration is known of batch 1 of ViT-B/16 on h100-8x8",
+            "there is no configuration for batch 1 of ViT-B/16 on h100-8x8",
         ),
     ],
 )

@@ -267,7 +267,9 @@ def best_plans(
     if instance.constraints.couple_layers:
         # A memory limit is a sum over layers, so the state alone does not give a completion's cost.
         memory = argument("constraints.memory")
-        raise RefusedError(f"the best plans take no {memory}: they are found layer by layer")
+        raise RefusedError(
+            f"the best plans do not support {memory}, which limits all layers together"
+        )
     interchangeable = levels_permute(problem) and all(neighbours_alike(problem))
     completion = _completion(number, instance, deadline)
     limited = _is_within_device(plan, instance)
