@@ -46,8 +46,8 @@ class CostOptions:
     cost: Annotated[
         str | None,
         problem_option(
-            help="What to minimise: bytes moved, or the time or energy of a step on an array."
-            " Default: time on an array other than the paper's, else bytes.",
+            help="What to minimise: communication in bytes, or the time or energy of a step on an"
+            " array. Default: time on an array other than the paper's, else bytes.",
             autocompletion=completion.costs,
         ),
     ] = None

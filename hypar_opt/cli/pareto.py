@@ -27,7 +27,8 @@ ALL = "all"
 front_option = partial(typer.Option, rich_help_panel="The front")
 COSTS = options.several(
     problem_option(
-        help="The objectives, each against memory: bytes moved, time or energy of a step.",
+        help="The objectives, each against memory: communication in bytes, time or energy of a"
+        " step.",
         autocompletion=completion.costs,
     ),
     "COST",

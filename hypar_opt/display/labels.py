@@ -29,7 +29,8 @@ ENERGY_PARTS = {
 BASELINES = {"trick": "OWT", "data": "Data Parallelism", "model": "Model Parallelism"}
 """The paper's baselines, by the name of their solver."""
 
-MEMORY, MOVED, STEP = "memory of an accelerator", "moved in a step", "time of a step"
+MEMORY = "memory of an accelerator"
+COMMUNICATION, STEP = "communication of a step", "time of a step"
 """Titles of axes, before the unit."""
 
 ON_FRONT, SOLVERS_PLAN = "on the Pareto front", "the solver's plan"

@@ -26,7 +26,7 @@ from hypar_opt.display.figures.style import (
     ticks,
 )
 from hypar_opt.display.glyphs import symbol
-from hypar_opt.display.labels import BASELINES, MOVED
+from hypar_opt.display.labels import BASELINES, COMMUNICATION
 from hypar_opt.display.palette import DATA, FAINT, PLAN
 from hypar_opt.units import axis_byte_unit, format_bytes
 
@@ -63,7 +63,7 @@ def batch_ranges(result: AllBatches) -> Figure:
     least, most = (end(row["amount"] for row in bytes_rows) for end in (min, max))
     # Nothing to move has no place on a logarithmic axis.
     up: dict[str, Any] = {"log": True, "values": ticks(least / 2, most * 2)} if least > 0 else {}
-    y = along(alt.Y, "amount", f"{MOVED} ({unit})", format=",~g", **up)
+    y = along(alt.Y, "amount", f"{COMMUNICATION} ({unit})", format=",~g", **up)
     series = {"optimal plans": PLAN, BASELINES["data"]: DATA}
     dashes = scale(dict(zip(series, ([1, 0], [5, 3]), strict=True)))
     dash = alt.StrokeDash("series:N", scale=dashes, legend=None)

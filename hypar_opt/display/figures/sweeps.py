@@ -24,7 +24,7 @@ from hypar_opt.display.figures.style import (
     scale,
     short,
 )
-from hypar_opt.display.labels import MEMORY, MOVED, STEP
+from hypar_opt.display.labels import COMMUNICATION, MEMORY, STEP
 from hypar_opt.display.palette import MARK, SERIES
 from hypar_opt.errors import HyparError
 from hypar_opt.units import (
@@ -124,7 +124,7 @@ def _measured(rows: Sequence[Row], measure: str) -> tuple[float, str, Callable[[
         size, unit = axis_unit(most)
         return size, f"{STEP} ({unit})", format_seconds
     size, unit = axis_byte_unit(most)
-    return size, f"{MOVED} ({unit})", format_bytes
+    return size, f"{COMMUNICATION} ({unit})", format_bytes
 
 
 def _lines(rows: Sequence[Row], axis: str, own: Sequence[str], measure: str) -> Figure:
