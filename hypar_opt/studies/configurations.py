@@ -24,6 +24,7 @@ from hypar_opt.errors import (
 )
 from hypar_opt.hardware.array import Array
 from hypar_opt.instance.staged import without_stages
+from hypar_opt.plan import trained
 from hypar_opt.plan.configuration import (
     HYBRID,
     Configuration,
@@ -883,9 +884,12 @@ def in_words(configuration: Configuration, blocks: int) -> str:
     if configuration.micro_batches > 1:
         parts.append(f"{configuration.micro_batches:,} micro-batches")
     if configuration.recompute != "none":
-        parts.append(f"{recomputation(configuration, blocks)} recomputed")
+        says = trained.recomputation(configuration.recompute)
+        some = "blocks per chunk" if configuration.pp > 1 else f"of {blocks} blocks"
+        whole = configuration.blocks in (None, blocks)
+        parts.append(says if whole else f"{says} of {configuration.blocks} {some}")
     if configuration.zero != "none":
-        parts.append(f"{configuration.zero.replace('+', ' and ')} sharded")
+        parts.append(trained.sharding(configuration.zero))
     return ", ".join(parts) or "one accelerator"
 
 
@@ -895,5 +899,5 @@ def recomputation(configuration: Configuration, blocks: int) -> str:
         return configuration.recompute
     word = "" if configuration.recompute == "full" else f"{configuration.recompute} "
     if configuration.pp > 1:
-        return f"{word}{configuration.blocks} a chunk"
+        return f"{word}{configuration.blocks} per chunk"
     return f"{word}{configuration.blocks} of {blocks}"

@@ -311,8 +311,8 @@ def test_what_no_stages_are_is_refused(stages: Any, fix: Any, says: Any) -> None
 @pytest.mark.parametrize(
     ("replicas", "zero", "says"),
     [
-        (1, "state", "state sharded"),
-        (1, "weights", "weights sharded"),
+        (1, "state", "optimizer state sharded (ZeRO-1)"),
+        (1, "weights", "weights sharded (ZeRO-3)"),
         (2, "state+weights", "weights sharded over 2, state over 4"),
     ],
 )

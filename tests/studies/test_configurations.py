@@ -364,11 +364,14 @@ def test_images_are_counted_where_there_are_no_tokens() -> None:
 
 def test_words_name_what_is_not_one() -> None:
     own = Configuration(2, 4, 1, 8, 1, sp=True, micro_batches=2, recompute="full", blocks=3)
-    said = "tp 8 with sp, dp_shard 4, dp_replicate 2, 2 micro-batches, 3 of 12 recomputed"
+    said = "tp 8 with sp, dp_shard 4, dp_replicate 2, 2 micro-batches"
+    said += ", full recomputation of 3 of 12 blocks"
     assert in_words(own, 12) == said
     assert in_words(Configuration(), 12) == "one accelerator"
     hybrid = Configuration(2, zero="state+weights", recompute="full")
-    assert in_words(hybrid, 12) == "dp_replicate 2, full recomputed, state and weights sharded"
+    said = "dp_replicate 2, full recomputation"
+    said += ", weights sharded, optimizer state over replicas, too (ZeRO++)"
+    assert in_words(hybrid, 12) == said
 
 
 @pytest.mark.parametrize(
