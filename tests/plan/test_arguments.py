@@ -62,6 +62,8 @@ def test_tensor_among_choices_is_model_and_output(
 def test_tensor_is_not_stated_beside_model() -> None:
     with pytest.raises(HyparError, match="in this order, got data, model, model, output"):
         problem_of(choices=("data", "model", "tensor"))
+    with pytest.raises(HyparError, match="unknown choice 'tensro': did you mean tensor"):
+        problem_of(choices=("data", "tensro"))
 
 
 @pytest.mark.parametrize("count", range(1, 65))
