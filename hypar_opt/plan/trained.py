@@ -29,7 +29,7 @@ _SHARDED = {
     "state": "optimizer state sharded (ZeRO-1)",
     "gradients": "gradients sharded (ZeRO-2)",
     "weights": "weights sharded (ZeRO-3)",
-    "state+weights": "weights sharded, optimizer state over replicas, too (ZeRO++)",
+    "state+weights": "optimizer state and weights sharded (ZeRO++)",
 }
 
 

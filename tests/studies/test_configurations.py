@@ -369,8 +369,7 @@ def test_words_name_what_is_not_one() -> None:
     assert in_words(own, 12) == said
     assert in_words(Configuration(), 12) == "one accelerator"
     hybrid = Configuration(2, zero="state+weights", recompute="full")
-    said = "dp_replicate 2, full recomputation"
-    said += ", weights sharded, optimizer state over replicas, too (ZeRO++)"
+    said = "dp_replicate 2, full recomputation, optimizer state and weights sharded (ZeRO++)"
     assert in_words(hybrid, 12) == said
 
 
