@@ -266,7 +266,7 @@ def write_model(
     RefusedError
         If the model would be too large, or the format cannot hold its costs or names.
     InfeasibleError
-        If no plan keeps to the constraints.
+        If no plan satisfies the constraints.
 
     Examples
     --------
@@ -727,7 +727,7 @@ def with_overlap(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
 
     Where the problem leaves open how layers train, and a configuration takes less than the plan,
     they train as in that. The claim on its cost without overlap is that of the plan that is
-    fastest without overlap, of those that train alike.
+    fastest without overlap, of those with the same training settings.
 
     Parameters
     ----------
@@ -808,7 +808,7 @@ def _of_least_time(
     Parameters
     ----------
     also
-        Plans that train alike, from which the search starts, too.
+        Plans with the same training settings, from which the search starts, too.
     started
         When the search of it began.
     without

@@ -45,10 +45,10 @@ def unlimited(text: str, within: str) -> list[str]:
                 found.append(rest)
     found += [
         each
-        for each in re.findall(r"Optimal.*? over all levels jointly", text)
+        for each in re.findall(r"Also jointly optimal.*? across all levels", text)
         if within not in each
     ]
-    found += [each for each in re.findall(r"Jointly over .*?:", text) if within not in each]
+    found += [each for each in re.findall(r"Joint optimum across .*?:", text) if within not in each]
     found += [each for each in re.findall(r"Best plans over .*?:", text) if within not in each]
     return found
 
@@ -83,7 +83,10 @@ def test_plans_without_limits_say_nothing_of_them(capsys: pytest.CaptureFixture[
     said = capsys.readouterr().out
     assert "(optimal level by level)" in said
     assert "--optimizer" not in said
-    assert "Optimal over all levels jointly." in said or "Jointly over all levels:" in said
+    assert (
+        "Also jointly optimal across all levels." in said
+        or "Joint optimum across all levels:" in said
+    )
 
 
 def test_solve_says_what_best_and_joint_are_within(capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +95,9 @@ def test_solve_says_what_best_and_joint_are_within(capsys: pytest.CaptureFixture
     said = capsys.readouterr().out
     assert unlimited(said, " with --fix fc1@H1=data") == []
     assert "Best plans over all levels together with --fix fc1@H1=data:" in said
-    assert "Optimal with --fix fc1@H1=data over" in said or "Jointly over all levels with" in said
+    assert (
+        "jointly optimal with --fix fc1@H1=data across" in said or "across all levels with" in said
+    )
 
 
 @pytest.mark.parametrize("search", ["levelwise", "joint"])

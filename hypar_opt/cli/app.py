@@ -23,8 +23,9 @@ app = typer.Typer(
     cls=Commands,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Choose data or model parallelism, layer by layer and level by level, so that a"
-    " training step on an array of accelerators moves as few bytes as possible (HyPar, HPCA 2019).",
+    help="Choose how to split the training of a neural network over an array of accelerators:"
+    " data, tensor, context or expert parallelism, layer by layer and level by level (HyPar, HPCA"
+    " 2019).",
     epilog="Start with: hypar-opt solve vgg-a",
 )
 

@@ -16,7 +16,7 @@ EXAMPLES = (
 
 ARRAY = typer.Argument(
     metavar="ARRAY",
-    help="Nodes of accelerators: a preset's name or a file; any number of its nodes.",
+    help="An array of nodes, a preset's name or a file; any number of its nodes.",
     autocompletion=completion.arrays,
 )
 STEPS = typer.Argument(
@@ -35,7 +35,7 @@ FIT = typer.Option(
 
 TEST = typer.Option(
     metavar="FILE",
-    help="Further steps, on which nothing is fitted, to calculate with the constants.",
+    help="Further measured steps, predicted with the fitted constants but not used in the fit.",
 )
 
 

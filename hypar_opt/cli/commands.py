@@ -23,27 +23,25 @@ SUMMARIES = {
     "configure": "Find the fastest configurations that training frameworks run: degrees,"
     " micro-batches, ZeRO, recomputation.",
     "simulate": "Simulate a training step on an array, and break down its time and energy.",
-    "memory": "Count what an accelerator holds in a training step: each tensor once, and the peak.",
+    "memory": "Break down the peak memory of an accelerator in a training step, tensor by tensor.",
     "run": "Run a plan on virtual devices and count every byte; exits with status 1 if any"
     " differs.",
-    "compare": "Compare Model and Data Parallelism, the Trick, HyPar, the optima and Megatron-LM's"
+    "compare": "Compare Model and Data Parallelism, OWT, HyPar, the optima and Megatron-LM's"
     " plans.",
-    "explore": "Price every plan of a subspace: the best plans, and the rank of the solver's plan.",
+    "explore": "Price every plan of a subspace; lists the best, and ranks the solver's plan.",
     "pareto": "Trace the Pareto fronts of bytes, time and energy against memory.",
     "sweep": "Solve and simulate every combination in a sweep file; rerun to resume.",
     "verify": "Check a plan and its certificate, or compare solvers; exits with status 1 on any"
     " failure.",
-    "validate": "Calculate training steps that were measured, and compare: seconds of published"
-    " runs.",
-    "calibrate": "Fit an array's constants on measured steps of one's own, and write its file.",
+    "validate": "Compare predicted with published step times.",
+    "calibrate": "Fit an array's constants to your own measured steps; writes an array file.",
     "reproduce": "Compare the paper's numbers with ours; exits with status 1 if any is no longer as"
     " listed.",
     "report": "Write a self-contained HTML page about a plan and its training step.",
-    "show": "Show a network's layers, a plan (after repricing it) or an array.",
-    "import": "Convert an ONNX model to a network file, and report what was read.",
+    "show": "Show a network's layers, a plan (repriced) or an array.",
+    "import": "Convert an ONNX model, a PyTorch program or a config.json to a network file.",
     "export": "Export a plan as a program, shardings, settings or traces.",
-    "model": "Write the optimisation model of all levels jointly for other solvers, without solving"
-    " it.",
+    "model": "Export the joint optimisation model for another solver.",
     "doctor": "Check what is installed and whether it works; exits with status 1 if any part is"
     " broken.",
     "list": "List the known networks, arrays, solvers and more.",

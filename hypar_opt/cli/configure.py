@@ -18,17 +18,18 @@ EXAMPLES = (
 
 FIX = problem_option(
     metavar="KEY=VALUE,...",
-    help="What configurations keep to, as tp=8,zero=weights: tp, sp (yes or no), cp, ep, dp_shard,"
-    " dp_replicate, zero (none, state, gradients, weights, state+weights), micro_batches, recompute"
-    " (none, selective, op, full); with stages pp, interleave.",
+    help="Pin columns, as tp=8,zero=weights: tp, sp (yes or no), cp, ep, dp_shard, dp_replicate,"
+    " zero (none, state, gradients, weights, state+weights), micro_batches, recompute (none,"
+    " selective, op, full); with stages pp, interleave.",
 )
 MARGIN = problem_option(
     metavar="BYTES",
-    help="Memory of an accelerator to leave free beside the array's reserve, as 8GB. Default: 0.",
+    help="Memory to leave free on each accelerator, beside the array's reserve, as 8GB. Default:"
+    " 0.",
 )
 FRAMEWORKS = options.several(
     problem_option(
-        help="Only configurations that a framework can express (list formats).",
+        help="Only configurations that this framework can express (see list formats).",
         autocompletion=completion.frameworks,
     ),
     "NAME",
@@ -36,30 +37,31 @@ FRAMEWORKS = options.several(
 )
 BEST = problem_option(metavar="N", help="How many configurations to list. Default: 10.")
 BOUND = solving_option(
-    help="The bound over all plans, those included that no framework expresses: memory, of those"
-    " that fit; or none, which takes no time.",
+    help="The lower bound over all plans, including those that no framework expresses: memory"
+    " (plans that fit), or none, which takes no time.",
     autocompletion=completion.one_of("none", "memory"),
 )
 STAGES = problem_option(
     metavar="N",
-    help="Pipeline stages, each a part of the array: how many; or auto, for any number, 1 among"
-    " them. Default: no stages.",
+    help="Number of pipeline stages, each a part of the array, or auto for any number including 1."
+    " Default: no stages.",
     autocompletion=completion.one_of("auto"),
 )
 BY_DEGREES = problem_option(
     "--by-degrees",
-    help="The fastest of each tensor parallelism in each number of stages, in place of the fastest"
-    " of all, as a map; and where none fits, the memory that it takes. Stages are auto unless they"
-    " are stated.",
+    help="List the fastest configuration for each pair of tensor-parallel degree and number of"
+    " stages, as a map; where none fits, the memory that it would take. Stages are auto unless"
+    " stated.",
 )
 TO = typer.Option(
     metavar="FRAMEWORK",
-    help="Print the fastest configuration as a framework's settings, and nothing else (list"
-    " formats); with -o the file has them.",
+    help="Print the fastest configuration as a framework's settings and nothing else (see list"
+    " formats); with -o write them to the file.",
     autocompletion=completion.frameworks,
 )
 OUTPUT = options.result_option(
-    help="Write the fastest configuration: its plan, or with --to the framework's settings."
+    help="Write the fastest configuration to this file, as a plan or, with --to, as the"
+    " framework's settings."
 )
 CSV = file_option("--csv", help="Write one row per configuration to this CSV file.")
 

@@ -25,17 +25,17 @@ ALIASES = {"seconds": "time", "joules": "energy"}
 exploring_option = partial(typer.Option, rich_help_panel="The exploration")
 FREE = exploring_option(
     metavar="H,...|LAYER,...|all",
-    help="The choices to vary: levels (for all layers), as H1,H4; layers (at all levels), as"
-    " fc1 or conv*; single ones, as fc1@H2; or all. All others stay as in the plan.",
+    help="The choices to vary: levels (for all layers), as H1,H4; layers (at all levels), as fc1"
+    " or conv*; single cells, as fc1@H2; or all. The plan fixes all others.",
 )
 OBJECTIVE = exploring_option(
-    help="The objective that each plan is priced by: bytes, or on an array time (seconds, in"
-    " closed form) or energy (joules). Default: what the plan minimises.",
+    help="The objective that prices each plan: bytes, or on an array time (seconds, in closed"
+    " form) or energy (joules). Default: what the plan minimises.",
     autocompletion=completion.one_of("bytes", "time", "energy"),
 )
 RELATIVE = exploring_option(
     "--relative",
-    help="Show the distribution of ratios to Data Parallelism in place of amounts.",
+    help="Show the distribution of ratios to Data Parallelism instead of amounts.",
 )
 CSV = options.table_option(
     help="Write one row per plan to this CSV file: its choices as digits, one per layer for each"

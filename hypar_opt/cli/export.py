@@ -30,9 +30,8 @@ TO = typer.Option(
 )
 APPROXIMATE = typer.Option(
     "--approximate",
-    help="Export a network that leaves out parts of its model, such as a mask. Every format takes"
-    " it; all but json and settings of frameworks, which say nothing of what is computed, need it"
-    " for such a network.",
+    help="Export a network that omits parts of its model, such as a mask. Formats that state the"
+    " computation require this option for such a network; json and framework settings do not.",
 )
 OUTPUT = options.result_option(
     help="The file to write (default: print it). Chakra's is the script; its others are beside it."

@@ -46,8 +46,8 @@ class CostOptions:
     cost: Annotated[
         str | None,
         problem_option(
-            help="The objective: bytes moved, or the time or energy of a step on an array."
-            " Default: time on an array other than the paper's, else bytes.",
+            help="What to minimise: communication in bytes, or the time or energy of a step on an"
+            " array. Default: time on an array other than the paper's, else bytes.",
             autocompletion=completion.costs,
         ),
     ] = None
@@ -55,8 +55,8 @@ class CostOptions:
     element_bytes: Annotated[
         int | None,
         charge_option(
-            help="Bytes per tensor element: 1, 2 (half precision), 4 or 8. Default: the network"
-            " file's, else the array's, else 4."
+            help="Bytes per tensor element: 2 for fp16 and bf16, or 1, 4 or 8. Default: the"
+            " network file's, else the array's, else 4."
         ),
     ] = None
     inference: Annotated[
@@ -69,10 +69,11 @@ class CostOptions:
     choices: Annotated[
         str | None,
         choice_option(
-            help="The parallelisms that each layer may use: data,model, with output (AccPar's Type"
-            " III; in all readings but figures), with tokens (context and sequence parallelism;"
-            " executed and joined), or all. Default: the first three on an array other"
-            " than the paper's, else data,model. See list choices.",
+            help="The parallelisms that each layer may use: data,model (the paper's);"
+            " data,tensor, row- and column-parallel, the same as data,model,output (in all readings"
+            " but figures); with tokens, context and sequence parallelism (in executed and joined);"
+            " or all. Default: data,tensor on an array other than the paper's, else data,model. See"
+            " list choices.",
         ),
     ] = None
     level_weights: Annotated[
@@ -93,17 +94,17 @@ class CostOptions:
         bool,
         choice_option(
             "--even",
-            help="Allow only partitions that divide the batch and the channels evenly, as compiled"
-            " programs need.",
+            help="Require every split to be even, of the batch and of channels, as compiled"
+            " programs do.",
         ),
     ] = False
     runnable: Annotated[
         bool | None,
         choice_option(
             "--runnable/--uneven",
-            help="Allow only partitions that leave each part an image, a channel or a head, so that"
-            " the plan can be run; or any, as the paper does. Default: --runnable on an array other"
-            " than the paper's, else --uneven.",
+            help="Require every part to hold at least one image, channel or head; --uneven allows"
+            " any split, as the paper does. Default: --runnable on an array other than the"
+            " paper's, else --uneven.",
         ),
     ] = None
     # A string: it may be the word `array`, or have a unit.
@@ -125,18 +126,18 @@ class ProblemOptions(CostOptions, SizeOptions):
         str | None,
         problem_option(
             metavar="tp=N,pp=P,dp=M",
-            help="Pin Megatron-LM's plan: tensor parallelism N inside data parallelism M, or"
-            " without dp of all other parts; cp, ep, dp_replicate and dp_shard, and on an array pp"
-            " stages of v chunks each.",
+            help="Pin Megatron-LM's plan: tensor parallelism N inside data parallelism M (default:"
+            " all other accelerators). Also takes cp, ep, dp_replicate and dp_shard, and on an"
+            " array pp stages of v chunks each.",
         ),
     ] = None
     share: Annotated[
         str | None,
         size_option(
             metavar="S",
-            help="Of an array of two groups of accelerators: the first one's share of what H1"
-            " splits, as 0.3; of more groups all shares, as 0.2,0.3,0.5. Default: for time the"
-            " best ones, else equal parts.",
+            help="On an array of two groups of accelerators, the first group's share of what H1"
+            " splits, as 0.3; with more groups all shares, as 0.2,0.3,0.5. Default: for time the"
+            " best shares, else equal parts.",
         ),
     ] = None
 
@@ -158,9 +159,9 @@ class SolvingOptions:
         str | None,
         choice_option(
             metavar="BLOCK,...",
-            help="With pp among --degrees: the layers or blocks that stages but the first begin"
-            " with, as decoder.10,decoder.22; with v chunks a stage, each chunk. Default: as many"
-            " blocks each.",
+            help="With pp among --degrees: the layer or block at which each stage but the first"
+            " begins, as decoder.10,decoder.22; with v chunks per stage, each chunk. Default:"
+            " equal numbers of blocks.",
         ),
     ] = None
     solver: Annotated[
@@ -244,16 +245,16 @@ class TrainingOptions:
     micro_batches: Annotated[
         int | None,
         running_option(
-            metavar="M", help="Run the batch in M equal parts, whose gradients accumulate."
+            metavar="M", help="Split the batch into M micro-batches, whose gradients accumulate."
         ),
     ] = None
     recompute: Annotated[
         str | None,
         running_option(
             metavar="WHAT",
-            help="What the backward pass computes again: none; selective (attention, where it"
-            " writes its scores); op (of the network's blocks all but products with weights and"
-            " attention: norms, activations, gates, sums); or full (all layers of the blocks). By"
+            help="What the backward pass recomputes: none; selective (attention, where it writes"
+            " its scores); op (in the network's blocks, everything but attention and products with"
+            " weights: norms, activations, gates, sums); or full (all layers of the blocks). By"
             " layer or block: none,decoder.0=full.",
             autocompletion=completion.one_of("none", "selective", "op", "full"),
         ),
@@ -262,10 +263,11 @@ class TrainingOptions:
         str | None,
         running_option(
             metavar="WHAT",
-            help="What data parallelism splits: none; state (the optimizer's: ZeRO-1); gradients,"
-            " too (ZeRO-2); or weights, too (ZeRO-3, FSDP). From a level down, whole in each part"
-            " of those above: weights@H4-H6, state+weights@H4-H6, or weights@node inside the nodes."
-            " By layer or block: state,head=weights.",
+            help="What data parallelism shards: none; state (optimizer state: ZeRO-1); gradients"
+            " (and state: ZeRO-2); or weights (all three: ZeRO-3, FSDP). weights@H4-H6 shards over"
+            " these levels only and replicates above them; state+weights@H4-H6 also shards the"
+            " state above; weights@node shards inside the nodes. By layer or block:"
+            " state,head=weights.",
             autocompletion=completion.one_of("none", "state", "gradients", "weights"),
         ),
     ] = None
@@ -274,10 +276,10 @@ class TrainingOptions:
         str | None,
         step_option(
             metavar="WHEN",
-            help="Whether a tensor that several layers read is kept as they read it: once; or as"
-            " its writer left it, such as by token, and gathered again in the backward pass:"
-            " again. By its writer or block: once,decoder=again. Default: once; with --degrees"
-            " of tensor parallelism again.",
+            help="Whether a tensor with several readers is gathered once and kept in the layout"
+            " that they read, or kept as its writer stored it, such as by token, and gathered"
+            " again in the backward pass: once or again. By writer or block: once,decoder=again."
+            " Default: once; with --degrees of tensor parallelism again.",
             autocompletion=completion.one_of("once", "again"),
         ),
     ] = None

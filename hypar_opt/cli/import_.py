@@ -27,24 +27,24 @@ MODEL = typer.Argument(
 )
 OUTPUT = options.file_option("-o", "--output", help="The network file (default: print it).")
 LOSS = typer.Option(
-    help="The loss, which a model's file does not have: cross-entropy, of the softmax of its end,"
-    " or squared-error, half the squared distance from targets (default: by what the model ends"
-    " in).",
+    help="The loss, which a model's file does not contain: cross-entropy (with the final softmax)"
+    " or squared-error (half the squared distance from targets). Default: what the model's last"
+    " layer suggests.",
     autocompletion=completion.one_of("cross-entropy", "squared-error"),
 )
 UNTIE = typer.Option(
     "--untie",
-    help="Give layers that share weights in the file weights of their own, except a head that"
-    " shares an embedding's. Exporters write equal tensors once.",
+    help="Untie layers that share weights in the file, except a head tied to an embedding."
+    " Exporters write equal tensors once.",
 )
 CAUSAL = typer.Option(
     "--causal",
-    help="Take attention's masks whose values the file does not have to hide all later tokens.",
+    help="Assume that attention masks whose values the file lacks are causal.",
 )
 PARAMETERS = typer.Option(
     "--parameters",
     metavar="N",
-    help="How many parameters the model has: a network of more or fewer is refused.",
+    help="The model's number of parameters: a network with more or fewer is refused.",
 )
 
 

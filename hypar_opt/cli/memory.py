@@ -18,7 +18,7 @@ EXAMPLES = (
 
 
 STAGE = running_option(
-    metavar="N", help="Show this stage of a plan in stages. Default: the fullest one."
+    metavar="N", help="Show this stage of a plan in stages. Default: the fullest stage."
 )
 
 

@@ -38,7 +38,7 @@ NETWORK = Annotated[
     str,
     network_argument(
         metavar="NETWORK",
-        help="A network of the zoo (see list networks; case is ignored), or the path of a network"
+        help="A built-in network (see list networks; case is ignored), or the path of a network"
         " file or ONNX model.",
     ),
 ]
@@ -54,21 +54,21 @@ TOKENS = size_option(
 )
 ACCELERATORS = problem_option(
     metavar="N",
-    help="How many accelerators: a power of two, as 16, is that many levels of two parts; another"
-    " number has a level for each prime factor. Default: the array's, or 16.",
+    help="Number of accelerators. A power of two gives that many levels of two parts, as 16 gives"
+    " four; any other number gives one level per prime factor. Default: the array's, or 16.",
 )
 LEVELS = size_option(
-    help="Hierarchy levels H, 0 to 64, of 2^H accelerators, in place of --accelerators."
+    help="Number of hierarchy levels H, 0 to 64, for 2^H accelerators, in place of --accelerators."
 )
 HIERARCHY = size_option(
     metavar="N,N,...",
-    help="The levels by their parts, H1 first: 2,2,2 is --levels 3; 6,8 is six nodes of eight,"
-    " with one level per prime factor.",
+    help="The number of parts of each level, H1 first: 2,2,2 is --levels 3; 6,8 is six nodes of"
+    " eight, with one level per prime factor.",
 )
 STAGES = problem_option(
     metavar="N",
-    help="Pipeline stages, each a part of the array: how many; or auto, for the fastest of all"
-    " numbers. Where they are cut, and what each does inside, are searched. Default: no stages.",
+    help="Number of pipeline stages, each a part of the array, or auto for the fastest number. The"
+    " search decides where to cut the network and what each stage does inside. Default: no stages.",
     autocompletion=completion.one_of("auto"),
 )
 SCHEDULE = step_option(
@@ -76,7 +76,8 @@ SCHEDULE = step_option(
     autocompletion=completion.one_of(*SCHEDULES),
 )
 WHOLE_LEVELS = size_option(
-    "--whole-levels", help="Keep the levels of --hierarchy whole, in place of their prime factors."
+    "--whole-levels",
+    help="Keep the levels of --hierarchy as stated, instead of splitting them into prime factors.",
 )
 ARRAY = problem_option(
     metavar="NAME|FILE",
@@ -85,25 +86,25 @@ ARRAY = problem_option(
 )
 BUCKET = size_option(
     metavar="BYTES",
-    help="The most bytes of gradients that are all-reduced together, as 25MB; 0: each gradient by"
-    " itself. Default: the array's.",
+    help="Gradient bucket: the most bytes that one all-reduce carries, as 25MB; 0 for no"
+    " bucketing. Default: the array's.",
 )
 OPTIMIZER = running_option(
-    help="The optimizer, whose state counts as memory, and whose update takes the time that an"
-    " array has for it: sgd (none), momentum, adam, or the bytes of state per weight, each read and"
-    " written once and else updated as adam."
+    help="The optimizer: sgd (no state), momentum, adam, or its bytes of state per weight. Its"
+    " state counts as memory, and its update takes time if the array models it; a number of bytes"
+    " is read and written once, and otherwise updated as adam."
 )
 REDUCE_BYTES = step_option(
     metavar="BYTES",
-    help="Bytes of an element in which gradients are exchanged and held: 2 or 4. Default:"
-    " exchanged in the elements of the weights, held in 4 or those of a larger element.",
+    help="Bytes per gradient element, exchanged and stored: 2 or 4. Default: exchanged in the"
+    " element type of the weights, stored in at least 4.",
 )
 # The defaults are those of `hypar_opt.plan.arguments.default_reading`.
 READING = Annotated[
     str | None,
     charge_option(
         help="The communication model: text (the paper's), tables, figures, executed (the bytes"
-        " moved when the plan is run), or joined (when each all-to-all is one over all levels)."
+        " that a run moves), or joined (executed, with one all-to-all over several levels)."
         " Default: joined with --choices all at up to six levels, executed on any array but the"
         " paper's, text otherwise; for a plan file, the plan's own.",
         autocompletion=completion.readings,
@@ -121,7 +122,7 @@ TIME_LIMIT = Annotated[
     float | None,
     solving_option(
         metavar="SECONDS",
-        help="Wall-clock limit for the whole call; the best plan known by then is the answer.",
+        help="Wall-clock limit for the whole call; at the limit the best plan so far is returned.",
     ),
 ]
 SETTINGS = Annotated[
@@ -129,9 +130,9 @@ SETTINGS = Annotated[
     size_option(
         "--set",
         metavar="KEY=VALUE",
-        help="Give a key of the network's or the array's file another value, as"
-        " topology.link.bandwidth='50 GB/s' or input.tokens=8192; link.bandwidth is enough where"
-        " it is the only one. Repeatable.",
+        help="Override a key of the network's or the array's file, as topology.link.bandwidth='50"
+        " GB/s' or input.tokens=8192; link.bandwidth is enough where it is unambiguous."
+        " Repeatable.",
         autocompletion=completion.settings,
     ),
 ]
@@ -139,7 +140,7 @@ EXPLAIN = Annotated[
     str | None,
     what_if_option(
         metavar="LAYER@LEVEL",
-        help="Also show the charge of a layer at a level, as fc1@H2: each exchange as its formula"
+        help="Also show how a layer is charged at a level, as fc1@H2: the formula of each exchange"
         " with its numbers, in bytes, and in time on an array.",
     ),
 ]

@@ -27,7 +27,8 @@ ALL = "all"
 front_option = partial(typer.Option, rich_help_panel="The front")
 COSTS = options.several(
     problem_option(
-        help="The objectives, each against memory: bytes moved, time or energy of a step.",
+        help="The objectives, each against memory: communication in bytes, time or energy of a"
+        " step.",
         autocompletion=completion.costs,
     ),
     "COST",
@@ -35,12 +36,11 @@ COSTS = options.several(
 )
 POINTS = front_option(
     metavar="N",
-    help="End each front after N points, starting from the most memory. Default: all, up to two in"
-    " a row that have a gap.",
+    help="End each front after N points, from the most memory down. Default: no limit; a front"
+    " ends after two gaps in a row.",
 )
 SOLVER = solving_option(
-    help="The exact algorithm that solves within each memory limit (see list solvers). Default:"
-    " as for solve.",
+    help="The exact solver for each memory limit (see list solvers). Default: as for solve.",
     autocompletion=completion.solvers,
 )
 CSV = options.table_option(help="Write one row per point to this CSV file.")

@@ -31,9 +31,9 @@ FORMATS = typer.Option(
     "--format", metavar="F,...", help="Formats of the drawn figures: png, svg, pdf."
 )
 CSV = options.table_option(help="Write every number to this CSV file.")
-ROWS = typer.Option("--rows", help="Show every number, not only one row per figure.")
+ROWS = typer.Option("--rows", help="Show every number instead of one row per figure.")
 READING = typer.Option(
-    help="Compute everything in this reading only (default: those that the paper follows).",
+    help="Compute everything in this reading only (default: the readings that the paper follows).",
     autocompletion=completion.readings,
 )
 

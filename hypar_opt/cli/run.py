@@ -30,7 +30,7 @@ SCALE_DOWN = typer.Option(
 MAX_MEMORY = typer.Option(
     "--max-memory",
     metavar="BYTES",
-    help="Refuse a run that would take more memory than this, as 8GB or 512MiB.",
+    help="Refuse runs that need more memory than this, as 8GB or 512MiB.",
 )
 WEIGHTS = typer.Option(
     metavar="MODEL.onnx",

@@ -33,7 +33,7 @@ SOURCE = typer.Argument(
 BATCH = typer.Option(help="Batch size for the shapes (default 1).")
 RERUN = typer.Option(
     "--rerun",
-    help="Solve the plan's problem again and compare; exits with status 1 if they differ.",
+    help="Re-solve the plan's problem and compare; exits with status 1 if the plans differ.",
 )
 PLAN_OPTIONS = typer.Option(
     "--plan-options",
@@ -53,7 +53,7 @@ ROOFLINE = typer.Option(
 )
 LAYOUTS = typer.Option(
     "--layouts",
-    help="For a plan: show how every layer's output is stored, not only those with several"
+    help="For a plan: show how each layer's output is stored, not only tensors with several"
     " readers.",
 )
 SCHEMA = typer.Option(

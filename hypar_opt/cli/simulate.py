@@ -26,20 +26,20 @@ EXAMPLES = (
 )
 
 PROFILE = step_option(
-    metavar="FILE", help="Use measured seconds of each layer and pass in place of modelled ones."
+    metavar="FILE", help="Use measured times of each layer and pass instead of the compute model."
 )
 TRACE = running_option(
     metavar="FILE", help="Write the step's events as a Chrome trace (for Perfetto)."
 )
 RING = step_option(
     "--ring/--no-ring",
-    help="Keys and values of context parallelism move beside the parts of attention that they are"
-    " for, or before it. Default: the array's, or before it.",
+    help="Overlap the ring of keys and values of context parallelism with attention, part by part;"
+    " --no-ring exchanges them first. Default: the array's, or no ring.",
 )
 HIDDEN = step_option(
     metavar="PART",
-    help="The part, 0 to 1, of tensor parallelism's all-gathers and reduce-scatters that runs"
-    " beside the products that read or write them. Default: the array's, or 0.",
+    help="The fraction, 0 to 1, of tensor parallelism's all-gathers and reduce-scatters that"
+    " overlaps the products beside them. Default: the array's, or 0.",
 )
 RESULT = options.result_option(help="Write the result as JSON.")
 

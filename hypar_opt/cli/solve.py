@@ -25,12 +25,12 @@ EXAMPLES = (
 
 SOLUTION = solving_option(
     metavar="FILE",
-    help="Take the plan from a solution file (HiGHS, CBC, GLPK, Gurobi) of the model that"
+    help="Read the plan from a solution file (HiGHS, CBC, GLPK, Gurobi) of the model that"
     " hypar-opt model writes, and check it.",
 )
 WARM_START = solving_option(
     metavar="PLAN",
-    help="Start the search from a plan for the same network and levels, of the same choices or"
+    help="Start the search from a plan of the same network and levels, with the same choices or"
     " fewer.",
 )
 SOLVER_LOG = solving_option(metavar="FILE", help="Write the log of the solver's backend.")
@@ -49,7 +49,7 @@ OVERLAP = solving_option(
 )
 REGRET = what_if_option(
     "--regret",
-    help="Show what each other choice would add to the cost, with all others re-optimised.",
+    help="Show how much each other choice would add to the cost, with all else re-optimised.",
 )
 BEST = what_if_option(metavar="K", help="List the K best plans over all levels jointly.")
 SIMULATE = what_if_option(

@@ -23,8 +23,8 @@ FILE = typer.Option(
 )
 CONSTANTS = typer.Option(
     metavar="FILE",
-    help="Constants of machines, which add to those of the package; or an array, its file or a"
-    " preset, on which all steps ran.",
+    help="Machine constants that add to the built-in ones; or an array, its file or a preset, on"
+    " which all steps ran.",
 )
 CSV = options.table_option(help="Write one row per measured step to this CSV file.")
 

@@ -23,10 +23,10 @@ SOURCE = options.network_argument(
 )
 SOLVERS = typer.Option(help="Solvers to compare, separated by commas.")
 RANDOM = typer.Option(
-    metavar="N", help="Compare solvers on N random networks instead: chains and graphs."
+    metavar="N", help="Compare solvers on N random networks, chains and graphs, instead."
 )
 SEARCH = solving_option(
-    help="Compare in one search only: levelwise or joint (default: both).",
+    help="Compare one search only, levelwise or joint (default: both).",
     autocompletion=completion.one_of("levelwise", "joint"),
 )
 SEED = solving_option(help="Random seed of the networks of --random.")

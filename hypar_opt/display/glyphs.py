@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from operator import attrgetter
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from hypar_opt.display.palette import CHOICES
 from hypar_opt.errors import HyparError
+from hypar_opt.plan import degrees
 from hypar_opt.plan.plan import Plan
 from hypar_opt.sharding.layouts import (
     BATCH,
@@ -90,6 +91,14 @@ _MOST_PARTS = 8
 
 _UNSPLIT = {WHOLE: WHOLE_SYMBOL, ADDENDS.word: ADDENDS_SYMBOL}
 
+_PARALLELISM = {
+    DATA_SYMBOL: degrees.DATA,
+    TOKENS_SYMBOL: f"sequence or {degrees.CONTEXT}",
+    **dict.fromkeys(SPATIAL_SYMBOLS, degrees.IMAGES),
+    EXPERTS_SYMBOL: degrees.EXPERT,
+}
+"""The other names are those of `degrees.model_or_tensor`."""
+
 _STORED = {
     BATCH: DATA_SYMBOL,
     CHANNEL: MODEL_SYMBOL,
@@ -162,11 +171,11 @@ def stored_symbol(layout: Layout) -> Symbol:
 
 
 def stored_legend(layouts: Iterable[Layout]) -> list[tuple[Symbol, str]]:
-    """Return the symbol of each layout that occurs, with its name: ``by channel``."""
+    """Return the symbol of each layout that occurs, with its name: ``split by channel``."""
     present = set(layouts)
     parts = sorted((layout for layout in present if layout in SIDES), key=SIDES.__getitem__)
     return [
-        (own, _named(layout) if layout in _UNSPLIT else f"by {layout}")
+        (own, _named(layout) if layout in _UNSPLIT else f"split by {layout}")
         for layout, own in _STORED.items()
         if layout in present
     ] + [(symbol_of_part(word), _named(word)) for word in parts if len(parts) <= _MOST_PARTS]
@@ -187,12 +196,20 @@ def explained(plan: Plan) -> list[str]:
     ]
 
 
-def legend(choices: Iterable[str]) -> list[tuple[Symbol, str]]:
-    """Return each symbol with its words: ``model, channel parallelism``."""
+def legend(vocabulary: Iterable[str], choices: Sequence[str]) -> list[tuple[Symbol, str]]:
+    """Return each symbol with its meaning: ``tensor parallelism (model, channel)``.
+
+    Parameters
+    ----------
+    vocabulary
+        The words of layers' choices.
+    choices
+        The problem's.
+    """
     words: dict[Symbol, list[str]] = {}
     # The paper's words first; a sort keeps the order of the others.
-    for choice in sorted(choices, key=lambda choice: choice not in ALL_CHOICES):
-        words.setdefault(symbol(choice), []).append(str(choice))
+    for word in sorted(vocabulary, key=lambda word: word not in ALL_CHOICES):
+        words.setdefault(symbol(word), []).append(str(word))
     known = (*SYMBOLS, QUERIES_SYMBOL)
     parts = {own: SIDES[of[0]] for own, of in words.items() if of[0] in SIDES}
     order = sorted(
@@ -200,9 +217,16 @@ def legend(choices: Iterable[str]) -> list[tuple[Symbol, str]]:
     )
     unsplit = (*_UNSPLIT.values(), *parts)
     return [
-        (own, _named(words[own][0]) if own in unsplit else f"{', '.join(words[own])} parallelism")
+        (own, _named(words[own][0]) if own in unsplit else _parallelism(own, words[own], choices))
         for own in order
     ]
+
+
+def _parallelism(own: Symbol, words: Sequence[str], choices: Sequence[str]) -> str:
+    """Return the name of a kind of parallelism, with the words that it has in plans."""
+    named = _PARALLELISM.get(own) or degrees.model_or_tensor(choices)
+    others = [word for word in words if word.removesuffix("s") not in named]
+    return f"{named} ({', '.join(others)})" if others else named
 
 
 def _named(word: str) -> str:

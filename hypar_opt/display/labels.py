@@ -1,4 +1,4 @@
-"""Labels that the terminal's views and the page share."""
+"""Words of results, for all views: names of baselines, titles of axes, captions and claims."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from hypar_opt.units import (
 
 if TYPE_CHECKING:
     from hypar_opt.plan.stages import Stages
+    from hypar_opt.results import Form
+    from hypar_opt.studies.pareto import ParetoFront
 
 ENERGY_PARTS = {
     "macs": "multiply-accumulates",
@@ -34,6 +36,23 @@ ENERGY_PARTS = {
     "hops": "links",
 }
 """The parts of a step's energy, by their field's name."""
+
+BASELINES = {"trick": "OWT", "data": "Data Parallelism", "model": "Model Parallelism"}
+"""The paper's baselines, by the name of their solver."""
+
+MEMORY = "memory of an accelerator"
+COMMUNICATION, STEP = "communication of a step", "time of a step"
+"""Titles of axes, before the unit."""
+
+ON_FRONT, SOLVERS_PLAN = "on the Pareto front", "the solver's plan"
+
+SHADES_OF_PASSES = "Full colour computes, pale colour communicates."
+
+SCOPES = {"level": "each level given those above", "joint": "over all levels together"}
+"""What a search minimises over, by its scope."""
+
+OBJECTIVES: dict[str, Form] = {"bytes": format_bytes, "time": SECONDS, "energy": JOULES}
+"""How amounts of an objective are written."""
 
 _COST_NAMES = {"time": "time", "energy": "energy"}
 _LOCAL_COSTS = {"time": "compute", "energy": "compute, local memory"}
@@ -130,3 +149,15 @@ def total_costs(cost: Cost) -> list[tuple[str, int | float]]:
     # A plug-in's cost model does not name its local part.
     local = cost.total - sum(cost.communication)
     return [(_LOCAL_COSTS.get(cost.kind, "local"), local), total]
+
+
+def ending(front: ParetoFront) -> str:
+    """Return a note on the memory below which nothing is known, and why."""
+    # All digits: one byte less is another problem.
+    last = f"{front[-1].memory:,} bytes"
+    if front.complete:
+        return f"No plan takes less memory than {last}."
+    if front.reason is not None:
+        return f"Not known within less than {last}: {front.reason}."
+    count = f"{len(front):,} point{'s' if len(front) > 1 else ''}"
+    return f"Ended at {count}: within less than {last} plans cost more."

@@ -47,7 +47,7 @@ PLANS = {
     "This plan": PLAN,
     "Data Parallelism": DATA,
     "Model Parallelism": MODEL,
-    "the Trick": "#8b8f99",
+    "OWT": "#8b8f99",
     "H tree": PLAN,
     "performance": PLAN,
 }

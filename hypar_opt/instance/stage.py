@@ -151,8 +151,8 @@ def check_pins(instance: Instance, levels: int) -> None:
     for pin in map(Pin.parse, instance.problem.constraints.fix):
         if pin.level == 1 or pin.choice in SIDES:
             raise HyparError(
-                f"{pin.said}: H1 is of the stages, which have no pins;"
-                f" {argument('cuts')} says where they begin"
+                f"{pin.said}: H1 holds the stages, which cannot be pinned;"
+                f" {argument('cuts')} states where they begin"
             )
     problem = instance.problem.model_copy(update={"levels": levels})
     pinned_choices(problem, instance.workload)

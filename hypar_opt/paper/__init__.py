@@ -48,7 +48,7 @@ TITLES = {
     "fig10": "Figure 10: VGG-A with every choice of conv5_2 and fc1, performance likewise",
     "fig11": "Figure 11: 2 to 64 accelerators, gain over one and GB of a training step",
     "fig12": "Figure 12: HyPar's plan on H tree and torus, over Data Parallelism on the H tree",
-    "fig13": "Figure 13: HyPar over the Trick, on parts of VGG-E, for 2, 3 and 4 levels",
+    "fig13": "Figure 13: HyPar over OWT ('one weird trick'), on parts of VGG-E, 2 to 4 levels",
 }
 FIGURES = tuple(TITLES)
 

@@ -30,6 +30,7 @@ from hypar_opt.workload.parallelism import (
     PAPERS_CHOICES,
     SIDES,
     part_word,
+    stated_choices,
 )
 from hypar_opt.workload.patterns import Words
 
@@ -107,6 +108,8 @@ class ProblemArguments(OwnArguments, total=False):
     ``constraints`` and ``training`` may also be arguments themselves, as on the command line:
     ``fix=["fc1@H2=data"]``, ``memory="8GB"``, ``micro_batches=4``.
 
+    ``tensor`` among ``choices`` is model and output.
+
     On an array whose file states no ``model``, ``cost`` is time unless it is given, ``choices`` are
     data, model and output, ``element_bytes`` the array's, and plans are those that can run
     (``runnable`` among the constraints); `hypar_opt.hardware.step_model.StepModel` has what others
@@ -159,6 +162,8 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
         fields = {"element_bytes": network.element_bytes, **fields}
     if every := fields.get("choices") in ("all", ("all",), ["all"]):
         fields["choices"] = ALL_CHOICES if network is None else _offered(network)
+    elif isinstance(fields.get("choices"), list | tuple):
+        fields["choices"] = stated_choices(fields["choices"])
     if "accelerators" in fields:
         for other in ("levels", "hierarchy"):
             if other in fields:

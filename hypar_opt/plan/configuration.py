@@ -815,7 +815,7 @@ def _recomputed_by(plan: Plan) -> tuple[str, int | None]:
     for name, own, wanted in zip(names, has, expected, strict=True):
         if own != wanted:
             raise HyparError(
-                f"no configuration: {name} is computed again by {own}, not {wanted}; it is the same"
-                " in the first blocks, and none in the others"
+                f"no configuration: {name} has recomputation {own}, not {wanted}: the first"
+                " blocks all have one word, the others none"
             )
     return word, count if count < len(layers) else None

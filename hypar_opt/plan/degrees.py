@@ -19,7 +19,7 @@ from hypar_opt.workload.operators.axes import (
     TOKENS,
     in_one_part,
 )
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import CHOICES, SIDES
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.axes import Choice
 
 TENSOR, DATA, SIDE = "tensor parallelism", "data parallelism", "in one part of H1"
-PIPELINE = "pipeline parallelism"
+MODEL, PIPELINE = "model parallelism", "pipeline parallelism"
 CONTEXT, EXPERT = "context parallelism", "expert parallelism"
 IMAGES, REPLICATED = "spatial parallelism", "replicas"
 _OF_AXES = FrozenDict(
@@ -41,7 +41,7 @@ _OF_AXES = FrozenDict(
 )
 
 _SHOWN = 3
-"""Groups of layers that are split otherwise than most, of which the sentence names the layers."""
+"""The number of less frequent splits whose layers the sentence names."""
 
 _CHUNKS = 8
 """Chunks of stages that are all listed."""
@@ -60,7 +60,7 @@ def degrees(plan: Plan, first: int = 0) -> str:
 
     >>> import hypar_opt as ho
     >>> degrees(ho.solve("vgg-a", levels=2, search="joint"))
-    'conv1_1 to conv5_2: data parallelism 4; fc1 to fc3: tensor parallelism 4'
+    'conv1_1 to conv5_2: data parallelism 4; fc1 to fc3: model parallelism 4'
     """
     split = {name: ", ".join(_phrases(plan, own, first)) for name, own in _kinds(plan).items()}
     if plan.levels <= first or not split:
@@ -76,7 +76,7 @@ def degrees(plan: Plan, first: int = 0) -> str:
         named = f"{_named(plan, layers, most=2 * len(layers) > len(split))}: "
         parts.append(own if len(alike) == 1 else named + own)
     if rest := sum(count for _, count in groups[shown:]):
-        parts.append(f"{rest} layers otherwise")
+        parts.append(f"{rest} layers split in other ways")
     return "; ".join([*parts, *_heads(plan)])
 
 
@@ -123,6 +123,17 @@ def _kinds(plan: Plan) -> dict[str, Kinds]:
     return {name: tuple(side.get(kind, kind) for kind in own) for name, own in kinds.items()}
 
 
+def model_or_tensor(choices: Sequence[str]) -> str:
+    """Return the name of splitting weights: the paper's, unless both channels may be split.
+
+    Parameters
+    ----------
+    choices
+        A problem's. With `output` beside `model` it is row- and column-parallel.
+    """
+    return TENSOR if CHOICES[-1] in choices else MODEL
+
+
 def kind_of(choice: Choice) -> str:
     """Return the kind of parallelism of a layer of products that has a choice."""
     return SIDE if choice.word in SIDES else _OF_AXES.get(choice.axis, TENSOR)
@@ -133,7 +144,8 @@ def _phrases(plan: Plan, kinds: Kinds, first: int) -> Iterator[str]:
     for kind in dict.fromkeys((PIPELINE, TENSOR, *reversed(_OF_AXES.values()))):
         levels = [level for level, own in enumerate(kinds) if own == kind and level >= first]
         if levels:
-            yield f"{kind} {plan.hierarchy.parts(levels)}{_place(plan, levels)}"
+            named = model_or_tensor(plan.choices) if kind == TENSOR else kind
+            yield f"{named} {plan.hierarchy.parts(levels)}{_place(plan, levels)}"
     if SIDE in kinds:
         yield SIDE
 

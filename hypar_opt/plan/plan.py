@@ -89,7 +89,7 @@ class WithOverlap(NamedTuple):
     seconds
         Of its simulated step.
     bound
-        On the seconds of all plans that train alike.
+        On the seconds of all plans with the same training settings.
     without
         The seconds, with overlap, of the plan that is fastest without.
     prices
@@ -104,7 +104,7 @@ class WithOverlap(NamedTuple):
 
     @property
     def proved(self) -> bool:
-        """Whether no plan that trains alike takes less."""
+        """Whether no plan with the same training settings takes less."""
         return self.bound == self.seconds
 
     @property

@@ -36,6 +36,7 @@ from hypar_opt.workload.parallelism import (
     PAPERS_CHOICES,
     SETS_OF_CHOICES,
     SIDES,
+    TENSOR,
     on_all_sides,
     part_word,
 )
@@ -56,11 +57,11 @@ def _choices(value: tuple[str, ...]) -> tuple[str, ...]:
     whole = (LEFT_WHOLE,) if LEFT_WHOLE in value else ()
     sides = tuple(sorted({word for word in value if word in SIDES}, key=SIDES.__getitem__))
     if own not in SETS_OF_CHOICES or value != own + whole + sides:
-        known = [*EVERY_CHOICE, LEFT_WHOLE]
+        known = [*EVERY_CHOICE, LEFT_WHOLE, TENSOR]
         strange = [word for word in value if word not in known and word not in SIDES]
         if strange:
             raise rule(unknown("choice", strange[0], known))
-        more = ", ".join(known[len(PAPERS_CHOICES) :])
+        more = ", ".join((*EVERY_CHOICE[len(PAPERS_CHOICES) :], LEFT_WHOLE))
         # With groups of accelerators sides were added to what was asked.
         got = ", ".join(value if own in SETS_OF_CHOICES else on_all_sides(value)) or "none"
         raise rule(f"should be data, model, or these and some of {more}, in this order, got {got}")

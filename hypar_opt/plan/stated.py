@@ -70,7 +70,7 @@ def _of_degrees(
     """
     configuration = stated_degrees(network, problem, stated, choices)
     if configuration.pp > 1:
-        raise HyparError(f"{argument('degrees')}: pp is of solve alone, got {stated!r}")
+        raise HyparError(f"{argument('degrees')}: only solve supports pp, got {stated!r}")
     return gathered_as(configuration, network, pinned(network, problem, configuration))
 
 

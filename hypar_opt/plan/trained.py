@@ -20,12 +20,27 @@ if TYPE_CHECKING:
 
 _UNIFORM = {
     "micro_batches": "{:,} micro-batches",
-    "recompute": "{} recomputation",
     "gather": "shared tensors gathered {}",
     "reduce_bytes": "gradients of {} bytes",
     "schedule": "{}",
 }
 _LEVELS = {"op": "op-level"}
+_SHARDED = {
+    "state": "optimizer state sharded (ZeRO-1)",
+    "gradients": "gradients sharded (ZeRO-2)",
+    "weights": "weights sharded (ZeRO-3)",
+    "state+weights": "optimizer state and weights sharded (ZeRO++)",
+}
+
+
+def recomputation(word: str) -> str:
+    """Return what a word for recomputation means: ``op-level recomputation``."""
+    return f"{_LEVELS.get(word, word)} recomputation"
+
+
+def sharding(word: str) -> str:
+    """Return what a word for shards means, if it names no levels."""
+    return _SHARDED[word]
 
 
 def trained(options: Mapping[str, int | Words], plan: Plan) -> str:
@@ -37,8 +52,10 @@ def trained(options: Mapping[str, int | Words], plan: Plan) -> str:
     for name, value in options.items():
         if name == "shard" and not isinstance(value, int):
             parts += _shards(value, plan)
+        elif name == "recompute" and isinstance(value, str):
+            parts.append(recomputation(value))
         elif isinstance(value, int | str):
-            parts.append(_UNIFORM[name].format(_LEVELS.get(str(value), value)))
+            parts.append(_UNIFORM[name].format(value))
         elif name == "gather":
             parts.append(f"tensors of {_gathering(value, network)} gathered again")
         else:
@@ -53,8 +70,7 @@ def _again(words: Words, network: Network) -> list[str]:
     parts = [f"selective recomputation in {selectively} of {len(inner)} layers"] * bool(selectively)
     for word in OF_BLOCKS:
         if count := sum(by_layer[block.start] == word for block in blocks):
-            level = _LEVELS.get(word, word)
-            parts.append(f"{level} recomputation of {count} of {len(blocks)} blocks")
+            parts.append(f"{recomputation(word)} of {count} of {len(blocks)} blocks")
     return parts
 
 
@@ -80,13 +96,13 @@ def _shards(words: Words, plan: Plan) -> list[str]:
 
 
 def _split(word: str, plan: Plan) -> str:
-    """Return ``weights sharded``, or over which parts: ``over 8 inside the nodes, state over 64``.
+    """Return what is sharded, and over which parts: ``over 8 inside the nodes, state over 64``.
 
     Weights come with their gradients, and these with the state.
     """
     shards = shards_of(word)
     if not shards.by_level:
-        return f"{word} sharded"
+        return sharding(word)
     begins = {first: name for name, first in zip(SHARDED[1:], shards, strict=True)}
     levels = sorted(
         ((first, name) for first, name in begins.items() if first is not None), reverse=True
@@ -94,4 +110,5 @@ def _split(word: str, plan: Plan) -> str:
     over = [(name, data_parallelism_below(plan, first)) for first, name in levels]
     # Of one part nothing is split.
     (most, parts), *others = [own for own in over if own[1] != "1"] or over
+    most = "optimizer state" if most == "state" else most
     return f"{most} sharded over {parts}" + "".join(f", {name} over {n}" for name, n in others)

@@ -518,7 +518,7 @@ def proved_bound(plan: Plan, certificate: Certificate) -> Fraction:
         Naming what does not hold, and where.
     """
     if certificate.plan != _digest(plan):
-        raise CheckFailedError("plan: the certificate is of another plan")
+        raise CheckFailedError("plan: the certificate belongs to another plan")
     if certificate.overlap is not None:
         return _bound_with_overlap(plan, certificate)
     if certificate.scope != plan.solver.scope:
@@ -604,8 +604,8 @@ def check_price(plan: Plan) -> None:
     if plan.is_shared_out and (plan.cost.kind == "energy" or limited):
         what = "a memory" if limited else "energy"
         raise RefusedError(
-            f"a proof of a plan with unequal parts in groups of accelerators is of bytes or time"
-            f" without a limit of memory, got {what}"
+            "plans with unequal parts in groups of accelerators are proved for bytes or time"
+            f" without a memory limit, got {what}"
         )
     check_device_memory(plan)
     if plan.is_staged:  # to the nearest unit

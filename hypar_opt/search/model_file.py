@@ -107,18 +107,18 @@ def table_to_state(instance: Instance, solver: str) -> tuple[CostTable, RowNames
         )
     if share_left_open(instance.problem):
         raise HyparError(
-            f"a model is of stated shares of groups of accelerators: it needs {argument('share')}"
+            f"a model needs stated shares of the groups of accelerators: {argument('share')}"
         )
     if instance.problem.device_memory is not None and instance.problem.constraints.memory:
         raise RefusedError(
-            f"a model is of plans of any memory: leave {argument('constraints.memory')} out, and"
+            f"a model covers plans in any memory: leave {argument('constraints.memory')} out, and"
             " state how layers train"
         )
     reduction = reduction_of(instance)
     reduction.check_size(SOLVERS[solver](), instead="take fewer levels")
     table, labels = reduction.apply()
     if trivially_infeasible(table):
-        raise InfeasibleError("no assignment keeps to the constraints")
+        raise InfeasibleError("no assignment satisfies the constraints")
     return table, labels
 
 

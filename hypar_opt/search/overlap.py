@@ -157,7 +157,7 @@ def bound_of_all_plans(
     NothingFitsError
         If no plan is found that fits.
     InfeasibleError, NoAnswerError
-        If no plan keeps to the constraints, or none is found before a limit.
+        If no plan satisfies the constraints, or none is found before a limit.
     """
     searched = Instance.to_search(network, problem)
     check_overlap(searched)
@@ -238,7 +238,7 @@ def least_time(
     overlap
         One of `OVERLAPS`.
     also
-        Plans that fit and train alike, from which the search starts, too.
+        Plans that fit and have the same training settings, from which the search starts, too.
     fastest_without
         The plan that is fastest without overlap, if that trains otherwise.
     prices
@@ -383,7 +383,7 @@ class PlansWithOverlap:
         return workload.once or workload
 
     def fits(self, rows: Rows) -> bool:
-        """Return whether a plan keeps to the constraints, and to the memory of a device."""
+        """Return whether a plan satisfies the constraints, and to the memory of a device."""
         instance, shared = self.instance, self.workload.shared
         layers = [row[shared:] for row in rows]
         if not instance.constraints.allow(layers):

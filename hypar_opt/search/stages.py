@@ -282,4 +282,4 @@ class _StageSearch:
             return NothingFitsError(least.counted, proved=proved, stopped_by=stopped)
         if stopped_by:
             return NoAnswerError(f"no answer within the {stopped_by}", stopped_by)
-        return InfeasibleError("no stages keep to the constraints")
+        return InfeasibleError("no stages satisfy the constraints")

@@ -173,7 +173,7 @@ class TableSolver:
         return result
 
     def _check_infeasible(self, table: CostTable) -> None:
-        """Check that no assignment keeps to the constraints of a table, as its solver claims.
+        """Check that no assignment satisfies the constraints of a table, as its solver claims.
 
         A solver that runs out of time has been seen to claim it (docs/decisions/0006-programs.md).
 
@@ -226,8 +226,8 @@ class TableSolver:
         """
         if result.status is Status.INFEASIBLE:
             if self._search.solver.searches:
-                raise InfeasibleError("no assignment keeps to the constraints")
-            raise InfeasibleError(f"it does not keep to the constraints{self._not_kept()}")
+                raise InfeasibleError("no assignment satisfies the constraints")
+            raise InfeasibleError(f"it violates a constraint{self._violated()}")
         if result.assignment is None:
             stopped_by = result.stopped_by or "limits"
             self.least = result.bound or self.least
@@ -237,8 +237,8 @@ class TableSolver:
         self._search.progress(len(self.results), self._count)
         return result
 
-    def _not_kept(self) -> str:
-        """Return which constraint a baseline does not keep to, after a colon, if that is known."""
+    def _violated(self) -> str:
+        """Return which constraint a baseline violates, after a colon, if that is known."""
         instance = self._search.instance
         row = instance.workload.baselines.get(getattr(self._search.solver, "baseline", ""))
         if row is None:

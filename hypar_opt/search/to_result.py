@@ -165,7 +165,7 @@ def _best_known(
         problem = f"no answer within the {stopped_by}"
         if stopped_by == MEMORY:  # of this machine, where the constraint is an accelerator's
             limit = argument("constraints.memory")
-            problem = f"no plan known keeps to {limit}, and to compare all takes too much memory"
+            problem = f"no plan within {limit} is known, and comparing all takes too much memory"
         raise NoAnswerError(problem, stopped_by)
     # min() returns the first of equals, and dicts keep the order of insertion.
     return min(feasible.items(), key=lambda item: search.total(item[1]))

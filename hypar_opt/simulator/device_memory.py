@@ -73,8 +73,8 @@ CATEGORIES = {
     "weights": "weights",
     "gradients": "gradients",
     "state": "optimizer",
-    "saved": "saved",
-    "moment": "moment",
+    "saved": "activations",
+    "moment": "transient",
 }
 """The heading of each category."""
 

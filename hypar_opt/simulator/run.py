@@ -151,8 +151,8 @@ def run(
     """
     if record and isinstance(interconnect, FoldedInterconnect):
         raise RefusedError(
-            f"a trace of {interconnect.accelerators:,} accelerators and their links is not"
-            f" recorded, but of at most {MAX_LISTED:,}; use fewer accelerators"
+            f"a trace of {interconnect.accelerators:,} accelerators and their links is too"
+            f" large to record, at most {MAX_LISTED:,}; use fewer accelerators"
         )
     skip = _skips(tasks, record=record)
     if any(task.of_parts for task in tasks):

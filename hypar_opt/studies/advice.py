@@ -62,7 +62,7 @@ def refused_baselines(plan: Plan) -> Iterator[str]:
     for name in ("Data Parallelism", "Model Parallelism"):
         key = BASELINES[name]
         if key in why:
-            yield f"{name} does not keep to the constraints: {why[key]}."
+            yield f"{name} violates a constraint: {why[key]}."
         elif key in too_large:
             yield f"{name} does not fit: {too_large[key]}."
 
@@ -196,7 +196,7 @@ def _over_memory(plan: Plan) -> list[str]:
     if held.fits:
         return []
     return [
-        f"takes {format_bytes(held.total)} of memory of an accelerator of {plan.array.name}, which"
+        f"needs {format_bytes(held.total)} of memory per accelerator of {plan.array.name}, which"
         f" has {format_bytes(held.capacity or 0)}"
     ]
 

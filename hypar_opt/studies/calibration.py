@@ -242,9 +242,11 @@ def _keys(fit: Sequence[str] | None, rows: Sequence[Row]) -> tuple[str, ...]:
             known = ", ".join(CONSTANTS)
             raise HyparError(f"{argument('fit')} should be among {known}, got {key!r}")
     if "flash" in fit and not fused:
-        raise RefusedError("flash: no step has fused attention, which it is of")
+        raise RefusedError("flash: no step has fused attention to fit it to")
     if len(set(fit)) > len(rows):
-        raise RefusedError(f"{len(set(fit))} constants need as many steps, got {len(rows)}")
+        raise RefusedError(
+            f"{len(set(fit))} constants need at least as many steps, got {len(rows)}"
+        )
     return tuple(dict.fromkeys(fit))
 
 

@@ -49,6 +49,9 @@ AMOUNTS = (
 )
 
 
+REFERENCE = "a reference, which cannot run: "
+"""How the reason of a baseline that the constraints refuse begins, in JSON and CSV."""
+
 NEARLY = 1 - 1e-9
 """Ratio of two steps' seconds from which they count as equal: float sums are rounded."""
 
@@ -161,7 +164,7 @@ def compare(
     stages: int | Literal["auto"] | None = None,
     **problem: Unpack[ProblemArguments],
 ) -> Comparison:
-    """Compare Model and Data Parallelism, the Trick, HyPar and the optima over all levels.
+    """Compare Model and Data Parallelism, OWT, HyPar and the optima over all levels.
 
     Parameters
     ----------
@@ -202,7 +205,9 @@ def compare(
     needing = {**(run or {}), "stages": stages}
     for option, value in needing.items() if arrays is None else ():
         if value not in (None, "none"):
-            raise HyparError(f"{argument(option)} is of a simulated step, which needs an array")
+            raise HyparError(
+                f"{argument(option)} applies to a simulated step, which needs an array"
+            )
     network_names: Sequence[str | Path | Network] = several(networks)
     places: Sequence[str | Path | Array | None] = [None] if arrays is None else several(arrays)
     tokens = problem.pop("tokens", None)
@@ -231,7 +236,7 @@ def compare(
         for name, plan in plans.items():
             row = _row(name, plan, network, stated, measured)
             if name in references and row.reason is None:
-                row = replace(row, reason=f"a reference, which cannot run: {references[name]}")
+                row = replace(row, reason=f"{REFERENCE}{references[name]}")
             rows.append(row)
     if failures and len(failures) == len(rows):
         raise failures[0]

@@ -24,6 +24,7 @@ from hypar_opt.errors import (
 )
 from hypar_opt.hardware.array import Array
 from hypar_opt.instance.staged import without_stages
+from hypar_opt.plan import trained
 from hypar_opt.plan.configuration import (
     HYBRID,
     Configuration,
@@ -431,7 +432,9 @@ def configure(
     if best is not None and best < 1:
         raise HyparError(f"{argument('best')} should be 1 or more, got {best}")
     if by_degrees and best is not None:
-        raise HyparError(f"{argument('best')} goes without {argument('by_degrees')}: one of each")
+        raise HyparError(
+            f"{argument('best')} does not go with {argument('by_degrees')}, which lists one of each"
+        )
     if bound not in BOUNDS:
         raise UnknownNameError("bound", bound, list(BOUNDS))
     deadline = Deadline.after(time_limit)
@@ -687,7 +690,9 @@ def _with_margin(problem: Problem, margin: int) -> Problem:
     left = int(chip.dram_capacity) - margin
     if left <= (chip.reserve or 0):
         has = format_bytes(int(chip.dram_capacity) - int(chip.reserve or 0))
-        raise HyparError(f"{argument('margin')} should leave some of {has} that tensors may take")
+        raise HyparError(
+            f"{argument('margin')} should leave some of the {has} that tensors may take"
+        )
     described = problem.array.description.description()
     described["accelerator"]["dram_capacity"] = f"{left} B"
     array = ArrayRecord.of(Array.model_validate(described))
@@ -753,7 +758,7 @@ def _none_considered(
     number = f"{counts[0]} stages" if counts else "stages"
     among = f" that {' or '.join(frameworks)} can express" if frameworks else ""
     kept = f" with {argument('fix', fix)}" if fix is not None else ""
-    return HyparError(f"no configuration of {number}{among} is known of {network.name}{kept}")
+    return HyparError(f"there is no configuration of {number}{among} for {network.name}{kept}")
 
 
 def _none_allowed(
@@ -766,7 +771,7 @@ def _none_allowed(
     case = f"batch {problem.batch:,} of {network.name} {problem.place}"
     if not left:
         fault = limits.fault(Configuration(dp_shard=problem.accelerators))
-        return HyparError(f"no configuration is known of {case}: {fault}")
+        return HyparError(f"there is no configuration for {case}: {fault}")
     beside = ""
     fixed = pins(fix)
     for key, pinned_value in ((key, fixed[key]) for key in PINS if key in fixed):
@@ -873,15 +878,18 @@ def in_words(configuration: Configuration, blocks: int) -> str:
         if getattr(configuration, name) > 1
     ]
     if configuration.interleave > 1:
-        parts.append(f"{configuration.interleave} chunks a stage")
+        parts.append(f"{configuration.interleave} chunks per stage")
     if configuration.cuts:
         parts.append(f"{cuts_in_short(configuration.cuts)} blocks")
     if configuration.micro_batches > 1:
         parts.append(f"{configuration.micro_batches:,} micro-batches")
     if configuration.recompute != "none":
-        parts.append(f"{recomputation(configuration, blocks)} recomputed")
+        says = trained.recomputation(configuration.recompute)
+        some = "blocks per chunk" if configuration.pp > 1 else f"of {blocks} blocks"
+        whole = configuration.blocks in (None, blocks)
+        parts.append(says if whole else f"{says} of {configuration.blocks} {some}")
     if configuration.zero != "none":
-        parts.append(f"{configuration.zero.replace('+', ' and ')} sharded")
+        parts.append(trained.sharding(configuration.zero))
     return ", ".join(parts) or "one accelerator"
 
 
@@ -891,5 +899,5 @@ def recomputation(configuration: Configuration, blocks: int) -> str:
         return configuration.recompute
     word = "" if configuration.recompute == "full" else f"{configuration.recompute} "
     if configuration.pp > 1:
-        return f"{word}{configuration.blocks} a chunk"
+        return f"{word}{configuration.blocks} per chunk"
     return f"{word}{configuration.blocks} of {blocks}"

@@ -87,7 +87,7 @@ def memory(
         stated |= {} if optimizer is None else {"optimizer": optimizer}
         return _of_stages(plan, array, stage, stated, exact_shares=exact_shares)
     if stage is not None:
-        raise HyparError(f"{argument('stage')} is of a plan in stages, which this is not")
+        raise HyparError(f"{argument('stage')} needs a plan in stages")
     train: dict[str, Any] = {**plan.training.stated, **stated}
     target = None if plan.array is None else plan.array.description
     if array is not None:

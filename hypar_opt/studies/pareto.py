@@ -243,7 +243,7 @@ def fronts_of(
         COSTS[objective]  # an unknown name is refused before the work
     if problem.groups and {*objectives} != {"bytes"}:
         raise RefusedError(
-            "a front is over memory, which is not counted in unequal groups; use"
+            "a front needs a count of memory, which unequal groups do not have; use"
             f" {argument('cost', 'bytes')}"
         )
     if problem.groups:  # bytes keep equal parts

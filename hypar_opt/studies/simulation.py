@@ -233,7 +233,7 @@ def simulated_step(
     from hypar_opt.simulator.simulation import simulate_step
 
     if "schedule" in run:
-        raise HyparError(f"{argument('schedule')} is of a plan in stages, which this is not")
+        raise HyparError(f"{argument('schedule')} needs a plan in stages")
     step, rows = step_of(plan, _target(plan, array, other_array=other_array), run)
     return simulate_step(*step, rows=rows)
 

@@ -50,6 +50,20 @@ SETS_OF_CHOICES = tuple(
 )
 """The choices that a problem may have: the paper's, with any others."""
 
+TENSOR = "tensor"
+"""In stated choices: both `model` and `output`, row- and column-parallel."""
+
+
+def stated_choices(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the choices that a problem states, without `TENSOR`.
+
+    >>> stated_choices(("data", "tensor", "tokens"))
+    ('data', 'model', 'output', 'tokens')
+    """
+    split = ((word,) if word != TENSOR else CHOICES[1:] for word in words)
+    return tuple(itertools.chain.from_iterable(split))
+
+
 LEFT_WHOLE = "whole"
 """Beside `ALL_CHOICES` where constraints leave a layer no split: its parts repeat all of its work.
 

@@ -123,7 +123,7 @@ def test_a_plan_to_start_from_is_no_search_of_stages(plan_file: Path, shell: She
     assert said == "--warm-start is not supported with --stages"
 
 
-NO_PINS = "H1 is of the stages, which have no pins; --cuts says where they begin"
+NO_PINS = "H1 holds the stages, which cannot be pinned; --cuts states where they begin"
 
 
 @pytest.mark.parametrize("pin", ["*@H1=data", "*@H1=first", "*=second", "decoder.0.*@H1=second"])
@@ -142,7 +142,7 @@ def test_a_compared_plan_in_stages_has_no_pins_of_h1() -> None:
     compared = ho.compare(SMALL[0], "rtx4090x4", batches=16, stages=2, fix=fix)
     (row,) = (row for row in compared if row.plan == "stages")
     assert row.reason is not None
-    assert row.reason.startswith("constraints.fix='*@H1=data': H1 is of the stages")
+    assert row.reason.startswith("constraints.fix='*@H1=data': H1 holds the stages")
 
 
 def test_any_number_of_stages_keeps_to_pins() -> None:

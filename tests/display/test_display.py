@@ -289,7 +289,10 @@ def test_shards_are_said_over_the_levels_that_split_the_batch() -> None:
     pins = [pin.format(level) for pin in inside for level in (3, 4, 5)]
     for options, said in (
         ({"solver": "data"}, "weights sharded over 8 inside the nodes, state over 32: "),
-        ({"fix": [*between, *pins], "runnable": False}, "state sharded over 4 between the nodes: "),
+        (
+            {"fix": [*between, *pins], "runnable": False},
+            "optimizer state sharded over 4 between the nodes: ",
+        ),
     ):
         asked: Any = {"training": {"shard": "state+weights@H3-H5"}, "optimizer": "adam", **options}
         plan = ho.solve("vgg-a", array="a100-4x8", batch=256, **asked)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 import hypar_opt as ho
 from hypar_opt import paper
-from hypar_opt.workload.parallelism import CHOICES
+from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES
 
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
@@ -100,12 +100,20 @@ def chosen(rows: Rows) -> dict[str, set[tuple[str, str]]]:
     return marks
 
 
-def of_plan(layers: Iterable[str], rows: Iterable[Iterable[str]]) -> dict[str, set[Any]]:
+def named(choice: str, choices: Sequence[str] = PAPERS_CHOICES) -> str:
+    """Return the words of a choice of layers that have no others for it."""
+    tensor = f"tensor parallelism ({choice})"
+    return f"{choice} parallelism" if len(choices) == 2 or choice == "data" else tensor
+
+
+def of_plan(
+    layers: Iterable[str], rows: Iterable[Iterable[str]], choices: Sequence[str] = PAPERS_CHOICES
+) -> dict[str, set[Any]]:
     marks: dict[str, set[tuple[str, str]]] = {}
     names = list(layers)
     for level, row in enumerate(rows, 1):
         for layer, choice in zip(names, row, strict=True):
-            marks.setdefault(f"{choice} parallelism", set()).add((layer, f"H{level}"))
+            marks.setdefault(named(choice, choices), set()).add((layer, f"H{level}"))
     return marks
 
 
@@ -145,7 +153,7 @@ def test_a_plans_marks_are_its_choices(network: str, stated: dict[str, Any]) -> 
 def test_filled_is_model_open_data_and_a_diamond_output_parallelism() -> None:
     plan = ho.solve("alexnet", choices=CHOICES)
     figure = figures.plan_dots(plan)
-    assert chosen(lines_in(figure)) == of_plan(plan.layers, plan.parallelism)
+    assert chosen(lines_in(figure)) == of_plan(plan.layers, plan.parallelism, CHOICES)
     (marks,) = (
         part["encoding"]
         for part in figure.to_dict()["vconcat"][0]["layer"]
@@ -155,7 +163,7 @@ def test_filled_is_model_open_data_and_a_diamond_output_parallelism() -> None:
         dict(zip(marks[kind]["scale"]["domain"], marks[kind]["scale"]["range"], strict=True))
         for kind in ("shape", "fill")
     )
-    words = [f"{choice} parallelism" for choice in CHOICES]
+    words = [named(choice, CHOICES) for choice in CHOICES]
     assert [shapes[word] for word in words] == ["circle", "circle", "diamond"]
     assert fills[words[0]] == "transparent"
     assert fills[words[1]] == MODEL_SYMBOL.colour
@@ -214,7 +222,7 @@ def test_a_chain_of_a_thousand_layers_has_a_row_for_each_run() -> None:
     assert [label.split("–")[0] for label in labels] == [names[n] for n in starts]
     drawn = {(row["line"], row["column"]): row["choice"] for row in data["panel 1"]}
     assert drawn == {
-        (line, level): f"{choice} parallelism"
+        (line, level): named(choice)
         for line, n in enumerate(starts)
         for level, choice in enumerate(columns[n])
     }
@@ -499,7 +507,7 @@ def test_colours_mean_one_thing_and_are_seen_on_white_and_on_black() -> None:
 
 def test_every_plan_of_a_comparison_has_a_colour_of_its_own() -> None:
     """Eleven of them, and tensor parallelism of four degrees."""
-    names = ["Data Parallelism", *PLAN_NAMES.values(), *(f"megatron-{n}" for n in (1, 2, 4, 8))]
+    names = [*PLAN_NAMES.values(), *(f"megatron-{n}" for n in (1, 2, 4, 8))]
     assert len({*colours_of(names).values()}) == len(names)
 
 

@@ -16,7 +16,7 @@ from hypar_opt.display.glyphs import SYMBOLS, Symbol, cell_styles, symbol
 from hypar_opt.display.terminal.notebook import plan_html
 from hypar_opt.workload.parallelism import CHOICES
 from tests.display.graphs import texts
-from tests.display.test_figures import luminance, scales
+from tests.display.test_figures import luminance, named, scales
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 
@@ -53,7 +53,7 @@ def test_a_choice_has_one_colour_on_terminal_picture_notebook_and_page() -> None
     for choice in present:
         own = symbol(choice)
         assert Color.parse(own.colour).get_truecolor().hex == own.colour
-        assert colours[f"{choice} parallelism"] == own.colour
+        assert colours[named(choice, CHOICES)] == own.colour
         assert f"background:{own.light.fill};color:{own.light.ink}" in notebook
         for shade in (own.light, own.dark):
             assert f".{own.name} {{ --fill: {shade.fill}; --on-fill: {shade.ink}; }}" in sheet

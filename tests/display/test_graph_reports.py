@@ -27,6 +27,7 @@ from hypar_opt.display.terminal.plan import plan_view
 from hypar_opt.plan.plan import Plan
 from hypar_opt.workload.description import describe
 from hypar_opt.workload.network import Network
+from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES
 from tests.cli.shell import Shell
 from tests.display.graphs import texts
 from tests.display.test_figures import data_of
@@ -79,9 +80,10 @@ def test_a_plan_of_a_graph_prints_a_row_for_layers_alike(plan: Plan) -> None:
     assert ["decoder.0", "○○", "○○"] in map(str.split, lines)
     assert ["decoder.1", "○○", "●●"] in map(str.split, lines)
     assert ["decoder.2-3", "×", "2", "●●", "●●"] in map(str.split, lines)
-    assert (
-        "○ data parallelism   ● model, heads, channel parallelism   ◆ output parallelism" in lines
-    )
+    legends = [line for line in lines if line.startswith("○ data parallelism")]
+    assert legends == [
+        "○ data parallelism   ● model parallelism (heads, channel)   ◆ model parallelism (output)"
+    ]
     shown = {
         position: row.positions[0] for row in plan_grid(plan).rows for position in row.positions
     }
@@ -98,18 +100,18 @@ def test_the_layouts_of_every_tensor_are_shown_on_demand(plan: Plan) -> None:
     # In the last repetition too, whose output has one reader.
     assert ["decoder.2-3", "×", "2", "●●", "●●"] in shown
     assert all(len(row[-1]) == plan.levels for row in shown)
-    assert "stored: ○ by batch   ● by channel" in lines
+    assert "stored tensors: ○ split by batch   ● split by channel" in lines
 
 
 def test_what_is_whole_has_a_symbol_of_its_own() -> None:
     whole = "whole"
     assert glyph(whole) == "□"
     assert glyph(whole, ascii_only=True) == "W"
-    assert legend([whole]) == [(symbol(whole), "whole")]
+    assert legend([whole], CHOICES) == [(symbol(whole), "whole")]
     every = stored_legend(["batch", "channel", "whole"])
     assert [(own.glyph, name) for own, name in every] == [
-        ("○", "by batch"),
-        ("●", "by channel"),
+        ("○", "split by batch"),
+        ("●", "split by channel"),
         ("□", "whole"),
     ]
 
@@ -150,10 +152,15 @@ def test_a_chain_of_many_kinds_has_rows_too() -> None:
 def test_a_symbol_is_a_column_whatever_a_kind_calls_it() -> None:
     words = ["data", "output", "channel", "heads", "model"]
     assert [glyph(word) for word in words] == ["○", "◆", "●", "●", "●"]
-    assert [text for _, text in legend(words)] == [
+    assert [text for _, text in legend(words, CHOICES)] == [
         "data parallelism",
-        "model, channel, heads parallelism",
-        "output parallelism",
+        "tensor parallelism (model, channel, heads)",
+        "tensor parallelism (output)",
+    ]
+    assert [text for _, text in legend(words, PAPERS_CHOICES)] == [
+        "data parallelism",
+        "model parallelism (channel, heads)",
+        "model parallelism (output)",
     ]
 
 
@@ -300,7 +307,7 @@ def test_the_pages_graph_says_how_tensors_are_stored(plan: Plan) -> None:
         "token",
         *(f"decoder.{n}.add" for n in range(3)),
     ]
-    assert [words for *_, words in graph.legend] == ["by batch", "by channel"]
+    assert [words for *_, words in graph.legend] == ["split by batch", "split by channel"]
 
 
 def test_layouts_are_of_a_plan(
@@ -309,7 +316,10 @@ def test_layouts_are_of_a_plan(
     file = tmp_path / "plan.json"
     ho.write_plan(plan, file)
     assert run(["show", str(file), "--layouts"]) == 0
-    assert "stored: ○ by batch   ● by channel" in capsys.readouterr().out.splitlines()
+    assert (
+        "stored tensors: ○ split by batch   ● split by channel"
+        in capsys.readouterr().out.splitlines()
+    )
     assert run(["show", "sfc", "--layouts"]) == 2
     message = "hypar-opt: --layouts takes a plan file, and 'sfc' is a network\n"
     assert capsys.readouterr().err == message

@@ -229,7 +229,7 @@ def test_a_certificate_is_checked(
     write_certificate(certify(ho.solve("lenet-c", array="hmc-htree-16", batch=32)), proof)
     capsys.readouterr()
     assert run(["report", str(file), "--certificate", str(proof), "-o", str(out)]) == 1
-    assert "the certificate is of another plan" in capsys.readouterr().err
+    assert "the certificate belongs to another plan" in capsys.readouterr().err
 
 
 def test_a_plan_of_no_search_has_no_certificate_and_still_a_page(tmp_path: Path) -> None:

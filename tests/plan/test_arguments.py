@@ -50,6 +50,22 @@ def test_the_arguments_of_a_problem_are_its_fields() -> None:
     assert set(ProblemArguments.__annotations__) == fields
 
 
+@pytest.mark.parametrize("more", [(), ("tokens",), ("rows", "columns")])
+@pytest.mark.parametrize("sequence", [tuple, list])
+def test_tensor_among_choices_is_model_and_output(
+    more: tuple[str, ...], sequence: Callable[[tuple[str, ...]], Any]
+) -> None:
+    problem = problem_of(choices=sequence(("data", "tensor", *more)))
+    assert problem == problem_of(choices=("data", "model", "output", *more))
+
+
+def test_tensor_is_not_stated_beside_model() -> None:
+    with pytest.raises(HyparError, match="in this order, got data, model, model, output"):
+        problem_of(choices=("data", "model", "tensor"))
+    with pytest.raises(HyparError, match="unknown choice 'tensro': did you mean tensor"):
+        problem_of(choices=("data", "tensro"))
+
+
 @pytest.mark.parametrize("count", range(1, 65))
 def test_a_number_of_accelerators_states_the_levels(count: int) -> None:
     problem = problem_of(accelerators=count)

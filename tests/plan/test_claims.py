@@ -256,7 +256,7 @@ def test_a_plan_whose_certificate_is_wrong_is_not_vouched_for(
         certify(found)
     proof = certify(plan)
     write_certificate(proof, tmp_path / "proof.json")
-    with pytest.raises(ho.HyparError, match="the certificate is of another plan"):
+    with pytest.raises(ho.HyparError, match="the certificate belongs to another plan"):
         gather(found, found.array.description, proof=proof)
 
 

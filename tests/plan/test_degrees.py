@@ -38,7 +38,9 @@ def test_levels_are_inside_the_nodes_of_an_array_or_between_them() -> None:
     )
 
 
-@pytest.mark.parametrize(("kinds", "rest"), [(4, None), (5, None), (6, "2 layers otherwise")])
+@pytest.mark.parametrize(
+    ("kinds", "rest"), [(4, None), (5, None), (6, "2 layers split in other ways")]
+)
 def test_a_single_layer_is_named_and_more_are_counted(kinds: int, rest: str | None) -> None:
     layers = [{"name": f"fc{n}", "kind": "fc", "units": 64} for n in range(8)]
     content = {"name": "eight", "input": {"features": 64}, "layer": layers}

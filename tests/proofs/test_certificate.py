@@ -120,7 +120,7 @@ def tamper(plan: ho.Plan, where: str) -> dict[str, Any]:
         ("lower", "a reduced cost|the potentials prove", 1),
         ("shape", "should be one potential a layer and choice", 1),
         ("tables", "tables: should be 4, got 5", 1),
-        ("plan", "the certificate is of another plan", 1),
+        ("plan", "the certificate belongs to another plan", 1),
         ("scope", "scope: should be the plan's, 'level'", 1),
         ("multiplier", "a multiplier, and there is no capacity", 1),
         ("scale", "the potentials prove", 1),
@@ -183,7 +183,7 @@ def test_a_certificate_is_of_a_hierarchy(
         ho.write_plan(forged, plan_file)
         assert run(verify) == 1
         assert "cost, total: should be" in capsys.readouterr().err
-        with pytest.raises(ho.HyparError, match="the certificate is of another plan"):
+        with pytest.raises(ho.HyparError, match="the certificate belongs to another plan"):
             ho.check_certificate(forged, proof)
     ho.write_plan(plan, plan_file)
     document = json.loads(proof_file.read_text())

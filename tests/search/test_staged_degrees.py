@@ -296,7 +296,7 @@ def test_cuts_are_a_column_where_stages_have_unequally_many_blocks() -> None:
         (
             "auto",
             "interleave=3",
-            "no configuration of stages is known of .* with fix='interleave=3'",
+            "there is no configuration of stages for .* with fix='interleave=3'",
         ),
         (2, "pp=1", "fix: pp=1 contradicts stages=2"),
         (1, "pp=2", "fix: pp=2 contradicts stages=1"),
@@ -311,8 +311,8 @@ def test_what_no_stages_are_is_refused(stages: Any, fix: Any, says: Any) -> None
 @pytest.mark.parametrize(
     ("replicas", "zero", "says"),
     [
-        (1, "state", "state sharded"),
-        (1, "weights", "weights sharded"),
+        (1, "state", "optimizer state sharded (ZeRO-1)"),
+        (1, "weights", "weights sharded (ZeRO-3)"),
         (2, "state+weights", "weights sharded over 2, state over 4"),
     ],
 )

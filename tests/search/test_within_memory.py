@@ -416,7 +416,7 @@ def test_how_a_plan_trains_is_said_in_a_sentence(tmp_path: Path) -> None:
     done = command(asked, tmp_path)
     assert "state sharded" not in done.output
     done = command([*asked, "--memory", "700MB", "--optimizer", "adam"], tmp_path)
-    assert "4 micro-batches, state sharded: " in done.output
+    assert "4 micro-batches, optimizer state sharded (ZeRO-1): " in done.output
     wrong = [
         (["--micro-batches", "7"], "--micro-batches: should divide the batch of 64, got 7"),
         (["--shard", "wights"], "shard: should be none, state, gradients or weights"),

@@ -368,9 +368,9 @@ def test_the_command_prints_a_table_and_the_peak(tmp_path: Path) -> None:
     call = ["memory", network, "--array", "h100-8", "--batch", "8", "--optimizer", "adam"]
     done = command([*call, "--recompute", "full", "--shard", "state"], tmp_path)
     assert done.status == 0
-    assert "full recomputation, state sharded" in done.output
+    assert "full recomputation, optimizer state sharded (ZeRO-1)" in done.output
     assert "decoder.0-11.attention x12" in done.output
-    assert "Peak: while loss runs, with " in done.output
+    assert "Peak at loss, with " in done.output
     assert "GB of 85 GB per accelerator, 79.99 GB to spare; reserve 5 GB." in done.output
     document = json.loads(command([*call, "--json", "--picture", "m.svg"], tmp_path).output)
     assert (tmp_path / "m.svg").read_text().startswith("<svg")

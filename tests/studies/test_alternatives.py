@@ -89,7 +89,9 @@ def test_best_plans_and_regrets_are_those_of_every_plan_in_order(seed: int, grap
     plan = ho.solve(network, search="joint", **asked)
     check_regrets(plan, priced)
     if "memory" in asked["constraints"]:
-        with pytest.raises(ho.HyparError, match=r"the best plans take no constraints\.memory"):
+        with pytest.raises(
+            ho.HyparError, match=r"the best plans do not support constraints\.memory"
+        ):
             ho.best_plans(plan, 2)
         return
     every = expected(priced, alike=levels_permute(plan.problem))

@@ -154,7 +154,7 @@ def test_either_half_of_enough_steps_is_held_out(tmp_path: Path) -> None:
     [
         ({"pp": 2}, None, "step 'one': gpus: should be tp 2 times pp 2 times dp 4, got 8"),
         ({"seconds": ""}, None, "step 'one' has no seconds to calibrate with"),
-        ({}, ["gemm", "elementwise"], "2 constants need as many steps, got 1"),
+        ({}, ["gemm", "elementwise"], "2 constants need at least as many steps, got 1"),
         (
             {},
             ["speed"],

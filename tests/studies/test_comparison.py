@@ -326,7 +326,7 @@ def test_without_an_array_plans_are_compared_by_their_bytes(name: str, tmp_path:
     ("call", "said"),
     [
         (["--hierarchy", "3", "--cost", "time"], "--cost time needs an array"),
-        (["--hierarchy", "3", "--overlap", "gradient"], "--overlap is of a simulated step"),
+        (["--hierarchy", "3", "--overlap", "gradient"], "--overlap applies to a simulated step"),
         (["--hierarchy", "3", "--reading", "text"], "levels of 3 parts need --reading executed"),
         (["--hierarchy", "3", "--levels", "1"], "leave --levels out"),
         (["--hierarchy", "3", "--array", "a100-4x8"], "--hierarchy"),
@@ -420,13 +420,13 @@ def test_the_problems_options_are_those_of_solve(
     assert by_plan["joint"]["joules"] == ho.simulate(plan).joules
     level = ho.solve("lenet-c", search="levelwise", **asked)
     assert by_plan["hypar"]["joules"] == ho.simulate(level).joules
-    assert "it does not keep to the constraints" in by_plan["model"]["reason"]
+    assert "it violates a constraint" in by_plan["model"]["reason"]
     assert by_plan["time"]["seconds"] <= by_plan["joint"]["seconds"]
     assert run(["compare", "lenet-c", "--fix", "conv1=model"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[2].split() == ["data", *["-"] * 7]
     assert (
-        "'data' of Lenet-c (batch 256, hmc-htree-16): it does not keep to the constraints:"
+        "'data' of Lenet-c (batch 256, hmc-htree-16): it violates a constraint:"
         " --fix: conv1 may not take data at H1"
     ) in " ".join(lines)
 
@@ -439,13 +439,13 @@ def test_people_see_every_row_once_and_the_means(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == [
         *("network", "batch", "plan", "communication", "executed", "time", "energy"),
-        *("speed-up", "when", "run", "efficiency"),
+        *("speed-up", "executed", "efficiency"),
     ]
     assert [line.split()[0] for line in lines[1:29:7]] == ["Lenet-c", "SFC"] * 2
     assert lines[29].startswith("geometric mean")
     assert " ".join(lines[36:]) == (
-        "Plans and amounts by the reading text (executed, when run, and three choices: by the"
-        " reading executed), on hmc-htree-4; ratios over Data Parallelism."
+        "Plans and amounts by the reading text (columns executed, and plans of three choices: by"
+        " the reading executed), on hmc-htree-4; ratios over Data Parallelism."
     )
 
 
@@ -535,7 +535,7 @@ def test_with_stages_there_is_the_row_of_the_best_plan_in_stages(shell: Shell) -
     assert row.speedup == (rows["data"].seconds or 0) / step.seconds
     assert (row.joules, row.energy_efficiency, row.reason) == (None, None, None)
     said = shell.refused("compare", "sfc", "--hierarchy", "3", "--stages", "2")
-    assert said == "--stages is of a simulated step, which needs an array"
+    assert said == "--stages applies to a simulated step, which needs an array"
     three = ho.compare(network, array, batches=8, stages=3)[-1]
     assert three.plan == "stages"
     assert "3" in (three.reason or "")

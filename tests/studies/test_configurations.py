@@ -364,11 +364,13 @@ def test_images_are_counted_where_there_are_no_tokens() -> None:
 
 def test_words_name_what_is_not_one() -> None:
     own = Configuration(2, 4, 1, 8, 1, sp=True, micro_batches=2, recompute="full", blocks=3)
-    said = "tp 8 with sp, dp_shard 4, dp_replicate 2, 2 micro-batches, 3 of 12 recomputed"
+    said = "tp 8 with sp, dp_shard 4, dp_replicate 2, 2 micro-batches"
+    said += ", full recomputation of 3 of 12 blocks"
     assert in_words(own, 12) == said
     assert in_words(Configuration(), 12) == "one accelerator"
     hybrid = Configuration(2, zero="state+weights", recompute="full")
-    assert in_words(hybrid, 12) == "dp_replicate 2, full recomputed, state and weights sharded"
+    said = "dp_replicate 2, full recomputation, optimizer state and weights sharded (ZeRO++)"
+    assert in_words(hybrid, 12) == said
 
 
 @pytest.mark.parametrize(
@@ -385,7 +387,7 @@ def test_words_name_what_is_not_one() -> None:
         ({"best": 0}, "best should be 1 or more, got 0"),
         ({"bound": "tight"}, "unknown bound 'tight': known: none, memory"),
         ({"margin": "much"}, "margin: should be bytes"),
-        ({"margin": "80GB"}, "margin should leave some of 80 GB"),
+        ({"margin": "80GB"}, "margin should leave some of the 80 GB"),
         ({"frameworks": "torchtian"}, "unknown framework 'torchtian': did you mean torchtitan?"),
         ({"optimizer": "adan"}, "optimizer"),
         ({"tokens": 31, "fix": "cp=2"}, "fix: cp should be one of 1"),
@@ -395,7 +397,7 @@ def test_words_name_what_is_not_one() -> None:
         ({"network": "resnet-18", "batch": 4}, "8 should divide the batch of 4"),
         (
             {"network": "vit-b16", "array": "h100-8x8", "batch": 1},
-            "no configuration is known of batch 1 of ViT-B/16 on h100-8x8",
+            "there is no configuration for batch 1 of ViT-B/16 on h100-8x8",
         ),
     ],
 )

@@ -244,7 +244,7 @@ def test_what_a_person_reads(
         (["lenet-c", "--free", "H1,,H2"], "--free should name levels, as H1,H4, layers, as fc1"),
         (["lenet-c"], "Missing option '--free'"),
         (["lenet-c", "--free", "all", "--objective", "tim"], "unknown cost 'tim'"),
-        (["lenet-c", "--free", "all", "--memory", "8GB"], "explore takes no --memory"),
+        (["lenet-c", "--free", "all", "--memory", "8GB"], "explore does not support --memory"),
         (
             ["vgg-a", "--free", "all"],
             "--free all: there are 2^44 = 17,592,186,044,416 plans, more than 134,217,728",

@@ -145,4 +145,4 @@ def test_the_shell_prints_and_writes_it(shell: Shell, tmp_path: Path) -> None:
         ]
     assert "tensor parallelism" in picture.read_text()
     said = shell.refused(*typed, "--best", "3")
-    assert said == "--best goes without --by-degrees: one of each"
+    assert said == "--best does not go with --by-degrees, which lists one of each"

@@ -254,6 +254,12 @@ def test_without_simulation_chains_are_solved_together_to_the_same_table(
     }
 
 
+def test_tensor_among_choices_is_model_and_output(tmp_path: Path) -> None:
+    text = 'networks = ["sfc"]\nbatches = [64]\nchoices = ["data,tensor", "data,tensor,tokens"]\n'
+    choices = [case.choices for case in read_spec(spec_of(tmp_path, text))]
+    assert choices == ["data,model,output", "data,model,output,tokens"]
+
+
 def test_all_choices_are_those_of_a_single_solve(tmp_path: Path) -> None:
     text = 'networks = ["lenet-c"]\nbatches = [64]\nchoices = ["all"]\ncosts = ["bytes", "time"]\n'
     text += 'arrays = ["tpu-v4-8", "tpu-v2-v3-16"]\n'

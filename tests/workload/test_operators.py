@@ -180,7 +180,7 @@ def test_a_kind_from_outside_is_proved_simulated_pinned_and_reported(elsewhere: 
     asked = ["net.toml", "--batch", "4", "--array", "hmc-htree-4", "--reading", "figures"]
     plan = ["--output", "plan.json", "--certificate", "proof.json"]
     shown = hypar(elsewhere, "solve", *asked, "--search", "joint", "--fix", "dw*=channel", *plan)
-    assert "model, channel parallelism" in shown  # one symbol for both: each is a second choice
+    assert "model parallelism (channel)" in shown  # one symbol for both: each is a second choice
     assert "proved" in hypar(elsewhere, "verify", "plan.json", "--certificate", "proof.json")
     step = json.loads(hypar(elsewhere, "simulate", "plan.json", "--json"))
     moved = json.loads((elsewhere / "plan.json").read_text())["cost"]["total"]
@@ -188,7 +188,7 @@ def test_a_kind_from_outside_is_proved_simulated_pinned_and_reported(elsewhere: 
     hypar(elsewhere, "explore", "plan.json", "--free", "dw")
     hypar(elsewhere, "report", "plan.json", "-o", "page.html")
     page = (elsewhere / "page.html").read_text()
-    assert "model, channel parallelism" in page
+    assert "model parallelism (channel)" in page
     assert "H1 dw: channel" in page
 
 

@@ -27,6 +27,7 @@ from hypar_opt.display.figures.style import (
     ticks,
 )
 from hypar_opt.display.glyphs import symbol
+from hypar_opt.display.labels import BASELINES, COMMUNICATION
 from hypar_opt.display.palette import DATA, FAINT, PLAN
 from hypar_opt.units import axis_byte_unit, format_bytes
 
@@ -63,8 +64,8 @@ def batch_ranges(result: AllBatches) -> Figure:
     least, most = (end(row["amount"] for row in bytes_rows) for end in (min, max))
     # Nothing to move has no place on a logarithmic axis.
     up: dict[str, Any] = {"log": True, "values": ticks(least / 2, most * 2)} if least > 0 else {}
-    y = along(alt.Y, "amount", f"moved in a step ({unit})", format=",~g", **up)
-    series = {"optimal plans": PLAN, "Data Parallelism": DATA}
+    y = along(alt.Y, "amount", f"{COMMUNICATION} ({unit})", format=",~g", **up)
+    series = {"optimal plans": PLAN, BASELINES["data"]: DATA}
     dashes = scale(dict(zip(series, ([1, 0], [5, 3]), strict=True)))
     names_of_lines = legend(series, symbolType="stroke", symbolSize=300, symbolStrokeWidth=2)
     dash = alt.StrokeDash("series:N", scale=dashes, legend=names_of_lines)
@@ -121,7 +122,7 @@ def _bytes(pieces: Sequence[BatchRange]) -> tuple[Rows, str]:
         for batch in sorted({piece.first, piece.last, *filter(own.__contains__, between)}):
             amounts.append((batch, "optimal plans", float(piece.bytes_at(batch))))
             data = float(piece.data_parallel_bytes_at(batch))
-            amounts.append((batch, "Data Parallelism", data))
+            amounts.append((batch, BASELINES["data"], data))
     size, unit = axis_byte_unit(max(amount for *_, amount in amounts))
     rows = [
         {

@@ -19,9 +19,10 @@ from hypar_opt.display.figures.style import (
     mark,
     short,
 )
+from hypar_opt.display.labels import ON_FRONT, SOLVERS_PLAN
 from hypar_opt.display.palette import DOTS, MARK, PLAN
 
-OTHERS, FRONT, OWN = "plans", "on the Pareto front", "the solver's plan"
+OTHERS, FRONT, OWN = "plans", ON_FRONT, SOLVERS_PLAN
 
 Place = tuple[float, float]
 """A plan's memory and cost."""

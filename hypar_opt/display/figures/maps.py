@@ -10,10 +10,10 @@ import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
+from hypar_opt.display.exploration_labels import axis_label, compared, digits_legend
 from hypar_opt.display.figures.marks import STAR
 from hypar_opt.display.figures.style import SAYS, Figure, Rows, figure, mark, short
 from hypar_opt.display.palette import AMOUNTS, INK, MARK, UNFIT
-from hypar_opt.display.terminal.exploration import axis_label, compared, digits_legend
 from hypar_opt.errors import HyparError
 from hypar_opt.search.degrees import Evaluated
 from hypar_opt.studies.configurations import in_words

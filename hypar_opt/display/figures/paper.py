@@ -16,6 +16,7 @@ from hypar_opt.display.figures.maps import surface
 from hypar_opt.display.figures.marks import CELL
 from hypar_opt.display.figures.plans import cells_of, chain, names_of, words_of
 from hypar_opt.display.figures.style import Rows, at, checked_format, figure, mark, save
+from hypar_opt.display.labels import BASELINES
 from hypar_opt.display.palette import INK
 from hypar_opt.errors import InputError
 from hypar_opt.models import load
@@ -50,9 +51,9 @@ _PRINTED_BYTES = "model, printed bytes"
 """Our series that is computed from printed bytes."""
 
 _SERIES = {
-    "model": "Model Parallelism",
+    "model": BASELINES["model"],
     _PRINTED_BYTES: "Model Parallelism, if it moved what Figure 8 prints",
-    "data": "Data Parallelism",
+    "data": BASELINES["data"],
     "hypar": "HyPar",
     "htree": "H tree",
     "torus": "torus",
@@ -67,7 +68,7 @@ _TITLES = {
     "fig10": "Figure 10: VGG-A, every choice of conv5_2 and fc1; 0 data, 1 model parallelism",
     "fig11": "Figure 11: {} on {} to {} accelerators",
     "fig12": "Figure 12: HyPar on two topologies, over Data Parallelism on the H tree",
-    "fig13": "Figure 13: HyPar over the Trick, parts of VGG-E",
+    "fig13": "Figure 13: HyPar over OWT, parts of VGG-E",
 }
 _RATIO = "times Data Parallelism"
 _BARS: dict[str, tuple[str, float | None]] = {
@@ -75,7 +76,7 @@ _BARS: dict[str, tuple[str, float | None]] = {
     "fig7": (_RATIO, 1.0),
     "fig8": ("GB", None),
     "fig12": (_RATIO, 1.0),
-    "fig13": ("times the Trick", 1.0),
+    "fig13": ("times OWT", 1.0),
 }
 """Bar charts: the axis' label, and the value at which bars begin."""
 
@@ -238,7 +239,7 @@ def _draw_plans(rows: PaperRows) -> Figure | None:
     panels = _panels(rows)
     if not panels:
         return None
-    words = words_of(PAPERS_CHOICES)
+    words = words_of(PAPERS_CHOICES, PAPERS_CHOICES)
     deepest = max(len(panel.ours) for panel in panels)
     levels = [pair for panel in panels for pair in zip(panel.ours, panel.printed, strict=True)]
     equal = sum(ours == printed for ours, printed in levels)
@@ -263,7 +264,9 @@ def _panel(panel: _Panel, levels: int) -> Figure:
     x, y = at(alt.X, -0.5, columns - 0.5, "column"), at(alt.Y, -0.5, levels - 0.5, "line")
     look = {"shape": "square", "size": (0.85 * CELL) ** 2, "opacity": 1, "stroke": INK}
     squares = mark(panel.name, "point", x, y, where="datum.differs", **look)
-    drawn: Figure = chain(panel.name, columns, levels, words_of(PAPERS_CHOICES), squares)
+    drawn: Figure = chain(
+        panel.name, columns, levels, words_of(PAPERS_CHOICES, PAPERS_CHOICES), squares
+    )
     return drawn.properties(title=alt.Title(panel.name, fontSize=11, offset=2))
 
 

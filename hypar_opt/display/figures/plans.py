@@ -62,9 +62,11 @@ def plan_dots(plan: Plan, *, layouts: bool = False) -> Figure:
     return _folded(plan, Stored.ALL if layouts else Stored.SHARED)
 
 
-def words_of(explained: Sequence[str], drawn: Iterable[str] = ()) -> dict[Symbol, str]:
-    """Return each symbol with its words, as a legend has them; of what is only drawn, a word."""
-    words = dict(legend(explained))
+def words_of(
+    explained: Sequence[str], choices: Sequence[str], drawn: Iterable[str] = ()
+) -> dict[Symbol, str]:
+    """Return each symbol with its meaning, as a legend has it; of what is only drawn, a word."""
+    words = dict(legend(explained, choices))
     return words | {own: word for word in drawn if (own := symbol(word)) not in words}
 
 
@@ -92,7 +94,8 @@ def _cell(column: float, line: int, layer: str, level: str, choice: str) -> dict
 
 
 def _words(plan: Plan) -> dict[Symbol, str]:
-    return words_of(explained(plan), {choice for row in plan.parallelism for choice in row})
+    drawn = {choice for row in plan.parallelism for choice in row}
+    return words_of(explained(plan), plan.choices, drawn)
 
 
 def _chain(plan: Plan) -> Figure:

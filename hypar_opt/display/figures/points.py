@@ -28,6 +28,7 @@ from hypar_opt.display.figures.style import (
     ticks,
 )
 from hypar_opt.display.folding import ranges
+from hypar_opt.display.labels import MEMORY, STEP
 from hypar_opt.display.palette import DOTS, FAINT, INK, MARK, PLAN, SERIES, colours_of
 from hypar_opt.hardware.roofline import DRAM, Roof, Roofline, roofline
 from hypar_opt.studies.configurations import POINTS, in_words
@@ -98,7 +99,7 @@ def fronts(
         for name, own in points.items()
         if own
     ]
-    title_of_x = f"memory of an accelerator ({unit})"
+    title_of_x = f"{MEMORY} ({unit})"
     x = along(alt.X, "memory", title_of_x, (least - margin, most + margin), tickCount=6)
     y = along(alt.Y, "ratio", "times the least without the limit")
     shapes = {name: POINT_SHAPES[n % len(POINT_SHAPES)] for n, name in enumerate(names)}
@@ -188,9 +189,9 @@ def time_and_memory(configurations: Configurations) -> Figure:
         }
         for numbers in near(pixels)
     ]
-    x = along(alt.X, "memory", f"memory of an accelerator ({unit})")
+    x = along(alt.X, "memory", f"{MEMORY} ({unit})")
     look: dict[str, Any] = {"grid": False, "values": ticks(*ends), "format": ",~g"}
-    y = along(alt.Y, "seconds", f"a step ({symbol})", ends, log=True, **look)
+    y = along(alt.Y, "seconds", f"{STEP} ({symbol})", ends, log=True, **look)
     colour = alt.Color("what:N", scale=scale(colours), legend=legend(colours))
     layers = [
         mark("points", "circle", x, y, colour, size=12, opacity=0.7),

@@ -13,6 +13,7 @@ from hypar_opt.display.figures.points import fronts, time_and_memory, validated_
 from hypar_opt.display.figures.sweeps import swept
 from hypar_opt.display.figures.timelines import timeline
 from hypar_opt.display.figures.topologies import topology
+from hypar_opt.display.labels import BASELINES, MEMORY
 from hypar_opt.display.palette import colours_of
 from hypar_opt.display.plan_grid import layer_memory
 from hypar_opt.errors import HyparError
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
 
 
 PLAN_NAMES = {
-    "model": "Model Parallelism",
-    "trick": "the Trick",
+    **BASELINES,
     "hypar": "HyPar",
     "joint": "joint optimum",
     "time": "least time",
@@ -95,7 +95,7 @@ def device_memory(memory: DeviceMemory) -> Figure:
         [name for name, _ in groups],
         parts,
         size,
-        f"memory of an accelerator ({unit})",
+        f"{MEMORY} ({unit})",
         format_bytes,
         end=end,
         limit=limit,

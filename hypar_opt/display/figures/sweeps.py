@@ -25,7 +25,7 @@ from hypar_opt.display.figures.style import (
     scale,
     short,
 )
-from hypar_opt.display.labels import cell_text
+from hypar_opt.display.labels import COMMUNICATION, MEMORY, STEP, cell_text
 from hypar_opt.display.palette import MARK, SERIES
 from hypar_opt.errors import HyparError
 from hypar_opt.units import (
@@ -103,9 +103,9 @@ def _measured(rows: Sequence[Row], measure: str) -> tuple[float, str, Callable[[
     most = max(row[measure] for row in rows)
     if measure == "seconds":
         size, unit = axis_unit(most)
-        return size, f"time of a step ({unit})", SECONDS
+        return size, f"{STEP} ({unit})", SECONDS
     size, unit = axis_byte_unit(most)
-    return size, f"moved in a step ({unit})", format_bytes
+    return size, f"{COMMUNICATION} ({unit})", format_bytes
 
 
 def _lines(
@@ -203,7 +203,7 @@ def _front(rows: Sequence[Row], own: Sequence[str]) -> Figure:
     groups = _grouped(rows, [name for name in ("network", "array") if name in own])
     cases = {label or "plans": group for label, group in groups.items()}
     colours = {name: SERIES[n % 5] for n, name in enumerate(cases)} | {"Pareto front": MARK}
-    x = along(alt.X, "memory", f"memory of an accelerator ({unit})")
+    x = along(alt.X, "memory", f"{MEMORY} ({unit})")
     y = along(alt.Y, "seconds", heading)
     colour = alt.Color("case:N", scale=scale(colours), legend=legend(colours))
     data = {

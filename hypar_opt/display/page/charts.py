@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 from hypar_opt.display.figures.bar_charts import StackedPart, bars, stacked
 from hypar_opt.display.figures.style import Figure
-from hypar_opt.display.labels import ENERGY_PARTS
-from hypar_opt.display.page.contents import BASELINES
+from hypar_opt.display.labels import BASELINES, ENERGY_PARTS, SHADES_OF_PASSES
 from hypar_opt.display.page.figure import Chart, chart_of
 from hypar_opt.display.palette import PASSES, WORK, colours_of
 from hypar_opt.display.plan_grid import layer_times
@@ -83,7 +82,7 @@ def by_phase(steps: dict[str, StepResult]) -> Chart:
         _plan_figure(parts, totals, "s", SECONDS),
         "by-phase",
         "Time by pass",
-        "Full colour computes, pale colour communicates.",
+        SHADES_OF_PASSES,
         ("plan", "step", "speed-up", *(f"{p}, {w}" for p in phases for w in ("compute", "comm."))),
         rows,
     )

@@ -9,6 +9,7 @@ from math import floor
 from typing import Unpack
 
 from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.display.labels import BASELINES, SCOPES
 from hypar_opt.display.page.cells import Cells, cell_costs, cells_of_stages, why_no_regrets
 from hypar_opt.display.page.trade_offs import TradeOffs, trade_offs
 from hypar_opt.errors import HyparError, InputError, shell_words
@@ -25,7 +26,6 @@ from hypar_opt.studies.alternatives import Regret
 from hypar_opt.studies.simulation import RunArguments
 from hypar_opt.units import format_bytes, format_page_cost
 
-BASELINES = {"trick": "the Trick", "data": "Data Parallelism", "model": "Model Parallelism"}
 """Baseline solvers, and the paper's names of their plans."""
 
 MAX_CERTIFIED_STATES = 2**8
@@ -261,9 +261,7 @@ def _proof_note(plan: Plan, proof: Certificate) -> str:
     count = len(proof.tables)
     of_tables = "one per level" if proof.spans is None else "of stages and what they consist of"
     tables = "one table" if count == 1 else f"{count} tables, {of_tables}"
-    joint = proof.scope == "joint"
-    scope = "over all levels together" if joint else "each level given those above"
-    within = scope + proof.among(plan)
+    within = SCOPES[proof.scope] + proof.among(plan)
     if proof.bound is not None:
         bound = format_page_cost(float(proof.bound), plan.cost.unit)
         return f"potentials of {tables}, prove that no plan costs less than {bound} {within}"

@@ -7,16 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.display.figures.explored import histogram, plans_by_memory
-from hypar_opt.display.figures.maps import exploration_map
-from hypar_opt.display.page.figure import Chart, chart_of
-from hypar_opt.display.terminal.exploration import (
+from hypar_opt.display.exploration_labels import (
     axis_label,
     compared,
     digits_legend,
     front_note,
     ordinal,
 )
+from hypar_opt.display.figures.explored import histogram, plans_by_memory
+from hypar_opt.display.figures.maps import exploration_map
+from hypar_opt.display.labels import MEMORY, SOLVERS_PLAN
+from hypar_opt.display.page.figure import Chart, chart_of
 from hypar_opt.errors import shell_words
 from hypar_opt.studies.exploration import Exploration
 from hypar_opt.studies.exploration.front import ExploredFront
@@ -63,7 +64,7 @@ def _headline(exploration: Exploration) -> list[tuple[str, str, str]]:
         )
         for name, value, note in (
             ("best", exploration.best_cost, f"{ties:,} {'equal plans' if ties > 1 else 'plan'}"),
-            ("the solver's plan", exploration.plan_cost, f"{ordinal(exploration.rank)} of all"),
+            (SOLVERS_PLAN, exploration.plan_cost, f"{ordinal(exploration.rank)} of all"),
             ("worst", exploration.highest_cost, "of those explored"),
         )
     ]
@@ -191,7 +192,7 @@ def _axis(exploration: Exploration, front: ExploredFront, name: str) -> tuple[fl
         size, unit = axis_byte_unit(largest)
     elif name in UNITS:
         size, unit = axis_unit(largest, "s" if name == "time" else "J")
-    return size, f"{'memory of an accelerator' if name == 'memory' else name} ({unit})"
+    return size, f"{MEMORY if name == 'memory' else name} ({unit})"
 
 
 def distribution(exploration: Exploration) -> Chart:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypar_opt.display.labels import optimality, stages_in_words
+from hypar_opt.display.labels import SCOPES, optimality, stages_in_words
 from hypar_opt.display.page.contents import Contents
 from hypar_opt.errors import shell_words
 from hypar_opt.plan.degrees import degrees
@@ -19,8 +19,6 @@ from hypar_opt.units import (
     format_ratio,
     format_si,
 )
-
-_SCOPES = {"level": "each level given those above", "joint": "over all levels together"}
 
 
 def provenance(contents: Contents) -> str:
@@ -75,11 +73,11 @@ def _constraints(plan: Plan) -> str:
     """Return the fields that differ from a problem's defaults."""
     kept = plan.constraints
     parts = [f"fixed {pin}" for pin in kept.fix]
-    parts += ["even splits"] if kept.even else ["splits that can run"] if kept.runnable else []
+    parts += ["even splits"] if kept.even else ["runnable plans"] if kept.runnable else []
     parts += [f"memory {format_bytes(kept.memory)}"] if kept.memory is not None else []
     # sgd has no state and takes no memory.
     of_bytes = isinstance(kept.optimizer, int)
-    said = " bytes a weight, each read and written once an update" if of_bytes else ""
+    said = " bytes per weight, each read and written once per update" if of_bytes else ""
     parts += [f"optimizer {kept.optimizer}{said}"] if kept.optimizer != "sgd" else []
     parts += [f"{plan.element_bytes}-byte elements"] if plan.element_bytes != 4 else []
     if plan.level_weights:
@@ -97,7 +95,7 @@ def _answer_facts(contents: Contents) -> list[tuple[str, str]]:
         ("solver", solver.name),
         ("search", solver.search),
         ("status", status + (f", {solver.found_by}" if solver.found_by else "")),
-        ("scope", f"{solver.scope}: {_SCOPES[solver.scope]}{plan.constraints.within}"),
+        ("scope", f"{solver.scope}: {SCOPES[solver.scope]}{plan.constraints.within}"),
         ("total", format_page_cost(plan.cost.total, plan.cost.unit)),
         ("bound", _bound(solver, plan.cost.unit)),
         ("certificate", contents.proof),

@@ -43,7 +43,9 @@ def grid_view(contents: Contents) -> dict[str, Any]:
         "totals": [
             (name, format_page_cost(amount, cost.unit)) for name, amount in total_costs(cost)
         ],
-        "legend": [(own.name, own.glyph, words) for own, words in legend(explained(plan))],
+        "legend": [
+            (own.name, own.glyph, words) for own, words in legend(explained(plan), plan.choices)
+        ],
         "tied": any(cell["tied"] for level in levels for cell in level["cells"]),
     }
 

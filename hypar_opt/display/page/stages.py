@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hypar_opt.display.figures.bar_charts import StackedPart, stacked
+from hypar_opt.display.labels import MEMORY
 from hypar_opt.display.page.figure import Chart, chart_of
 from hypar_opt.display.palette import colours_of
 from hypar_opt.simulator.device_memory import CATEGORIES
@@ -60,11 +61,11 @@ def memory_by_stage(step: PipelineResult) -> Chart:
         if any(amounts[name])
     ]
     return chart_of(
-        stacked(names, parts, size, f"memory of an accelerator ({unit})", format_bytes),
+        stacked(names, parts, size, f"{MEMORY} ({unit})", format_bytes),
         "by-stage",
         "Memory by stage",
-        "What an accelerator of each stage holds at most, without the array's reserve; saved is of"
-        " all micro-batches in flight.",
+        "Peak memory of an accelerator of each stage, without the array's reserve; activations"
+        " are of all micro-batches in flight.",
         ("stage", *amounts, "reserve", "in all", "to spare"),
         [
             (

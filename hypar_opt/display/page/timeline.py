@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hypar_opt.display.figures.timelines import lines_of, of_lines
+from hypar_opt.display.labels import SHADES_OF_PASSES
 from hypar_opt.display.page.figure import Chart, chart_of
 from hypar_opt.simulator.pipeline_result import PipelineResult
 from hypar_opt.simulator.result import StepResult
@@ -15,10 +16,10 @@ def timeline(step: StepResult) -> Chart:
     lines = lines_of(step)
     staged = isinstance(step, PipelineResult)
     caption = (
-        "A row a stage; bars have the number of their micro-batch, and of their chunk if a stage"
-        " has several. Where nothing is drawn a stage waits."
+        "One row per stage; bars are numbered by micro-batch, and by chunk if a stage has several."
+        " In the gaps a stage waits."
         if staged
-        else "Full colour computes, pale colour communicates."
+        else SHADES_OF_PASSES
     )
     # What a stage exchanges inside itself is part of its passes.
     kinds = (False,) if staged else (False, True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hypar_opt.display.labels import OBJECTIVES, ending
 from hypar_opt.display.page.figure import Chart, chart_of
 from hypar_opt.display.terminal.console import as_text
-from hypar_opt.display.terminal.tables import OBJECTIVES, ending
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.array import Array
 from hypar_opt.plan.plan import Plan

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from hypar_opt.display.labels import BASELINES
 from hypar_opt.display.terminal.console import Column, new_table
 from hypar_opt.units import format_bytes, format_ratio
 
@@ -27,7 +28,7 @@ def batches_view(every: AllBatches) -> RenderableType:
     columns: list[Column] = [
         ("batches", str),
         ("communication", format_bytes),
-        ("Data Parallelism", format_bytes),
+        (BASELINES["data"], format_bytes),
         ("reduction", format_ratio),
         ("changes", str),
     ]

@@ -1,4 +1,4 @@
-"""The memory of a device on a terminal: by layer and by category, and the largest moment."""
+"""The memory of a device on a terminal: by layer and by category, and the peak."""
 
 from __future__ import annotations
 
@@ -54,4 +54,4 @@ def _moment(held: DeviceMemory) -> str:
         between: moment.live,
     }
     named = " and ".join(f"{format_bytes(size)} of {name}" for name, size in parts.items() if size)
-    return f"Peak: while {moment.layer} runs, with {named or 'nothing else'}."
+    return f"Peak at {moment.layer}{', with ' * bool(named)}{named}."

@@ -188,9 +188,9 @@ def _costs(plan: Plan) -> Iterator[str]:
 
 
 def _legends(plan: Plan, grid: PlanGrid) -> Iterator[str]:
-    yield _legend("", legend(explained(plan)))
+    yield _legend("", legend(explained(plan), plan.choices))
     if grid.layouts:
-        yield _legend("stored: ", stored_legend(grid.layouts))
+        yield _legend("stored tensors: ", stored_legend(grid.layouts))
 
 
 def _legend(before: str, entries: list[tuple[Symbol, str]]) -> str:

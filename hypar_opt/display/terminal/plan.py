@@ -13,6 +13,7 @@ from rich.text import Text
 
 from hypar_opt.display.glyphs import explained, legend, stored_legend, stored_symbol, symbol
 from hypar_opt.display.labels import (
+    BASELINES,
     cost_name,
     level_costs,
     optimality,
@@ -77,9 +78,11 @@ def plan_view(
         parts.append(_levels(plan, runs))
     else:
         parts += [_layers(plan, grid), Text(), _levels(plan)]
-    parts.append(Text(legend_line(legend(explained(plan))), style="dim"))
+    parts.append(Text(legend_line(legend(explained(plan), plan.choices)), style="dim"))
     if grid.layouts:
-        parts.append(Text(f"stored: {legend_line(stored_legend(grid.layouts))}", style="dim"))
+        parts.append(
+            Text(f"stored tensors: {legend_line(stored_legend(grid.layouts))}", style="dim")
+        )
     parts += [Text(), *baselines_of(plan)]
     # In readings other than `executed`, the total is not the bytes of a run.
     executed = as_executed(plan.cost)
@@ -115,7 +118,7 @@ def plan_title(plan: Plan) -> str:
         *(["inference"] if plan.inference else []),
         *(reductions(plan) if plan.cost.kind != "bytes" else []),
         # A proof says among which plans.
-        *(["plans that can run"] if plan.constraints.runnable and not _proved(plan) else []),
+        *(["runnable plans"] if plan.constraints.runnable and not _proved(plan) else []),
         f"{plan.solver.name} {plan.solver.search} ({optimality(plan)})",
     ]
     return f"{plan.network.name}: {', '.join(options)}"
@@ -157,14 +160,16 @@ def _shares(plan: Plan) -> str:
     shares = zip(plan.group_shares or (), plan.groups, strict=True)
     has = (f"{own / SHARES:.2%} on {group.count:,} {group.name}" for own, group in shares)
     of_groups = ", ".join(has)
-    sentence = f"Of a layer that H1 splits {of_groups}"
+    sentence = f"A layer that H1 splits has {of_groups}"
     if all(word in SIDES for word in plan.parallelism[0]):
         sentence = f"H1 splits no layer; its shares would be {of_groups}"
     of_all = [row[LEAST] for row in plan.solver.statistics if LEAST in row]
     if of_all and plan.cost.total:
         # Rounded up, as it is a bound.
         saved = ceil(10_000 * max(0.0, 1 - of_all[0] / plan.cost.total)) / 10_000
-        sentence += f"; at other shares plans that train alike save at most {saved:.2%}"
+        sentence += (
+            f"; with other shares, plans with the same training settings save at most {saved:.2%}"
+        )
     if plan.cost.kind == "time":
         sentence += ". Each pass is charged as the slowest group's; simulated, a step may take less"
     return f"{sentence}."
@@ -176,12 +181,12 @@ def _overlapped(plan: Plan, with_overlap: WithOverlap) -> str:
     says = f"A step takes {seconds} with overlap ({with_overlap.overlap})"
     attribution = plan.solver.says
     if with_overlap.proved:
-        says += f", {attribution}the least of plans that train alike"
+        says += f", {attribution}the least of plans with the same training settings"
     else:
         bound, excess = format_si(with_overlap.bound, "s"), format_percent(with_overlap.gap)
         says += (
-            f"; {attribution}no plan that trains alike takes less than {bound}, this one"
-            f" {excess} more"
+            f"; {attribution}no plan with the same training settings takes less than {bound},"
+            f" this one {excess} more"
         )
     if with_overlap.without > with_overlap.seconds:
         excess = format_percent(with_overlap.without / with_overlap.seconds - 1)
@@ -193,9 +198,9 @@ def _widened(plan: Plan) -> str:
     """Return of what plans bounds are, where choices are wider than the default."""
     choices, default = ", ".join(plan.choices), ", ".join(plan.step_model.choices)
     pins = ", and with its pins of layers that are whole" if plan.constraints.fix else ""
-    says = f"A configuration takes less than plans of the choices {default}, so that bounds are on"
-    says += f" those of its choices, {choices}{pins}"
-    return f"{says}; with overlap they hold without these, too."
+    says = f"A configuration is faster than all plans of the choices {default}, so bounds cover"
+    says += f" plans of its choices, {choices}{pins}"
+    return f"{says}; bounds with overlap also hold without these."
 
 
 def _glyphs(symbols: Iterable[Symbol]) -> Text:
@@ -267,8 +272,8 @@ def baselines_of(plan: Plan) -> Iterator[RenderableType]:
     cost = plan.cost
     form = partial(format_cost, unit=cost.unit)
     rows = (
-        ("Data Parallelism", cost.baselines.data, cost.ratios.data),
-        ("Model Parallelism", cost.baselines.model, cost.ratios.model),
+        (BASELINES["data"], cost.baselines.data, cost.ratios.data),
+        (BASELINES["model"], cost.baselines.model, cost.ratios.model),
     )
     yield new_table([("", str), (cost_name(plan), form), ("relative cost", format_ratio)], rows)
     yield from map(Text, refused_baselines(plan))
@@ -279,9 +284,9 @@ def _saving(plan: Plan, joint: Plan) -> str:
     total, optimum = plan.cost.total, joint.cost.total
     # Levelwise search is greedy: lower levels pay for the choices of upper ones.
     if optimum == total:
-        return f"Optimal{within} over all levels jointly."
+        return f"Also jointly optimal{within} across all levels."
     saved = (total - optimum) / total
     cheaper = format_cost(optimum, plan.cost.unit)
     # A smaller share would be rounded to 0.00%.
     less = f"{saved:.2%}" if saved >= 5e-5 else format_cost(total - optimum, plan.cost.unit)
-    return f"Jointly over all levels{within}: {cheaper}, {less} less (--search joint)."
+    return f"Joint optimum across all levels{within}: {cheaper}, {less} less (--search joint)."

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.display.labels import cell_text
+from hypar_opt.display.labels import BASELINES, OBJECTIVES, cell_text, ending
 from hypar_opt.display.terminal.console import Column, new_table, texts, unbroken
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.plan.trained import trained
-from hypar_opt.results import Form
-from hypar_opt.studies.comparison import disagreements, geometric_means
+from hypar_opt.studies.comparison import REFERENCE, disagreements, geometric_means
 from hypar_opt.units import (
     COUNT,
     JOULES,
@@ -45,7 +44,7 @@ AMOUNTS: dict[str, Column] = {
     "closed_form_seconds": ("closed form", SECONDS),
     "joules": ("energy", JOULES),
     "speedup": ("speed-up", format_ratio),
-    "executed_speedup": ("when run", format_ratio),
+    "executed_speedup": ("executed", format_ratio),
     "energy_efficiency": ("efficiency", format_ratio),
 }
 """The column of each amount, by its name in a result's rows."""
@@ -61,7 +60,6 @@ _SWEPT = (
     *("network", "batch", "element_bytes", "levels", "array"),
     *("cost", "solver", "search", "reading", "overlap"),
 )
-OBJECTIVES: dict[str, Form] = {"bytes": format_bytes, "time": SECONDS, "energy": JOULES}
 _LEAST = {"bytes": "fewest bytes", "time": "least time", "energy": "least energy"}
 _PHASES = ("forward", "backward", "gradient", "-")
 _KINDS = ("all-reduce", "reduce-scatter", "all-to-all", "all-gather", "halo")
@@ -86,8 +84,8 @@ def many_view(many: ManyPlans) -> RenderableType:
     columns: list[Column] = [
         *(("batch", COUNT), ("element bytes", COUNT), ("reading", str), ("levels", COUNT)),
         ("communication", format_bytes),
-        ("Data Parallelism", format_bytes),
-        ("Model Parallelism", format_bytes),
+        (BASELINES["data"], format_bytes),
+        (BASELINES["model"], format_bytes),
     ]
     shown = f"; the first {MAX_PLANS} of them" if many.totals.size > MAX_PLANS else ""
     return Group(
@@ -177,8 +175,13 @@ def comparison_view(compared: Comparison) -> RenderableType:
         unbroken(new_table(columns, lines, keys=len(names) + 1)),
         Text(_caption(compared, varying, executed=executed), style="dim"),
         *(Text(f"{note}.") for note in disagreements(compared)),
-        *(Text(f"{row}: {row.reason}") for row in compared if row.reason is not None),
+        *(Text(f"{row}: {_reason(row.reason)}") for row in compared if row.reason is not None),
     )
+
+
+def _reason(reason: str) -> str:
+    """Return why a plan has no amounts, or why a baseline is shown for reference alone."""
+    return reason.replace(REFERENCE, "not runnable, shown for reference: ")
 
 
 def _caption(rows: Comparison, varying: set[str], *, executed: bool) -> str:
@@ -186,9 +189,9 @@ def _caption(rows: Comparison, varying: set[str], *, executed: bool) -> str:
     readings = {row.reading for row in rows if not row.is_of_three_choices}
     reading = f"the reading {rows[0].reading}" if len(readings) == 1 else "each array's reading"
     if executed and any(row.is_of_three_choices for row in rows):
-        reading += " (executed, when run, and three choices: by the reading executed)"
+        reading += " (columns executed, and plans of three choices: by the reading executed)"
     elif executed:
-        reading += " (executed, when run: by the reading executed)"
+        reading += " (columns executed: by the reading executed)"
     shared = [] if "batch" in varying else [f"batch {rows[0].batch:,}"]
     shared += [] if "array" in varying else [f"on {rows[0].array}"]
     return f"Plans and amounts by {', '.join([reading, *shared])}; ratios over Data Parallelism."
@@ -243,18 +246,6 @@ def front_view(front: ParetoFront) -> RenderableType:
 
 def _has_gaps(front: ParetoFront) -> bool:
     return any(point.plan.solver.gap for point in front)
-
-
-def ending(front: ParetoFront) -> str:
-    """Return a note on the memory below which nothing is known, and why."""
-    # All digits: one byte less is another problem.
-    last = f"{front[-1].memory:,} bytes"
-    if front.complete:
-        return f"No plan takes less memory than {last}."
-    if front.reason is not None:
-        return f"Not known within less than {last}: {front.reason}."
-    count = f"{len(front):,} point{'s' if len(front) > 1 else ''}"
-    return f"Ended at {count}: within less than {last} plans cost more."
 
 
 def run_view(result: RunResult) -> RenderableType:

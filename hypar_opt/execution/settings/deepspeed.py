@@ -69,7 +69,7 @@ class DeepSpeed(Framework):
                 f" PipelineModule(num_stages={configuration.pp}, partition_method=...)"
             )
         if configuration.interleave > 1:
-            yield f"{configuration.interleave} chunks a stage: a stage has one"
+            yield f"{configuration.interleave} chunks per stage: a stage has one"
         if configuration.recompute != NONE:
             yield (
                 f"{of_blocks(configuration, run)}: the model's, as its"

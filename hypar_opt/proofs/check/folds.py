@@ -271,7 +271,7 @@ class PartsOfH1:
 
     def __init__(self, plan: Plan, *, waits: bool) -> None:
         if plan.array is None or plan.cost.reading != "executed":
-            raise CheckFailedError("cost, reading: groups of accelerators have a run's, executed")
+            raise CheckFailedError("cost, reading: groups of accelerators need executed")
         self._shares = plan.part_shares
         self.accelerators = plan.array.description.groups_of_parts
         self.count = len(self._shares)

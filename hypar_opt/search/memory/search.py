@@ -95,7 +95,7 @@ def within_memory(
     NothingFitsError
         If no plan is found that fits.
     InfeasibleError, NoAnswerError
-        If no plan keeps to the other constraints, or none is found before a limit.
+        If no plan satisfies the other constraints, or none is found before a limit.
     """
     problem = search.instance.problem
     if problem.device_memory is None:

@@ -267,7 +267,9 @@ def best_plans(
     if instance.constraints.couple_layers:
         # A memory limit is a sum over layers, so the state alone does not give a completion's cost.
         memory = argument("constraints.memory")
-        raise RefusedError(f"the best plans take no {memory}: they are found layer by layer")
+        raise RefusedError(
+            f"the best plans do not support {memory}, which limits all layers together"
+        )
     interchangeable = levels_permute(problem) and all(neighbours_alike(problem))
     completion = _completion(number, instance, deadline)
     limited = _is_within_device(plan, instance)
@@ -288,8 +290,8 @@ def best_plans(
                 fit = len(alternatives)
                 remedy = f"ask for {fit:,}" if fit else f"state more {argument('micro_batches')}"
                 raise RefusedError(
-                    f"of the {MAX_COUNTED:,} best plans that train alike {fit:,} fit the memory of"
-                    f" an accelerator; {remedy}"
+                    f"of the {MAX_COUNTED:,} best plans with the same training settings, {fit:,}"
+                    f" fit the memory of an accelerator; {remedy}"
                 )
             continue
         # Multinomial: all orders of the levels, divided by swaps of levels of equal choices.

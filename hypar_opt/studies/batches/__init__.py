@@ -160,7 +160,7 @@ def solve_all_batches(
     **problem
         `hypar_opt.plan.arguments.ProblemArguments`: ``levels=4`` or ``hierarchy``, ``reading``,
         ``choices``, ...; but no array, no cost but bytes, and no constraints but pins: what they
-        charge or allow is not a line in the batch.
+        charge or allow is not linear in the batch.
 
     Raises
     ------
@@ -201,12 +201,12 @@ def _stated(
     given: ProblemArguments = {**problem, "batch": lo}
     if given.get("array") is not None:
         raise HyparError(
-            f"{argument('array')}: the time on an array decides the order of levels, and is not a"
-            f" line in the batch; state the levels, as {argument('hierarchy')}"
+            f"{argument('array')}: time on an array is not linear in the batch; state the"
+            f" levels with {argument('hierarchy')}"
         )
     cost = given.get("cost")
     if cost not in (None, "bytes"):
-        raise HyparError(f"{argument('cost', cost)} is not a line in the batch; only bytes are")
+        raise HyparError(f"{argument('cost', cost)} is not linear in the batch; only bytes are")
     described, stated = stated_problem(network, given)
     _ = Instance(described, stated).cost  # refuses an unknown reading
     constraints = stated.constraints
@@ -214,7 +214,8 @@ def _stated(
         if name not in ("fix", "optimizer") and getattr(constraints, name):
             limit = argument(f"constraints.{name}")
             raise HyparError(
-                f"{limit} allows other plans at other batches: plans are of all batches"
+                f"{limit} would allow different plans at different batches, which are solved"
+                " together"
             )
     return described, stated
 

@@ -134,7 +134,7 @@ def searched(network: Network, problem: Problem, start: int, period: int, step: 
     if found.status is not Status.OPTIMAL:
         raise RefusedError(
             f"solver {name!r} on {network.name}, batch {batch:,}: the plan found is not proved"
-            " optimal, so that it tells nothing of other batches"
+            " optimal, and says nothing about other batches"
         )
     rows = found.assignments
     return Optimum(

@@ -85,7 +85,7 @@ def explore(
     needs_array = objective in ("time", "energy")
     plan, array = planned(plan, arguments, array, needs_array=needs_array, overlap="none")
     if plan.is_staged:
-        raise RefusedError("explore takes no plan in stages, each of which is a problem itself")
+        raise RefusedError("explore does not support plans in stages")
     cells = _checked_cells(free, plan)
     problem = _problem(plan, objective or plan.cost.kind, array)
     instance = Instance(plan.network.description, problem)
@@ -136,7 +136,7 @@ def _problem(plan: Plan, objective: str, array: str | Path | Array | None) -> Pr
     # Memory adds up over layers, so under a limit plans are not a product of layers' states.
     if problem.constraints.memory is not None:
         memory = argument("constraints.memory")
-        raise RefusedError(f"explore takes no {memory}: it looks at one layer after another")
+        raise RefusedError(f"explore does not support {memory}, which limits all layers together")
     if problem.array is None and objective in ("time", "energy"):
         raise HyparError(f"{argument('objective', objective)} needs an array: {ARRAY}")
     return problem

@@ -29,7 +29,7 @@ from hypar_opt.solvers import SOLVERS
 from hypar_opt.step.readings import READINGS
 from hypar_opt.studies.sweep.case import CHOICES, Case, network_of, on, place_of
 from hypar_opt.studies.sweep.vary import Variant, as_json, combinations, variants
-from hypar_opt.workload.parallelism import EVERY_CHOICE, PAPERS_CHOICES
+from hypar_opt.workload.parallelism import EVERY_CHOICE, PAPERS_CHOICES, stated_choices
 
 SCHEMA: Literal["hypar-opt/sweep/1"] = "hypar-opt/sweep/1"
 
@@ -282,12 +282,13 @@ def _solver(text: str) -> tuple[str, str | None]:
 
 
 def _choices(text: str) -> str:
-    if text not in ("all", *CHOICES):
+    choices = text if text == "all" else ",".join(stated_choices(text.split(",")))
+    if choices not in ("all", *CHOICES):
         more = ",".join(EVERY_CHOICE[len(PAPERS_CHOICES) :])
         raise HyparError(
             f"should be 'all', or 'data,model' and some of {more}, in this order, got {text!r}"
         )
-    return text
+    return choices
 
 
 def _known_name(kind: str, name: str, known: Collection[str]) -> str:
