@@ -25,7 +25,7 @@ from hypar_opt.proofs.check.stages import in_flight, price_of_stages, stages_of_
 from hypar_opt.simulator import pipeline_order
 from hypar_opt.workload.stages import cuts, stage_of
 from tests.cli.shell import Shell
-from tests.slow import slow_after
+from tests.slow import slow_after, slow_off_diagonal
 from tests.strategies.staged_plans import (
     Choose,
     drawn_staged_plan,
@@ -99,7 +99,7 @@ def test_what_accelerators_store_alike_is_sent_whole_or_gathered() -> None:
     assert seconds[65536, 1] < seconds[65536, 2]
 
 
-@pytest.mark.parametrize("seed", slow_after(40, range(600)))
+@pytest.mark.parametrize("seed", slow_after(15, range(600)))
 def test_drawn_plans_are_priced(seed: int) -> None:
     """Of any networks, cuts, chunks, schedules and ways to train; stages are priced alone, too."""
     plan = plan_of_stages(drawn_staged_plan(Random(seed)))
@@ -108,9 +108,10 @@ def test_drawn_plans_are_priced(seed: int) -> None:
         check_price(inside)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zb-h1"])
-@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize(
+    ("parts", "schedule", "tied"),
+    slow_off_diagonal([2, 4], ["1f1b", "gpipe", "zb-h1"], [True, False]),
+)
 def test_searched_plans_are_priced(parts: int, schedule: str, tied: bool) -> None:
     network = ho.gpt(layers=2, hidden=64, heads=4, tokens=32, vocabulary=512, tied=tied)
     stated: dict[str, Any] = {"array": "a100-8", "batch": 16, "optimizer": "adam"}
