@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -20,6 +21,21 @@ def slow_after(kept: int, cases: Iterable[Any]) -> list[Any]:
         for case in every[kept:]
     ]
     return [*every[:kept], *(slow if ALL else [])]
+
+
+def slow_off_diagonal(*parameters: Sequence[Any]) -> list[Any]:
+    """Return the combinations of the values of parameters.
+
+    ``make test`` has as many as the longest has values: each value of each is in one or more.
+    """
+    most = max(map(len, parameters))
+    diagonal = [tuple(n % len(values) for values in parameters) for n in range(most)]
+    others = product(*(range(len(values)) for values in parameters))
+    places = dict.fromkeys([*diagonal, *others])
+    cases = [
+        tuple(values[n] for values, n in zip(parameters, place, strict=True)) for place in places
+    ]
+    return slow_after(most, cases)
 
 
 def fewer(count: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,17 @@ from tests.mutants.mutant import ROOT, Mutant
 MUTANTS = [mutant for mutants in AREAS.values() for mutant in mutants]
 
 
+@cache
+def source_of(path: Path) -> tuple[str, str]:
+    """Return the text of a file, and its syntax tree in words."""
+    source = (ROOT / path).read_text()
+    return source, ast.dump(ast.parse(source))
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_applies_to_the_package_as_it_is(mutant: Mutant) -> None:
-    source = (ROOT / mutant.path).read_text()
-    changed = ast.parse(mutant.mutated(source))
-    assert ast.dump(changed) != ast.dump(ast.parse(source))
+    source, parsed = source_of(mutant.path)
+    assert ast.dump(ast.parse(mutant.mutated(source))) != parsed
     for test in mutant.test_paths():
         file, _, name = test.partition("::")
         assert f"def {name}" in (ROOT / file).read_text()

@@ -113,10 +113,10 @@ def test_statistics_of_the_models_are_in_the_json(shell: Shell) -> None:
         assert (record["status"], record["gap"]) == ("optimal", 0.0)
 
 
-def test_without_arguments_the_help_is_printed() -> None:
-    done = hypar()
-    assert (done.returncode, done.stderr) == (2, "")
-    assert "Usage: hypar-opt" in done.stdout
+def test_without_arguments_the_help_is_printed(tmp_path: Path) -> None:
+    done = command([], tmp_path)
+    assert (done.status, done.errors) == (2, "")
+    assert "Usage: hypar-opt" in done.output
 
 
 def test_a_module_and_a_version() -> None:
@@ -245,11 +245,11 @@ def test_a_wrong_call_ends_with_2_and_one_line(line: str, complaint: str, shell:
     assert shell.refused(*line.split(" ")).startswith(complaint)
 
 
-def test_a_refusal_is_one_line_in_a_process_too() -> None:
-    done = hypar("solve", "sfc", "--cost", "time")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("hypar-opt: ")
-    assert done.stderr.count("\n") == 1
+def test_a_refusal_is_one_line_in_a_process_too(tmp_path: Path) -> None:
+    done = command(["solve", "sfc", "--cost", "time"], tmp_path)
+    assert (done.status, done.output) == (2, "")
+    assert done.errors.startswith("hypar-opt: ")
+    assert done.errors.count("\n") == 1
 
 
 def test_what_has_no_answer_has_a_status_of_its_own(tmp_path: Path, shell: Shell) -> None:

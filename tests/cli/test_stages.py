@@ -15,6 +15,7 @@ from hypar_opt.search import stages as stage_search
 from hypar_opt.search.plan_file import read_plan
 from hypar_opt.simulator.pipeline_result import PipelineResult
 from tests.cli.shell import Shell
+from tests.slow import slow_off_diagonal
 
 NETWORK = "gpt:layers=4,hidden=256,heads=4,tokens=64,vocabulary=1000"
 ASKED = (NETWORK, "--array", "rtx4090x4", "--batch", "16")
@@ -244,8 +245,10 @@ def test_a_network_is_run_in_stages_on_an_array() -> None:
         ho.run(plan, array="rtx4090x4")
 
 
-@pytest.mark.parametrize("degrees", ["pp=2,tp=2", "pp=2,cp=2", "pp=2,dp=2"])
-@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize(
+    ("degrees", "recompute"),
+    slow_off_diagonal(["pp=2,tp=2", "pp=2,cp=2", "pp=2,dp=2"], ["none", "full"]),
+)
 def test_a_plan_of_degrees_in_stages_is_run(degrees: str, recompute: str) -> None:
     """What joins levels inside stages, too, by which tensor and context parallelism are read."""
     trained: dict[str, Any] = {"micro_batches": 4, "recompute": recompute, "optimizer": "adam"}

@@ -9,6 +9,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.execution.formats import FORMATS
+from tests.cli.shell import Shell
 from tests.commands import command
 from tests.execution.small_networks import decoder
 from tests.strategies.groups import nodes
@@ -31,18 +32,18 @@ def solved(file: str) -> ho.Plan:
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("file", PLANS)
-def test_a_plan_is_written_or_refused_in_a_line(name: str, file: str, tmp_path: Path) -> None:
-    ho.write_plan(solved(file), tmp_path / file)
-    done = command(["export", file, "--to", name, "--output", "exported"], tmp_path)
-    written = tmp_path / "exported"
-    if done.status == 0:
-        assert written.read_text() == FORMATS[name]().text(
-            ho.read_plan(tmp_path / file), approximate=False
-        )
+def test_a_plan_is_written_or_refused_in_a_line(
+    name: str, file: str, tmp_path: Path, shell: Shell
+) -> None:
+    path, written = tmp_path / file, tmp_path / "exported"
+    ho.write_plan(solved(file), path)
+    status, _, errors = shell("export", path, "--to", name, "--output", written)
+    if status == 0:
+        assert written.read_text() == FORMATS[name]().text(ho.read_plan(path), approximate=False)
     else:
-        assert (done.status, done.errors.count("\n"), written.exists()) == (2, 1, False)
-    printed = command(["export", file, "--to", name], tmp_path)
-    assert printed.output == (written.read_text() if done.status == 0 else "")
+        assert (status, errors.count("\n"), written.exists()) == (2, 1, False)
+    printed = shell("export", path, "--to", name)[1]
+    assert printed == (written.read_text() if status == 0 else "")
 
 
 def test_formats_are_listed_with_what_they_write(tmp_path: Path) -> None:

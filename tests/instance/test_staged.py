@@ -32,6 +32,7 @@ from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import part_word
 from hypar_opt.workload.stages import Message, cuts, cuts_between_blocks, stage_of
 from hypar_opt.workload.tensors import workload_of
+from tests.slow import slow_off_diagonal
 
 SMALL, UNTIED = (
     gpt(layers=4, hidden=32, heads=4, tokens=8, vocabulary=64, tied=tied) for tied in (True, False)
@@ -132,8 +133,7 @@ def computed(own: Instance) -> Fraction:
     return Fraction(int(charges.sum()), time.per_unit)
 
 
-@pytest.mark.parametrize("micro_batches", [1, 2, 8])
-@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize(("parts", "micro_batches"), slow_off_diagonal([2, 4], [1, 2, 8]))
 def test_a_plan_in_stages_is_charged_what_they_say(parts: int, micro_batches: int) -> None:
     array = nodes(2, 4)
     places = [end for end in cuts_between_blocks(GPT) if "decoder" in GPT.layers[end].name][1:]
@@ -258,10 +258,13 @@ def test_parts_of_an_array() -> None:
     assert tree.model_dump()["accelerators"] == 4
 
 
-@pytest.mark.parametrize(("parts", "chunks"), [(2, 1), (4, 1), (2, 2)])
-@pytest.mark.parametrize("kind", ["tied", "untied", "vgg-a"])
-def test_a_run_of_stages_moves_what_the_plan_says(kind: str, parts: int, chunks: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "divided"),
+    slow_off_diagonal(["tied", "untied", "vgg-a"], [(2, 1), (4, 1), (2, 2)]),
+)
+def test_a_run_of_stages_moves_what_the_plan_says(kind: str, divided: tuple[int, int]) -> None:
     """Its gradients are one device's; and messages are what crosses H1, there and back."""
+    parts, chunks = divided
     network = SMALL if kind == "tied" else UNTIED if kind == "untied" else find_network(kind)
     places = cuts_between_blocks(network)[2:]
     stages = Stages(network, parts, (*places[: parts * chunks - 1], len(network.layers)))

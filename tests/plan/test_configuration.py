@@ -15,6 +15,7 @@ from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.configuration import Configuration, check, configuration_of, family
 from hypar_opt.search.plan_file import check_plan
+from tests.slow import fewer
 
 GPT_3 = "gpt:layers=96,hidden=12288,heads=96,tokens=2048,vocabulary=51200"
 SMALL = "gpt:layers=2,hidden=32,heads=4,tokens=32,vocabulary=64"
@@ -67,7 +68,7 @@ def test_a_plan_of_a_configuration_is_priced_and_is_that_configuration(
     described = find_network(network, None)
     problem = problem_of(described, optimizer="adam", **asked)
     every = [*family(described, problem)]
-    for drawn in random.Random(7).sample(every, 4):
+    for drawn in random.Random(7).sample(every, fewer(8)):
         part = drawn.recompute == "full"
         for own in (drawn, drawn._replace(blocks=1)) if part else (drawn,):
             plan = plan_of_configuration(described, problem, own)

@@ -64,7 +64,7 @@ def spans_of(problem: CutProblem) -> list[UnitSpan]:
     ]
 
 
-@pytest.mark.parametrize("seed", slow_after(6, range(120)))
+@pytest.mark.parametrize("seed", slow_after(3, range(120)))
 def test_no_cuts_are_charged_less_than_is_proved(seed: int) -> None:
     """By a search of each stage of all cuts; where memory is ample most optima are proved."""
     rng = Random(seed)
@@ -88,20 +88,28 @@ def test_no_cuts_are_charged_less_than_is_proved(seed: int) -> None:
     assert (certificate.bound is None) == (exact == CutProblem(plan).charge)
 
 
-@pytest.mark.parametrize(("parts", "nodes"), [(2, 2), (2, 4), (4, 4)])
-def test_optima_are_proved(parts: int, nodes: int) -> None:
-    for tied in (True, False):
-        network = gpt(4, hidden=256, tokens=64, vocabulary=512, tied=tied)
-        plan = planned(network, parts, array=nodes_of_a100s(2, nodes), batch=16)
-        certificate = certify(plan)
-        assert plan.solver.status == "optimal"
-        assert certificate.bound is None
-        assert check_certificate(plan, certificate) == plan.cost.total
-        said = f"of all plans of {parts} stages, cut between blocks, and 4 micro-batches"
-        assert said in certificate.claim(plan)
+@pytest.mark.parametrize(
+    ("parts", "nodes", "tied"),
+    slow_after(
+        2,
+        [
+            *((2, 2, True), (4, 4, False), (2, 4, True)),
+            *((2, 2, False), (4, 4, True), (2, 4, False)),
+        ],
+    ),
+)
+def test_optima_are_proved(parts: int, nodes: int, tied: bool) -> None:
+    network = gpt(4, hidden=256, tokens=64, vocabulary=512, tied=tied)
+    plan = planned(network, parts, array=nodes_of_a100s(2, nodes), batch=16)
+    certificate = certify(plan)
+    assert plan.solver.status == "optimal"
+    assert certificate.bound is None
+    assert check_certificate(plan, certificate) == plan.cost.total
+    said = f"of all plans of {parts} stages, cut between blocks, and 4 micro-batches"
+    assert said in certificate.claim(plan)
 
 
-@pytest.mark.parametrize("seed", slow_after(2, range(30)))
+@pytest.mark.parametrize("seed", slow_after(1, range(30)))
 def test_any_plan_is_charged_more_than_is_proved(seed: int) -> None:
     """Of any cuts, choices, layouts and ways to train."""
     rng = Random(seed)

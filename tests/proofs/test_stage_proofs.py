@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,8 +24,9 @@ from hypar_opt.proofs.check import stages as derived
 from hypar_opt.proofs.check.stages import in_flight, price_of_stages, stages_of_plan
 from hypar_opt.simulator import pipeline_order
 from hypar_opt.workload.stages import cuts, stage_of
+from tests import slow
 from tests.cli.shell import Shell
-from tests.slow import slow_after
+from tests.slow import slow_after, slow_off_diagonal
 from tests.strategies.staged_plans import (
     Choose,
     drawn_staged_plan,
@@ -61,7 +62,10 @@ def in_turn(rows: Sequence[Sequence[int]]) -> Choose:
     ("end", "layers", "micro_batches"), slow_after(1, [(1, 2, 2), (1, 3, 1), (2, 3, 2)])
 )
 def test_every_plan_of_a_small_problem_is_priced(end: int, layers: int, micro_batches: int) -> None:
-    """All choices of all layers, and of what is sent and received, in two stages of two."""
+    """All choices of all layers, and of what is sent and received, in two stages of two.
+
+    ``make test`` has every second.
+    """
     network = fully_connected(*(6, 4, 8, 5)[: layers + 1])
     stages = Stages(network, 2, (end, layers))
     constraints = {"runnable": False}
@@ -70,7 +74,8 @@ def test_every_plan_of_a_small_problem_is_priced(end: int, layers: int, micro_ba
     )
     every = [product(*offered(own)) for own in stage_instances(stages, stated)]
     prices = set()
-    for chosen in product(*every):  # a row of each stage, of one level
+    # A row of each stage, of one level.
+    for chosen in islice(product(*every), 0, None, 1 if slow.ALL else 2):
         plan = plan_of_stages(staged_plan(stages, stated, in_turn(chosen)))
         agrees(plan)
         prices.add(plan.cost.total)
@@ -99,7 +104,7 @@ def test_what_accelerators_store_alike_is_sent_whole_or_gathered() -> None:
     assert seconds[65536, 1] < seconds[65536, 2]
 
 
-@pytest.mark.parametrize("seed", slow_after(40, range(600)))
+@pytest.mark.parametrize("seed", slow_after(15, range(600)))
 def test_drawn_plans_are_priced(seed: int) -> None:
     """Of any networks, cuts, chunks, schedules and ways to train; stages are priced alone, too."""
     plan = plan_of_stages(drawn_staged_plan(Random(seed)))
@@ -108,9 +113,10 @@ def test_drawn_plans_are_priced(seed: int) -> None:
         check_price(inside)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zb-h1"])
-@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize(
+    ("parts", "schedule", "tied"),
+    slow_off_diagonal([2, 4], ["1f1b", "gpipe", "zb-h1"], [True, False]),
+)
 def test_searched_plans_are_priced(parts: int, schedule: str, tied: bool) -> None:
     network = ho.gpt(layers=2, hidden=64, heads=4, tokens=32, vocabulary=512, tied=tied)
     stated: dict[str, Any] = {"array": "a100-8", "batch": 16, "optimizer": "adam"}

@@ -26,6 +26,7 @@ from hypar_opt.solvers import SOLVERS, capacity
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, columns
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.ilp.solver import IntegerProgram
+from tests import slow
 from tests.clocks import tick_when_read
 from tests.slow import examples
 from tests.strategies.networks import networks
@@ -373,7 +374,7 @@ def test_a_plan_is_printed_though_no_time_is_left_for_the_question_about_it(
 def test_a_limit_leaves_the_plans_simulated_so_far(capsys: pytest.CaptureFixture[str]) -> None:
     question = ["solve", "lenet-c", "--array", "hmc-htree-16", "--simulate", "40"]
     said = []
-    for limit in range(20, 400, 10):
+    for limit in range(20, 400, 10 if slow.ALL else 40):
         with pytest.MonkeyPatch.context() as patch:
             tick_when_read(patch)
             assert run([*question, "--time-limit", str(limit)]) == 0

@@ -23,7 +23,7 @@ from hypar_opt.simulator.tasks import ComputeTask, ExchangeKind, Task
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.tensors import workload_of
 from tests.simulator.plans import IN_LOCKSTEP, array, plans
-from tests.slow import examples, slow_after
+from tests.slow import examples, slow_after, slow_off_diagonal
 
 ALPHA, BETA = Fraction(1, 250), Fraction(1, 64)
 """Seconds of a message, and of a byte."""
@@ -326,14 +326,14 @@ GRIDS: list[tuple[str, tuple[int, ...], bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "shape", "as_far"), GRIDS)
-@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(("topology", "whole"), slow_off_diagonal(GRIDS, [True, False]))
 def test_a_sum_is_the_time_of_two_parts_or_whole_rings_and_else_an_upper_bound(
-    kind: str, shape: tuple[int, ...], as_far: bool, whole: bool
+    topology: tuple[str, tuple[int, ...], bool], whole: bool
 ) -> None:
+    kind, shape, as_far = topology
     size = {"accelerators": shape[0]} if kind == "ring" else {"shape": shape}
-    topology = {"kind": kind, **size, "link": {"bandwidth": "64 B/s", "latency": "2 s"}}
-    grid = array(topology, operations="1e30 op/s", dram_bandwidth="1e30 B/s")
+    table = {"kind": kind, **size, "link": {"bandwidth": "64 B/s", "latency": "2 s"}}
+    grid = array(table, operations="1e30 op/s", dram_bandwidth="1e30 B/s")
     grid = grid.model_copy(update={"whole_levels": whole})
     for choice in ("data", "model"):
         plan = ho.solve(

@@ -19,6 +19,7 @@ from hypar_opt.simulator.run import run_by_events
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.tasks import ComputeTask, ExchangeKind, ExchangeTask, Task, predecessors
 from tests.commands import command
+from tests.slow import slow_off_diagonal
 
 NETWORK = ho.gpt(layers=2, hidden=1024, heads=8, tokens=2048, vocabulary=1000)
 
@@ -144,8 +145,10 @@ def alone(task: Task) -> Task:
     return ExchangeTask(**{**fields, "after": None, "stream": 0})
 
 
-@pytest.mark.parametrize("overlap", ["none", "gradient", "prefetch"])
-@pytest.mark.parametrize("collective", ["pairwise", "ring"])
+@pytest.mark.parametrize(
+    ("overlap", "collective"),
+    slow_off_diagonal(["none", "gradient", "prefetch"], ["pairwise", "ring"]),
+)
 def test_both_run_beside_any_queue_as_all_events_do(overlap: str, collective: str) -> None:
     plan = plan_of("dp=2,cp=2,tp=2", latency="7 us")
     assert plan.array is not None

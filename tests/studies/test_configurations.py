@@ -41,7 +41,8 @@ from hypar_opt.studies.configurations import (
     pins,
 )
 from hypar_opt.units import format_si
-from tests.cli.shell import Shell, hypar
+from tests.cli.shell import Shell
+from tests.commands import command
 from tests.slow import slow_after
 
 TINY = "gpt:layers=2,hidden=64,heads=4,tokens=32,vocabulary=100"
@@ -463,18 +464,18 @@ def test_settings_are_a_file_or_all_that_is_printed(tmp_path: Path, shell: Shell
     assert err.startswith("hypar-opt: warning: accelerate has no words for ")
 
 
-def test_the_command_is_a_process(tmp_path: Path) -> None:
+def test_the_command_prints_and_draws(tmp_path: Path) -> None:
     call = ("configure", TINY, "--array", "h100-8", "--batch", "8")
-    done = hypar(*call, "--picture", "dots.svg", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "No plan of any kind that fits in 85 GB takes less than " in done.stdout
-    rows = [line for line in done.stdout.splitlines() if line.strip()[:1].isdigit()]
+    done = command([*call, "--picture", "dots.svg"], tmp_path)
+    assert (done.status, done.errors) == (0, "")
+    assert "No plan of any kind that fits in 85 GB takes less than " in done.output
+    rows = [line for line in done.output.splitlines() if line.strip()[:1].isdigit()]
     assert len(rows) == 10
     text = (tmp_path / "dots.svg").read_text()
     assert "configurations that fit" in text
-    missing = hypar("configure", "gpt2")
-    assert missing.returncode == 2
-    assert "Missing option '--array'" in missing.stderr
+    missing = command(["configure", "gpt2"], tmp_path)
+    assert missing.status == 2
+    assert "Missing option '--array'" in missing.errors
 
 
 def test_a_result_is_shown(

@@ -29,7 +29,7 @@ TIME: list[dict[str, Any]] = [
     {"network": "lenet-c", "array": "hmc-torus-16", "settings": {"collective": "ring"}},
     {"network": "lenet-c", "array": "h100-8", "bucket": 0},
     {"network": "lenet-c", "array": "h100-8", "batch": 30, "runnable": False},
-    {"network": "gpt2", "array": "a100-8", "batch": 8},
+    {"network": "gpt:layers=2,hidden=64,heads=4,tokens=32,vocabulary=512", "array": "a100-8"},
 ]
 
 

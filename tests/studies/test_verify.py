@@ -19,6 +19,7 @@ from hypar_opt.studies.random_networks import random_networks
 from hypar_opt.workload.stages import cuts_between_blocks
 from tests.cli.shell import Shell, written
 from tests.commands import command
+from tests.slow import slow_after
 
 ALL = "dp,cut,ilp,cpsat,brute"
 
@@ -57,11 +58,14 @@ def test_all_solvers_agree_whatever_is_asked(
 
 @pytest.mark.parametrize(
     ("network", "asked"),
-    [
-        ("sconv", {"stages": "auto"}),
-        ("lenet-c", {"stages": 2, "schedule": "gpipe"}),
-        ("lenet-c", {"stages": 2, "memory": 3_700_000, "optimizer": "adam"}),
-    ],
+    slow_after(
+        2,
+        [
+            ("sconv", {"stages": "auto"}),
+            ("lenet-c", {"stages": 2, "memory": 3_700_000, "optimizer": "adam"}),
+            ("lenet-c", {"stages": 2, "schedule": "gpipe"}),
+        ],
+    ),
 )
 def test_solvers_agree_on_stages(network: str, asked: dict[str, Any]) -> None:
     """The search of stages, and each stage of all cuts solved one by one."""

@@ -88,6 +88,7 @@ def test_sinks_leave_parts_of_sequences_mirrored(tokens: int, mirrored: bool) ->
         batch=8,
         choices=WITH_TOKENS,
         constraints={"fix": ["attention=tokens", "sinks=data"]},
+        overlap="none",
     )
     workload = workload_of(plan.network.description, 8, WITH_TOKENS)
     assert are_mirrored(workload, 8) == mirrored

@@ -203,7 +203,7 @@ def test_devices_have_the_biases_of_their_experts() -> None:
 
 
 @pytest.mark.parametrize("reading", ["executed", "joined"])
-@pytest.mark.parametrize("seed", slow_after(4, range(40)))
+@pytest.mark.parametrize("seed", slow_after(2, range(40)))
 def test_a_choice_of_experts_sends_no_error_back(seed: int, reading: str) -> None:
     """Dispatch reads logits that are gathered, whose error combine alone sends."""
     choices = ("data", "model", "experts")

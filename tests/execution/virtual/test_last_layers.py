@@ -13,6 +13,7 @@ from hypar_opt.sharding.program import Program
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.execution.drawn import run_as_one_device
+from tests.slow import slow_off_diagonal
 
 GIVEN = {"tokens": 4, "features": 8}
 NORM = {"name": "norm", "kind": "norm", "norm": "affine"}
@@ -30,8 +31,7 @@ ENDS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("levels", [1, 2])
-@pytest.mark.parametrize("ends", ENDS)
+@pytest.mark.parametrize(("ends", "levels"), slow_off_diagonal([*ENDS], [1, 2]))
 def test_every_plan_runs_as_on_one_device_whatever_its_last_layer(ends: str, levels: int) -> None:
     """Whole, both halves have all of its output, and its error is one of two addends."""
     described = {"schema": "hypar-opt/network/2", "name": ends, "input": GIVEN, "layer": ENDS[ends]}

@@ -14,7 +14,7 @@ from hypar_opt.plan.stages import Stages
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.stages import cuts
 from tests.instance.test_staged import nodes, problem, solved
-from tests.slow import slow_after
+from tests.slow import slow_after, slow_off_diagonal
 
 
 def chain(kind: str, keys: dict[str, Any], **network: Any) -> Network:
@@ -120,11 +120,11 @@ TRAINED: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("trained", TRAINED)
-@pytest.mark.parametrize(("parts", "chunks", "places"), SHARING)
+@pytest.mark.parametrize(("shared", "trained"), slow_off_diagonal(SHARING, TRAINED))
 def test_gradients_are_summed_over_the_stages_that_share_weights(
-    parts: int, chunks: int, places: list[int], trained: dict[str, Any]
+    shared: tuple[int, int, list[int]], trained: dict[str, Any]
 ) -> None:
+    parts, chunks, places = shared
     network = sharing(places)
     fields = {"batch": 24, "element_bytes": 2, "micro_batches": 6}
     stated = problem(nodes(parts, 2), parts, constraints={"fix": ["*@H2=data"]}, **fields)
