@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 _BEYOND = 0.06
 """Share of the range of memory by which lines extend beyond their ends."""
 
-_LABEL = (36, 14)
-"""Pixels of a label of a few numbers."""
+_LABEL = 16, 12
+"""Pixels of the label of a number."""
 
 _BEYOND_RIDGES = 30.0
 """The factor by which the axis of a roofline goes beyond the first and the last ridge."""
