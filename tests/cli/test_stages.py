@@ -337,7 +337,7 @@ def test_frameworks_without_stages_say_so(shell: Shell) -> None:
     said = shell.refused(*asked, "--to", "accelerate")
     assert said == "Accelerate has no pipeline stages, got pp 2"
     said = shell.refused(*asked, "--frameworks", "accelerate")
-    assert said.startswith("no configuration of 2 stages that accelerate can express is known")
+    assert said.startswith("there is no configuration of 2 stages that accelerate can express for ")
 
 
 @pytest.mark.parametrize(("chunks", "held"), [(1, "2"), (2, "2.5")])

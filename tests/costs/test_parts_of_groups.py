@@ -206,7 +206,7 @@ def test_a_plan_is_simulated_as_it_is_priced_and_priced_alike_a_second_time(seed
     assert ho.simulate(joules).joules == pytest.approx(
         joules.cost.total / _per_second(joules), rel=1e-3
     )
-    with pytest.raises(HyparError, match="of bytes or time"):
+    with pytest.raises(HyparError, match="for bytes or time"):
         ho.certify(joules)
 
 

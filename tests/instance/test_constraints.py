@@ -122,14 +122,14 @@ def test_tight_memory_costs_communication() -> None:
     [
         (["--memory", "10"], "the smallest memory that suffices is"),
         (["--even", "--batch", "3", "--fix", "fc1=data"], "--even, --fix: no choice fits layer"),
-        (["--solver", "data", "--memory", "400MB"], "constraints: --memory: the plan takes"),
+        (["--solver", "data", "--memory", "400MB"], "a constraint: --memory: the plan takes"),
         (
             ["--solver", "data", "--fix", "fc1=model"],
-            "constraints: --fix: fc1 may not take data at",
+            "a constraint: --fix: fc1 may not take data at",
         ),
         (
             ["--solver", "data", "--batch", "3", "--reading", "executed", "--runnable"],
-            "constraints: --runnable: fc1 may not take data at H2",
+            "a constraint: --runnable: fc1 may not take data at H2",
         ),
     ],
 )

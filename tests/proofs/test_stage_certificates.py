@@ -254,7 +254,7 @@ FORGERIES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "more units": (lambda own: own["spans"][-2].__setitem__(1, 2), r"tables\[\d+\]|bound"),
     "another plan": (
         lambda own: own.update(plan="sha256:0"),
-        "plan: the certificate is of another",
+        "plan: the certificate belongs to another plan",
     ),
 }
 

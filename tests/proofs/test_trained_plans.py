@@ -195,7 +195,7 @@ def test_the_best_plan_that_trains_in_a_way_is_proved(shard: str) -> None:
     check_certificate(best, certificate)
     other = best.model_copy(update={"training": best.training.model_copy(update={"shard": None})})
     if shard != "none":
-        with pytest.raises(CheckFailedError, match="of another plan"):
+        with pytest.raises(CheckFailedError, match="belongs to another plan"):
             check_certificate(other, certificate)
     if shard in ("gradients", "weights"):
         with pytest.raises(CheckFailedError, match="the plan's own choices cost"):

@@ -82,7 +82,7 @@ def test_the_optimum_of_a_model_trains_as_it_is_stated(tmp_path: Path, seed: int
     by_model = ho.solve(network, **asked, search="joint", solver="ilp")
     assert by_model.cost.total == ho.solve(network, **asked, search="joint").cost.total
     limited = {**asked, "constraints": {"memory": "1GB", "runnable": False}}
-    with pytest.raises(RefusedError, match=r"of any memory: leave constraints\.memory out, and"):
+    with pytest.raises(RefusedError, match=r"in any memory: leave constraints\.memory out, and"):
         write_model(network, tmp_path / "model.lp", **limited)
 
 
