@@ -41,6 +41,7 @@ from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.search.plan_file import read_plan
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.sharding.passes import Phase
+from hypar_opt.sharding.weights import with_users
 from hypar_opt.simulator.bounds import _in_lockstep
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.simulation import step_times
@@ -333,7 +334,13 @@ def every_time(plan: ho.Plan, overlap: str) -> list[float]:
     every = (
         tuple(zip(*states_of_nodes, strict=True)) for states_of_nodes in itertools.product(*states)
     )
-    return [search.seconds(rows) for rows in every if search.fits(rows)]
+
+    def stores_weights_as_used(rows: tuple[tuple[int, ...], ...]) -> bool:
+        return all(row == with_users(workload, row) for row in rows)
+
+    return [
+        search.seconds(rows) for rows in every if stores_weights_as_used(rows) and search.fits(rows)
+    ]
 
 
 CASES = [
