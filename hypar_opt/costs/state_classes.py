@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +26,17 @@ from hypar_opt.costs.alignments import (
     numbered_groups,
 )
 from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
-from hypar_opt.costs.state_tables import choices_by_level, in_mixed_radix, nodes_by_state
+from hypar_opt.costs.state_tables import (
+    charged_pairs,
+    choices_by_level,
+    in_blocks,
+    in_mixed_radix,
+    nodes_by_state,
+)
 from hypar_opt.costs.weights import unlike
 from hypar_opt.deadline import NEVER
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.sharding.weights import replicated
-from hypar_opt.step.states import added_up
 from hypar_opt.step.uneven import sizes_at_ends
 from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import ONCE
@@ -42,9 +47,6 @@ if TYPE_CHECKING:
     from hypar_opt.deadline import Deadline
     from hypar_opt.step.states import Indices
     from hypar_opt.workload.tensors import Workload
-
-_LARGEST_ARRAY = 2**22
-"""Elements of the largest array of pairs of states that is charged at once."""
 
 _CACHED = 2**14
 """Alignments of states that are charged at once: their arrays stay in a processor's cache."""
@@ -417,16 +419,8 @@ class PairsOfStates:
 
     def of(self, kind: int, sources: Indices, targets: Indices) -> Integers:
         """Return what a kind of boundary is charged for some states: ``(sources, targets)``."""
-        step = max(1, _LARGEST_ARRAY // (len(self.states) * len(targets)))
-        rows = [
-            self._charges(
-                kind,
-                self.states[:, sources[first : first + step], None],
-                self.states[:, None, targets],
-            )
-            for first in range(0, len(sources), step)
-        ]
-        return np.concatenate(rows)
+        ends = self.states[:, sources], self.states[:, targets]
+        return in_blocks(partial(self._charges, kind), *ends)
 
     def least(
         self,
@@ -569,13 +563,11 @@ class PairsOfStates:
 
     def _charges(self, kind: int, sources: Indices, targets: Indices) -> Integers:
         """Return a kind's charges for pairs of states, whose first axis is their levels."""
-        boundary, shape = self.boundaries[kind], np.broadcast_shapes(sources.shape, targets.shape)
+        boundary = self.boundaries[kind]
         if self.workload.boundaries[boundary].weights:
             stored = self.workload.ends[boundary, 0]
             differ = unlike(sources, targets, replicated(self.workload, stored)).any(axis=0)
             penalty = 1 + int(self.highest[stored])
             charge: Integers = np.where(differ, np.array(penalty, exact_dtype(penalty)), 0)
             return charge
-        number = boundary.reshape((1,) * (len(shape) - 1))
-        charges = self.cost.edge(self.workload, number, [sources], [targets])
-        return np.broadcast_to(added_up(charges), shape[1:])
+        return charged_pairs(self.cost, self.workload, boundary, sources, targets)

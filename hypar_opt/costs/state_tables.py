@@ -41,6 +41,9 @@ MAX_ENTRIES = 2**27
 _LARGEST_ARRAY = 2**18
 """Elements of the largest array of nodes' states that is charged at once."""
 
+_LARGEST_PAIRS = 2**22
+"""Elements of the largest array of pairs of states that is charged at once."""
+
 MAX_STATES_KEPT = 2**14
 """States of a layer up to which their order is kept: it is that of every placement of an array."""
 
@@ -153,13 +156,13 @@ def factored(
     NoAnswerError
         If the deadline passes, as for every function that builds tables.
     """
-    choices, every = len(workload.choices), choices_by_level(workload, levels)
-    check_states(len(workload.nodes), every)
+    choices, level_sizes = len(workload.choices), choices_by_level(workload, levels)
+    check_states(len(workload.nodes), level_sizes)
     by_levels, exact = cost.by_levels(workload), None
     if by_levels is None and bounding and cost.time is not None and not workload.shared:
         by_levels = cost.time.bound_by_levels(workload)
-        exact = partial(_charged_pairs, cost, workload, every)
-    if by_levels is None or workload.has_replicas or len({*every}) > 1:
+        exact = partial(_charged_columns, cost, workload, level_sizes)
+    if by_levels is None or workload.has_replicas or len({*level_sizes}) > 1:
         return None
     pairs: list[Integers] = []
     for level, row in enumerate(_edges(by_levels, workload, levels)):
@@ -168,8 +171,8 @@ def factored(
         row = row.reshape(*[1] * (2 * levels + 1 - row.ndim), *row.shape)
         source, target = row.shape[1 : levels + 1], row.shape[levels + 1 :]
         above = target[:level]
-        others = *source[:level], *source[level + 1 :], *target[level + 1 :]
-        if max(others, default=1) > 1:
+        elsewhere = *source[:level], *source[level + 1 :], *target[level + 1 :]
+        if max(elsewhere, default=1) > 1:
             return None
         row = row.reshape(len(row), source[level], *above, target[level])
         # Charges that do not depend on the target's choices above are stored once, not once per
@@ -185,13 +188,13 @@ def factored(
     pairs = [np.array(pair, node.dtype) for pair in pairs]
     each_choice = [(choice,) for choice in range(choices)]
     node, pairs = with_penalties(workload, node, pairs, each_choice)
-    columns = in_mixed_radix(canonical_states(levels, choices, deadline), every)
+    columns = in_mixed_radix(canonical_states(levels, choices, deadline), level_sizes)
     return FactoredTable(
         node, tuple(pairs), workload.ends, columns, cost.unit, cost.resolution, exact=exact
     )
 
 
-def _charged_pairs(
+def _charged_columns(
     cost: CostModel,
     workload: Workload,
     choices: Sequence[int],
@@ -200,14 +203,34 @@ def _charged_pairs(
     targets: Indices,
 ) -> Integers:
     """Return what a boundary is charged for columns of mixed radix: ``(sources, targets)``."""
-    states = np.array(np.unravel_index(targets, choices))[:, None]
-    step, rows = max(1, _LARGEST_ARRAY // states.size), []
-    for first in range(0, len(sources), step):
-        some = np.array(np.unravel_index(sources[first : first + step], choices))[:, :, None]
-        number = np.full((1, 1), boundary)
-        charges = added_up(cost.attributed.edge(workload, number, [some], [states]))
-        rows.append(np.broadcast_to(charges, (some.shape[1], len(targets))))
-    return np.concatenate(rows)
+    ends = (np.array(np.unravel_index(columns, choices)) for columns in (sources, targets))
+    return in_blocks(partial(charged_pairs, cost.attributed, workload, boundary), *ends)
+
+
+def in_blocks(
+    charged: Callable[[Indices, Indices], Integers], sources: Indices, targets: Indices
+) -> Integers:
+    """Return what all pairs of states are charged, so many at once: ``(sources, targets)``.
+
+    Parameters
+    ----------
+    charged
+        Charges states whose first axis is their levels.
+    sources, targets : (levels, states)
+    """
+    step = max(1, _LARGEST_PAIRS // targets.size)
+    blocks = (sources[:, first : first + step] for first in range(0, sources.shape[1], step))
+    return np.concatenate([charged(block[..., None], targets[:, None]) for block in blocks])
+
+
+def charged_pairs(
+    cost: CostModel, workload: Workload, boundary: int, sources: Indices, targets: Indices
+) -> Integers:
+    """Return what a boundary is charged for pairs of states, whose first axis is their levels."""
+    shape = np.broadcast_shapes(sources.shape, targets.shape)
+    number = np.full((1,) * (len(shape) - 1), boundary)
+    charges = cost.edge(workload, number, [sources], [targets])
+    return np.broadcast_to(added_up(charges), shape[1:])
 
 
 def expanded(
@@ -235,8 +258,8 @@ def expanded(
         total = added_up(_edges(cost.attributed, workload, levels, boundary[None]))
         charged.append(np.broadcast_to(total, (1, *choices * 2)))
     largest = sum(int(charged[kind].max()) for kind in kinds)
-    every = np.arange(len(workload.nodes))
-    node = nodes_by_state(cost, workload, every, levels, deadline, largest)[:, order]
+    nodes = np.arange(len(workload.nodes))
+    node = nodes_by_state(cost, workload, nodes, levels, deadline, largest)[:, order]
     edge: Integers = np.zeros((len(workload.ends), len(states), len(states)), node.dtype)
     for kind, charge in enumerate(charged):
         edge[kinds == kind] = charge.reshape(every_pair)[order[:, None], order]
@@ -291,8 +314,8 @@ def in_mixed_radix(states: Sequence[State] | Indices, choices: Sequence[int]) ->
     """Return each state's number: its choices as digits, H1's first, of so many at each level."""
     columns = np.zeros(len(states), np.intp)
     digits = np.array(states, np.intp).reshape(len(states), -1).T
-    for digit, own in zip(digits, choices, strict=True):
-        columns = columns * own + digit
+    for digit, radix in zip(digits, choices, strict=True):
+        columns = columns * radix + digit
     return columns
 
 

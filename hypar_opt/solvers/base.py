@@ -28,6 +28,9 @@ Table = CostTable | ThresholdTable | FactoredTable | ClassTable
 MEMORY = "memory"
 """The ``stopped_by`` of a `SolveResult` where a proof needs more memory than is allowed."""
 
+FIRST_STEP = 2**12
+"""A threshold of costs first rises by this part of its bound, then by twice as much each time."""
+
 CAPACITY = (
     "the cheapest assignment exceeds one of several capacities; more than one capacity is supported"
     " on chains only; this graph is not a chain; try ilp or cpsat"

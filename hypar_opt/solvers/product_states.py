@@ -19,6 +19,7 @@ from hypar_opt.costs.table import chain_ends
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
 from hypar_opt.integers import exact_dtype
+from hypar_opt.solvers.base import FIRST_STEP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.state_tables import FactoredTable
     from hypar_opt.integers import Integers
-
-_FIRST_STEP = 2**12
-"""The threshold first rises by this part of the bound, and then by twice as much each time."""
 
 _MOST_PAIRS = 2**24
 """The most pairs of columns that are charged exactly."""
@@ -88,11 +86,11 @@ def cheapest_by_bounds(
     cost, _ = _optimum_of(table, [np.array([state]) for state in states], rank, deadline)
     ahead = zip(costs_to_come(table, deadline), costs_to_go(table, deadline), strict=True)
     bounds = [before + after for before, after in ahead] if cost > bound else []
-    threshold, step = bound, bound // _FIRST_STEP + 1
+    threshold, step = bound, bound // FIRST_STEP + 1
     while cost > threshold:
         threshold, step = min(threshold + step, cost), 2 * step
-        most = threshold if table.penalty is None else min(threshold, table.penalty - 1)
-        columns = [np.flatnonzero(of_layer <= most) for of_layer in bounds]
+        limit = threshold if table.penalty is None else min(threshold, table.penalty - 1)
+        columns = [np.flatnonzero(of_layer <= limit) for of_layer in bounds]
         if sum(len(one) * len(other) for one, other in pairwise(columns)) > _MOST_PAIRS:
             return cost, bound, states
         cost, states = _optimum_of(table, columns, rank, deadline)
@@ -113,18 +111,18 @@ def _optimum_of(
     for boundary, ends in enumerate(pairwise(columns)):
         deadline.check()
         charges.append(table.exact(boundary, *ends))
-    node = [table.node[layer, own] for layer, own in enumerate(columns)]
+    node = [of_layer[numbers] for of_layer, numbers in zip(table.node, columns, strict=True)]
     dtype = exact_dtype(sum(int(part.max()) for part in (*node, *charges)))
     costs: list[Integers] = [node[0].astype(dtype)]
-    for charged, own in zip(charges, node[1:], strict=True):
-        costs.append((costs[-1][:, None] + charged).min(axis=0) + own)
+    for of_boundary, of_layer in zip(charges, node[1:], strict=True):
+        costs.append((costs[-1][:, None] + of_boundary).min(axis=0) + of_layer)
     lowest = costs[-1].min()
     picks = [_first(costs[-1] == lowest, rank[columns[-1]])]
     for layer in range(len(costs) - 1, 0, -1):
         into = costs[layer][picks[-1]] - node[layer][picks[-1]]
         reached = costs[layer - 1] + charges[layer - 1][:, picks[-1]] == into
         picks.append(_first(reached, rank[columns[layer - 1]]))
-    return int(lowest), [int(own[n]) for own, n in zip(columns, picks[::-1], strict=True)]
+    return int(lowest), [int(col[n]) for col, n in zip(columns, reversed(picks), strict=True)]
 
 
 def costs_to_come(table: FactoredTable, deadline: Deadline = NEVER) -> list[Integers]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.solvers.base import MEMORY, SolveResult, Status
+from hypar_opt.solvers.base import FIRST_STEP, MEMORY, SolveResult, Status
 from hypar_opt.solvers.elimination.columns import Columns, Restricted, eliminated
 
 if TYPE_CHECKING:
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from hypar_opt.costs.state_classes import ClassTable, Partition
     from hypar_opt.deadline import Deadline
     from hypar_opt.integers import Integers
-
-_FIRST_STEP = 2**12
-"""The threshold first rises by this part of the bound, and then by twice as much each time."""
 
 _EASY = 2**21
 """Up to this many entries of a table, states are eliminated before finer classes are."""
@@ -130,7 +127,7 @@ def _search(table: ClassTable, found: _Found, deadline: Deadline) -> None:
     if coarsest.exact:
         found.keep(classes, threshold, deadline)
         return
-    step = threshold // _FIRST_STEP + 1
+    step = threshold // FIRST_STEP + 1
     while True:
         left = _left(table, threshold, classes, deadline)
         if isinstance(left, int):
