@@ -81,13 +81,13 @@ def in_buckets(
     joint = first.scope == "joint"
     if joint and search.solver.searches and search.instance.constraints.only_plan is None:
         best = _of_least_time(search, solve, cost.time, best)
-    found = best.found
-    proved = found.bound == best.total and (joint or found.status is Status.OPTIMAL)
+    result = best.result
+    proved = result.bound == best.total and (joint or result.status is Status.OPTIMAL)
     limit = None if proved or not search.deadline.passed() else TIME_LIMIT
     return replace(
-        found,
+        result,
         status=Status.OPTIMAL if proved else Status.FEASIBLE,
-        stopped_by=found.stopped_by or limit,
+        stopped_by=result.stopped_by or limit,
         statistics=first.statistics,
     )
 
@@ -96,36 +96,36 @@ def in_buckets(
 class _Priced:
     """A plan, what it costs, and the choices of all its nodes, ``(levels, nodes)``."""
 
-    found: SearchResult
+    result: SearchResult
     total: Fraction
     nodes: Rows
 
     @classmethod
-    def of(cls, search: SearchRequest, found: SearchResult) -> _Priced:
-        instance, rows, tensors = search.instance, found.assignments, found.tensors
+    def of(cls, search: SearchRequest, result: SearchResult) -> _Priced:
+        instance, rows, tensors = search.instance, result.assignments, result.tensors
         nodes = nodes_of(instance.workload, instance.cost, rows, tensors, rule=instance.rule)
-        return cls(found, total_cost(instance, rows, tensors), nodes)
+        return cls(result, total_cost(instance, rows, tensors), nodes)
 
 
 def _of_least_time(search: SearchRequest, solve: Search, cost: TimeCost, best: _Priced) -> _Priced:
     """Return the best plan that is found, with the best bound."""
-    instance, known = search.instance, best.found.bound
+    instance, bound = search.instance, best.result.bound
     workload = instance.workload
     for row in [workload.baselines[key][workload.shared :] for key in BASELINES.values()]:
         rows = (tuple(row),) * search.levels
         if instance.constraints.allow(rows):
-            baseline = replace(best.found, assignments=rows, tensors=None, priced=None)
+            baseline = replace(best.result, assignments=rows, tensors=None, priced=None)
             best = min(best, _Priced.of(search, baseline), key=attrgetter("total"))
-    if known in (None, best.total) or len(workload.repeats.begins) > 1:
+    if bound in (None, best.total) or len(workload.repeats.begins) > 1:
         return best
     try:
         latencies = SharedLatencies.of(instance, cost, search.deadline)
     except (NoAnswerError, RefusedError):  # what was found first is known
         return best
     branches = _Branches(search, solve, latencies, best)
-    bound = branches.least(known)
+    bound = branches.least(bound)
     best = branches.best
-    return replace(best, found=replace(best.found, bound=bound))
+    return replace(best, result=replace(best.result, bound=bound))
 
 
 @dataclass(frozen=True, order=True)
@@ -151,9 +151,9 @@ class _Branch:
 
     def halves(self) -> Iterator[Paid]:
         """Yield both decisions on the reduction of which most is unpaid."""
-        most = max(self.unpaid, key=self.unpaid.__getitem__)
+        reduction = max(self.unpaid, key=self.unpaid.__getitem__)
         for once in (True, False):
-            yield {**self.paid, most: once}
+            yield {**self.paid, reduction: once}
 
 
 class _Branches:
@@ -188,18 +188,18 @@ class _Branches:
             while branches and branches[0].bound < self.best.total and self._count < self._most:
                 branch = branches[0]
                 if branch.unpaid:
-                    found = [self._bounded(half)[0] for half in branch.halves()]
+                    children = [self._bounded(half)[0] for half in branch.halves()]
                 else:
-                    found = [self._solved(branch)]
+                    children = [self._solved(branch)]
                 heappop(branches)
-                for own in found:
-                    if own.unpaid or branch.unpaid:
-                        heappush(branches, own)
+                for child in children:
+                    if child.unpaid or branch.unpaid:
+                        heappush(branches, child)
                     else:  # solved, and still charged less: by sets of one kind
-                        settled.append(own.bound)
+                        settled.append(child.bound)
         except (NoAnswerError, RefusedError):  # a limit
             pass
-        return max(known, min([self.best.total, *settled, *(own.bound for own in branches)]))
+        return max(known, min([self.best.total, *settled, *(branch.bound for branch in branches)]))
 
     def _root(self) -> _Branch:
         """Return all plans, after some rounds of weights."""
@@ -239,11 +239,11 @@ class _Branches:
         shares = latencies.shares(self._weights, paid)
         cost = replace(latencies.cost, latencies=shares)
         quiet = replace(self._search.quiet, instance=instance.with_cost(cost), falls_back=False)
-        found = self._solve(quiet)
-        priced = _Priced.of(self._search, found)
+        result = self._solve(quiet)
+        priced = _Priced.of(self._search, result)
         self.best = min(self.best, priced, key=attrgetter("total"))
         self._count += 1
-        bound = (found.bound or Fraction()) + latencies.in_units(paid)
+        bound = (result.bound or Fraction()) + latencies.in_units(paid)
         unpaid = latencies.unpaid(shares, paid, latencies.users(instance, priced.nodes))
         return _Branch(max(bound, branch.bound), self._count, paid, unpaid)
 
@@ -307,23 +307,23 @@ class SharedLatencies:
 
         def charged(part: int) -> ClassTable:
             ends = np.array([[0], [part]]).repeat(len(workload.nodes), axis=1)[None]
-            own = replace(cost, latencies=LatencyShares(ends, {}))
-            return classed(own, workload, states, allowed, deadline, instance.known)
+            sharing = replace(cost, latencies=LatencyShares(ends, {}))
+            return classed(sharing, workload, states, allowed, deadline, instance.known)
 
         table = charged(0)
         latencies = charged(LATENCY).node - table.node
         nodes = np.unique(table.node_kinds, return_index=True)[1]
-        made = np.array(states, np.intp).T
-        sets = cost.reduced_over(workload, nodes[:, None], [made[:, None]])
+        by_level = np.array(states, np.intp).T
+        sets = cost.reduced_over(workload, nodes[:, None], [by_level[:, None]])
         groups = cost.symmetries(workload, levels).groups
         kinds: dict[tuple[frozenset[tuple[int, int]], int], int] = {}
         kind_of = {0: 0}
-        for own in np.unique(sets[sets > 0]).tolist():
-            counts = Counter(group for level, group in enumerate(groups) if own >> level & 1)
-            key = frozenset(counts.items()), int(latencies[sets == own].min())
-            kind_of[own] = kinds.setdefault(key, 1 + len(kinds))
+        for levels_set in np.unique(sets[sets > 0]).tolist():
+            counts = Counter(group for level, group in enumerate(groups) if levels_set >> level & 1)
+            key = frozenset(counts.items()), int(latencies[sets == levels_set].min())
+            kind_of[levels_set] = kinds.setdefault(key, 1 + len(kinds))
         by_set, number = np.unique(sets, return_inverse=True)
-        numbers = np.array([kind_of[own] for own in by_set.tolist()])[number].reshape(sets.shape)
+        numbers = np.array([kind_of[bits] for bits in by_set.tolist()])[number].reshape(sets.shape)
         of_kinds = (0, *(latency for _, latency in kinds))
         buckets = buckets_of(workload, cost.bucket_elements)
         return cls(cost, buckets, table, latencies, numbers, kind_of, of_kinds)
@@ -351,20 +351,20 @@ class SharedLatencies:
         """
         table = self.table
         parts = shares.ends[:, 1] - shares.ends[:, 0]
-        own = zip(table.node_kinds.tolist(), map(bytes, parts.T.copy()), strict=True)
-        numbers, nodes = numbered(own)
+        marks = zip(table.node_kinds.tolist(), map(bytes, parts.T.copy()), strict=True)
+        numbers, nodes = numbered(marks)
         kinds = table.node_kinds[nodes]
         part = parts[self.kinds[kinds], nodes[:, None]]
         charges = table.node[kinds] + scale(self.latencies[kinds], (part, LATENCY), "down")
         charged = replace(table, node=charges, allowed=table.allowed[kinds], node_kinds=numbers)
-        least, states = bound_by_classes(charged, deadline)
+        bound, states = bound_by_classes(charged, deadline)
         users = defaultdict(list)
         for bucket, among in enumerate(self.buckets):
             for node in among:
                 kind = int(self.kinds[table.node_kinds[node], states[node]])
                 if kind:
                     users[bucket, kind].append(node)
-        return Fraction(least, table.resolution) + self.in_units(paid), users
+        return Fraction(bound, table.resolution) + self.in_units(paid), users
 
     def users(self, instance: Instance, rows: Rows) -> Users:
         """Return the nodes that take part in each reduction of a plan, ``(levels, nodes)``."""
@@ -377,12 +377,12 @@ class SharedLatencies:
     def unpaid(self, shares: LatencyShares, paid: Paid, users: Users) -> dict[Reduction, int]:
         """Return what reductions that are not decided take beyond what their users are charged."""
         parts = shares.ends[:, 1] - shares.ends[:, 0]
-        left = {
+        uncharged = {
             (bucket, kind): LATENCY - int(parts[kind, nodes].sum())
             for (bucket, kind), nodes in users.items()
         }
         return {
             reduction: part * self.of_kinds[reduction[1]]
-            for reduction, part in left.items()
+            for reduction, part in uncharged.items()
             if part > 0 and reduction not in paid
         }

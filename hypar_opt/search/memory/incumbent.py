@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from itertools import product
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs.state_classes import ClassTable
@@ -143,11 +144,8 @@ class Incumbent:
 
     def solve_at_price(self, modes: LayerModes, price: Fraction) -> PlanAtPrice:
         """Return the plan of least cost and price, and a bound on all plans that fit."""
-        # Without a price no block is recomputed.
-        recomputes = bool(price and modes.free.blocks)
         search = replace(self.search, progress=silent)
-        table = modes.table(price, recomputes_blocks=recomputes)
-        answer = solve_classes(table, search.deadline, canonical=not price)
+        answer = solve_classes(modes.table(price), search.deadline, canonical=not price)
         result = TableSolver(search, 1).checked(answer)
         selection = modes.selection(modes.picks(assignment_of(result), price))
         bound = (result.bound or 0) - modes.charges(price) * modes.capacity
@@ -295,9 +293,10 @@ def uniform_plan(search: SearchRequest, modes: ModesByMicroBatches) -> CountedPl
         nonlocal best
         if search.deadline.passed():
             return True
-        own = counted(count, recompute, shard)
-        best = min(best, own, key=lambda each: each.amount) if own.fits else best
-        return own.fits
+        candidate = counted(count, recompute, shard)
+        if candidate.fits:
+            best = min(best, candidate, key=attrgetter("amount"))
+        return candidate.fits
 
     fewest = bisect_left(counts, True, key=lambda count: fits(count, again[-1], free.shards[-1]))
     for count in counts[fewest : fewest + 2]:

@@ -63,8 +63,9 @@ class ModesByMicroBatches:
         counts = self.every_count
         if problem.training.micro_batches:
             return counts if self.may_fit(counts[0]) else []
-        every = self.may_fit(counts[0])
-        return counts if every else counts[bisect_left(counts, True, 1, key=self.may_fit) :]
+        if self.may_fit(counts[0]):
+            return counts
+        return counts[bisect_left(counts, True, 1, key=self.may_fit) :]
 
     def may_fit(self, count: int) -> bool:
         modes = self.of(count)
@@ -113,24 +114,24 @@ class MicroBatchBounds:
         """Note a bound on the plans of some micro-batches that fit."""
         self.bounds |= {n: max(self.bounds[n], bound) for n in counts}
         for count in filter(self.even, self.bounds):
-            known = (least for n, least in self.unlimited.items() if count % n == 0)
-            self.bounds[count] = max([self.bounds[count], *known])
+            of_divisors = (bound for n, bound in self.unlimited.items() if count % n == 0)
+            self.bounds[count] = max([self.bounds[count], *of_divisors])
 
     def promising(self, limit: Fraction) -> list[int]:
         """Return those that may have a plan of less than a limit, of the least bound first."""
-        left = [n for n, own in self.bounds.items() if own < limit and n not in self.ended]
-        return sorted(left, key=lambda count: (self.bounds[count], count))
+        counts = [n for n, bound in self.bounds.items() if bound < limit and n not in self.ended]
+        return sorted(counts, key=lambda count: (self.bounds[count], count))
 
     def multiple(self, count: int, limit: Fraction) -> int | None:
         """Return the first promising multiple of as many whose parts are even, prices to come."""
-        every = (n for n in self.promising(limit) if n not in self.priced)
-        left = (n for n in every if n > count and n % count == 0)
-        return min(filter(self.even, left), default=None)
+        multiples = (n for n in self.promising(limit) if n > count and n % count == 0)
+        unpriced = (n for n in multiples if n not in self.priced)
+        return min(filter(self.even, unpriced), default=None)
 
     @property
     def nearest(self) -> int | None:
         """Those whose fastest plan exceeds the capacity by least."""
-        above = [count for count, own in self.excess.items() if own > 0]
+        above = [count for count, excess in self.excess.items() if excess > 0]
         return min(above, key=self.excess.__getitem__, default=None)
 
     def in_turn(self) -> Iterator[int]:
@@ -157,5 +158,5 @@ class MicroBatchBounds:
         (one, other), (more, less) = ends, (self.excess[n] for n in ends)
         # As many have no excess: less <= 0 < more.
         count = one * other * (more - less) / (more * one - less * other)
-        place = next(n for n, own in enumerate(counts) if own >= count)
+        place = next(n for n, other in enumerate(counts) if other >= count)
         return min(max(place, few + 1), many - 1)

@@ -115,8 +115,8 @@ class TrainingMode:
     @property
     def weight_bytes(self) -> WeightBytes:
         problem = self.instance.problem
-        asked = problem.element_bytes, problem.constraints.optimizer
-        return WeightBytes.of(*asked, problem.training.reduce_bytes)
+        optimizer, reduce_bytes = problem.constraints.optimizer, problem.training.reduce_bytes
+        return WeightBytes.of(problem.element_bytes, optimizer, reduce_bytes)
 
     @cached_property
     def load(self) -> DeviceLoad:
@@ -147,8 +147,9 @@ class TrainingMode:
     @property
     def total_capacity(self) -> int:
         """The bytes of all accelerators together that tensors may take."""
-        each = self.instance.problem.accelerators // len(self._accelerators)
-        return each * sum(capacity_of(self.instance, own) for own in self._accelerators)
+        kinds = self._accelerators
+        capacities = sum(capacity_of(self.instance, accelerator) for accelerator in kinds)
+        return self.instance.problem.accelerators // len(kinds) * capacities
 
     @property
     def _accelerators(self) -> Sequence[Accelerator]:
@@ -199,11 +200,11 @@ class TrainingMode:
         """The bytes of a device that tensors may take."""
         return capacity_of(self.instance, self._accelerators[self.part or 0])
 
-    def counted(self, found: SearchResult) -> CountedPlan:
+    def counted(self, result: SearchResult) -> CountedPlan:
         """Return a plan with what it takes, and holds where least is left."""
-        held = bytes_held(self.instance, found.assignments, found.priced)
-        every = [CountedPlan(self, found, *own) for own in held]
-        return max(every, key=lambda own: own.excess)
+        memory_of_parts = bytes_held(self.instance, result.assignments, result.priced)
+        plans = [CountedPlan(self, result, *memory) for memory in memory_of_parts]
+        return max(plans, key=lambda plan: plan.excess)
 
 
 def capacity_of(instance: Instance, accelerator: Accelerator, reserved: int | None = None) -> int:
@@ -216,9 +217,8 @@ def capacity_of(instance: Instance, accelerator: Accelerator, reserved: int | No
     reserved
         What a plan's communicators need; by default that of one, so that no plan has more.
     """
-    least = accelerator.reserved() if reserved is None else reserved
-    own = int(accelerator.dram_capacity) - least
-    return min(instance.problem.device_memory or 0, own)
+    reserve = accelerator.reserved() if reserved is None else reserved
+    return min(instance.problem.device_memory or 0, int(accelerator.dram_capacity) - reserve)
 
 
 def bytes_held(
@@ -241,9 +241,9 @@ def bytes_held(
     for part, (accelerator, share) in enumerate(parts):
         arguments = problem, instance.network, workload, nodes, accelerator
         layers, transient = counted_memory(*arguments, share=share)
-        held = sum(own.weights + own.gradients + own.state + own.saved for own in layers)
+        load = sum(layer.weights + layer.gradients + layer.state + layer.saved for layer in layers)
         reserved = reserved_by(accelerator, workload, nodes, problem.hierarchy)
-        yield held + transient.total, capacity_of(instance, accelerator, reserved), part
+        yield load + transient.total, capacity_of(instance, accelerator, reserved), part
 
 
 def excess_of_memory(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> str | None:
@@ -254,18 +254,19 @@ def excess_of_memory(instance: Instance, rows: Rows, tensors: Tensors | None = N
     problem = instance.problem
     if problem.device_memory is None or problem.array is None:
         return None
-    held, most, part = max(bytes_held(instance, rows, tensors), key=lambda own: own[0] - own[1])
-    if held <= most:
+    memory_of_parts = bytes_held(instance, rows, tensors)
+    memory, capacity, part = max(memory_of_parts, key=lambda amounts: amounts[0] - amounts[1])
+    if memory <= capacity:
         return None
-    return amount_of_memory(*with_reserve(instance, held, most, part))
+    return amount_of_memory(*with_reserve(instance, memory, capacity, part))
 
 
 def with_reserve(instance: Instance, held: int, capacity: int, part: int) -> tuple[int, int]:
     """Return what a device holds and has with its reserve; a memory that is stated has none."""
     problem = instance.problem
     assert problem.array is not None
-    own = int(problem.array.description.accelerators_of_parts[part].dram_capacity)
-    reserve = 0 if capacity == problem.constraints.memory else own - capacity
+    dram_capacity = int(problem.array.description.accelerators_of_parts[part].dram_capacity)
+    reserve = 0 if capacity == problem.constraints.memory else dram_capacity - capacity
     return held + reserve, capacity + reserve
 
 
@@ -280,9 +281,9 @@ def layouts_at_prices(mode: TrainingMode, solve: Search) -> Iterator[Rows]:
     time: TimeCost | None = mode.cost.time
     prices, tried = [Fraction()], set()
     if mode.search.solver.searches and time is not None:
-        found = mode.counted(solve(mode.search))
+        fastest = mode.counted(solve(mode.search))
         accelerators = mode.instance.problem.accelerators
-        price = Fraction(found.amount) / (found.bytes * accelerators)
+        price = Fraction(fastest.amount) / (fastest.bytes * accelerators)
         prices += [price * Fraction(8) ** n for n in range(-1, 4)]
     for price in prices:
         instance = mode.instance
@@ -295,8 +296,8 @@ def layouts_at_prices(mode: TrainingMode, solve: Search) -> Iterator[Rows]:
             if not price:
                 raise
             return  # the charges are too large for this solver
-        asked = mode.instance.workload, mode.cost, plan.assignments, plan.priced
-        layouts = tuple(map(tuple, nodes_of(*asked, rule=mode.instance.rule)))
+        arguments = mode.instance.workload, mode.cost, plan.assignments, plan.priced
+        layouts = tuple(map(tuple, nodes_of(*arguments, rule=mode.instance.rule)))
         if layouts not in tried:
             tried.add(layouts)
             yield layouts
@@ -312,15 +313,15 @@ def first_takes_least(modes: Sequence[TrainingMode], per_unit: int) -> bool:
     levels = first.instance.problem.levels
     if physical is None or physical.rings is None:
         return True
-    own = [(mode.cost_in(per_unit), mode.instance.workload) for mode in modes]
-    alike = [kinds_of_nodes(workload).numbers.tolist() for _, workload in own]
-    alike += [cost.symmetries(workload, levels).marks for cost, workload in own]
-    nodes, deadline = numbered(zip(*alike, strict=True)).first, first.search.deadline
+    priced = [(mode.cost_in(per_unit), mode.instance.workload) for mode in modes]
+    marks = [kinds_of_nodes(workload).numbers.tolist() for _, workload in priced]
+    marks += [cost.symmetries(workload, levels).marks for cost, workload in priced]
+    nodes, deadline = numbered(zip(*marks, strict=True)).first, first.search.deadline
     try:
-        least, *others = (nodes_by_state(*mode, nodes, levels, deadline) for mode in own)
+        charges = [nodes_by_state(*mode, nodes, levels, deadline) for mode in priced]
     except NoAnswerError:  # a limit
         return False
-    return all((least <= other).all() for other in others)
+    return all((charges[0] <= other).all() for other in charges[1:])
 
 
 def exceeds_state_limit(mode: TrainingMode, found: SearchResult) -> bool:

@@ -145,7 +145,7 @@ class KBest:
     def columns(self, goal: Fraction) -> RemainingColumns | None:
         """Return the columns of plans up to a goal; None if there is no such plan."""
         modes = self.modes
-        table = modes.table(self.price, recomputes_blocks=bool(modes.free.blocks))
+        table = modes.table(self.price, all_modes=True)
         limit, order = self.charge_limit(goal), modes.order
         priced = [of_block.priced(modes.charges(self.price)) for of_block in modes.node_modes]
         cache: dict[Hashable, list[RemainingColumn]] = {}
@@ -165,7 +165,10 @@ class KBest:
         if not all(of_nodes):
             return None
         numbers, ports = zip(
-            *(np.unique([own.column for own in picks], return_inverse=True) for picks in of_nodes),
+            *(
+                np.unique([pick.column for pick in picks], return_inverse=True)
+                for picks in of_nodes
+            ),
             strict=True,
         )
         return RemainingColumns(

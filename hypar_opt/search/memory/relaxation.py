@@ -297,16 +297,17 @@ class LayerModes:
             blocks[node] = blocks[writer]
         return blocks
 
-    def table(self, price: Fraction, *, recomputes_blocks: bool) -> ClassTable:
+    def table(self, price: Fraction, *, all_modes: bool = False) -> ClassTable:
         """Return the table of plans with bytes at a price, a byte of a device.
 
         Parameters
         ----------
-        recomputes_blocks
-            Whether blocks may be recomputed as a whole.
+        all_modes
+            Whether blocks may be recomputed without a price, too, where no cheapest plan does.
         """
         charges = self.charges(price)
         weights = self.first.instance.workload.is_weight_boundary
+        recomputes_blocks = self.free.blocks and (price or all_modes)
         node_modes = self.node_modes if recomputes_blocks else self.node_modes[:1]
         tables = [modes.at(charges, weights) for modes in node_modes]
         first = tables[0]
@@ -430,8 +431,7 @@ class DualBound:
 
 def dual_bound(modes: LayerModes, price: Fraction) -> DualBound:
     """Return the bound of classes of states at a price."""
-    table = modes.table(price, recomputes_blocks=bool(price and modes.free.blocks))
-    bound, states = bound_by_classes(table, modes.search.deadline)
+    bound, states = bound_by_classes(modes.table(price), modes.search.deadline)
     amount = (bound - modes.charges(price) * modes.capacity) / modes.per_unit
     load = 0
     for node, (of_block, mode, state) in enumerate(modes.picks(states, price)):

@@ -114,7 +114,7 @@ def within_memory(
     incumbent = Incumbent(search, solve, nearest=fastest, below=below)
     part = fastest.part if problem.groups else None
     modes = _ModeSearch(incumbent, fastest, part, early, compares=bounds or fastest.fits)
-    return modes.best_excluding(fastest) if fastest.fits else modes.best()
+    return modes.fastest_or_better(fastest) if fastest.fits else modes.best()
 
 
 class _ModeSearch:
@@ -153,15 +153,15 @@ class _ModeSearch:
         self._fits_at_once = False
         """Whether the fastest plan of the batch at once, whose weights are whole, fits."""
 
-    def best_excluding(self, fastest: CountedPlan) -> tuple[SearchRequest, SearchResult]:
+    def fastest_or_better(self, fastest: CountedPlan) -> tuple[SearchRequest, SearchResult]:
         """Return the fastest plan of the batch at once, which fits, or a better one.
 
         In micro-batches of even parts none is. At once none is that splits more of its weights,
         unless parts of a ring's all-reduce have faster links than all of it.
         """
-        result, mode, asked = fastest.result, fastest.mode, self._search.instance
-        stated = asked.problem.training.micro_batches
-        counts = [] if stated else divisors(asked.problem.batch)[1:]
+        result, mode, instance = fastest.result, fastest.mode, self._search.instance
+        stated = instance.problem.training.micro_batches
+        counts = [] if stated else divisors(instance.problem.batch)[1:]
         counts = [n for n in counts if not self._modes.even(n) and self._modes.may_fit(n)]
         modes = LayerModes(self._search, stated or 1, ample=True)
         if exceeds_state_limit(mode, result):
@@ -173,18 +173,19 @@ class _ModeSearch:
         if result.scope == "joint" and result.bound is not None and counts:
             self._incumbent.plan, self._fits_at_once = fastest, True
             bounds = {count: self._bound_of_any(count) for count in counts}
-            left = [count for count, bound in bounds.items() if 0 < bound < self._incumbent.limit]
-            if left or 0 in bounds.values() or self._incumbent.plan is not fastest:
-                return self.best(left, min(mode.amount_of(result.bound), *bounds.values()))
+            limit = self._incumbent.limit
+            open_counts = [count for count, bound in bounds.items() if 0 < bound < limit]
+            if open_counts or 0 in bounds.values() or self._incumbent.plan is not fastest:
+                return self.best(open_counts, min(mode.amount_of(result.bound), *bounds.values()))
         settled = replace(self._search, instance=mode.instance)
-        return settled, with_searched(result, asked, mode.instance)
+        return settled, with_searched(result, instance, mode.instance)
 
     def _bound_of_any(self, count: int) -> Fraction:
         """Return a bound on the plans of so many micro-batches, whether they fit or not; or 0."""
         try:
-            for bound in (self._modes.compute, self._modes.over_equal_links):
-                if (least := bound(count)) >= self._incumbent.limit:
-                    return least
+            for bound_of in (self._modes.compute, self._modes.over_equal_links):
+                if (bound := bound_of(count)) >= self._incumbent.limit:
+                    return bound
             modes = LayerModes(self._search, count, ample=True)
             return self._incumbent.solve_at_price(modes, Fraction()).bound
         except InfeasibleError:
@@ -240,8 +241,8 @@ class _ModeSearch:
             and not passed()
         ):
             advance(near)
-        while (left := numbers.promising(incumbent.limit)) and not passed():
-            advance(left[0])
+        while (counts_left := numbers.promising(incumbent.limit)) and not passed():
+            advance(counts_left[0])
         self._raise_by_compute(counts)
         bound = min([bound, *numbers.bounds.values()])
         if bound < incumbent.limit:  # no other is proved to be no better
@@ -259,12 +260,11 @@ class _ModeSearch:
 
         Of even parts it is no less than in fewer micro-batches.
         """
-        known = self._bounds
         for number, count in enumerate(counts):
-            if known.bounds[count] or (number and self._search.deadline.passed()):
+            if self._bounds.bounds[count] or (number and self._search.deadline.passed()):
                 continue
             more = (n for n in counts if n % count == 0 and self._modes.even(n))
-            known.raise_to(self._modes.compute(count), {count, *more})
+            self._bounds.raise_to(self._modes.compute(count), {count, *more})
 
     def _search_of(self, count: int) -> Iterator[Fraction]:
         """Search the plans of so many micro-batches; yield bounds."""
@@ -456,15 +456,15 @@ class _ModeSearch:
     def _refusal(self) -> NothingFitsError:
         """Return the error that says which plan lacks least, and whether it is proved."""
         passed = self._search.deadline.passed()
-        every = self._modes.every_count
+        counts = self._modes.every_count
         if not passed:
-            self._keep_smallest(every)
+            self._keep_smallest(counts)
         assert self._incumbent.nearest is not None
         # What no layouts hold is the same at all shares.
-        by_load = not any(map(self._modes.may_fit, every))
+        by_load = not any(map(self._modes.may_fit, counts))
         return NothingFitsError(
             self._incumbent.nearest,
-            proved=by_load or (not passed and all(map(self._is_proved_too_large, every))),
+            proved=by_load or (not passed and all(map(self._is_proved_too_large, counts))),
             at_any_share=by_load,
             stopped_by=TIME_LIMIT if passed else "limits",
         )
@@ -494,9 +494,9 @@ class _ModeSearch:
         if self._incumbent.proves and self._bounds.bounds.get(count, 0) >= NEVER:
             return True
         if not self._search.solver.searches:  # it has one plan
-            fast = self._fastest
-            asked = fast.mode.instance.workload, fast.mode.cost, fast.result.assignments
-            rows = nodes_of(*asked, fast.result.priced, rule=fast.mode.instance.rule)
+            result, instance = self._fastest.result, self._fastest.mode.instance
+            plan = result.assignments, result.priced
+            rows = nodes_of(instance.workload, instance.cost, *plan, rule=instance.rule)
             layouts = tuple(map(tuple, rows))
             modes = LayerModes(self._search, count, layouts, self._part)
         try:

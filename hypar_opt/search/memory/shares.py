@@ -66,8 +66,8 @@ def search_within_memory(
         if best is not None and asked.deadline.passed():
             break
         with suppress(InfeasibleError, NoAnswerError):
-            own, result = within_memory(_at(asked.quiet, shares), solve, bounds=False)
-            counted = TrainingMode(own).counted(result)
+            search, result = within_memory(_at(asked.quiet, shares), solve, bounds=False)
+            counted = TrainingMode(search).counted(result)
             if counted.fits and (best is None or counted.amount < best.amount):
                 best = counted
     if best is None:
@@ -77,17 +77,17 @@ def search_within_memory(
             error.proved &= error.at_any_share  # others may
             raise
     best = _improved(best)
-    found_at = _at(at_shares, _shares(best.mode.instance))
-    kept = replace(best.result, status=Status.FEASIBLE, bound=None)
+    at_best = _at(at_shares, _shares(best.mode.instance))
+    unproved = replace(best.result, status=Status.FEASIBLE, bound=None)
     if asked.deadline.passed():
-        kept = replace(kept, stopped_by=TIME_LIMIT)
-        return replace(found_at, instance=best.mode.instance), kept
+        unproved = replace(unproved, stopped_by=TIME_LIMIT)
+        return replace(at_best, instance=best.mode.instance), unproved
     with suppress(InfeasibleError, NoAnswerError):
-        search, found = within_memory(found_at, solve)
-        if best.amount >= TrainingMode(search).counted(found).amount:
-            return search, found
-        kept = replace(kept, bound=found.bound, stopped_by=found.stopped_by)
-    return replace(found_at, instance=best.mode.instance), kept
+        search, result = within_memory(at_best, solve)
+        if best.amount >= TrainingMode(search).counted(result).amount:
+            return search, result
+        unproved = replace(unproved, bound=result.bound, stopped_by=result.stopped_by)
+    return replace(at_best, instance=best.mode.instance), unproved
 
 
 def _at(search: SearchRequest, shares: Shares) -> SearchRequest:
@@ -101,7 +101,7 @@ def _shares(instance: Instance) -> Shares:
 
 
 def _tried(instance: Instance) -> list[Shares]:
-    """Return the shares of the fastest plan, and those that fill the groups' memories alike."""
+    """Return the shares of the fastest plan, and those that fill the groups' memories equally."""
     groups = instance.problem.groups
     memories = [group.count * capacity_of(instance, group) for group in groups]
     return [_shares(instance), whole_shares(memories, step_of(instance.problem))]
@@ -113,14 +113,14 @@ def _improved(best: CountedPlan) -> CountedPlan:
     move = SHARES // 4 // step * step
     while move >= max(step, _LEAST_MOVE) and not mode.search.deadline.passed():
         shares = _shares(best.mode.instance)
-        for own, other in permutations(range(len(shares)), 2):
+        for larger, smaller in permutations(range(len(shares)), 2):
             moved = [*shares]
-            moved[own], moved[other] = shares[own] + move, shares[other] - move
-            if moved[other] <= 0:
+            moved[larger], moved[smaller] = shares[larger] + move, shares[smaller] - move
+            if moved[smaller] <= 0:
                 continue
-            there = TrainingMode(_at(mode.search, tuple(moved)))
-            if there.instance.constraints.allow(best.result.assignments):
-                counted = there.counted(best.result)
+            at_moved = TrainingMode(_at(mode.search, tuple(moved)))
+            if at_moved.instance.constraints.allow(best.result.assignments):
+                counted = at_moved.counted(best.result)
                 if counted.fits and counted.amount < best.amount:
                     best = counted
                     break
