@@ -44,8 +44,8 @@ class NodeModes:
     kinds : (nodes,)
     times, loads, transients : (modes, kinds, states)
         Charges; and bytes of all accelerators together, all the time and at least for a moment.
-    known
-        What `priced` found, by price.
+    cache
+        The charges of `priced`, by price.
     """
 
     table: ClassTable
@@ -53,7 +53,7 @@ class NodeModes:
     times: Integers
     loads: Integers
     transients: Integers
-    known: dict[Fraction, Integers] = field(init=False, default_factory=dict)
+    cache: dict[Fraction, Integers] = field(init=False, default_factory=dict)
 
     @classmethod
     def of(
@@ -74,14 +74,14 @@ class NodeModes:
         marks = zip(*(load.marks for load in loads), strict=True)
         kinds, first = numbered(zip(own_kinds, marks, strict=True))
         times = [table.node[table.node_kinds[first]] for table in tables]
-        held, transient = (
+        load_bytes, transient_bytes = (
             [by_state(amount, first, states) for amount in amounts]
             for amounts in ([load.of for load in loads], transients)
         )
         return cls(
             replace(tables[0], allowed=tables[0].allowed[tables[0].node_kinds[first]]),
             kinds,
-            *(np.array(own, exact_dtype(_most(own))) for own in (times, held, transient)),
+            *(_exact(amounts) for amounts in (times, load_bytes, transient_bytes)),
         )
 
     @cached_property
@@ -90,25 +90,25 @@ class NodeModes:
 
         ``(modes, kinds, states)``
         """
-        kept = np.ones(self.times.shape, bool)
-        for mode, other in permutations(range(len(kept)), 2):
+        mask = np.ones(self.times.shape, bool)
+        for mode, other in permutations(range(len(mask)), 2):
             no_more, equal = (
                 np.logical_and.reduce(
                     [
-                        compare(own[other], own[mode])
-                        for own in (self.times, self.loads, self.transients)
+                        compare(amounts[other], amounts[mode])
+                        for amounts in (self.times, self.loads, self.transients)
                     ]
                 ).astype(bool)
                 for compare in (np.less_equal, np.equal)
             )
-            kept[mode] &= ~(no_more & ((other < mode) | ~equal))
-        return kept
+            mask[mode] &= ~(no_more & ((other < mode) | ~equal))
+        return mask
 
     def priced(self, price: Fraction) -> Integers:
         """Return the charges of each mode with its bytes at a price, rounded down."""
-        if price not in self.known:
-            self.known[price] = self._at_price(price)
-        return self.known[price]
+        if price not in self.cache:
+            self.cache[price] = self._at_price(price)
+        return self.cache[price]
 
     def _at_price(self, price: Fraction) -> Integers:
         charged = at_price(self.loads, price)
@@ -131,8 +131,8 @@ class NodeModes:
         return priced.penalising(kinds, 1 + int(node.max()))
 
 
-def _most(amounts: Sequence[Integers]) -> int:
-    return max(int(own.max(initial=0)) for own in amounts)
+def _exact(amounts: Sequence[Integers]) -> Integers:
+    return np.array(amounts, exact_dtype(max(int(part.max(initial=0)) for part in amounts)))
 
 
 Amount = Callable[["Indices", "States"], Integers]
@@ -162,42 +162,44 @@ def coupled(tables: Sequence[ClassTable], blocks: NDArray[np.intp], penalty: int
         What is charged where two nodes of a block differ: more than a solution costs.
     """
     first, inside = tables[0], blocks >= 0
-    numbers = [own.node_kinds.tolist() for own in tables]
+    numbers = [table.node_kinds.tolist() for table in tables]
     node_kinds, nodes = numbered(zip(*numbers, inside.tolist(), strict=True))
     sources, targets = first.ends.T
     same = inside[sources] & (blocks[sources] == blocks[targets])
-    numbers = [own.boundary_kinds.tolist() for own in tables]
+    numbers = [table.boundary_kinds.tolist() for table in tables]
     boundary_kinds, boundaries = numbered(zip(*numbers, same.tolist(), strict=True))
-    kinds = [own.boundary_kinds[boundaries] for own in tables]
+    kinds = [table.boundary_kinds[boundaries] for table in tables]
     together, states = same[boundaries], first.node.shape[1]
     dtype = exact_dtype(8 * penalty)
 
     def pairs(kind: int, one: NDArray[np.intp], then: NDArray[np.intp]) -> Integers:
         charged: Integers = np.empty((len(one), len(then)), dtype)
-        for mode, own in enumerate(tables):
+        for mode, table in enumerate(tables):
             columns = np.flatnonzero(then // states == mode)
             if len(columns):
                 ends = one % states, then[columns] % states
-                charged[:, columns] = own.pairs(int(kinds[mode][kind]), *ends)
+                charged[:, columns] = table.pairs(int(kinds[mode][kind]), *ends)
         if together[kind]:
             charged[(one // states)[:, None] != then // states] = penalty
         return charged
 
     partitions = []
-    for each in zip(*(own.partitions for own in tables), strict=True):
-        count = each[0].least.shape[-1]
+    for of_modes in zip(*(table.partitions for table in tables), strict=True):
+        count = of_modes[0].least.shape[-1]
         columns = [
-            np.tile(own.least[of], (1, len(tables), 1)) for own, of in zip(each, kinds, strict=True)
+            np.tile(partition.least[of_kinds], (1, len(tables), 1))
+            for partition, of_kinds in zip(of_modes, kinds, strict=True)
         ]
-        least: Integers = np.concatenate(columns, axis=2).astype(dtype)
+        lowest: Integers = np.concatenate(columns, axis=2).astype(dtype)
         mode = np.arange(len(tables)).repeat(count)
-        least[together[:, None, None] & (mode[:, None] != mode)] = penalty
-        classes = [own.classes + n * count for n, own in enumerate(each)]
-        partitions.append(Partition(np.concatenate(classes), least))
-    node = [own.node[own.node_kinds[nodes]] for own in tables]
-    allowed = [own.allowed[own.node_kinds[nodes]] for own in tables]
-    allowed[1:] = [own & inside[nodes][:, None] for own in allowed[1:]]
-    highest = np.max([own.highest[of] for own, of in zip(tables, kinds, strict=True)], axis=0)
+        lowest[together[:, None, None] & (mode[:, None] != mode)] = penalty
+        classes = [partition.classes + n * count for n, partition in enumerate(of_modes)]
+        partitions.append(Partition(np.concatenate(classes), lowest))
+    node = [table.node[table.node_kinds[nodes]] for table in tables]
+    allowed = [table.allowed[table.node_kinds[nodes]] for table in tables]
+    allowed[1:] = [may_have & inside[nodes][:, None] for may_have in allowed[1:]]
+    of_kinds = zip(tables, kinds, strict=True)
+    highest = np.max([table.highest[numbers] for table, numbers in of_kinds], axis=0)
     return replace(
         first,
         highest=np.where(together, penalty, highest),

@@ -102,8 +102,8 @@ class ByThresholds:
 
     def apply(self, deadline: Deadline = NEVER) -> tuple[CostTable, RowNames]:  # noqa: ARG002
         constraints, levels = self.instance.constraints, self.table.levels
-        known = self.instance.workload.baselines
-        baselines = {name: choices * levels for name, choices in known.items()}
+        rows = self.instance.workload.baselines
+        baselines = {name: row * levels for name, row in rows.items()}
         table = replace(self.table.as_one_table(), baselines=baselines)
         if constraints.any:
             table = replace(table, allowed=constraints.thresholds().reshape(-1, 2))

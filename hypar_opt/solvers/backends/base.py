@@ -108,5 +108,8 @@ def load_pulp() -> Any:
     try:
         return importlib.import_module("pulp")
     finally:
-        for name in ["highspy", *(own for own in sys.modules if own.partition(".")[0] == "pulp")]:
+        for name in [
+            "highspy",
+            *(module for module in sys.modules if module.partition(".")[0] == "pulp"),
+        ]:
             sys.modules.pop(name, None)
