@@ -99,7 +99,7 @@ def _raise_if_parameter_refused(log: str) -> None:
         log,
     )
     if refused:
-        raise RefusedError(f"with the backend cbc takes no such parameter: {refused}")
+        raise RefusedError(f"with the backend cbc takes no such parameter or value: {refused}")
 
 
 def _read_solution(file: Path, columns: Iterable[str]) -> tuple[str, Mapping[str, float] | None]:
