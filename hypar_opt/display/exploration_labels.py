@@ -49,11 +49,11 @@ def front_note(exploration: Exploration) -> str:
     front = exploration.front
     if front is None:
         return f"No Pareto front: {shell_words(exploration.no_front)}."
-    *others, last = front.amounts
-    own = "on it" if front.on_front[exploration.plan_index] else "not on it"
+    *rest, last = front.amounts
+    place = "on it" if front.on_front[exploration.plan_index] else "not on it"
     plans = f"{front.plans:,} plan{'s' if front.plans > 1 else ''}"
     return (
-        f"The Pareto front of {', '.join(others)} and {last}: {plans}; the solver's plan is {own}."
+        f"The Pareto front of {', '.join(rest)} and {last}: {plans}; the solver's plan is {place}."
     )
 
 

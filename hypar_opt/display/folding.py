@@ -131,17 +131,17 @@ def _folded_block(
     names: Sequence[str], keys: Sequence[Hashable], block: Sequence[Repetitions], runs: bool
 ) -> list[Section]:
     name, numbered = block[0].name, block[0].number is not None
-    alike: dict[tuple[Hashable, ...], list[tuple[int, int]]] = {}
+    repetitions: dict[tuple[Hashable, ...], list[tuple[int, int]]] = {}
     for repeat in block:
         for n in range(repeat.count):
             first = repeat.first + n * repeat.length
             # By the keys of the whole repetition, so that equal ones are together wherever they
             # are.
             of_layers = tuple(keys[first : first + repeat.length])
-            alike.setdefault(of_layers, []).append(((repeat.number or 0) + n, first))
+            repetitions.setdefault(of_layers, []).append(((repeat.number or 0) + n, first))
     sections = []
-    for of_layers, own in alike.items():
-        numbers, starts = zip(*own, strict=True)
+    for of_layers, places in repetitions.items():
+        numbers, starts = zip(*places, strict=True)
         first = starts[0]
         rows = tuple(
             FoldedLayers(
@@ -177,6 +177,6 @@ def ranges(numbers: Iterable[int]) -> str:
     """Return ascending numbers, with neighbours as ranges: ``0-3,8``."""
     parts = []
     for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
-        first, *others = [number for _, number in run]
-        parts.append(f"{first}-{others[-1]}" if others else f"{first}")
+        first, *rest = [number for _, number in run]
+        parts.append(f"{first}-{rest[-1]}" if rest else f"{first}")
     return ",".join(parts)

@@ -156,8 +156,8 @@ def cell_styles() -> str:
 
     def rules(shade: Callable[[Symbol], Shade]) -> str:
         return " ".join(
-            f".{own.name} {{ --fill: {shade(own).fill}; --on-fill: {shade(own).ink}; }}"
-            for own in SYMBOLS
+            f".{symbol.name} {{ --fill: {shade(symbol).fill}; --on-fill: {shade(symbol).ink}; }}"
+            for symbol in SYMBOLS
         )
 
     light, dark = rules(attrgetter("light")), rules(attrgetter("dark"))
@@ -175,8 +175,8 @@ def stored_legend(layouts: Iterable[Layout]) -> list[tuple[Symbol, str]]:
     present = set(layouts)
     parts = sorted((layout for layout in present if layout in SIDES), key=SIDES.__getitem__)
     return [
-        (own, _named(layout) if layout in _UNSPLIT else f"split by {layout}")
-        for layout, own in _STORED.items()
+        (symbol, _named(layout) if layout in _UNSPLIT else f"split by {layout}")
+        for layout, symbol in _STORED.items()
         if layout in present
     ] + [(symbol_of_part(word), _named(word)) for word in parts if len(parts) <= _MOST_PARTS]
 
@@ -210,23 +210,28 @@ def legend(vocabulary: Iterable[str], choices: Sequence[str]) -> list[tuple[Symb
     # The paper's words first; a sort keeps the order of the others.
     for word in sorted(vocabulary, key=lambda word: word not in ALL_CHOICES):
         words.setdefault(symbol(word), []).append(str(word))
-    known = (*SYMBOLS, QUERIES_SYMBOL)
-    parts = {own: SIDES[of[0]] for own, of in words.items() if of[0] in SIDES}
+    symbols = (*SYMBOLS, QUERIES_SYMBOL)
+    parts = {symbol: SIDES[of[0]] for symbol, of in words.items() if of[0] in SIDES}
     order = sorted(
-        words, key=lambda own: len(known) + parts[own] if own in parts else known.index(own)
+        words, key=lambda own: len(symbols) + parts[own] if own in parts else symbols.index(own)
     )
     unsplit = (*_UNSPLIT.values(), *parts)
     return [
-        (own, _named(words[own][0]) if own in unsplit else _parallelism(own, words[own], choices))
-        for own in order
+        (
+            symbol,
+            _named(words[symbol][0])
+            if symbol in unsplit
+            else _parallelism(symbol, words[symbol], choices),
+        )
+        for symbol in order
     ]
 
 
 def _parallelism(own: Symbol, words: Sequence[str], choices: Sequence[str]) -> str:
     """Return the name of a kind of parallelism, with the words that it has in plans."""
     named = _PARALLELISM.get(own) or degrees.model_or_tensor(choices)
-    others = [word for word in words if word.removesuffix("s") not in named]
-    return f"{named} ({', '.join(others)})" if others else named
+    unnamed = [word for word in words if word.removesuffix("s") not in named]
+    return f"{named} ({', '.join(unnamed)})" if unnamed else named
 
 
 def _named(word: str) -> str:

@@ -118,7 +118,7 @@ def _feasible(solver: SolverRecord) -> str:
 def stages_in_words(plan: Plan, stages: Stages) -> str:
     """Return a plan's stages, how they train, wait by the charge, and what is in flight."""
     training = {**plan.training.unlike_defaults, "schedule": plan.training.schedule}
-    bubbles = [own.bubble for own in plan.cost.stages or ()]
+    bubbles = [stage.bubble for stage in plan.cost.stages or ()]
     count = plan.training.micro_batches or 1
     first, *_, last = in_flight_of_stages(stages, plan.training.schedule, count)
     # Of a micro-batch a chunk has its share.

@@ -96,8 +96,8 @@ def _longest_path(graph: OperatorGraph) -> set[int]:
     """Return the nodes of a longest path to the last node, the middle one of equals."""
     sources, _ = _neighbours(len(graph.nodes), graph.edges)
     length: list[int] = []
-    for own in sources:
-        length.append(1 + max((length[source] for source in own), default=-1))
+    for of_node in sources:
+        length.append(1 + max((length[source] for source in of_node), default=-1))
     node, path = len(length) - 1, {len(length) - 1}
     while sources[node]:
         longest = [source for source in sources[node] if length[source] == length[node] - 1]

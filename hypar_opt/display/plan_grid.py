@@ -175,7 +175,7 @@ def plan_grid(
                 row.label(dash),
                 row.positions,
                 tuple(level[row.positions[0]] for level in plan.parallelism),
-                next((own for n in row.positions if (own := layouts[n])), ()),
+                next((layout for n in row.positions if (layout := layouts[n])), ()),
             )
             for row in section.rows
         )
@@ -199,7 +199,9 @@ def layer_times(plan: Plan, step: StepResult) -> list[tuple[GridRow, float, floa
     times: list[tuple[GridRow, float, float]] = []
     for group in plan_grid(plan, runs=False).rows:
         names = [plan.layers[n] for n in group.positions]
-        spent, moved = (sum(own[name] for name in names) for own in (compute, communication))
+        spent, moved = (
+            sum(amounts[name] for name in names) for amounts in (compute, communication)
+        )
         times.append((group, spent, moved))
     return times
 
@@ -213,9 +215,9 @@ def layer_memory(held: DeviceMemory) -> list[tuple[str, dict[str, int]]]:
     for row in plan_grid(held.plan, runs=False).rows:
         layers = [held.layers[n] for n in row.positions]
         name = f"{row.name} x{len(layers)}" if len(layers) > 1 else row.name
-        own = {
+        of_layer = {
             key: (max if key == "moment" else sum)(getattr(layer, key, 0) for layer in layers)
             for key in held.categories
         }
-        groups.append((name, own))
+        groups.append((name, of_layer))
     return groups

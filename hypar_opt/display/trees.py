@@ -37,7 +37,10 @@ def tree_places(interconnect: Interconnect) -> dict[Hashable, TreePlace] | None:
     for node in nx.dfs_postorder_nodes(graph, root):
         below = [places[other] for other in graph[node] if depth[other] > depth[node]]
         if below:
-            columns, height = [own.column for own in below], 1 + max(own.height for own in below)
+            columns, height = (
+                [child.column for child in below],
+                1 + max(child.height for child in below),
+            )
             column = (min(columns) + max(columns)) / 2
         else:
             column, height = float(leaves), 0

@@ -94,9 +94,9 @@ def bars(
     data: dict[str, Rows] = {"base": [{"value": base}]}
     charts = []
     for n, line in enumerate(lines or [range(0)], 1):
-        own = f"line {n}" if len(lines) > 1 else "bars"
+        dataset = f"line {n}" if len(lines) > 1 else "bars"
         names = [groups[group] for group in line]
-        data[own] = [
+        data[dataset] = [
             {**row, "bar": f"{name}, {by}", "base": base, "says": f"{group}: {name}, {by}: {text}"}
             for position, group in zip(line, names, strict=True)
             for name, by, numbers in pairs
@@ -106,7 +106,7 @@ def bars(
         ]
         order = [f"{name}, {by}" for name, by, _ in pairs]
         layers = _grouped(
-            own,
+            dataset,
             names,
             order,
             colours_of(series),
@@ -132,8 +132,8 @@ def _grouped(
 ) -> list[alt.Chart]:
     """Return the bars of a line, their labels, and the line at which they begin."""
     label = alt.Axis(labelAngle=0, ticks=False, domain=False, labelExpr=SPLIT, labelPadding=6)
-    apart = alt.Scale(domain=groups, paddingInner=0.16, paddingOuter=0.1)
-    x = alt.X("group:N", sort=groups, title=None, scale=apart, axis=label)
+    group_scale = alt.Scale(domain=groups, paddingInner=0.16, paddingOuter=0.1)
+    x = alt.X("group:N", sort=groups, title=None, scale=group_scale, axis=label)
     beside = alt.XOffset("bar:N", sort=order, scale=alt.Scale(paddingInner=0.08))
     pale = [faded("by", (OURS, PRINTED))] if any(bar.endswith(PRINTED) for bar in order) else []
     colour = coloured(colours, "series")
@@ -202,8 +202,10 @@ def stacked(
     limit
         An amount to mark by a line, if the axis has it.
     """
-    sums = [list(accumulate(own)) for own in zip(*(part.amounts for part in parts), strict=True)]
-    longest = end or max((own[-1] for own in sums), default=0.0) * 1.04 or 1.0
+    sums = [
+        list(accumulate(amounts)) for amounts in zip(*(part.amounts for part in parts), strict=True)
+    ]
+    longest = end or max((totals[-1] for totals in sums), default=0.0) * 1.04 or 1.0
     rows = [
         {
             "line": n,
@@ -220,8 +222,8 @@ def stacked(
     ]
     two = any("\n" in label for label in labels)
     height = 36 if two else min(max(900 / max(len(labels), 1), 4), 18)
-    apart = alt.Scale(domain=list(range(len(labels))), paddingInner=0.25, paddingOuter=0.1)
-    y = alt.Y("line:O", scale=apart, axis=None)
+    row_scale = alt.Scale(domain=list(range(len(labels))), paddingInner=0.25, paddingOuter=0.1)
+    y = alt.Y("line:O", scale=row_scale, axis=None)
     look: dict[str, Any] = {"grid": True, "domain": False, "ticks": False, "tickCount": 6}
     x = along(alt.X, "start", unit, (0, longest / size), **look)
     some_pale = any(part.communicates is not None for part in parts)

@@ -61,9 +61,11 @@ def batch_ranges(result: AllBatches) -> Figure:
         for field, title in (("batch", None), ("first", f"batch{multiples}"))
     )
     bytes_rows, unit = _bytes(pieces)
-    least, most = (end(row["amount"] for row in bytes_rows) for end in (min, max))
+    lowest, highest = (end(row["amount"] for row in bytes_rows) for end in (min, max))
     # Nothing to move has no place on a logarithmic axis.
-    up: dict[str, Any] = {"log": True, "values": ticks(least / 2, most * 2)} if least > 0 else {}
+    up: dict[str, Any] = (
+        {"log": True, "values": ticks(lowest / 2, highest * 2)} if lowest > 0 else {}
+    )
     y = along(alt.Y, "amount", f"{COMMUNICATION} ({unit})", format=",~g", **up)
     series = {"optimal plans": PLAN, BASELINES["data"]: DATA}
     dashes = scale(dict(zip(series, ([1, 0], [5, 3]), strict=True)))
@@ -74,7 +76,7 @@ def batch_ranges(result: AllBatches) -> Figure:
         alt.Y(f"{field}:Q", scale=alt.Scale(domain=[len(groups), 0], nice=False), axis=None)
         for field in ("top", "middle", "edge")
     )
-    choices = coloured({own: symbol(own).colour for own in result.problem.choices}, "choice")
+    choices = coloured({word: symbol(word).colour for word in result.problem.choices}, "choice")
     runs = first, alt.X2("last:Q"), top, alt.Y2("bottom:Q"), choices
     upper = alt.layer(
         mark("breaks", "rule", x, strokeWidth=0.4, color=FAINT),
@@ -118,8 +120,8 @@ def _bytes(pieces: Sequence[BatchRange]) -> tuple[Rows, str]:
     between = {round(batch) for batch in np.geomspace(first, last, _POINTS)}
     amounts: list[tuple[int, str, float]] = []
     for piece in pieces:
-        own = range(piece.first, piece.last + 1, piece.every)
-        for batch in sorted({piece.first, piece.last, *filter(own.__contains__, between)}):
+        batches = range(piece.first, piece.last + 1, piece.every)
+        for batch in sorted({piece.first, piece.last, *filter(batches.__contains__, between)}):
             amounts.append((batch, "optimal plans", float(piece.bytes_at(batch))))
             data = float(piece.data_parallel_bytes_at(batch))
             amounts.append((batch, BASELINES["data"], data))

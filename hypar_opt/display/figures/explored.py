@@ -72,8 +72,8 @@ def histogram(
         {"range": n, "count": count, "says": f"{low} to {high}: {text} plans"}
         for n, ((low, high, text), count) in enumerate(zip(ranges, counts, strict=True))
     ]
-    every = -(-len(ranges) // 8)
-    shown = {n: low for n, (low, *_) in enumerate(ranges) if n % every == 0}
+    stride = -(-len(ranges) // 8)
+    shown = {n: low for n, (low, *_) in enumerate(ranges) if n % stride == 0}
     labels = label_expression(shown)
     axis = alt.Axis(values=list(shown), labelExpr=labels, labelAngle=0, ticks=False)
     x = alt.X("range:O", title=f"{objective}, from", axis=axis)

@@ -123,7 +123,7 @@ def surface(
         *([_numbers(cells, x, y)] if numbered and step >= _NUMBER else []),
         *_marks(marked, x, y),
     ]
-    data = {"cells": cells, "marks": [row for own in marked for row in own["rows"]]}
+    data = {"cells": cells, "marks": [row for group in marked for row in group["rows"]]}
     width = len(xlabels) * step
     height = len(ylabels) * min(max(_WIDTH / max(len(ylabels), 1), 9), 22)
     return figure(alt.layer(*layers), data, title, width=round(width), height=round(height))
@@ -176,12 +176,12 @@ def _mark(
 
 def _marks(marked: Sequence[Mapping[str, Any]], x: alt.X, y: alt.Y) -> list[alt.Chart]:
     """Return the marks of a map, the last ones on top, with one legend below it."""
-    names = [own["name"] for own in marked]
+    names = [group["name"] for group in marked]
     entries = alt.Legend(title=None, orient="bottom", columns=1, symbolSize=120)
     looks = [
         channel("mark:N", legend=entries, scale=alt.Scale(domain=names, range=values))
         for channel, key in ((alt.Shape, "shape"), (alt.Fill, "fill"), (alt.Stroke, "ink"))
-        for values in [[own[key] for own in marked]]
+        for values in [[group[key] for group in marked]]
     ]
     return [
         mark(
@@ -191,13 +191,13 @@ def _marks(marked: Sequence[Mapping[str, Any]], x: alt.X, y: alt.Y) -> list[alt.
             y,
             *looks,
             *SAYS,
-            where=f"datum.mark == {json.dumps(own['name'])}",
+            where=f"datum.mark == {json.dumps(group['name'])}",
             opacity=1,
             strokeWidth=1.5,
-            size=own["size"],
-            **own["offset"],
+            size=group["size"],
+            **group["offset"],
         )
-        for own in marked
+        for group in marked
     ]
 
 
@@ -222,10 +222,10 @@ def degrees_map(configurations: Configurations) -> Figure:
     with the memory of what needs least. The fastest is starred.
     """
     cells, best = configurations.cells, configurations.best
-    every = (*cells, *configurations.unknown)
-    degrees, stages = ([*map(str, sorted({cell[n] for cell in every}))] for n in (0, 1))
+    pairs = (*cells, *configurations.unknown)
+    degrees, stages = ([*map(str, sorted({cell[n] for cell in pairs}))] for n in (0, 1))
     rows: list[dict[str, Any]] = []
-    for tp, pp in every:
+    for tp, pp in pairs:
         shown = cells.get((tp, pp))
         row: dict[str, Any] = {"x": f"{tp}", "y": f"{pp}"}
         row["text"] = "not known" if shown is None else format_bytes(shown.memory)
@@ -233,7 +233,7 @@ def degrees_map(configurations: Configurations) -> Figure:
             row["speed"] = short(best.seconds / shown.seconds)
             row["text"] = f"{format_si(shown.seconds, 's')}\n{row['text']}"
         rows.append({**row, "says": row["text"].replace("\n", ", ")})
-    least = min((row["speed"] for row in rows if "speed" in row), default=1.0)
+    slowest = min((row["speed"] for row in rows if "speed" in row), default=1.0)
     x, y = _axes(degrees, stages, "tensor parallelism", "stages")
     first = best.configuration
     words = f"{format_si(best.seconds, 's')}: {in_words(first, configurations.blocks)}"
@@ -243,7 +243,7 @@ def degrees_map(configurations: Configurations) -> Figure:
         room = format_bytes(configurations.capacity - configurations.margin)
         text = f"grey: none fits in {room}, the least that one takes"
         marked.append(_mark(text, [], "square", 1, UNFIT, UNFIT))
-    low = min(least, 0.5)
+    low = min(slowest, 0.5)
     dark = f"datum.speed < {(low + 1) / 2}"
     ink = alt.condition(dark, alt.value("white"), alt.value(INK))
     speed = _coloured("speed", "speed, over the fastest's", (low, 1.0))
@@ -253,7 +253,7 @@ def degrees_map(configurations: Configurations) -> Figure:
         mark("cells", "text", x, y, alt.Text("text:N"), fontSize=9, dy=-5).encode(color=ink),
         *_marks(marked, x, y),
     ]
-    data = {"cells": rows, "marks": [row for own in marked for row in own["rows"]]}
+    data = {"cells": rows, "marks": [row for group in marked for row in group["rows"]]}
     title = f"{configurations.network.name} on {configurations.array.name}"
     title += f", batch {configurations.problem.batch:,}"
     size = {"width": 72 * len(degrees), "height": 40 * len(stages)}

@@ -71,12 +71,14 @@ def marks(
     """
     named = [word for word in words.values() if word not in SIDES]
     entries = legend(named, values=named, symbolSize=110)
-    shapes = [shape_of(own)[0] for own in words]
-    colours = [own.colour for own in words]
-    fills = [own.colour if shape_of(own)[1] else "transparent" for own in words]
+    shapes = [shape_of(symbol)[0] for symbol in words]
+    colours = [symbol.colour for symbol in words]
+    fills = [symbol.colour if shape_of(symbol)[1] else "transparent" for symbol in words]
     looks = [
-        channel("choice:N", legend=entries, scale=alt.Scale(domain=list(words.values()), range=own))
-        for channel, own in ((alt.Shape, shapes), (alt.Stroke, colours), (alt.Fill, fills))
+        channel(
+            "choice:N", legend=entries, scale=alt.Scale(domain=list(words.values()), range=values)
+        )
+        for channel, values in ((alt.Shape, shapes), (alt.Stroke, colours), (alt.Fill, fills))
     ]
     x, y = at(alt.X, -0.5, columns - 0.5, "column"), at(alt.Y, -0.5, lines - 0.5, "line")
     size = (0.55 * CELL) ** 2 * (0.6 if small else 1.0)

@@ -127,13 +127,13 @@ def paper_figure(name: str, rows: PaperRows) -> Figure | None:
     """Return a figure of the paper from its rows; None if there is none to draw."""
     if not rows:
         return None
-    own = _of_one_reading(rows)
+    dataset = _of_one_reading(rows)
     if name in _BARS:
-        return _draw_bars(name, own)
+        return _draw_bars(name, dataset)
     if name in _SURFACES:
-        return _draw_surface(name, own)
+        return _draw_surface(name, dataset)
     draw = {"fig5": _draw_plans, "fig11": _draw_scaling}
-    return draw[name](own) if name in draw else None
+    return draw[name](dataset) if name in draw else None
 
 
 def _draw_bars(figure: str, rows: PaperRows) -> Figure | None:

@@ -181,7 +181,7 @@ def _folded(plan: Plan, which: Stored) -> Figure:
     words = _words(plan)
     stored = {stored_symbol(layout): text for layout, text in _layouts(grid.layouts)}
     # What only a stored tensor has is explained too.
-    words |= {own: text for own, text in stored.items() if own not in words}
+    words |= {glyph: text for glyph, text in stored.items() if glyph not in words}
     columns = 2 * plan.levels + _SEPARATED if grid.layouts else max(plan.levels, 1)
     headings = [{"column": n, "text": name} for n, name in enumerate(plan.level_names)]
     if grid.layouts:
@@ -193,9 +193,9 @@ def _folded(plan: Plan, which: Stored) -> Figure:
     panels = []
     parts = evenly(len(lines), max(_MAX_ROWS, -(-len(lines) // _MAX_PANELS)))
     for n, part in enumerate(parts, 1):
-        name, own = f"panel {n}", lines[part.start : part.stop]
-        data[f"{name} rows"] = row_labels([(label, row is None) for label, row in own])
-        rows = [(line, row) for line, (_, row) in enumerate(own) if row is not None]
+        name, panel_lines = f"panel {n}", lines[part.start : part.stop]
+        data[f"{name} rows"] = row_labels([(label, row is None) for label, row in panel_lines])
+        rows = [(line, row) for line, (_, row) in enumerate(panel_lines) if row is not None]
         data[name] = [
             _cell(level, line, row.name, f"H{level + 1}", words[symbol(choice)])
             for line, row in rows
@@ -208,14 +208,19 @@ def _folded(plan: Plan, which: Stored) -> Figure:
             for n, layout in enumerate(row.stored)
         ]
         drawn = [
-            *_rows_and_headings(name, own, columns),
-            marks(name, columns, len(own), words),
-            marks(f"{name} stored", columns, len(own), words, small=True),
+            *_rows_and_headings(name, panel_lines, columns),
+            marks(name, columns, len(panel_lines), words),
+            marks(f"{name} stored", columns, len(panel_lines), words, small=True),
         ]
         if n == 1:  # below the first rows, though they are for all
-            x, below = at(alt.X, -0.5, columns - 0.5, "column"), alt.YValue(CELL * len(own) + 4)
+            x, below = (
+                at(alt.X, -0.5, columns - 0.5, "column"),
+                alt.YValue(CELL * len(panel_lines) + 4),
+            )
             drawn.append(mark("charges", "text", x, below, alt.Text("text:N"), **_UPRIGHT))
-        panels.append(alt.layer(*drawn).properties(width=CELL * columns, height=CELL * len(own)))
+        panels.append(
+            alt.layer(*drawn).properties(width=CELL * columns, height=CELL * len(panel_lines))
+        )
     return figure(alt.hconcat(*panels, spacing=24), data, _title(plan))
 
 
@@ -266,12 +271,12 @@ def plans_side_by_side(plans: Mapping[str, Plan]) -> Figure:
         If there is no plan, or if the plans are of networks with other layers: of one network, for
         sequences of any length.
     """
-    every = list(plans.values())
-    if len({(plan.network.name, plan.layers) for plan in every}) != 1:
+    drawn_plans = list(plans.values())
+    if len({(plan.network.name, plan.layers) for plan in drawn_plans}) != 1:
         raise HyparError("plans side by side should be of one network")
-    first = every[0]
+    first = drawn_plans[0]
     # A layer's choices in all plans: layers must be equal in all of them to be folded.
-    keys = list(zip(*map(drawn_choices, every), strict=True))
+    keys = list(zip(*map(drawn_choices, drawn_plans), strict=True))
     lines: list[tuple[str, int | None]] = []
     for section in fold(first.layers, first.network.description.repeats, keys, runs=False):
         lines += [(section.heading(), None)] if section.block else []
@@ -283,7 +288,7 @@ def plans_side_by_side(plans: Mapping[str, Plan]) -> Figure:
         # At least as wide as its heading.
         end += max(plan.levels, (CHARACTER * len(name) + 4) / CELL) + _GAP
     columns = max(end - _GAP, 1)
-    words = {own: word for plan in every for own, word in _words(plan).items()}
+    words = {glyph: word for plan in drawn_plans for glyph, word in _words(plan).items()}
     data: dict[str, Rows] = {
         "plans rows": row_labels([(label, position is None) for label, position in lines]),
         "headings": [
@@ -291,11 +296,13 @@ def plans_side_by_side(plans: Mapping[str, Plan]) -> Figure:
             for start, (name, plan) in zip(starts, plans.items(), strict=True)
         ],
         "plans": [
-            _cell(start + n, line, first.layers[own], f"H{n + 1}, {name}", words[symbol(row[own])])
+            _cell(
+                start + n, line, first.layers[layer], f"H{n + 1}, {name}", words[symbol(row[layer])]
+            )
             for start, (name, plan) in zip(starts, plans.items(), strict=True)
             for n, row in enumerate(plan.parallelism)
-            for line, (_, own) in enumerate(lines)
-            if own is not None
+            for line, (_, layer) in enumerate(lines)
+            if layer is not None
         ],
     }
     title = (

@@ -78,9 +78,9 @@ def fronts(
     memories = [memory for series in points.values() for memory, _ in series]
     memories += [plan[0]] if plan else []
     size, unit = axis_byte_unit(max(memories, default=1))
-    least, most = (end(memories, default=0) / size for end in (min, max))
+    lowest, highest = (end(memories, default=0) / size for end in (min, max))
     # A front of one point has no range, but is drawn.
-    margin = (most - least or most or 1.0) * _BEYOND
+    margin = (highest - lowest or highest or 1.0) * _BEYOND
     names = list(points)
 
     def row(name: str, memory: int, ratio: float) -> dict[str, Any]:
@@ -92,15 +92,15 @@ def fronts(
             "says": says,
         }
 
-    rows = [row(name, *own) for name in names for own in reversed(points[name])]
+    rows = [row(name, *point) for name in names for point in reversed(points[name])]
     # A plan that fits less memory fits more: a cost holds until a cheaper plan fits.
     ends = [
-        {"objective": name, "memory": short(most + margin), "ratio": own[0][1]}
-        for name, own in points.items()
-        if own
+        {"objective": name, "memory": short(highest + margin), "ratio": front[0][1]}
+        for name, front in points.items()
+        if front
     ]
     title_of_x = f"{MEMORY} ({unit})"
-    x = along(alt.X, "memory", title_of_x, (least - margin, most + margin), tickCount=6)
+    x = along(alt.X, "memory", title_of_x, (lowest - margin, highest + margin), tickCount=6)
     y = along(alt.Y, "ratio", "times the least without the limit")
     shapes = {name: POINT_SHAPES[n % len(POINT_SHAPES)] for n, name in enumerate(names)}
     colour = alt.Color("objective:N", scale=scale(colours_of(names)), legend=legend(names))
@@ -119,11 +119,11 @@ def fronts(
                 colour,
                 shape,
                 *SAYS,
-                where=own,
+                where=condition,
                 size=max(130 - 40 * n, 26),
                 **point,
             )
-            for n, own in enumerate(f"datum.objective == '{name}'" for name in names)
+            for n, condition in enumerate(f"datum.objective == '{name}'" for name in names)
         ),
     ]
     if plan is not None:
@@ -152,9 +152,9 @@ def time_and_memory(configurations: Configurations) -> Figure:
     room = (configurations.capacity - configurations.margin) / size
     # Those at one place look like one.
     places = dict.fromkeys(
-        (float(f"{own.memory / size:.4g}"), float(f"{own.seconds / second:.4g}"), what)
+        (float(f"{dot.memory / size:.4g}"), float(f"{dot.seconds / second:.4g}"), what)
         for what, (dots, _) in kinds.items()
-        for own in dots
+        for dot in dots
     )
     data: dict[str, list[dict[str, Any]]] = {
         "points": [{"memory": x, "seconds": y, "what": what} for x, y, what in places],
@@ -162,12 +162,15 @@ def time_and_memory(configurations: Configurations) -> Figure:
         "limits": [{"memory": short(room), "what": "capacity"}],
     }
     colours = {what: colour for what, (dots, colour) in kinds.items() if dots}
-    for number, own in enumerate(configurations, start=1):
-        words = in_words(own.configuration, configurations.blocks)
-        what = f"{number}: {format_si(own.seconds, 's')}, {words}"
+    for number, configuration in enumerate(configurations, start=1):
+        words = in_words(configuration.configuration, configurations.blocks)
+        what = f"{number}: {format_si(configuration.seconds, 's')}, {words}"
         colours[what] = PLAN
-        row = {"memory": short(own.memory / size), "seconds": short(own.seconds / second)}
-        says = f"{what}, {format_bytes(own.memory)}"
+        row = {
+            "memory": short(configuration.memory / size),
+            "seconds": short(configuration.seconds / second),
+        }
+        says = f"{what}, {format_bytes(configuration.memory)}"
         data["fastest"].append({**row, "what": what, "says": says})
     colours["capacity"] = MARK
     if configurations.bound is not None:
@@ -176,9 +179,9 @@ def time_and_memory(configurations: Configurations) -> Figure:
         data["limits"].append({"seconds": short(configurations.bound / second), "what": bound})
     seconds = [row["seconds"] for rows in data.values() for row in rows if "seconds" in row]
     ends = 0.92 * min(seconds), 1.08 * max(seconds)
-    most = max(row["memory"] for rows in data.values() for row in rows if "memory" in row)
+    highest = max(row["memory"] for rows in data.values() for row in rows if "memory" in row)
     pixels = [
-        (WIDTH * row["memory"] / most, HEIGHT * log(row["seconds"]) / log(ends[1] / ends[0]))
+        (WIDTH * row["memory"] / highest, HEIGHT * log(row["seconds"]) / log(ends[1] / ends[0]))
         for row in data["fastest"]
     ]
     data["numbers"] = [
@@ -212,22 +215,22 @@ def near(places: Sequence[tuple[float, float]]) -> list[list[int]]:
     groups: list[list[int]] = []
     for number, (x, y) in enumerate(places):
         joined = [
-            own
-            for own in groups
-            if any(abs(x - places[n][0]) < width and abs(y - places[n][1]) < height for n in own)
+            group
+            for group in groups
+            if any(abs(x - places[n][0]) < width and abs(y - places[n][1]) < height for n in group)
         ]
-        groups = [own for own in groups if own not in joined]
-        groups.append([*(n for own in joined for n in own), number])
-    return [sorted(own) for own in groups]
+        groups = [group for group in groups if group not in joined]
+        groups.append([*(n for group in joined for n in group), number])
+    return [sorted(group) for group in groups]
 
 
 def validated_steps(result: Validation) -> Figure:
     """Draw each modelled step by its measured and calculated seconds, on logarithmic axes."""
     steps = [step for step in result if step.error is not None]
     labels = {
-        own.name: f"{own.name}: {100 * own.mean:.1f} %"
-        for own in result.sets
-        if own.mean is not None
+        step_set.name: f"{step_set.name}: {100 * step_set.mean:.1f} %"
+        for step_set in result.sets
+        if step_set.mean is not None
     }
     rows = [
         {
@@ -281,7 +284,7 @@ def layers_roofline(plan: Plan) -> Figure:
 
 def _roofline(roofs: Roofline, layers: Sequence[LayerIntensity], title: str) -> Figure:
     peak, ridges = roofs.operations_per_second, [roofs.ridge(roof) for roof in roofs.roofs]
-    places = [*ridges, *(own.intensity for own in layers)]
+    places = [*ridges, *(layer.intensity for layer in layers)]
     low = min(min(ridges) / _BEYOND_RIDGES, min(places) / 2)
     high = max(max(ridges) * _BEYOND_RIDGES, max(places) * 2)
     lines: list[dict[str, Any]] = []
@@ -338,16 +341,16 @@ def _layers(
     """Return the points of layers, with the names of the largest that have room."""
     rows: list[dict[str, Any]] = []
     named: list[tuple[float, float]] = []
-    for own in sorted(layers, key=lambda own: -own.operations):
-        speed = min(peak, own.intensity * own.roof.bytes_per_second)
+    for layer in sorted(layers, key=lambda own: -own.operations):
+        speed = min(peak, layer.intensity * layer.roof.bytes_per_second)
         place = (
-            WIDTH * log(own.intensity / ends_of_x[0]) / log(ends_of_x[1] / ends_of_x[0]),
+            WIDTH * log(layer.intensity / ends_of_x[0]) / log(ends_of_x[1] / ends_of_x[0]),
             HEIGHT * log(speed / ends_of_y[0]) / log(ends_of_y[1] / ends_of_y[0]),
         )
         has_room = all(len(near([place, other])) > 1 for other in named)
         named += [place] * has_room
-        says = f"{own.layer}: {format_si(own.operations, 'OP')}, {format_bytes(own.bytes)} of"
-        says += f" {names[own.roof]}, {format_number(own.intensity)} operations per byte"
-        row = {"roof": names[own.roof], "intensity": own.intensity, "speed": speed}
-        rows.append({**row, "name": own.layer if has_room else "", "says": says})
+        says = f"{layer.layer}: {format_si(layer.operations, 'OP')}, {format_bytes(layer.bytes)} of"
+        says += f" {names[layer.roof]}, {format_number(layer.intensity)} operations per byte"
+        row = {"roof": names[layer.roof], "intensity": layer.intensity, "speed": speed}
+        rows.append({**row, "name": layer.layer if has_room else "", "says": says})
     return rows

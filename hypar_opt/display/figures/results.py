@@ -82,7 +82,7 @@ def device_memory(memory: DeviceMemory) -> Figure:
     groups = [("total", dict(memory.categories)), *layer_memory(memory)]
     size, unit = axis_byte_unit(memory.total)
     parts = [
-        StackedPart(name, colour, [own[name] for _, own in groups])
+        StackedPart(name, colour, [amounts[name] for _, amounts in groups])
         for name, colour in colours_of(memory.categories).items()
     ]
     title = f"{memory.plan.network.name}, batch {memory.plan.batch}: {format_bytes(memory.total)}"

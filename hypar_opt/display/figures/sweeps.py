@@ -67,12 +67,12 @@ def swept(result: SweepResult) -> Figure:
     axes = [name for name in result[0].varied if _several(rows, name)]
     axes = axes or ["batch"] * _several(rows, "batch")
     measure = "bytes" if any(row["seconds"] is None for row in rows) else "seconds"
-    own = [name for name in _OF_A_CASE if name not in axes and _several(rows, name)]
+    varied = [name for name in _OF_A_CASE if name not in axes and _several(rows, name)]
     if len(axes) == 1:
-        return _lines(rows, axes[0], result.keys, own, measure)
+        return _lines(rows, axes[0], result.keys, varied, measure)
     if len(axes) == 2:
-        return _map(rows, axes, result.keys, own, measure)
-    return _front(rows, own)
+        return _map(rows, axes, result.keys, varied, measure)
+    return _front(rows, varied)
 
 
 def _several(rows: Sequence[Row], name: str) -> bool:
@@ -100,11 +100,11 @@ def _grouped(rows: Sequence[Row], names: Sequence[str]) -> dict[str, list[Row]]:
 
 def _measured(rows: Sequence[Row], measure: str) -> tuple[float, str, Callable[[float], str]]:
     """Return the scale and the title of the axis of what is drawn, and what shows its values."""
-    most = max(row[measure] for row in rows)
+    highest = max(row[measure] for row in rows)
     if measure == "seconds":
-        size, unit = axis_unit(most)
+        size, unit = axis_unit(highest)
         return size, f"{STEP} ({unit})", SECONDS
-    size, unit = axis_byte_unit(most)
+    size, unit = axis_byte_unit(highest)
     return size, f"{COMMUNICATION} ({unit})", format_bytes
 
 

@@ -120,7 +120,7 @@ def lines_of(
     if accelerators is None and links is None:
         return _few(trace, busiest, pixel)
     if accelerators is None:
-        upper = [line for own in _unlike(trace, pixel)[:_MAX_ACCELERATORS] for line in own]
+        upper = [line for track in _unlike(trace, pixel)[:_MAX_ACCELERATORS] for line in track]
     else:
         upper = _named(trace, accelerators, pixel)
     tracks = {track.name: track for track in trace.links}
@@ -163,10 +163,10 @@ def of_lines(
         for bar in line.bars
         if bar.end > start and bar.start < end
     ]
-    apart = alt.Scale(domain=list(range(len(lines))), paddingInner=0.2)
-    y = alt.Y("line:O", scale=apart, axis=None)
+    row_scale = alt.Scale(domain=list(range(len(lines))), paddingInner=0.2)
+    y = alt.Y("line:O", scale=row_scale, axis=None)
     x, middle = (
-        along(alt.X, own, symbol, (start / unit, end / unit)) for own in ("start", "middle")
+        along(alt.X, field, symbol, (start / unit, end / unit)) for field in ("start", "middle")
     )
     exchanges = any(bar.exchange for line in lines for bar in line.bars)
     pale = [faded("does", (COMPUTES, COMMUNICATES))] if exchanges else []
@@ -276,12 +276,14 @@ def _named(trace: StepTrace, wanted: Sequence[int], pixel: float) -> list[Timeli
 
 def _of_accelerator(track: Track, pixel: float) -> list[TimelineRow]:
     """Return an accelerator's row, and those of what runs in the background."""
-    own, *background = [_line(stream, pixel) for stream in track.streams()]
+    foreground, *background = [_line(stream, pixel) for stream in track.streams()]
     # Overlapped exchanges run during the passes, and would hide them.
     return [
-        own,
+        foreground,
         *(
-            replace(line, label=f"{own.label}\n{line.label.removeprefix(f'{own.label} ')}")
+            replace(
+                line, label=f"{foreground.label}\n{line.label.removeprefix(f'{foreground.label} ')}"
+            )
             for line in background
         ),
     ]
@@ -299,9 +301,9 @@ def _unlike(trace: StepTrace, pixel: float) -> list[list[TimelineRow]]:
         )
         groups.setdefault(looks, []).append(lines)
     return [
-        [replace(own, label=own.label + _one_of(len(group))), *background]
+        [replace(foreground, label=foreground.label + _one_of(len(group))), *background]
         for group in groups.values()
-        for own, *background in group[:1]
+        for foreground, *background in group[:1]
     ]
 
 

@@ -111,7 +111,7 @@ def link_loads(array: Array, step: StepResult, title: str = "") -> Figure:
 def _drawn(array: Array, links: Rows, colour: alt.Color, title: str) -> Figure:
     points = places(array)
     (left, right), (low, high) = (
-        (min(own), max(own)) for own in zip(*points.values(), strict=True)
+        (min(coordinates), max(coordinates)) for coordinates in zip(*points.values(), strict=True)
     )
     columns = right - left
     across, up = columns or 1.0, high - low or 1.0
@@ -127,7 +127,7 @@ def _drawn(array: Array, links: Rows, colour: alt.Color, title: str) -> Figure:
     slowest = min((link.bytes_per_second for link in array.interconnect.links), default=1)
     strokes = [
         {
-            **own,
+            **style,
             "x": short(start[0]),
             "y": short(-start[1]),
             "x2": short(end[0]),
@@ -135,7 +135,7 @@ def _drawn(array: Array, links: Rows, colour: alt.Color, title: str) -> Figure:
             # Bandwidths differ by orders of magnitude, so the width grows with their logarithm.
             "doublings": min(int(link.bytes_per_second / slowest).bit_length() - 1, 5),
         }
-        for link, own in zip(array.interconnect.links, links, strict=True)
+        for link, style in zip(array.interconnect.links, links, strict=True)
         for start, end in strokes_of(link, array, points)
     ]
     widths = alt.Scale(domain=[0, 5], range=[1.3, 4])
@@ -185,13 +185,15 @@ def places(array: Array) -> Points:
     interconnect, kind = array.interconnect, array.topology
     if isinstance(kind, GridTopology) and len(kind.shape) > 1:
         positions = product(*map(range, kind.shape))
-        return {number: _projected(own, kind.shape) for number, own in enumerate(positions)}
+        return {
+            number: _projected(position, kind.shape) for number, position in enumerate(positions)
+        }
     tree = tree_places(interconnect) if interconnect.accelerators > 1 else None
     if tree is not None:
         # Wide trees would be flat, so their levels are farther apart.
-        height = max(own.height for own in tree.values())
+        height = max(place.height for place in tree.values())
         tall = max(interconnect.accelerators / (2.5 * height), 1.0)
-        return {node: (own.column, own.height * tall) for node, own in tree.items()}
+        return {node: (place.column, place.height * tall) for node, place in tree.items()}
     graph: nx.Graph[Any] = nx.Graph(interconnect.graph)
     # Without switches, as in a ring, a circle is clearer than springs.
     has_switches = any(not isinstance(node, int) for node in graph)

@@ -90,7 +90,7 @@ def cell_costs(plan: Plan, regrets: Sequence[Regret]) -> Cells:
     tables = level_tables(workload, cost, plan.assignments(), tensors)
     for level, (table, row) in enumerate(tables, 1):
         # A level's table is conditioned on the choices above it, so the levels go top down.
-        own = _own_costs(workload, cost, above)
+        costs = _own_costs(workload, cost, above)
         edges = _edge_costs(table, row)
         above.append(row)
         levels.append(
@@ -99,7 +99,7 @@ def cell_costs(plan: Plan, regrets: Sequence[Regret]) -> Cells:
                     ChoiceCost(
                         choice=choice,
                         chosen=column == row[n],
-                        layer=table.in_units(own[n][column]),
+                        layer=table.in_units(costs[n][column]),
                         neighbours=table.in_units(edges[n][column]),
                         extra=0 if column == row[n] else extra.get((level, layer, choice)),
                     )
@@ -122,10 +122,10 @@ def cells_of_stages(plan: Plan) -> Cells:
         Levels x layers x choices, in the plan's unit; none at H1, whose parts are the stages.
     """
     columns: dict[str, list[tuple[ChoiceCost, ...]]] = {}
-    for own in plans_of_stages(plan):
-        units = Fraction(per_second(plan), per_second(own))
-        for level in cell_costs(own, ()):
-            for layer, options in zip(own.layers, level, strict=True):
+    for stage_plan in plans_of_stages(plan):
+        units = Fraction(per_second(plan), per_second(stage_plan))
+        for level in cell_costs(stage_plan, ()):
+            for layer, options in zip(stage_plan.layers, level, strict=True):
                 charged = tuple(
                     replace(one, layer=one.layer * units, neighbours=one.neighbours * units)
                     for one in options
@@ -166,7 +166,7 @@ def _own_costs(
     nodes = np.arange(len(workload.nodes))[:, None]
     states = [row[..., None] for row in of_rows(above, len(nodes))]
     before = added_up(cost.node(workload, nodes, states))
-    here = np.arange(len(workload.choices))[None, None]
-    charges = added_up(cost.node(workload, nodes, [*states, here]))
-    added: Integers = np.broadcast_to(charges - before, (len(nodes), here.size))
+    choices = np.arange(len(workload.choices))[None, None]
+    charges = added_up(cost.node(workload, nodes, [*states, choices]))
+    added: Integers = np.broadcast_to(charges - before, (len(nodes), choices.size))
     return list(added.tolist())

@@ -102,7 +102,7 @@ def by_energy(steps: dict[str, StepResult]) -> Chart:
     ]
     totals = {name: step.energy.total for name, step in steps.items()}
     rows = [
-        (_NAMES[name], *map(JOULES, (totals[name], *(own[n] for own in joules.values()))))
+        (_NAMES[name], *map(JOULES, (totals[name], *(amounts[n] for amounts in joules.values()))))
         for n, name in enumerate(steps)
     ]
     return chart_of(
@@ -139,7 +139,7 @@ def _plan_figure(
 def by_layer(plan: Plan, step: StepResult) -> Chart:
     """Draw the plan's time by layer, over all passes, with equal repetitions together."""
     layers = {group.name: seconds for group, *seconds in layer_times(plan, step)}
-    alike = "" if len(layers) == len(plan.layers) else " Repetitions of a block are added up."
+    repetitions = "" if len(layers) == len(plan.layers) else " Repetitions of a block are added up."
     size, unit = axis_unit(max(map(sum, layers.values()), default=0.0))
     parts = [
         StackedPart("all passes", WORK, [seconds[n] for seconds in layers.values()], n == 1)
@@ -149,7 +149,7 @@ def by_layer(plan: Plan, step: StepResult) -> Chart:
         stacked(list(layers), parts, size, unit, SECONDS),
         "by-layer",
         "Time by layer",
-        f"This plan's seconds, all passes together.{alike}",
+        f"This plan's seconds, all passes together.{repetitions}",
         ("layer", "compute", "communication"),
         [(name, format_si(a, "s"), format_si(b, "s")) for name, (a, b) in layers.items()],
     )

@@ -210,13 +210,13 @@ def _regrets(
     if note := why_no_regrets(plan):
         return (), note
     try:
-        asked = None if deadline == NEVER else deadline
-        known = alternatives.regrets(plan, progress, parameters=parameters, deadline=asked)
+        limit = None if deadline == NEVER else deadline
+        regrets = alternatives.regrets(plan, progress, parameters=parameters, deadline=limit)
     except InputError:  # a regret disproves what the plan's file says
         raise
     except HyparError as error:  # the page shows the rest
         return (), f"The regret of other choices is not known: {error.for_shell}."
-    return known, ""
+    return regrets, ""
 
 
 def _simulated(

@@ -81,23 +81,23 @@ def _order(exploration: Exploration) -> str:
 
 def _plans(exploration: Exploration, front: ExploredFront | None) -> dict[str, Any]:
     """Return the best plans, those of the front, and the solver's, as a table."""
-    values, own = exploration.values.reshape(-1), exploration.plan_number
+    values, plan_number = exploration.values.reshape(-1), exploration.plan_number
     on_front = set() if front is None else set(np.flatnonzero(front.on_front).tolist())
-    listed = {own, *on_front, *np.flatnonzero(exploration.is_best()).tolist()}
+    listed = {plan_number, *on_front, *np.flatnonzero(exploration.is_best()).tolist()}
     # The best first; ties in the order of plans.
     ranked = sorted(listed, key=lambda plan: (values[plan], plan))
     shown = ranked[:MAX_ROWS]
-    rows, others = [], []
+    rows, amount_names = [], []
     for plan, label in zip(shown, labels_of(exploration, np.array(shown)), strict=True):
         amounts = {} if front is None else amounts_of(front, plan)
         amounts.pop(exploration.objective, None)
-        others = list(amounts)
+        amount_names = list(amounts)
         cost = format_cost(float(values[plan]), exploration.unit)
         ratio = format_ratio(exploration.ratio(float(values[plan])))
-        notes = ["the solver's"] * (plan == own) + ["on the front"] * (plan in on_front)
+        notes = ["the solver's"] * (plan == plan_number) + ["on the front"] * (plan in on_front)
         rows.append((label, cost, ratio, *amounts.values(), ", ".join(notes)))
     more = f"The first {len(shown)} of {len(ranked):,}." if len(ranked) > len(shown) else ""
-    header = ("plan", exploration.objective, "over Data", *others, "")
+    header = ("plan", exploration.objective, "over Data", *amount_names, "")
     return {"header": header, "rows": rows, "more": more}
 
 
@@ -115,8 +115,8 @@ def labels_of(exploration: Exploration, plans: NDArray[np.intp]) -> list[str]:
     """Return plans' free choices as digits, grouped by the parts of the free choices."""
     parts = [cells_of(part, exploration.plan) for part in exploration.free.split(",")]
     return [
-        " ".join("".join(str(own[level, layer]) for level, layer in part) for part in parts)
-        for own in exploration.digits(plans)
+        " ".join("".join(str(digits[level, layer]) for level, layer in part) for part in parts)
+        for digits in exploration.digits(plans)
     ]
 
 
@@ -144,8 +144,8 @@ def map_of(exploration: Exploration) -> Chart:
         f"{compared(exploration)}: larger is better.",
         (f"{rows} \\ {columns}", *grid.columns),
         [
-            (row, *(format_ratio(cell) if np.isfinite(cell) else "" for cell in own))
-            for row, own in zip(grid.rows, ratios, strict=True)
+            (row, *(format_ratio(cell) if np.isfinite(cell) else "" for cell in ratio))
+            for row, ratio in zip(grid.rows, ratios, strict=True)
         ],
     )
 
@@ -158,17 +158,17 @@ def trade_off(exploration: Exploration, front: ExploredFront) -> Chart:
     shown = np.flatnonzero(front.on_front)[:_MAX_POINTS]
     # Plans that are equal in both amounts are one point.
     _, distinct = np.unique(np.stack([x, y]), axis=1, return_index=True)
-    others = distinct[:: -(-len(distinct) // _MAX_POINTS)]
+    sampled = distinct[:: -(-len(distinct) // _MAX_POINTS)]
     labels = labels_of(exploration, shown)
     amounts = [tuple(amounts_of(front, plan).values()) for plan in shown.tolist()]
-    names_of = ["; ".join((label, *own)) for label, own in zip(labels, amounts, strict=True)]
+    names_of = ["; ".join((label, *words)) for label, words in zip(labels, amounts, strict=True)]
 
     def places(plans: NDArray[np.intp]) -> list[tuple[float, float]]:
         return list(zip(x[plans].tolist(), y[plans].tolist(), strict=True))
 
     return chart_of(
         plans_by_memory(
-            places(others),
+            places(sampled),
             dict(zip(names_of, places(shown), strict=True)),
             places(np.array([exploration.plan_number]))[0],
             _axis(exploration, front, "memory"),
@@ -179,7 +179,7 @@ def trade_off(exploration: Exploration, front: ExploredFront) -> Chart:
         "The plans explored. On the front are those that no other beats in"
         f" {', '.join(names[:-1])} and {names[-1]} together.",
         ("on the front", *names),
-        [(label, *own) for label, own in zip(labels, amounts, strict=True)][:MAX_ROWS],
+        [(label, *words) for label, words in zip(labels, amounts, strict=True)][:MAX_ROWS],
         f"The first {MAX_ROWS} of {front.plans:,}." if front.plans > MAX_ROWS else "",
     )
 

@@ -41,7 +41,7 @@ def facts(contents: Contents) -> list[tuple[str, str]]:
     plan = contents.plan
     says = degrees(plan) if plan.stages is None else stages_in_words(plan, plan.stages)
     parallelism = [("parallelism", says)] if says else []
-    refused = [("baseline", shell_words(own)) for own in refused_baselines(plan)]
+    refused = [("baseline", shell_words(sentence)) for sentence in refused_baselines(plan)]
     return [*_problem_facts(contents), *parallelism, *_answer_facts(contents), *refused]
 
 
@@ -57,8 +57,8 @@ def _problem_facts(contents: Contents) -> list[tuple[str, str]]:
         ("collective", array.collective),
     ]
     # A placement numbers the bisections of one array and means nothing on another.
-    own = plan.array is not None and plan.array.digest == array.digest()
-    if own and plan.placement != array.placement:
+    is_plans_array = plan.array is not None and plan.array.digest == array.digest()
+    if is_plans_array and plan.placement != array.placement:
         bits = ", ".join(map(str, plan.placement or ()))
         pairs.append(("placement", f"bits {bits}, H1 first"))
     pairs += [
@@ -71,14 +71,18 @@ def _problem_facts(contents: Contents) -> list[tuple[str, str]]:
 
 def _constraints(plan: Plan) -> str:
     """Return the fields that differ from a problem's defaults."""
-    kept = plan.constraints
-    parts = [f"fixed {pin}" for pin in kept.fix]
-    parts += ["even splits"] if kept.even else ["runnable plans"] if kept.runnable else []
-    parts += [f"memory {format_bytes(kept.memory)}"] if kept.memory is not None else []
+    constraints = plan.constraints
+    parts = [f"fixed {pin}" for pin in constraints.fix]
+    parts += (
+        ["even splits"] if constraints.even else ["runnable plans"] if constraints.runnable else []
+    )
+    parts += (
+        [f"memory {format_bytes(constraints.memory)}"] if constraints.memory is not None else []
+    )
     # sgd has no state and takes no memory.
-    of_bytes = isinstance(kept.optimizer, int)
+    of_bytes = isinstance(constraints.optimizer, int)
     said = " bytes per weight, each read and written once per update" if of_bytes else ""
-    parts += [f"optimizer {kept.optimizer}{said}"] if kept.optimizer != "sgd" else []
+    parts += [f"optimizer {constraints.optimizer}{said}"] if constraints.optimizer != "sgd" else []
     parts += [f"{plan.element_bytes}-byte elements"] if plan.element_bytes != 4 else []
     if plan.level_weights:
         parts.append(f"level weights {', '.join(map(str, plan.level_weights))}")
@@ -153,13 +157,13 @@ def _headline_of_stages(step: PipelineResult) -> list[tuple[str, str, str]]:
 
 def _comparisons(steps: Steps) -> list[str]:
     """Compare a plan's step with that of Data Parallelism: time, bytes and, if known, energy."""
-    own, data = steps
+    step, data = steps
     comparisons = [
-        _comparison(data.seconds, own.seconds, "faster", "slower"),
-        _comparison(_moved(data), _moved(own), "fewer bytes", "more bytes"),
+        _comparison(data.seconds, step.seconds, "faster", "slower"),
+        _comparison(_moved(data), _moved(step), "fewer bytes", "more bytes"),
     ]
-    if own.joules is not None and data.joules is not None:
-        comparisons.append(_comparison(data.joules, own.joules, "less energy", "more energy"))
+    if step.joules is not None and data.joules is not None:
+        comparisons.append(_comparison(data.joules, step.joules, "less energy", "more energy"))
     return comparisons
 
 

@@ -45,7 +45,7 @@ def graph_view(plan: Plan) -> DrawnGraph | None:
     keys = drawn_keys(plan, Stored.SHARED)
     graph = operator_graph(plan.layers, sources, network.repeats, keys, network.input_names)
     shared = stored_outputs(plan, Stored.SHARED)
-    stored = [own or () for own in stored_outputs(plan, Stored.ALL)]
+    stored = [layouts or () for layouts in stored_outputs(plan, Stored.ALL)]
     names = network.source_names
     drawing = {
         **_drawing(graph, layered(graph)),
@@ -55,10 +55,10 @@ def graph_view(plan: Plan) -> DrawnGraph | None:
         ],
         "sources": [list(read) for read in sources],
         "choices": [[str(row[n]) for row in plan.parallelism] for n in range(len(plan.layers))],
-        "stored": [list(map(str, own)) for own in stored],
-        "shared": [[stored_symbol(layout).name for layout in own or ()] for own in shared],
-        "symbols": [[own.name for own in column] for column in symbols],
-        "glyphs": {own.name: own.glyph for column in symbols for own in column},
+        "stored": [list(map(str, layouts)) for layouts in stored],
+        "shared": [[stored_symbol(layout).name for layout in layouts or ()] for layouts in shared],
+        "symbols": [[symbol.name for symbol in column] for column in symbols],
+        "glyphs": {symbol.name: symbol.glyph for column in symbols for symbol in column},
     }
     rows = [
         (
@@ -70,8 +70,8 @@ def graph_view(plan: Plan) -> DrawnGraph | None:
         for n, (name, read) in enumerate(zip(plan.layers, sources, strict=True))
     ]
     header = ("layer", "reads", *plan.level_names, "stored")
-    layouts = stored_legend(layout for own in shared for layout in own or ())
-    legend = tuple((own.name, own.glyph, words) for own, words in layouts)
+    layouts = stored_legend(layout for stored_layouts in shared for layout in stored_layouts or ())
+    legend = tuple((symbol.name, symbol.glyph, words) for symbol, words in layouts)
     return DrawnGraph(as_script(drawing), header, tuple(rows), legend)
 
 

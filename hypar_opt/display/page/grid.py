@@ -44,7 +44,8 @@ def grid_view(contents: Contents) -> dict[str, Any]:
             (name, format_page_cost(amount, cost.unit)) for name, amount in total_costs(cost)
         ],
         "legend": [
-            (own.name, own.glyph, words) for own, words in legend(explained(plan), plan.choices)
+            (symbol.name, symbol.glyph, words)
+            for symbol, words in legend(explained(plan), plan.choices)
         ],
         "tied": any(cell["tied"] for level in levels for cell in level["cells"]),
     }
@@ -59,24 +60,26 @@ def _cell(
     for position in column.positions:
         for option in row[position]:
             options.setdefault(symbol(option.choice), []).append(option)
-    here = column.choices[level - 1]
+    word = column.choices[level - 1]
     chosen = next(
-        (own for own, costs in options.items() if any(cost.chosen for cost in costs)), symbol(here)
+        (choice for choice, costs in options.items() if any(cost.chosen for cost in costs)),
+        symbol(word),
     )
-    others = [cost for own, costs in options.items() if own != chosen for cost in costs]
+    alternatives = [cost for choice, costs in options.items() if choice != chosen for cost in costs]
     # The solver's tie-break decided, or its levelwise search missed a better plan.
-    tied = any(option.extra is not None and option.extra <= 0 for option in others)
+    tied = any(option.extra is not None and option.extra <= 0 for option in alternatives)
     return {
         "layer": column.name,
         "count": len(column.positions),
         "level": f"H{level}",
-        "choice": _words(options[chosen]) if options else here,
+        "choice": _words(options[chosen]) if options else word,
         "symbol": chosen.name,
         "glyph": chosen.glyph,
         # Without regrets the extra costs are not known.
         "tied": tied and contents.regretted,
         "options": [
-            _option(own, costs, contents.plan, contents.regretted) for own, costs in options.items()
+            _option(choice, costs, contents.plan, contents.regretted)
+            for choice, costs in options.items()
         ],
     }
 
@@ -89,9 +92,9 @@ def _option(
     own: Symbol, options: Sequence[ChoiceCost], plan: Plan, regretted: bool
 ) -> dict[str, Any]:
     unit = plan.cost.unit
-    known = [option for option in options if option.extra is not None]
+    priced = [option for option in options if option.extra is not None]
     # For the layer with the least extra cost.
-    cheapest = min(known, key=lambda option: option.extra or 0, default=options[0])
+    cheapest = min(priced, key=lambda option: option.extra or 0, default=options[0])
     layer, neighbours = (
         sum((getattr(option, part) for option in options), Fraction())
         for part in ("layer", "neighbours")

@@ -15,7 +15,7 @@ _MAX_ROWS = 24
 def links(array: Array, step: StepResult) -> Chart:
     """Draw every link, coloured by the share of the step that it is at capacity."""
     rows = _most_loaded(step)
-    others = len(step.links) - len(rows)
+    unlisted = len(step.links) - len(rows)
     carry = "more are full for no longer" if rows else "carry nothing"
     return chart_of(
         link_loads(array, step),
@@ -25,7 +25,7 @@ def links(array: Array, step: StepResult) -> Chart:
         " full bandwidth, in its busier direction; it is busy while any byte crosses it.",
         ("link", "bytes", "busy", "full", "of the step"),
         rows,
-        more=f"{others:,} links {carry}" if others else "",
+        more=f"{unlisted:,} links {carry}" if unlisted else "",
         # Grids and circles keep their shape; a tree may be stretched to the page's width.
         stretched=tree_places(array.interconnect) is not None,
     )

@@ -66,7 +66,7 @@ def _vega() -> str:
 def _on_page(config: Any) -> Any:
     """Return figures' settings with the page's ink and background, which may be dark."""
     if isinstance(config, dict):
-        return {key: _on_page(own) for key, own in config.items() if key != "background"}
+        return {key: _on_page(value) for key, value in config.items() if key != "background"}
     return "currentColor" if config == INK else config
 
 

@@ -21,7 +21,7 @@ from hypar_opt.units import (
 
 def stages_table(step: PipelineResult) -> dict[str, Any]:
     """Return what each stage takes, waits and holds, as the template shows it."""
-    tied = ("tied",) if any(own.tied for own in step.stages) else ()
+    tied = ("tied",) if any(stage.tied for stage in step.stages) else ()
     times = "forward", "backward", "once", "message", *tied, "seconds"
     shared = " sums of gradients of weights that stages share, tied;" if tied else ""
     return {
@@ -50,10 +50,12 @@ def stages_table(step: PipelineResult) -> dict[str, Any]:
 
 def memory_by_stage(step: PipelineResult) -> Chart:
     """Draw what the fullest accelerator of each stage holds, by category."""
-    held = [own.memory for own in step.stages]
-    names = [f"stage {number}" for number in range(1, len(held) + 1)]
-    amounts = {name: [own.categories[key] for own in held] for key, name in CATEGORIES.items()}
-    size, unit = axis_byte_unit(max(sum(own.categories.values()) for own in held))
+    memories = [stage.memory for stage in step.stages]
+    names = [f"stage {number}" for number in range(1, len(memories) + 1)]
+    amounts = {
+        name: [memory.categories[key] for memory in memories] for key, name in CATEGORIES.items()
+    }
+    size, unit = axis_byte_unit(max(sum(memory.categories.values()) for memory in memories))
     colours = colours_of(CATEGORIES)
     parts = [
         StackedPart(name, colours[key], amounts[name])
@@ -71,10 +73,10 @@ def memory_by_stage(step: PipelineResult) -> Chart:
             (
                 stage,
                 *(format_bytes(counts[n]) for counts in amounts.values()),
-                format_bytes(own.reserve),
-                format_bytes(own.total),
-                format_bytes(own.margin or 0),
+                format_bytes(memory.reserve),
+                format_bytes(memory.total),
+                format_bytes(memory.margin or 0),
             )
-            for n, (stage, own) in enumerate(zip(names, held, strict=True))
+            for n, (stage, memory) in enumerate(zip(names, memories, strict=True))
         ],
     )

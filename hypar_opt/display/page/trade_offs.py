@@ -104,7 +104,7 @@ def _rows(fronts: ParetoFronts, plan: ParetoPoint) -> list[tuple[str, ...]]:
     entries = [(front.objective, point) for front in fronts for point in front]
     for name, point in sorted(entries, key=lambda entry: -entry[1].memory):
         names.setdefault(_amounts(point), []).append(name)
-    rows = [(*amounts, ", ".join(own)) for amounts, own in names.items()]
+    rows = [(*amounts, ", ".join(points)) for amounts, points in names.items()]
     return [*rows, (*_amounts(plan), "this plan")]
 
 

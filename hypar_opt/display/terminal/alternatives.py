@@ -55,7 +55,7 @@ def _regret_table(plan: Plan, regrets: Sequence[Regret]) -> Table:
         (name, choice, *(cells[layer, choice].get(level, "") for level in levels))
         for name, layer in _shown_layers(plan, cells)
         # Keyed by the choice's name within a layer.
-        for choice in sorted(choice for own, choice in cells if own == layer)
+        for choice in sorted(choice for cell_layer, choice in cells if cell_layer == layer)
     )
     table = new_table(texts(*columns), rows, keys=2)
     table.caption = "- where no plan has it"
@@ -96,11 +96,11 @@ def _best_tables(plan: Plan, best: Sequence[Alternative]) -> list[Table]:
 
     For a graph, or a long chain, a second table has their choices.
     """
-    unit, apart, plain = plan.cost.unit, not is_short_chain(plan), ascii_only()
+    unit, by_layer, plain = plan.cost.unit, not is_short_chain(plan), ascii_only()
     total = partial(format_cost, unit=unit)
     columns: list[Column | None] = [
         *(("", COUNT), (cost_name(plan), total), ("extra", COUNT), ("plans", COUNT)),
-        None if apart else (f"levels, {_level_order(best)}", str),
+        None if by_layer else (f"levels, {_level_order(best)}", str),
     ]
     rows = []
     # Totals may differ after the four digits shown; the extra cost tells them apart.
@@ -111,7 +111,7 @@ def _best_tables(plan: Plan, best: Sequence[Alternative]) -> list[Table]:
         )
         rows.append((f"{rank}", plans.total, extra, plans.count, " ".join(levels)))
     table = new_table(columns, rows)
-    if not apart:
+    if not by_layer:
         return [table]
     heading = f"layers, {_level_order(best)}"
     return [table, choices_table(plan, [plans.parallelism for plans in best], heading)]

@@ -82,8 +82,8 @@ def _accelerator(array: Array, own: Accelerator) -> list[tuple[str, str]]:
         return [*rows, ("energies", "none: joules cannot be asked for")]
     energies = ((key, getattr(array.energy, key)) for key in _ENERGIES)
     # Parts without energy are not in the file.
-    known = [(_ENERGIES[key], joules) for key, joules in energies if joules]
-    return [*rows, *((name, format_si(float(joules), "J")) for name, joules in known)]
+    stated = [(_ENERGIES[key], joules) for key, joules in energies if joules]
+    return [*rows, *((name, format_si(float(joules), "J")) for name, joules in stated)]
 
 
 def _levels(array: Array) -> RenderableType:
@@ -103,10 +103,10 @@ def _levels(array: Array) -> RenderableType:
         rate = 1 / link.seconds_per_byte
         amounts = (rate, rate / count, float(link.latency), float(link.hops))
         stride, parts = array.interconnect.place(digit)
-        others = [f"{stride * part}" for part in range(1, parts)]
-        if len(others) > SHOWN_PARTS:
-            others[SHOWN_PARTS - 1 : -1] = ["..."]
-        levels.append((f"H{level}", ", ".join(others), amounts))
+        strides = [f"{stride * part}" for part in range(1, parts)]
+        if len(strides) > SHOWN_PARTS:
+            strides[SHOWN_PARTS - 1 : -1] = ["..."]
+        levels.append((f"H{level}", ", ".join(strides), amounts))
     rows = []
     for amounts, equal in groupby(levels, key=itemgetter(2)):
         names, exchanged, _ = zip(*equal, strict=True)

@@ -63,7 +63,7 @@ def _changes(every: AllBatches, before: BatchRange | None, piece: BatchRange) ->
     if before is None:
         return "-"
     groups: dict[str, list[str]] = {}
-    states = (map("".join, zip(*every.letters(own), strict=True)) for own in (before, piece))
+    states = (map("".join, zip(*every.letters(rows), strict=True)) for rows in (before, piece))
     for layer, old, new in zip(every.layers, *states, strict=True):
         if old != new:
             groups.setdefault(f"{old} to {new}", []).append(layer)

@@ -40,12 +40,12 @@ def configurations_view(configurations: Configurations) -> RenderableType:
 def _map(configurations: Configurations) -> RenderableType:
     """Return a table of tensor parallelism and stages: what the fastest takes, or needs."""
     cells, best = configurations.cells, configurations.best
-    every = {*cells, *configurations.unknown}
-    degrees, stages = (sorted({cell[n] for cell in every}) for n in (0, 1))
+    pairs = {*cells, *configurations.unknown}
+    degrees, stages = (sorted({cell[n] for cell in pairs}) for n in (0, 1))
 
     def text(cell: tuple[int, int]) -> str | None:
         if cell not in cells:
-            return "not known" if cell in every else None
+            return "not known" if cell in pairs else None
         entry = cells[cell]
         if isinstance(entry, Candidate):
             return format_bytes(entry.memory)

@@ -17,8 +17,13 @@ def explanation_view(explained: Explanation) -> RenderableType:
     groups = "1 group" if explained.groups == 1 else f"{explained.groups:,} groups"
     title = f"{explained.layer} at {explained.level}: {explained.choice}, {groups} of accelerators"
     rows = [
-        (own.phase, _what(own), _formula(explained, own), format_bytes(explained.bytes_of(own)))
-        for own in explained.exchanges
+        (
+            exchange.phase,
+            _what(exchange),
+            _formula(explained, exchange),
+            format_bytes(explained.bytes_of(exchange)),
+        )
+        for exchange in explained.exchanges
     ]
     columns = texts("pass", "exchange", "groups x elements x bytes", "moved")
     parts: list[RenderableType] = [new_table(columns, rows)] if rows else []
@@ -44,21 +49,26 @@ def _times(explained: Explanation) -> Iterator[RenderableType]:
     """Yield what each exchange takes, and the sums of exchanges and of computing."""
     if explained.seconds is None:
         return
-    exchanging, computing = (format_si(float(own), "s") for own in explained.seconds)
+    exchanging, computing = (format_si(float(amount), "s") for amount in explained.seconds)
     if explained.transfers:
         rows = [
-            (own.phase, _what(own), _formula_of_time(own), format_si(float(own.seconds), "s"))
-            for own in explained.transfers
+            (
+                transfer.phase,
+                _what(transfer),
+                _formula_of_time(transfer),
+                format_si(float(transfer.seconds), "s"),
+            )
+            for transfer in explained.transfers
         ]
         columns = texts("pass", "exchange", "bytes / rate + messages x latency", "time")
         yield from (Text(), new_table(columns, rows), Text())
-        joined = {own.levels for own in explained.transfers if len(own.levels) > 1}
+        joined = {transfer.levels for transfer in explained.transfers if len(transfer.levels) > 1}
         for levels in sorted(joined):
             yield Text(
                 f"A ring joins {', '.join(levels)}, and moves their bytes together:"
                 f" {explained.level} is charged for the part that crosses it."
             )
-        if any(own.share != 1 for own in explained.transfers):
+        if any(transfer.share != 1 for transfer in explained.transfers):
             yield Text("A bucket of gradients shares its latencies by their elements.")
         yield Text(f"Time of exchanges: {exchanging}.")
     if explained.seconds[1]:

@@ -21,7 +21,7 @@ def memory_view(held: DeviceMemory) -> RenderableType:
     """Show what an accelerator holds, by layer and by category, and whether it fits."""
     plan, total = held.plan, format_bytes(held.total)
     columns: list[Column] = [("layer", str), *((name, format_held) for name in CATEGORIES.values())]
-    lines = [(name, *(own[key] for key in CATEGORIES)) for name, own in layer_memory(held)]
+    lines = [(name, *(amounts[key] for key in CATEGORIES)) for name, amounts in layer_memory(held)]
     totals = [("total", *(held.categories[name] for name in CATEGORIES))]
     how = trained(held.options, plan)
     stages = [table_of(STAGES_HELD, held.stages)] if held.stages else []

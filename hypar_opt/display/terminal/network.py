@@ -119,8 +119,8 @@ def _block_inputs(
         for layer in range(repeat.length if repeat.count > 1 else 0):
             read = layers[second + layer]["inputs"]
             if inputs[second] in read:
-                own = layers[repeat.first + layer]["inputs"]
-                inputs[repeat.first] = own[read.index(inputs[second])]
+                names = layers[repeat.first + layer]["inputs"]
+                inputs[repeat.first] = names[read.index(inputs[second])]
                 break
     return inputs
 

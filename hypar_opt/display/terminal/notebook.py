@@ -168,7 +168,7 @@ def _row(plan: Plan, name: str, row: GridRow) -> str:
 def _filled_cell(title: str, symbols: list[Symbol]) -> str:
     # A choice fills its cell; layouts, several per cell, are shown by glyphs.
     colours = _colours(symbols[0]) if len(symbols) == 1 else ""
-    glyphs = "".join(own.glyph for own in symbols)
+    glyphs = "".join(symbol.glyph for symbol in symbols)
     return f'<td title="{escape(title)}" style="{_LEVEL};{colours}">{glyphs}</td>'
 
 
@@ -195,8 +195,8 @@ def _legends(plan: Plan, grid: PlanGrid) -> Iterator[str]:
 
 def _legend(before: str, entries: list[tuple[Symbol, str]]) -> str:
     swatches = (
-        f'<span style="{_SWATCH};{_colours(own)}">{own.glyph}</span> {escape(words)}'
-        for own, words in entries
+        f'<span style="{_SWATCH};{_colours(symbol)}">{symbol.glyph}</span> {escape(words)}'
+        for symbol, words in entries
     )
     return f"<p>{before}{_GAP.join(swatches)}</p>"
 

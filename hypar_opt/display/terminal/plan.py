@@ -158,7 +158,7 @@ def _element(plan: Plan) -> str:
 def _shares(plan: Plan) -> str:
     """Return what each group of accelerators has of a layer that H1 splits."""
     shares = zip(plan.group_shares or (), plan.groups, strict=True)
-    has = (f"{own / SHARES:.2%} on {group.count:,} {group.name}" for own, group in shares)
+    has = (f"{share / SHARES:.2%} on {group.count:,} {group.name}" for share, group in shares)
     of_groups = ", ".join(has)
     sentence = f"A layer that H1 splits has {of_groups}"
     if all(word in SIDES for word in plan.parallelism[0]):
@@ -205,13 +205,13 @@ def _widened(plan: Plan) -> str:
 
 def _glyphs(symbols: Iterable[Symbol]) -> Text:
     plain = ascii_only()
-    return Text.assemble(*((own.drawn(ascii_only=plain), own.colour) for own in symbols))
+    return Text.assemble(*((symbol.drawn(ascii_only=plain), symbol.colour) for symbol in symbols))
 
 
 def legend_line(entries: Iterable[tuple[Symbol, str]]) -> str:
     """Return symbols with their words, on one line."""
     plain = ascii_only()
-    return "   ".join(f"{own.drawn(ascii_only=plain)} {words}" for own, words in entries)
+    return "   ".join(f"{symbol.drawn(ascii_only=plain)} {words}" for symbol, words in entries)
 
 
 def _levels(plan: Plan, runs: Sequence[tuple[int, int]] = ()) -> Table:

@@ -66,7 +66,7 @@ def step_view(step: StepResult) -> RenderableType:
 def pipeline_view(step: PipelineResult) -> RenderableType:
     """Show what each stage of a simulated step takes, waits and holds."""
     plan, seconds = step.plan, format_si(step.seconds, "s")
-    tied = max(own.tied for own in step.stages)
+    tied = max(stage.tied for stage in step.stages)
     batches = plan.training.micro_batches or 1
     options = [
         f"{batches:,} micro-batch{'es' if batches > 1 else ''}",
@@ -133,20 +133,20 @@ def _bottleneck(step: StepResult) -> str:
     # Symmetric topologies have many links of equal load; the first represents all.
     name, equally_loaded = step.bottleneck
     link = next(traffic for traffic in step.links if traffic.link == name)
-    others = f" (and {equally_loaded} others equally loaded)" if equally_loaded else ""
+    tied_links = f" (and {equally_loaded} others equally loaded)" if equally_loaded else ""
     # Full: the seconds that the link's bytes take at its bandwidth, even if it is shared.
     share = link.seconds_at_capacity / step.seconds
     percent = format_percent(share, 0)
     moved = format_bytes(link.bytes)
-    return f"Bottleneck: link {name}{others}: {moved}, saturated for {percent} of the step."
+    return f"Bottleneck: link {name}{tied_links}: {moved}, saturated for {percent} of the step."
 
 
 def _experts(step: StepResult) -> list[str]:
-    if (most := step.experts) is None:
+    if (load := step.experts) is None:
         return []
-    received, mean = format_bytes(most.bytes), format_bytes(most.mean_bytes)
+    received, mean = format_bytes(load.bytes), format_bytes(load.mean_bytes)
     return [
-        f"Experts: of {most.parts} parts of {most.layer} the fullest has {most.tokens:.3g} times"
+        f"Experts: of {load.parts} parts of {load.layer} the fullest has {load.tokens:.3g} times"
         f" the mean of tokens; an accelerator receives up to {received} a step, {mean} in the mean."
     ]
 

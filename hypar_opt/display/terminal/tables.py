@@ -161,15 +161,15 @@ def comparison_view(compared: Comparison) -> RenderableType:
     for _, case in groupby(compared, key=attrgetter(*_CASE)):
         for n, row in enumerate(case):
             # A case is named in its first row only.
-            own = [getattr(row, name) for name in names] if n == 0 else [""] * len(names)
-            lines.append([*own, row.plan, *(getattr(row, name) for name in amounts)])
+            cells = [getattr(row, name) for name in names] if n == 0 else [""] * len(names)
+            lines.append([*cells, row.plan, *(getattr(row, name) for name in amounts)])
     # A mean over one case would only repeat its row.
     means = geometric_means(compared, amounts) if varying else {}
     if not simulated:
         means.pop("time", None)
     for n, (plan, mean) in enumerate(means.items()):
-        own = ["geometric mean" if n == 0 else "", *[""] * (len(names) - 1)]
-        lines.append([*own, plan, *(mean[name] for name in amounts)])
+        cells = ["geometric mean" if n == 0 else "", *[""] * (len(names) - 1)]
+        lines.append([*cells, plan, *(mean[name] for name in amounts)])
     return Group(
         # Folded names and numbers cannot be compared down a column.
         unbroken(new_table(columns, lines, keys=len(names) + 1)),
@@ -201,13 +201,13 @@ def pareto_view(fronts: ParetoFronts) -> RenderableType:
     """Show each objective's front against memory as a table."""
     problem = fronts.problem
     # If a front ends early, its last point may not be the optimum within its memory.
-    known = "incomplete" if any(front.reason for front in fronts) else "exact"
-    if known == "exact" and any(_has_gaps(front) for front in fronts):
-        known = "with gaps"
+    exactness = "incomplete" if any(front.reason for front in fronts) else "exact"
+    if exactness == "exact" and any(_has_gaps(front) for front in fronts):
+        exactness = "with gaps"
     array = f" on {problem.array.name}" if problem.array else ""
     title = (
         f"{fronts.network.name}{array}: batch {problem.batch:,},"
-        f" {problem.hierarchy.shown} accelerators, reading {problem.reading}, {known}"
+        f" {problem.hierarchy.shown} accelerators, reading {problem.reading}, {exactness}"
         f"{problem.constraints.within}"
     )
     return Group(Text(title), *(part for front in fronts for part in (Text(), front_view(front))))
@@ -217,24 +217,24 @@ def front_view(front: ParetoFront) -> RenderableType:
     """Show a front: the least cost within each memory, and the plan's other costs."""
     cost = front[0].plan.cost
     # Without an array a plan has bytes alone.
-    known = [name for name in OBJECTIVES if any(one.amount(name) is not None for one in front)]
-    others = [name for name in known if name != front.objective]
-    least = _LEAST.get(front.objective, f"least {front.objective}")
+    objectives = [name for name in OBJECTIVES if any(one.amount(name) is not None for one in front)]
+    further = [name for name in objectives if name != front.objective]
+    best_name = _LEAST.get(front.objective, f"least {front.objective}")
     columns: list[Column | None] = [
         ("memory", partial(format_bytes, digits=digits_apart([one.memory for one in front]))),
-        (least, "{}".format),
+        (best_name, "{}".format),
         # Four digits: neighbours on a front differ by little.
         ("ratio", format_number),
-        *((name, OBJECTIVES[name]) for name in others),
+        *((name, OBJECTIVES[name]) for name in further),
         # In the reading `executed` it would be the column of bytes.
         None if cost.reading in RUN_READINGS else ("run", format_bytes),
         ("gap", format_percent) if _has_gaps(front) else None,
-        ("trains by", str) if any(own.plan.training.unlike_defaults for own in front) else None,
+        ("trains by", str) if any(point.plan.training.unlike_defaults for point in front) else None,
     ]
     lines = (
         (
             *(point.memory, format_cost(point.total, point.plan.cost.unit), front.ratio(point)),
-            *map(point.amount, others),
+            *map(point.amount, further),
             point.plan.cost.executed_bytes,
             point.plan.solver.gap or 0,
             trained(point.plan.training.unlike_defaults, point.plan),
@@ -290,7 +290,7 @@ def _verdicts(result: RunResult) -> list[str]:
         more = format_bytes(sum(result.bias_bytes))
         lines.append(f"Besides, gradients of biases moved {more}, which no plan counts.")
     compared = {"values": result.values, "gradients": result.gradients}
-    close = [name for name, apart in compared.items() if apart is not None]
+    close = [name for name, ratio in compared.items() if ratio is not None]
     if close and all((compared[name] or 0.0) <= result.tolerance for name in close):
         # The exact difference depends on the machine's arithmetic: it is in the JSON document.
         what = " and ".join(close).capitalize()

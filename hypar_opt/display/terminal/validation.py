@@ -40,7 +40,7 @@ def step_line(step: ValidatedStep | None) -> Text:
     name, *cells, error = "step", "measured", "calculated", f"{'error':>8}"
     if step is not None:
         times = (step.measured, step.seconds)
-        cells = ["-" if own is None else format_si(own, "s") for own in times]
+        cells = ["-" if seconds is None else format_si(seconds, "s") for seconds in times]
         name = step.name
         error = (step.why or "") if step.error is None else f"{format_signed(step.error):>8}"
     width = min(32, console().width - _NUMBERS)
@@ -81,7 +81,7 @@ def calibration_view(result: Calibration) -> RenderableType:
     else:
         errors += f"; {format_tenths(result.held_out)} of either half, fitted on the other."
     if result.tested is not None:
-        compared = sum(own.error is not None for own in result.tested)
+        compared = sum(step.error is not None for step in result.tested)
         mean = "no mean error" if result.tested.mean is None else format_tenths(result.tested.mean)
         errors += f"\n{mean} of {compared:,} other steps, on which nothing is fitted."
     return Group(
