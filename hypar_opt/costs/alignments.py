@@ -57,8 +57,8 @@ class StateClasses:
     def of(self, states: Indices) -> Indices:
         """Return the classes of states, ``(levels, states)``."""
         counts, numbers = self._numbers
-        found: Indices = numbers[np.searchsorted(counts, self._counts(states))]
-        return found
+        classes: Indices = numbers[np.searchsorted(counts, self._counts(states))]
+        return classes
 
     @cached_property
     def _numbers(self) -> tuple[Indices, Indices]:
@@ -91,12 +91,12 @@ def ways_to_align(
         If all ways together are more than memory allows.
     """
     levels = [np.flatnonzero(np.array(groups) == group) for group in dict.fromkeys(groups)]
-    own = [choices[some[0]] for some in levels]
+    sizes = [choices[some[0]] for some in levels]
     counts = [
-        math.comb(n**2 + len(some) - 1, len(some)) for n, some in zip(own, levels, strict=True)
+        math.comb(n**2 + len(some) - 1, len(some)) for n, some in zip(sizes, levels, strict=True)
     ]
     check_size(math.prod(counts) * len(groups))
-    return levels, own, counts
+    return levels, sizes, counts
 
 
 def alignments(
@@ -122,20 +122,20 @@ def alignments(
     NoAnswerError
         If the deadline passes.
     """
-    levels = [np.flatnonzero(np.array(groups) == own).tolist() for own in dict.fromkeys(groups)]
+    levels = [np.flatnonzero(np.array(groups) == group).tolist() for group in dict.fromkeys(groups)]
     pairs = [np.array([*itertools.product(sources[n], targets[n])]).T for n, *_ in levels]
     kinds = [
-        np.array([*itertools.combinations_with_replacement(range(own.shape[1]), len(members))]).T
-        for own, members in zip(pairs, levels, strict=True)
+        np.array([*itertools.combinations_with_replacement(range(pair.shape[1]), len(members))]).T
+        for pair, members in zip(pairs, levels, strict=True)
     ]
-    counts = [own.shape[1] for own in kinds]
-    most = max((int(own.max()) for own in pairs), default=0)
-    ends = np.empty((2, len(groups), *counts), np.min_scalar_type(most))
-    for axis, (own, members, numbers) in enumerate(zip(pairs, levels, kinds, strict=True)):
+    counts = [kind.shape[1] for kind in kinds]
+    highest = max((int(pair.max()) for pair in pairs), default=0)
+    ends = np.empty((2, len(groups), *counts), np.min_scalar_type(highest))
+    for axis, (pair, members, numbers) in enumerate(zip(pairs, levels, kinds, strict=True)):
         # The pairs of a group do not depend on those of others.
         alone = [count if axis == group else 1 for group, count in enumerate(counts)]
         deadline.check()
-        ends[:, members] = own[:, numbers].reshape(2, len(members), *alone)
+        ends[:, members] = pair[:, numbers].reshape(2, len(members), *alone)
     return ends[0].reshape(len(groups), -1), ends[1].reshape(len(groups), -1)
 
 

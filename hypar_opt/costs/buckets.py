@@ -52,16 +52,16 @@ def buckets_of(workload: Workload, most_elements: int) -> tuple[tuple[int, ...],
     """
     last_backward = {min(users): node for node, users in workload.weight_users.items()}
     buckets: list[list[int]] = []
-    left = 0
+    free = 0
     for layer in reversed(range(workload.shared, len(workload.nodes))):
         for node in (layer, last_backward.get(layer)):
             if node is None or not workload.stored[node]:
                 continue
-            if not buckets or workload.stored[node] > left:
+            if not buckets or workload.stored[node] > free:
                 buckets.append([])
-                left = most_elements
+                free = most_elements
             buckets[-1].append(node)
-            left -= workload.stored[node]
+            free -= workload.stored[node]
     return tuple(map(tuple, buckets))
 
 
@@ -142,12 +142,12 @@ class LatencyShares:
         buckets: list[list[Sequence[int]]] = [[] for _ in COLLECTIVES]
         for key, nodes in together.items():
             buckets[key[-1]].append(nodes)
-        return cls(np.array([cls.of(own, [elements]).ends[0] for own in buckets]), {})
+        return cls(np.array([cls.of(group, [elements]).ends[0] for group in buckets]), {})
 
     @property
     def marks(self) -> list[bytes]:
         """What tells nodes apart: their shares."""
-        return [own.tobytes() for own in np.moveaxis(self.ends, 2, 0)]
+        return [shares.tobytes() for shares in np.moveaxis(self.ends, 2, 0)]
 
     def among(
         self,

@@ -126,10 +126,10 @@ class EnergyCost(ArrayCost):
         while passes:
             # What several passes reduce over the same levels is rounded once.
             over, reduced = passes.pop(0)
-            for number, (others, more) in enumerate(passes):
-                same = others == over
+            for number, (levels_reduced, more) in enumerate(passes):
+                same = levels_reduced == over
                 reduced = reduced + np.where(same, more, 0)
-                passes[number] = np.where(same, 0, others), more
+                passes[number] = np.where(same, 0, levels_reduced), more
 
             charged = by_stage(
                 over,

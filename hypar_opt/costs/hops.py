@@ -86,7 +86,7 @@ class Hops:
     def _nodes(self) -> Mapping[int, BisectionLink]:
         """The link of each node that is a message."""
         layers = enumerate(self.workload.layers, self.workload.shared)
-        return {node: self.links[own.name] for node, own in layers if own.name in self.links}
+        return {node: self.links[layer.name] for node, layer in layers if layer.name in self.links}
 
     @cached_property
     def _often(self) -> int:
@@ -122,8 +122,8 @@ class Hops:
             ends = sorted({int(whole.argmax()), int(whole.argmin())})
             states = np.array([*product(ends, repeat=len(self.splits))]).T
             times += self._seconds(node, link, [states], per_second).tolist()
-        least, most = (Fraction(self._often * of(times)) / per_second for of in (min, max))
-        return least, most
+        lowest, highest = (Fraction(self._often * of(times)) / per_second for of in (min, max))
+        return lowest, highest
 
     def seconds(self, rows: Rows) -> dict[str, float]:
         """Return what one message of each layer takes, by the names of the layers.

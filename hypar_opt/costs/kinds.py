@@ -28,8 +28,8 @@ class Kinds(NamedTuple):
 
 def numbered(keys: Iterable[Hashable]) -> Kinds:
     """Return kinds of things with equal keys, in the order of their first things."""
-    known: dict[Hashable, int] = {}
-    numbers = np.array([known.setdefault(key, len(known)) for key in keys], np.intp)
+    number_of: dict[Hashable, int] = {}
+    numbers = np.array([number_of.setdefault(key, len(number_of)) for key in keys], np.intp)
     return Kinds(numbers, np.unique(numbers, return_index=True)[1])
 
 
@@ -69,8 +69,8 @@ def kinds_of_boundaries(
 def _shards(workload: Workload) -> Iterator[Hashable]:
     """Yield what is split of each node's weights, and how many layers use them."""
     for node in range(len(workload.nodes)):
-        own = workload.repeats.sharded.get(node)
-        yield own and (own, len(workload.weight_users.get(node, (node,))))
+        shards = workload.repeats.sharded.get(node)
+        yield shards and (shards, len(workload.weight_users.get(node, (node,))))
 
 
 @lru_cache(maxsize=16)
@@ -100,13 +100,13 @@ def _kinds_of_tensors(workload: Workload) -> Indices:
         for x in nodes
     ]
     # An activation, say, is a kernel and no tensor of its own.
-    known = {
-        own: (x.kind, x.sizes, *own[2:], *(x.kernels(fused=one) for one in ALL_FUSED))
-        for own, x in dict(zip(same, nodes, strict=True)).items()
+    tensors = {
+        key: (x.kind, x.sizes, *key[2:], *(x.kernels(fused=one) for one in ALL_FUSED))
+        for key, x in dict(zip(same, nodes, strict=True)).items()
     }
     columns = np.vstack(
         [
-            numbered(known.values()).numbers[numbered(same).numbers],
+            numbered(tensors.values()).numbers[numbered(same).numbers],
             np.isin(np.arange(len(nodes)), list(workload.readers)),
             np.isin(np.arange(len(nodes)), workload.ends[passes_addends(workload), 0]),
             *layouts.inputs,

@@ -43,8 +43,8 @@ def level_table(
     )
     node: Integers = np.broadcast_to(charges, (len(nodes), len(choices)))
     numbers = np.arange(len(workload.ends))[:, None, None]
-    here = choices[None, None, :, None], choices[None, None, None]
-    edges = level_edges(cost, workload, rows, numbers, here)
+    ends = choices[None, None, :, None], choices[None, None, None]
+    edges = level_edges(cost, workload, rows, numbers, ends)
     edge: Integers = np.broadcast_to(edges, (len(numbers), len(choices), len(choices)))
     # Of int64 where every sum fits it.
     highest = node.max(axis=1, initial=0), edge.max(axis=(1, 2), initial=0)

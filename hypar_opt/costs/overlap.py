@@ -169,19 +169,19 @@ class OverlapTime(TimeCost):
             The price of the queue in the forward pass, where weights are prefetched. None is there
             where exchanges are not waited for: they may be what waits for weights.
         """
-        kept: dict[str, Any] = {field.name: getattr(cost, field.name) for field in fields(TimeCost)}
-        kept["waits"] = waits
+        base: dict[str, Any] = {field.name: getattr(cost, field.name) for field in fields(TimeCost)}
+        base["waits"] = waits
         if prices is None:
-            return cls(**kept | {"latencies": None})
+            return cls(**base | {"latencies": None})
         micro_batches = workload.repeats.micro_batches
         whole = PRICE * micro_batches
         update = whole if units else (PRICE - max(prices)) * micro_batches
         ahead = forward if waits else 0
         priced = _prices(workload, prices, cost.bucket_elements, units, ahead)
-        most = whole * cost.upper_bound(workload)
+        highest = whole * cost.upper_bound(workload)
         of_units = SharesOfUnits.of_units(workload, units) if units else None
-        bound = cls(**kept, prices=priced, of_units=of_units, update=update, scale=whole)
-        return bound.in_parts(min(cost.per_unit, finest(most)), workload)
+        bound = cls(**base, prices=priced, of_units=of_units, update=update, scale=whole)
+        return bound.in_parts(min(cost.per_unit, finest(highest)), workload)
 
     def in_parts(self, per_unit: int | None, workload: Workload) -> Self:
         cost = super().in_parts(per_unit, workload)
@@ -214,7 +214,7 @@ class OverlapTime(TimeCost):
         levels: int,
     ) -> list[Integers]:
         # By what is charged of them, of the scale.
-        alike: defaultdict[tuple[Phase, str], list[Collective]] = defaultdict(list)
+        by_price: defaultdict[tuple[Phase, str], list[Collective]] = defaultdict(list)
         operations = list(operations)
         of_scatters = [op.quarters for op in operations if _price_of(op) == "scattered"]
         with_unit = (added_up(of_scatters) > 0) & (self.of_units is not None)
@@ -222,7 +222,7 @@ class OverlapTime(TimeCost):
             of = _price_of(operation)
             if of == "program":
                 if self.waits:
-                    alike[operation.phase, of].append(operation)
+                    by_price[operation.phase, of].append(operation)
                 continue
             if self.prices is None or not any(getattr(self.prices, of)):
                 continue
@@ -234,18 +234,18 @@ class OverlapTime(TimeCost):
             elif of == "released" and with_unit.any():
                 # What is reduced further of what is scattered is so with its unit.
                 further = operation._replace(quarters=quarters * with_unit)
-                alike[operation.phase, "scattered"].append(further)
+                by_price[operation.phase, "scattered"].append(further)
                 operation = operation._replace(quarters=quarters * ~with_unit)
             if of == "released" or self.of_units is None:
                 # What is scattered may be so with others, at one latency for all.
-                apart = np.isin(nodes, _scattered(workload), invert=True)
-                operation = operation._replace(times=times * apart)
-            alike[operation.phase, of].append(operation)
+                alone = np.isin(nodes, _scattered(workload), invert=True)
+                operation = operation._replace(times=times * alone)
+            by_price[operation.phase, of].append(operation)
         rows = self.uncharged(levels)
-        for (phase, of), own in alike.items():
+        for (phase, of), exchanges in by_price.items():
             often = self._rest(phase, workload, nodes) if of == "program" else self._at(of, nodes)
             cost = self if of in ("program", "released") else self._by_unit
-            charged = TimeCost.charges(cost, own, workload, nodes, shape, levels)
+            charged = TimeCost.charges(cost, exchanges, workload, nodes, shape, levels)
             rows = [row + more * often for row, more in zip(rows, charged, strict=True)]
         return rows
 
@@ -257,15 +257,15 @@ class OverlapTime(TimeCost):
     def compute(self, workload: Workload, nodes: Indices, states: States) -> Integers:
         if self.work is None or self.prices is None:
             return super().compute(workload, nodes, states)
-        asked = workload, nodes, states, self.per_unit * self.price
-        update: Integers = self.work.charges_of_update(*asked).astype(self._dtype)
+        arguments = workload, nodes, states, self.per_unit * self.price
+        update: Integers = self.work.charges_of_update(*arguments).astype(self._dtype)
         amounts: list[Integers] = []
         if Phase.GRADIENT in self.communication.phases:
             amounts.append(update * self.update)
         for phase in self.communication.phases:
-            charged: Integers = self.work.charges(*asked, (phase,)).astype(self._dtype)
-            own = charged - update if phase is Phase.GRADIENT else charged
-            amounts.append(own * self._rest(phase, workload, nodes))
+            charged: Integers = self.work.charges(*arguments, (phase,)).astype(self._dtype)
+            without_update = charged - update if phase is Phase.GRADIENT else charged
+            amounts.append(without_update * self._rest(phase, workload, nodes))
         return added_up(amounts)
 
     def _at(self, name: str, nodes: Indices) -> Integers:
@@ -339,7 +339,9 @@ def _prices(
     if units is None:
         return Prices(free, hidden, of_gradients, of_gradients, free, free)
     unit_of = {node: unit for unit in units for node in unit}
-    ahead = forward * (micro_batches if any(own.weights is not None for own in sharded) else 1)
+    ahead = forward * (
+        micro_batches if any(shards.weights is not None for shards in sharded) else 1
+    )
     writers, last = workload.tensor_writers, units[-1].start
     before_last = tuple(ahead * (writers.get(node, node) < last) for node in nodes)
     scattered, gathered, updated = [], [], []

@@ -170,8 +170,8 @@ def rounded(
     per_amount = rate.numerator * (denominator // rate.denominator)
     per_message = latency.numerator * (denominator // latency.denominator)
     # Python's integers where a numerator may exceed int64.
-    most = messages if isinstance(messages, int) else int(messages.max(initial=0))
-    numerator = largest * per_amount + most * per_message
+    most_messages = messages if isinstance(messages, int) else int(messages.max(initial=0))
+    numerator = largest * per_amount + most_messages * per_message
     # The factors too: a product with 0 may be small where they are not.
     factors = largest, per_amount, per_message, denominator
     dtype = exact_dtype(2 * max(numerator, *factors) + denominator)

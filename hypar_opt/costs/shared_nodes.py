@@ -82,8 +82,8 @@ def rows_with_shared(
         joined = workload.has_replicas or cost.by_levels(workload) is None
         if few and (joined or (rule and not rule.hierarchy.uniform)):
             # A plug-in's cost need not be hashable.
-            known = _over_all_levels if _is_hashable(cost) else _over_all_levels.__wrapped__
-            tensors = known(workload, cost, tuple(map(tuple, rows)), rule)
+            layouts_of = _over_all_levels if _is_hashable(cost) else _over_all_levels.__wrapped__
+            tensors = layouts_of(workload, cost, tuple(map(tuple, rows)), rule)
         elif rule and rule.hierarchy.uniform and workload.choices == PAPERS_CHOICES:
             tensors = _allowed_tensors(workload, cost, rows, rule)
         else:
@@ -107,21 +107,21 @@ def _costs(workload: Workload, cost: CostModel, above: Indices, choice: Indices)
     (shared, choices)
         Of the nodes of shared weights, too, where it means nothing.
     """
-    shared, every = workload.shared, np.arange(len(workload.choices))
+    shared, columns = workload.shared, np.arange(len(workload.choices))
     rows = [above] if len(above) else []
     nodes = np.arange(shared)
-    states = [*(block[:, :shared, None] for block in rows), every[None, None]]
-    own = np.broadcast_to(cost.node(workload, nodes[:, None], states)[-1], (shared, len(every)))
+    states = [*(block[:, :shared, None] for block in rows), columns[None, None]]
+    node = np.broadcast_to(cost.node(workload, nodes[:, None], states)[-1], (shared, len(columns)))
     boundaries, at = workload.ends_at_shared_tensors
-    here = [
-        np.where(at[:, None] == end, every, choice[workload.ends[boundaries, end], None])[None]
+    ends = [
+        np.where(at[:, None] == end, columns, choice[workload.ends[boundaries, end], None])[None]
         for end in range(2)
     ]
-    edges = level_edges(cost, workload, rows, boundaries[:, None], here)
-    edges = np.broadcast_to(edges, (len(boundaries), len(every)))
-    largest = int(own.max(initial=0)) + len(boundaries) * int(edges.max(initial=0))
-    costs: Integers = own.astype(exact_dtype(largest), order="C")  # whose entries are in one axis
-    entries = workload.ends[boundaries, at, None] * len(every) + every
+    edges = level_edges(cost, workload, rows, boundaries[:, None], ends)
+    edges = np.broadcast_to(edges, (len(boundaries), len(columns)))
+    largest = int(node.max(initial=0)) + len(boundaries) * int(edges.max(initial=0))
+    costs: Integers = node.astype(exact_dtype(largest), order="C")  # whose entries are in one axis
+    entries = workload.ends[boundaries, at, None] * len(columns) + columns
     np.add.at(costs.reshape(-1), entries.reshape(-1), edges.reshape(-1))  # quick in one axis only
     # Below H1 no tensor is all on one side.
     below = np.array([bool(len(above)) and word in SIDES for word in workload.choices])
@@ -155,11 +155,11 @@ def _over_all_levels(
     states = np.array(states_of(workload, len(rows)), np.intp).T
     # A tensor neighbours layers alone: each boundary has one at an end, or none.
     boundaries, at = np.nonzero(np.isin(workload.ends, tensors))
-    own, other = workload.ends[boundaries, at], workload.ends[boundaries, 1 - at]
+    tensor_ends, other = workload.ends[boundaries, at], workload.ends[boundaries, 1 - at]
     kinds = kinds_of_boundaries(workload, cost.marks_of_ends(workload)).numbers[boundaries]
     # What is alike is charged once: the kind and end of a boundary, and its other end's choices.
-    alike = np.ascontiguousarray(np.column_stack([kinds, at, choices[:, other].T]))
-    numbers, first = numbered(row.tobytes() for row in alike)
+    cases = np.ascontiguousarray(np.column_stack([kinds, at, choices[:, other].T]))
+    numbers, first = numbered(row.tobytes() for row in cases)
     charged: list[Integers] = []
     step = max(1, _LARGEST_ARRAY // states.size)
     for some in np.split(first, range(step, len(first), step)):
@@ -170,16 +170,16 @@ def _over_all_levels(
         charges = added_up(cost.edge(workload, boundaries[some][None], sources, targets))
         charged += [*np.broadcast_to(charges, (states.shape[1], len(some))).T]
     beside: dict[int, list[int]] = {node: [] for node in workload.tensor_writers}
-    for node, number in zip(own.tolist(), numbers.tolist(), strict=True):
+    for node, number in zip(tensor_ends.tolist(), numbers.tolist(), strict=True):
         beside[node].append(number)
-    least: dict[Hashable, list[int]] = {}
+    cheapest: dict[Hashable, list[int]] = {}
     for node, around in beside.items():
         key = tuple(around), tuple(workload.split_sizes[:, node])
-        if key not in least:
+        if key not in cheapest:
             fits = _allowed(workload, node, states, rule) & are_first(states, orders)
             total = added_up([charged[number] for number in around])[fits]
-            least[key] = states[:, fits][:, total.argmin()].tolist()
-        for level, column in zip(levels, least[key], strict=True):
+            cheapest[key] = states[:, fits][:, total.argmin()].tolist()
+        for level, column in zip(levels, cheapest[key], strict=True):
             level[node] = column
     return levels
 
@@ -191,7 +191,7 @@ def _level_by_level(
     levels: list[dict[int, int]] = []
     tensors = list(workload.tensor_writers)
     # The parts into which the levels above split them by each choice: (choices, tensors).
-    made = np.ones((len(workload.choices), len(tensors)), object)
+    parts_above = np.ones((len(workload.choices), len(tensors)), object)
     orders = orders_of(workload, rows)
     # Of all nodes; a level's shared weights follow from the layers' choices.
     full = _with_weights(workload, rows)
@@ -199,13 +199,13 @@ def _level_by_level(
         costs = _costs(workload, cost, full[:number], choice)[tensors]
         parts = rule.hierarchy.sizes[number] if rule else 1
         if rule:
-            fits = may_split(workload, rule, made * parts, slice(None), tensors).astype(bool)
+            fits = may_split(workload, rule, parts_above * parts, slice(None), tensors).astype(bool)
             for column, order in orders.items():
                 begun = [full[level][tensors] == column for level in order if level < number]
                 fits[column] &= (number in order) & np.all([fits[column], *begun], axis=0)
             costs = np.where(fits.T, costs, costs.max(initial=0) + 1)
         choice[tensors] = chosen = costs.argmin(axis=1)
-        made[chosen, np.arange(len(tensors))] *= parts
+        parts_above[chosen, np.arange(len(tensors))] *= parts
         levels.append(dict(zip(tensors, chosen.tolist(), strict=True)))
     return levels
 
@@ -220,12 +220,12 @@ def _allowed(
     workload: Workload, node: int, states: NDArray[np.intp], rule: SplitRule | None
 ) -> NDArray[np.bool_]:
     """Return in which states, ``(levels, states)``, a tensor may be split, by a rule if any."""
-    own: NDArray[np.bool_] = ~workload.forbidden[node, states].any(axis=0)
+    not_forbidden: NDArray[np.bool_] = ~workload.forbidden[node, states].any(axis=0)
     if rule is None:
-        return own
+        return not_forbidden
     parts = parts_of(states, states.shape[1], len(workload.choices), rule.hierarchy)
     allowed = may_split(workload, rule, parts, slice(None), [node]).astype(bool)
-    fits: NDArray[np.bool_] = own & allowed.all(axis=0)
+    fits: NDArray[np.bool_] = not_forbidden & allowed.all(axis=0)
     return fits
 
 
@@ -249,7 +249,7 @@ def _allowed_tensors(
         order = sorted(
             range(len(rows)), key=lambda level: costs[level][node][0] - costs[level][node][1]
         )
-        cheaper = sum(here[node][0] <= here[node][1] for here in costs)
+        cheaper = sum(of_level[node][0] <= of_level[node][1] for of_level in costs)
         count = max(min(cheaper, batch), len(rows) - channel)
         for rank, level in enumerate(order):
             levels[level][node] = int(rank >= count)

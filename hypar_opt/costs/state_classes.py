@@ -82,8 +82,8 @@ class Partition:
         order = into.argsort(kind="stable")
         starts = np.searchsorted(into[order], np.arange(classes.max() + 1))
         rows = np.minimum.reduceat(self.least[:, order], starts, axis=1)
-        least: Integers = np.minimum.reduceat(rows[:, :, order], starts, axis=2)
-        return Partition(classes, least)
+        lowest: Integers = np.minimum.reduceat(rows[:, :, order], starts, axis=2)
+        return Partition(classes, lowest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,9 +143,9 @@ class ClassTable:
     def bound(self) -> int:
         """A lower bound on every assignment: each node and each boundary at its cheapest."""
         node = np.where(self.allowed, self.node, self.node.max()).min(axis=1)
-        least = self.partitions[0].least.min(axis=(1, 2))
-        every = node[self.node_kinds].tolist() + least[self.boundary_kinds].tolist()
-        return sum(map(int, every))
+        of_boundaries = self.partitions[0].least.min(axis=(1, 2))
+        lowest = node[self.node_kinds].tolist() + of_boundaries[self.boundary_kinds].tolist()
+        return sum(map(int, lowest))
 
     @property
     def largest(self) -> int:
@@ -166,13 +166,13 @@ class ClassTable:
         """
         rows = zip(self.node_kinds.tolist(), map(tuple, loads.tolist()), strict=True)
         kinds, nodes = numbered(rows)
-        own = self.node_kinds[nodes]
+        kinds_before = self.node_kinds[nodes]
         strict = frozenset(self.boundary_kinds[weights].tolist())
         penalised = self.penalising(strict, 1 + self.largest)
         return replace(
             penalised,
-            node=penalised.node[own],
-            allowed=self.allowed[own],
+            node=penalised.node[kinds_before],
+            allowed=self.allowed[kinds_before],
             node_kinds=kinds,
             load=loads[nodes],
             strict=strict,
@@ -189,12 +189,12 @@ class ClassTable:
         dtype = exact_dtype(charging.largest)
 
         def charged(kind: int, charges: Integers) -> Integers:
-            own: Integers = (charges > 0).astype(dtype) * penalty if kind in kinds else charges
-            return own.astype(dtype)
+            entries: Integers = (charges > 0).astype(dtype) * penalty if kind in kinds else charges
+            return entries.astype(dtype)
 
         partitions = [
-            Partition(own.classes, np.stack([charged(*kind) for kind in enumerate(own.least)]))
-            for own in self.partitions
+            Partition(part.classes, np.stack([charged(*kind) for kind in enumerate(part.least)]))
+            for part in self.partitions
         ]
         return replace(
             charging,
@@ -218,8 +218,8 @@ class ClassTable:
         """Return whether an assignment keeps to the capacity, if there is one."""
         if self.load is None or self.capacity is None:
             return True
-        held = self.load[self.node_kinds, list(assignment)]
-        return sum(map(int, held.tolist())) <= self.capacity
+        loads = self.load[self.node_kinds, list(assignment)]
+        return sum(map(int, loads.tolist())) <= self.capacity
 
     def price(self, assignment: Sequence[int]) -> int:
         """Return an assignment's cost, as the entries count."""
@@ -310,38 +310,42 @@ def classed(
     NoAnswerError
         If the deadline passes.
     """
-    made = np.array(states, np.intp).reshape(len(states), -1).T
+    columns = np.array(states, np.intp).reshape(len(states), -1).T
     boundary_kinds, boundaries = kinds_of_boundaries(workload, cost.marks_of_ends(workload))
     below, above = bounds or (cost, cost)
-    alike = below.symmetries(workload, len(made))
-    own_kinds = zip(kinds_of_nodes(workload).numbers.tolist(), alike.marks, allowed, strict=True)
+    symmetries = below.symmetries(workload, len(columns))
+    own_kinds = zip(
+        kinds_of_nodes(workload).numbers.tolist(), symmetries.marks, allowed, strict=True
+    )
     node_kinds, nodes = numbered((kind, mark, row.tobytes()) for kind, mark, row in own_kinds)
-    choices = choices_by_level(workload, len(made))
+    choices = choices_by_level(workload, len(columns))
     # Where not all states are given, each is a class by itself: levels may not be permuted.
-    groups = tuple(alike.groups) if len(states) == prod(choices) else tuple(range(len(made)))
-    classes = StateClasses(groups, made, len(workload.choices))
+    groups = (
+        tuple(symmetries.groups) if len(states) == prod(choices) else tuple(range(len(columns)))
+    )
+    classes = StateClasses(groups, columns, len(workload.choices))
     check_size(max(len(nodes) * len(states), len(boundaries) * classes.count**2))
     costs = [(model.by_levels(workload) or model).attributed for model in (cost, below, above)]
     known = known or KnownCharges()
     time = costs[1].time
     of_kinds = known.of(costs[1] if time is None else time.of_boundaries)
-    node = known.nodes_in(made, cost, workload, nodes, deadline)
-    ends = _choices_of_ends(workload, made, allowed[nodes], node_kinds, boundary_kinds)
-    asked = workload, made, boundaries, ends, node.max(axis=1)[node_kinds]
-    pairs, at_least, at_most = (PairsOfStates(model, *asked) for model in costs)
-    least, highest = at_least.least(classes, of_kinds, deadline)
+    node = known.nodes_in(columns, cost, workload, nodes, deadline)
+    ends = _choices_of_ends(workload, columns, allowed[nodes], node_kinds, boundary_kinds)
+    arguments = workload, columns, boundaries, ends, node.max(axis=1)[node_kinds]
+    pairs, at_least, at_most = (PairsOfStates(model, *arguments) for model in costs)
+    lowest, highest = at_least.least(classes, of_kinds, deadline)
     if bounds:
         _, highest = at_most.least(classes, {}, deadline)
-    most = zip((node.max(axis=1), highest), (node_kinds, boundary_kinds), strict=True)
-    dtype = exact_dtype(sum(sum(part[kinds].tolist()) for part, kinds in most))
+    highest_of_kinds = zip((node.max(axis=1), highest), (node_kinds, boundary_kinds), strict=True)
+    dtype = exact_dtype(sum(sum(part[kinds].tolist()) for part, kinds in highest_of_kinds))
 
-    partitions = [Partition(classes.every, least.astype(dtype))]
-    kinds = numbered_groups(alike.kinds)
+    partitions = [Partition(classes.every, lowest.astype(dtype))]
+    kinds = numbered_groups(symmetries.kinds)
     if len(set(kinds)) < len(set(classes.groups)):
         # Not all levels of a kind may be permuted: what is least is so for the states of either.
         partitions.insert(0, partitions[0].merged(replace(classes, groups=kinds).every))
     return ClassTable(
-        states=made,
+        states=columns,
         partitions=partitions,
         node=node.astype(dtype),
         allowed=allowed[nodes],
@@ -446,30 +450,36 @@ class PairsOfStates:
         once = kinds_of_boundaries(repeated(self.workload, ONCE), marks).numbers[self.boundaries]
         counts = self.workload.repeats.counts(len(self.workload.nodes))[-2:]
         sources, targets = self.workload.ends[self.boundaries].T
-        read, written = (own[ends] for own, ends in zip(counts, (targets, sources), strict=True))
-        choices = [own.tobytes() for own in self.choices]
+        read, written = (
+            of_nodes[ends] for of_nodes, ends in zip(counts, (targets, sources), strict=True)
+        )
+        choices = [of_kind.tobytes() for of_kind in self.choices]
         keys = [*zip(once.tolist(), read.tolist(), written.tolist(), choices, strict=True)]
         missing = [kind for kind, key in enumerate(keys) if key not in known]
         charged = self._found(classes, missing, deadline)
-        found = known | {keys[kind]: own for kind, own in charged.items()}
+        charges = known | {keys[kind]: charge for kind, charge in charged.items()}
         # What weights are charged depends on what their nodes are.
         weights = self.workload.is_weight_boundary[self.boundaries].tolist()
-        known.update((key, found[key]) for key, own in zip(keys, weights, strict=True) if not own)
-        rows = [found[key][0] for key in keys]
+        known.update(
+            (key, charges[key])
+            for key, is_weight in zip(keys, weights, strict=True)
+            if not is_weight
+        )
+        rows = [charges[key][0] for key in keys]
         dtype = np.result_type(np.int64, *rows)
-        least = np.array(rows, dtype).reshape(-1, classes.count, classes.count)
-        return least, np.array([found[key][1] for key in keys], object)
+        lowest = np.array(rows, dtype).reshape(-1, classes.count, classes.count)
+        return lowest, np.array([charges[key][1] for key in keys], object)
 
     def _found(
         self, classes: StateClasses, kinds: Sequence[int], deadline: Deadline
     ) -> dict[int, tuple[Integers, int]]:
         """Return the least and the highest charges of some kinds."""
-        alike: dict[tuple[bytes, ...], list[int]] = {}
+        groups: dict[tuple[bytes, ...], list[int]] = {}
         for kind in kinds:
-            own = *self._firsts(kind), self.choices[kind]
-            alike.setdefault(tuple(part.tobytes() for part in own), []).append(kind)
-        found = {}
-        for members in alike.values():
+            contents = *self._firsts(kind), self.choices[kind]
+            groups.setdefault(tuple(part.tobytes() for part in contents), []).append(kind)
+        charged = {}
+        for members in groups.values():
             deadline.check()
             sources, targets, starts, places = self._aligned(classes, members[0], deadline)
             for kind in members:
@@ -482,9 +492,9 @@ class PairsOfStates:
                     for first in range(0, sources.shape[1], _CACHED)
                 )
                 charges = np.concatenate([self._charges(kind, *part) for part in parts])
-                least = np.append(np.minimum.reduceat(charges, starts), charges.max())
-                found[kind] = least[places].reshape(-1), int(charges.max())
-        return found
+                lowest = np.append(np.minimum.reduceat(charges, starts), charges.max())
+                charged[kind] = lowest[places].reshape(-1), int(charges.max())
+        return charged
 
     def _firsts(self, kind: int) -> tuple[Indices, Indices]:
         """Return the first choice that a kind charges as each choice: of sources, and of targets.
@@ -494,16 +504,16 @@ class PairsOfStates:
         workload, boundary = self.workload, self.boundaries[kind]
         layouts, (source, target) = workload.layouts, workload.ends[boundary]
         if workload.boundaries[boundary].weights:
-            every = np.arange(len(layouts.output))
-            return every, every
-        written, read = (own[:, boundary] for own in sizes_at_ends(workload))
+            choices = np.arange(len(layouts.output))
+            return choices, choices
+        written, read = (sizes[:, boundary] for sizes in sizes_at_ends(workload))
         of_source = layouts.output[:, source], written
         inputs = layouts.inputs[workload.operand[boundary], :, target]
         of_target = inputs, layouts.addends[:, target], read
         firsts = []
-        for own in (of_source, of_target):
+        for layouts_of_end in (of_source, of_target):
             _, first, number = np.unique(
-                np.array(own), axis=1, return_index=True, return_inverse=True
+                np.array(layouts_of_end), axis=1, return_index=True, return_inverse=True
             )
             firsts.append(first[number.reshape(-1)])
         return firsts[0], firsts[1]
@@ -524,8 +534,8 @@ class PairsOfStates:
         of_sources, of_targets = self._firsts(kind)
         if classes.count == self.states.shape[1]:  # each state is a class
             (first, source), (to, target) = (
-                np.unique(own[self.states], axis=1, return_index=True, return_inverse=True)[1:]
-                for own in (of_sources, of_targets)
+                np.unique(firsts[self.states], axis=1, return_index=True, return_inverse=True)[1:]
+                for firsts in (of_sources, of_targets)
             )
             number = np.indices((len(first), len(to))).reshape(2, -1)
             sources, targets = self.states[:, first[number[0]]], self.states[:, to[number[1]]]
@@ -533,32 +543,36 @@ class PairsOfStates:
             return sources, targets, np.arange(sources.shape[1]), places
         groups = np.array(classes.groups)
         # An end that may make none has no plan, whatever is aligned.
-        made = self.choices[kind] | ~self.choices[kind].any(axis=2, keepdims=True)
+        makes = self.choices[kind] | ~self.choices[kind].any(axis=2, keepdims=True)
         written, read = (
-            [np.unique(own[may[groups == group].any(axis=0)]) for group in classes.groups]
-            for own, may in zip((of_sources, of_targets), made, strict=True)
+            [np.unique(firsts[may[groups == group].any(axis=0)]) for group in classes.groups]
+            for firsts, may in zip((of_sources, of_targets), makes, strict=True)
         )
         sources, targets = alignments(classes.groups, written, read, deadline)
         _, first = np.unique(classes.every, return_index=True)
-        of_classes = [classes.of(own[self.states[:, first]]) for own in (of_sources, of_targets)]
-        (kept, source), (others, target) = (
-            np.unique(own, return_inverse=True) for own in of_classes
+        of_classes = [
+            classes.of(firsts[self.states[:, first]]) for firsts in (of_sources, of_targets)
+        ]
+        (source_classes, source), (target_classes, target) = (
+            np.unique(classes_of_choices, return_inverse=True) for classes_of_choices in of_classes
         )
         # Small ones are sorted faster.
-        pair = np.empty(sources.shape[1], np.min_scalar_type(len(kept) * len(others)))
+        pair = np.empty(
+            sources.shape[1], np.min_scalar_type(len(source_classes) * len(target_classes))
+        )
         for start in range(0, len(pair), _CACHED):
             deadline.check()
             part = slice(start, start + _CACHED)
-            numbers = np.searchsorted(kept, classes.of(sources[:, part]))
-            pair[part] = numbers * len(others) + np.searchsorted(
-                others, classes.of(targets[:, part])
+            numbers = np.searchsorted(source_classes, classes.of(sources[:, part]))
+            pair[part] = numbers * len(target_classes) + np.searchsorted(
+                target_classes, classes.of(targets[:, part])
             )
         order = pair.argsort(kind="stable")
         pairs, starts = np.unique(pair[order], return_index=True)
-        numbers = np.full(len(kept) * len(others), len(pairs))
+        numbers = np.full(len(source_classes) * len(target_classes), len(pairs))
         numbers[pairs] = np.arange(len(pairs))
         deadline.check()
-        places = numbers[source[:, None] * len(others) + target]
+        places = numbers[source[:, None] * len(target_classes) + target]
         return sources[:, order], targets[:, order], starts, places
 
     def _charges(self, kind: int, sources: Indices, targets: Indices) -> Integers:

@@ -203,8 +203,8 @@ class TimeCost(ArrayCost):
         splits = tuple(interconnect.bisection(digit, last) for digit in self.placement)
         rings = self.rings
         if rings is not None:
-            kept = {field.name: getattr(rings, field.name) for field in fields(rings)}
-            rings = UncontendedRings(**kept | {"among": last})
+            of_rings = {field.name: getattr(rings, field.name) for field in fields(rings)}
+            rings = UncontendedRings(**of_rings | {"among": last})
         return replace(self, splits=splits, rings=rings)
 
     def of_plan(self, workload: Workload, rows: Rows) -> Self:
@@ -268,8 +268,8 @@ class TimeCost(ArrayCost):
 
     @property
     def over_equal_links(self) -> tuple[TimeCost, TimeCost]:
-        each, levels = [*zip(*map(astuple, self.splits), strict=True)], len(self.splits)
-        fastest, slowest = (BisectionLink(*map(of, each)) for of in (min, max))
+        values, levels = [*zip(*map(astuple, self.splits), strict=True)], len(self.splits)
+        fastest, slowest = (BisectionLink(*map(of, values)) for of in (min, max))
         return replace(self, splits=(fastest,) * levels), replace(self, splits=(slowest,) * levels)
 
     @property
@@ -286,7 +286,7 @@ class TimeCost(ArrayCost):
         if not (self.longest and self._are_all(levels)):
             return False
         accelerators = self.communication.hierarchy.accelerators
-        return bool(workload.loads) or any((own % accelerators).any() for own in sizes)
+        return bool(workload.loads) or any((extents % accelerators).any() for extents in sizes)
 
     @cached_property
     def of_longest(self) -> TimeCost:

@@ -66,6 +66,6 @@ def _unlike_columns(states: Sequence[Sequence[int]], whole: int) -> NDArray[np.b
     """Return the pairs of columns, stored and used, that differ at any level."""
     pairs = np.zeros((len(states), len(states)), bool)
     for choices in zip(*states, strict=True):
-        here = np.array(choices, np.intp)
-        pairs |= unlike(here[:, None], here, whole)
+        columns = np.array(choices, np.intp)
+        pairs |= unlike(columns[:, None], columns, whole)
     return pairs

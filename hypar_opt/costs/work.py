@@ -124,9 +124,9 @@ class Work:
 
         Without the update of weights.
         """
-        nodes, alike, states = self._alike(workload, states)
+        nodes, kinds, states = self._alike(workload, states)
         return {
-            kernel.phase: _exact(_longer(self._times(kernel, workload, nodes, None)), nodes, alike)
+            kernel.phase: _exact(_longer(self._times(kernel, workload, nodes, None)), nodes, kinds)
             for kernel in self._rules.kernels(workload, nodes, states, phases)
             if not kernel.epilogue
         }
@@ -136,10 +136,10 @@ class Work:
         if not self._runs_kernels:
             return [Fraction()] * len(workload.nodes)
         workload = repeated(workload, ONCE)
-        nodes, alike, states = self._alike(workload, states)
+        nodes, kinds, states = self._alike(workload, states)
         (kernel,) = self._rules.kernels(workload, nodes, states, (Phase.FORWARD,))
         times = self._times(kernel._replace(epilogue=True), workload, nodes, None)
-        return _exact(_longer(times), nodes, alike)
+        return _exact(_longer(times), nodes, kinds)
 
     def updates(
         self, workload: Workload, states: States, repeats: Repeats = ONCE
@@ -167,8 +167,8 @@ class Work:
             return nodes, nodes, states
         kinds = kinds_of_nodes(workload).numbers
         columns = np.vstack([kinds, *states])
-        _, first, alike = np.unique(columns, axis=1, return_index=True, return_inverse=True)
-        return first, alike.reshape(-1), [block[:, first] for block in states]
+        _, first, inverse = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+        return first, inverse.reshape(-1), [block[:, first] for block in states]
 
     @cached_property
     def _rules(self) -> WorkRules:
@@ -358,7 +358,7 @@ def _pass_of(
     nodes = [workload.nodes[node] for node in first]
     kernels = [node.kernels(fused=fused)[list(Phase).index(phase)] for node in nodes]
     if epilogue:
-        kernels = [own.epilogue for own in kernels]
+        kernels = [kernel.epilogue for kernel in kernels]
     columns = np.array(
         [(bool(k.products), k.scores, k.each, k.output, k.inner, k.launches) for k in kernels],
         np.int64,
