@@ -64,9 +64,9 @@ def conflict(problem: Problem, workload: Workload) -> tuple[Member, ...]:
     if len(members) > MAX_MEMBERS or not _conflict(members, problem, workload):
         return ()
     for member in members:
-        others = [other for other in members if other != member]
-        if _conflict(others, problem, workload):
-            members = others
+        rest = [other for other in members if other != member]
+        if _conflict(rest, problem, workload):
+            members = rest
     return tuple(members)
 
 

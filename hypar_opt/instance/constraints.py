@@ -155,16 +155,17 @@ class ConstraintSet:
                 f"{argument('constraints.memory')} in unequal groups of accelerators needs"
                 f" {argument('search', 'joint')}"
             )
-        least = np.zeros(table.node.shape, object)
+        loads = np.zeros(table.node.shape, object)
         # Layers with the same splits above have the same loads below: computed once.
         split = parts_of(above, table.layers, table.choices, self._hierarchy).T
         for parts in {tuple(column) for column in split.tolist()}:
-            here = np.all(split == np.array(parts, split.dtype), axis=1)
+            layers = np.all(split == np.array(parts, split.dtype), axis=1)
             for choice in range(table.choices):
-                least[here, choice] = self._loads.completed(len(above), parts, choice, way)[here]
-        allowed = least < self._loads.impossible
+                load = self._loads.completed(len(above), parts, choice, way)
+                loads[layers, choice] = load[layers]
+        allowed = loads < self._loads.impossible
         allowed &= may_go_on(self._workload, above)
-        return self._limited(table, allowed.astype(bool), least)
+        return self._limited(table, allowed.astype(bool), loads)
 
     def states(
         self, table: CostTable, states: Sequence[tuple[int, ...]], deadline: Deadline = NEVER
@@ -201,9 +202,9 @@ class ConstraintSet:
         counts = [(1,) * model + (0,) * (levels - model) for model in range(levels + 1)]
         allowed = self.allowed(counts)
         fewest = allowed.argmax(axis=1)
-        most = levels - allowed[:, ::-1].argmax(axis=1)
+        highest = levels - allowed[:, ::-1].argmax(axis=1)
         t = np.arange(1, levels + 1)[:, None]
-        return np.stack([fewest < t, most >= t], axis=2)
+        return np.stack([fewest < t, highest >= t], axis=2)
 
     def factored(
         self, table: FactoredTable, states: Sequence[tuple[int, ...]], deadline: Deadline = NEVER
@@ -229,24 +230,24 @@ class ConstraintSet:
         shape = len(self._workload.nodes), len(states)
         loads: Integers = np.zeros(shape if self.couple_layers else (0, 0), object)
         allowed = np.ones(shape, bool)
-        made = np.array(states, np.intp).reshape(len(states), -1).T
+        columns = np.array(states, np.intp).reshape(len(states), -1).T
         parts = np.ones((len(states), len(self._choices)), exact_dtype(self._problem.accelerators))
         # Many of the thousands of states split a layer into equally many parts above a level: they
         # are equal there.
         for level, size in enumerate(self._hierarchy.sizes):
             for choice in range(len(self._choices)):
                 deadline.check()
-                making = np.flatnonzero(made[level] == choice)
+                making = np.flatnonzero(columns[level] == choice)
                 for above in np.unique(parts[making, choice]):
-                    alike = making[parts[making, choice] == above]
+                    equal = making[parts[making, choice] == above]
                     never = np.flatnonzero(~self._loads.may(level, int(above), choice))
-                    allowed[np.ix_(never, alike)] = False
+                    allowed[np.ix_(never, equal)] = False
                 parts[making, choice] *= size
         groups: dict[Parts, list[int]] = {}
         for number, key in enumerate(map(tuple, parts.tolist())):
             groups.setdefault(key, []).append(number)
         if self._orders:
-            allowed &= are_first(made, self._orders)
+            allowed &= are_first(columns, self._orders)
         for split, numbers in groups.items():
             deadline.check()
             allowed[: self._workload.shared, numbers] &= self._allowed_tensors(split)[:, None]
@@ -254,7 +255,7 @@ class ConstraintSet:
                 loads[:, numbers] = self._loads.load(split)[:, None]
         if self._shares:
             nodes = np.arange(len(self._workload.nodes))[:, None]
-            arguments = self._workload, nodes, [made[:, None]], self._problem, self._shares
+            arguments = self._workload, nodes, [columns[:, None]], self._problem, self._shares
             loads = np.stack([np.broadcast_to(load, shape) for load in papers_loads(*arguments)])
         return allowed, loads
 
@@ -412,9 +413,9 @@ class ConstraintSet:
         """Raise an `InfeasibleError` that says why, if no plan satisfies the constraints."""
         if not self.any:
             return
-        least = self._loads.least()
+        loads = self._loads.least()
         for position, layer in enumerate(self._workload.layers, self._workload.shared):
-            if least[position] >= self._loads.impossible:
+            if loads[position] >= self._loads.impossible:
                 constraints = ", ".join(
                     argument(f"constraints.{name}")
                     for name in ("even", "runnable", "fix")

@@ -100,35 +100,35 @@ class Instance:
             If no plan fits.
         """
         constraints = self.problem.constraints.model_copy(update={"memory": memory})
-        kept = ["cost", "executed", "known", "baselines", "node_modes"]
+        attributes = ["cost", "executed", "known", "baselines", "node_modes"]
         if self.problem.constraints.memory is not None:
-            kept.append("_classes")
-        return self._changed({"constraints": constraints}, *kept)
+            attributes.append("_classes")
+        return self._changed({"constraints": constraints}, *attributes)
 
     def with_share(self, share: float | tuple[float, ...]) -> Instance:
         """Return the problem with other shares of the groups of accelerators."""
-        kept = () if self.problem.depends_on_shares else ("constraints",)
-        return self._changed({"share": share}, *kept)
+        attributes = () if self.problem.depends_on_shares else ("constraints",)
+        return self._changed({"share": share}, *attributes)
 
     def trained(self, training: Training) -> Instance:
         """Return the problem of plans that train in one way."""
         problem = self.problem.model_copy(update={"training": training})
-        count, known = training.micro_batches, self._choices
-        if count not in known:
-            known[count] = with_last_resort(self.network, problem).choices
-        return replace(self, problem=problem.model_copy(update={"choices": known[count]}))
+        count, choices = training.micro_batches, self._choices
+        if count not in choices:
+            choices[count] = with_last_resort(self.network, problem).choices
+        return replace(self, problem=problem.model_copy(update={"choices": choices[count]}))
 
     @cached_property
     def _choices(self) -> dict[int | None, tuple[str, ...]]:
         """By micro-batches, whose size alone says what has to be whole."""
         return {self.problem.training.micro_batches: self.problem.choices}
 
-    def _changed(self, update: Mapping[str, object], *kept: str) -> Instance:
+    def _changed(self, update: Mapping[str, object], *attributes: str) -> Instance:
         """Return the problem with other fields, on the same tensors, with what else is kept."""
         other = replace(self, problem=self.problem.model_copy(update=update))
         # What is computed on first use is among the attributes.
-        names = {"_plain", "_with_shared", *kept}
-        vars(other).update({name: own for name, own in vars(self).items() if name in names})
+        names = {"_plain", "_with_shared", *attributes}
+        vars(other).update({name: value for name, value in vars(self).items() if name in names})
         return other
 
     @cached_property

@@ -24,11 +24,11 @@ def with_last_resort(network: Network, problem: Problem) -> Problem:
     Source: docs/model.md.
     """
     constrained = problem.split_rule is not None or problem.constraints.fix
-    known = LEFT_WHOLE in problem.choices or problem.reading not in RUN_READINGS
-    if known or not constrained or _is_feasible(network, problem):
+    is_settled = LEFT_WHOLE in problem.choices or problem.reading not in RUN_READINGS
+    if is_settled or not constrained or _is_feasible(network, problem):
         return problem
-    own = on_all_sides(problem.choices)
-    choices = (*own, LEFT_WHOLE, *problem.choices[len(own) :])
+    everywhere = on_all_sides(problem.choices)
+    choices = (*everywhere, LEFT_WHOLE, *problem.choices[len(everywhere) :])
     wider = problem.model_copy(update={"choices": choices})
     return wider if _is_feasible(network, wider) else problem
 

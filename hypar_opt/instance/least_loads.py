@@ -72,15 +72,15 @@ class LeastLoads:
         self.pinned = pinned_choices(problem, workload)
         # The first level with the same parts and pins as each.
         self._one_sided = [choice in SIDES for choice in problem.choices]
-        alike: list[tuple[object, ...]] = [
+        level_keys: list[tuple[object, ...]] = [
             (size, any(self._one_sided) and not level) for level, size in enumerate(self._sizes)
         ]
         if problem.constraints.fix:
-            alike = [
+            level_keys = [
                 (*level, *map(frozenset, row))
-                for level, row in zip(alike, self.pinned, strict=True)
+                for level, row in zip(level_keys, self.pinned, strict=True)
             ]
-        self._alike = list(map(alike.index, alike))
+        self._alike = list(map(level_keys.index, level_keys))
         self._forbidden = workload.forbidden.copy()
         self._limits = np.zeros((self._choices, len(workload.nodes)), object)
         """The most parts of a choice that is a last resort; 0 for any."""
@@ -131,9 +131,11 @@ class LeastLoads:
             ruled[[*self._workload.weight_users]] = False
             fits = may_split(self._workload, self._rule, parts, choice, ruled)
             allowed[ruled] &= np.array(fits, bool)
-        for (weights, users), own in zip(self._workload.weight_users.items(), stored, strict=False):
-            allowed[weights] &= own == choice
-            allowed[list(users)] &= own in (replicated(self._workload, weights), choice)
+        for (weights, users), column in zip(
+            self._workload.weight_users.items(), stored, strict=False
+        ):
+            allowed[weights] &= column == choice
+            allowed[list(users)] &= column in (replicated(self._workload, weights), choice)
         return allowed
 
     @property
@@ -144,7 +146,7 @@ class LeastLoads:
     def _set_limits(self) -> None:
         """Let layers be whole only in as many parts as no split of them that fits leaves."""
         workload = self._workload
-        known: dict[object, tuple[NDArray[np.bool_], int]] = {}
+        limits: dict[object, tuple[NDArray[np.bool_], int]] = {}
         if WHOLE_AS.isdisjoint(workload.choices):
             return
         for node in range(workload.shared, len(workload.nodes)):
@@ -154,25 +156,25 @@ class LeastLoads:
             whole = choices.index(LAST_RESORT)
             pins = tuple(tuple(level[node]) for level in self.pinned)
             key = choices, layer.statistics, tuple(workload.split_sizes[:, node]), pins
-            if key not in known:
-                least = self._least_whole(node, whole)
-                if least > 1 and any(layer.statistics):
+            if key not in limits:
+                parts = self._least_whole(node, whole)
+                if parts > 1 and any(layer.statistics):
                     # What is whole would repeat the sums over what others split.
                     for column, choice in enumerate(choices):
                         if choice and choice.axis not in ("", *layer.operator.statistics.axes):
                             self._forbidden[node, column] = True
-                    least = self._least_whole(node, whole)
-                self._forbidden[node, whole] |= least == 1
-                known[key] = self._forbidden[node], least
-            self._forbidden[node], self._limits[whole, node] = known[key]
+                    parts = self._least_whole(node, whole)
+                self._forbidden[node, whole] |= parts == 1
+                limits[key] = self._forbidden[node], parts
+            self._forbidden[node], self._limits[whole, node] = limits[key]
 
     def _least_whole(self, node: int, whole: int) -> int:
         """Return in how few parts a layer may be whole, where its splits are those that fit."""
 
         def fits(level: int, choice: int, parts: int) -> bool:
             pins = self.pinned[level][node]
-            here = not (level and self._one_sided[choice]) and (not pins or choice in pins)
-            if not here or self._forbidden[node, choice]:
+            is_open = not (level and self._one_sided[choice]) and (not pins or choice in pins)
+            if not is_open or self._forbidden[node, choice]:
                 return False
             return choice == whole or bool(
                 may_split(self._workload, self._rule, parts, choice, node)
@@ -203,18 +205,18 @@ class LeastLoads:
 
     def completed(self, level: int, above: Parts, choice: int, way: Way | None = None) -> Integers:
         """Return each layer's least load after a level's choice; `impossible` if there is none."""
-        least = self._after(level, above, choice, None)
+        loads = self._after(level, above, choice, None)
         if way is not None:
-            least[self._tied] = self._after(level, above, choice, way)
-        return least
+            loads[self._tied] = self._after(level, above, choice, way)
+        return loads
 
     def least(self, way: Way | None = None) -> Integers:
         """Return each layer's least load over all its choices."""
-        least = self._completed(0, self.start, None)
+        loads = self._completed(0, self.start, None)
         if way is not None:
-            least = least.copy()
-            least[self._tied] = self._completed(0, self.start, way)
-        return least
+            loads = loads.copy()
+            loads[self._tied] = self._completed(0, self.start, way)
+        return loads
 
     def _completed(self, level: int, above: Parts, way: Way | None) -> Integers:
         """Return the least loads of all layers, or in a way of those that it restricts."""
@@ -236,8 +238,8 @@ class LeastLoads:
         more = one_more(above, choice, self._sizes[level])
         may = self.may(level, above[choice], choice, () if way is None else way[0])
         below = None if way is None else way[1:]
-        least = self._completed(level + 1, more, below)
-        return np.where(may if way is None else may[self._tied], least, self.impossible)
+        loads = self._completed(level + 1, more, below)
+        return np.where(may if way is None else may[self._tied], loads, self.impossible)
 
     @cached_property
     def _tied(self) -> list[int]:
@@ -250,10 +252,10 @@ class LeastLoads:
         shared = self._workload.weight_users
         total: int = sum(np.delete(self.least(), self._tied).tolist())
         # Layers that share one layer's weights depend on no others.
-        others = [replicated(self._workload, weights) for weights in shared]
+        whole = [replicated(self._workload, weights) for weights in shared]
         for position, (weights, users) in enumerate(shared.items()):
             ways = (
-                tuple((*others[:position], split, *others[position + 1 :]) for split in splits)
+                tuple((*whole[:position], split, *whole[position + 1 :]) for split in splits)
                 for splits in self._splits(0, users)
             )
             nodes = [weights, *users]
@@ -266,24 +268,27 @@ class LeastLoads:
         Loads and constraints depend on how often a choice is made at levels of equal
         parts and pins, not on the order, so one order of the levels below is enough.
         """
-        own = [list(self._splits(level, users)) for users in self._workload.weight_users.values()]
-        for columns in product(*own):
+        splits = [
+            list(self._splits(level, users)) for users in self._workload.weight_users.values()
+        ]
+        for columns in product(*splits):
             yield tuple(tuple(column[n] for column in columns) for n in range(self._levels - level))
 
     def _splits(self, level: int, users: Sequence[int]) -> Iterator[tuple[int, ...]]:
         """Yield the splits of one layer's shared weights at the levels from one on."""
-        alike: dict[tuple[object, ...], list[int]] = {}
+        groups: dict[tuple[object, ...], list[int]] = {}
         for n in range(level, self._levels):
             pins = (frozenset(self.pinned[n][user]) for user in users)
-            alike.setdefault((n == level, self._sizes[n], *pins), []).append(n)
+            groups.setdefault((n == level, self._sizes[n], *pins), []).append(n)
         of_group = (
             combinations_with_replacement(range(self._choices), len(group))
-            for group in alike.values()
+            for group in groups.values()
         )
         for choices in product(*of_group):
-            made = zip(alike.values(), choices, strict=True)
             by_level = {
-                n: choice for group, own in made for n, choice in zip(group, own, strict=True)
+                n: choice
+                for group, chosen in zip(groups.values(), choices, strict=True)
+                for n, choice in zip(group, chosen, strict=True)
             }
             yield tuple(by_level[n] for n in range(level, self._levels))
 
@@ -317,9 +322,9 @@ def every_split(sizes: Sequence[int], choices: int) -> set[Parts]:
 
 def axes_of(layer: LayerTensors, choices: Sequence[str]) -> str:
     """Return the sizes of the axes that a layer's choices split, for a message."""
-    every = {choice.axis for choice in layer.operator.splits.values()}
+    axes = {choice.axis for choice in layer.operator.splits.values()}
     contracted = layer.operator.axes.contracted  # an embedding reads no channels
-    if contracted and {"i", "o"} <= every and EXPERTS.axis not in every:
+    if contracted and {"i", "o"} <= axes and EXPERTS.axis not in axes:
         channels = f"{layer.input[-1 if 't' in layer.sizes else 1]} in and"
         channels += f" {layer.output[-1 if 't' in layer.sizes else 1]} out"
         if layer.results:

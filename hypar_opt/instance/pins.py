@@ -54,8 +54,8 @@ class Pin:
         # A level may be written H2, as reports do, or 2.
         number = level.removeprefix("H").removeprefix("h")
         is_level = not at or (number.isdecimal() and len(number) < 10)
-        known = choice in ALL_CHOICES or choice_of(choice) is not None
-        if not equals or not layer or not known or not is_level:
+        is_choice = choice in ALL_CHOICES or choice_of(choice) is not None
+        if not equals or not layer or not is_choice or not is_level:
             raise HyparError(
                 f"{argument('constraints.fix')} should be LAYER[@LEVEL]=CHOICE, as in"
                 f" fc1@H2=data (choices {', '.join(ALL_CHOICES)}), got {shown(text)}"
@@ -106,10 +106,10 @@ def pinned_choices(problem: Problem, workload: Workload) -> Pinned:
             levels = [0]
         for level, node in itertools.product(levels, matched):
             # Two pins to the same choice agree; a second column is a conflict.
-            here = pinned[level][node] = {**pinned[level][node]}
-            here.setdefault(_column(pin, workload, node, problem), pin)
-            if len(here) > 1:
-                one, other = (conflicting.said for conflicting in here.values())
+            pins_of_node = pinned[level][node] = {**pinned[level][node]}
+            pins_of_node.setdefault(_column(pin, workload, node, problem), pin)
+            if len(pins_of_node) > 1:
+                one, other = (conflicting.said for conflicting in pins_of_node.values())
                 where = f"{workload.nodes[node].name}, H{level + 1}"
                 raise InfeasibleError(f"{one} and {other} conflict at {where}")
     _check_contiguous(pinned, workload)
@@ -125,11 +125,11 @@ def columns_of(pinned: Pinned, nodes: Iterable[int]) -> list[dict[int, int]]:
 def _check_contiguous(pinned: Pinned, workload: Workload) -> None:
     """Refuse pins that leave a layer pieces of several parts of images (`are_first`)."""
     for column in spatial_columns(workload):
-        used = [row for row in pinned if any(list(own) == [column] for own in row)]
+        used = [row for row in pinned if any(list(pins) == [column] for pins in row)]
         for above, row in itertools.combinations(used, 2):
             for name, upper, lower in zip(workload.nodes, above, row, strict=True):
                 if list(lower) == [column] and upper and column not in upper:
-                    one, other = (next(iter(own.values())).said for own in (upper, lower))
+                    one, other = (next(iter(pins.values())).said for pins in (upper, lower))
                     raise InfeasibleError(
                         f"{one} and {other} conflict at {name.name}: of the levels that split"
                         f" {workload.choices[column]} of any layer, a layer has the first"
@@ -138,13 +138,13 @@ def _check_contiguous(pinned: Pinned, workload: Workload) -> None:
 
 def _column(pin: Pin, workload: Workload, node: int, problem: Problem) -> int:
     """Return the column of a pin's choice among those of the node's kind."""
-    layer, own = workload.nodes[node], workload.choices_of_nodes[node]
-    words = [choice.word for choice in own if choice]
+    layer, of_node = workload.nodes[node], workload.choices_of_nodes[node]
+    words = [choice.word for choice in of_node if choice]
     # `*=model` applies to every layer of a network, under each kind's word for that choice of the
     # problem; but no kind uses `whole` for another choice.
-    named = [n for n, choice in enumerate(own) if choice and choice.word == pin.choice] or [
+    named = [n for n, choice in enumerate(of_node) if choice and choice.word == pin.choice] or [
         n
-        for n, (choice, word) in enumerate(zip(own, problem.choices, strict=True))
+        for n, (choice, word) in enumerate(zip(of_node, problem.choices, strict=True))
         if choice and choice.axis and word == pin.choice
     ]
     if not named:

@@ -75,8 +75,8 @@ def total_cost(
     Or, ``charged``, what tables charge it, where that is less.
     """
     workload, rule = instance.workload, instance.rule
-    (own,) = _charges(workload, instance.cost, [rows], [tensors], rule=rule, charged=charged)
-    return own.total
+    (charges,) = _charges(workload, instance.cost, [rows], [tensors], rule=rule, charged=charged)
+    return charges.total
 
 
 def price_plans(
@@ -98,8 +98,8 @@ def price_plans(
     charged
         Whether to return the sums of what tables charge, where these are less.
     """
-    every = _charges(workload, cost, plans, tensors, rule=rule, charged=charged)
-    return [own.levels for own in every]
+    charges = _charges(workload, cost, plans, tensors, rule=rule, charged=charged)
+    return [of_plan.levels for of_plan in charges]
 
 
 class _Charges(NamedTuple):
@@ -136,17 +136,17 @@ def charged_beside_baselines(
     workload, cost = instance.workload, instance.cost
     if run:
         workload, cost = instance.executed_workload, instance.executed
-    known: dict[bool, list[Fraction]] = vars(instance).setdefault("baselines", {})
-    others = [
+    baselines: dict[bool, list[Fraction]] = vars(instance).setdefault("baselines", {})
+    rows_of_baselines = [
         [workload.baselines[name][workload.shared :]] * len(rows)
         for name in PAPERS_CHOICES[: 1 if run else None]
-        if run not in known
+        if run not in baselines
     ]
-    given = [tensors, *[None] * len(others)]
-    own, *priced = _charges(workload, cost, [rows, *others], given, rule=instance.rule)
+    given = [tensors, *[None] * len(rows_of_baselines)]
+    plan, *priced = _charges(workload, cost, [rows, *rows_of_baselines], given, rule=instance.rule)
     if priced:
-        known[run] = [each.total for each in priced]
-    return Charged(cost, own, known[run])
+        baselines[run] = [baseline.total for baseline in priced]
+    return Charged(cost, plan, baselines[run])
 
 
 def _charges(
@@ -170,10 +170,10 @@ def _charges(
             _Charges(charges, cost.resolution) for charges in charges_by_level(workload, cost, full)
         ]
     # Each by its own shares.
-    own = [cost.of_plan(workload, nodes) for nodes in full]
+    models = [cost.of_plan(workload, nodes) for nodes in full]
     return [
         _Charges(charges_by_level(workload, one, [nodes])[0], one.resolution)
-        for one, nodes in zip(own, full, strict=True)
+        for one, nodes in zip(models, full, strict=True)
     ]
 
 
@@ -205,11 +205,11 @@ def _summed(
     plans, split, charged = sizes[0], sizes[1], sum(sizes[1:])
     rows = list(zip(nodes, edges, strict=True))
     exact = all(charge.dtype == np.int64 for row in rows for charge in row)
-    every: Integers = np.empty((len(rows), plans, charged), np.int64 if exact else object)
+    entries: Integers = np.empty((len(rows), plans, charged), np.int64 if exact else object)
     for level, (of_nodes, of_edges) in enumerate(rows):
-        every[level, :, :split] = of_nodes
-        every[level, :, split:] = of_edges
-    total = every.sum(axis=2, dtype=exact_dtype(int(every.max(initial=0)) * charged))
+        entries[level, :, :split] = of_nodes
+        entries[level, :, split:] = of_edges
+    total = entries.sum(axis=2, dtype=exact_dtype(int(entries.max(initial=0)) * charged))
     of_plans: list[list[int]] = total.T.tolist()
     return of_plans
 
@@ -284,24 +284,24 @@ def price(
     charged
         What this plan was found to cost, by whatever model.
     """
-    problem, workload, own = instance.problem, instance.workload, instance.cost
+    problem, workload, cost = instance.problem, instance.workload, instance.cost
     _check_choices(workload, rows)
     # Layouts are those of a run: a reading without shared tensors has none to price.
     of_reading = tensors if workload is instance.executed_workload else None
-    if charged is None or charged.cost is not own:
+    if charged is None or charged.cost is not cost:
         charged = charged_beside_baselines(instance, rows, of_reading)
     moved, (data, model), costs = charged, charged.baselines, charged.plan.total
-    if (workload, own) != (instance.executed_workload, instance.executed):
+    if (workload, cost) != (instance.executed_workload, instance.executed):
         moved = charged_beside_baselines(instance, rows, tensors, run=True)
     communication = None
-    if own.physical is not None:
-        exchanges = own.physical.communication_only()
+    if cost.physical is not None:
+        exchanges = cost.physical.communication_only()
         exchanged = price_levels(workload, exchanges, rows, of_reading, rule=instance.rule)
         communication = tuple(map(json_number, exchanged))
     return Cost(
         kind=problem.cost,
         reading=problem.reading,
-        unit=own.unit,
+        unit=cost.unit,
         total=json_number(costs),
         per_level=tuple(map(json_number, charged.plan.levels)),
         communication=communication,

@@ -61,30 +61,30 @@ def stage_instance(
     HyparError
         If the network cannot be cut there, or the array has no such parts.
     """
-    own = stage_of(network, chunks)
+    stage_network = stage_of(network, chunks)
     assert problem.array is not None
     array = problem.array.description
     part = array.part(parts) if parts > 1 else array
     context = None
     if parts > 1:
         links = (array.hop(n % parts, parts) for n in (stage - 1, stage))
-        context = stage_context(network, own, chunks, in_flight, *links)
+        context = stage_context(network, stage_network, chunks, in_flight, *links)
     above = problem.levels - part.levels
     update: dict[str, Any] = {
         "choices": on_all_sides(problem.choices),
-        "constraints": _constraints_of(problem.constraints, own, int(parts > 1)),
+        "constraints": _constraints_of(problem.constraints, stage_network, int(parts > 1)),
         "array": ArrayRecord.of(part),
         "placement": part.placement,
         "levels": part.levels,
         "parts": part.hierarchy().unless_halves,
-        "training": stage_training(problem.training, network, own, above),
+        "training": stage_training(problem.training, network, stage_network, above),
         "stage": context,
     }
-    instance = Instance.to_search(own, problem.model_copy(update=update))
+    instance = Instance.to_search(stage_network, problem.model_copy(update=update))
     # A choice that the network has need be no choice of this stage.
     if lacked := lacked_choices(instance.workload):
         update["choices"] = tuple(word for word in update["choices"] if word not in lacked)
-        instance = Instance.to_search(own, problem.model_copy(update=update))
+        instance = Instance.to_search(stage_network, problem.model_copy(update=update))
     return instance
 
 
@@ -106,11 +106,13 @@ def stage_context(
         The links to the stage before it, and to the next one.
     """
     names = [layer.name for layer in network.layers]
-    held = {names[n]: count for chunk, count in zip(chunks, in_flight, strict=True) for n in chunk}
+    counts = {
+        names[n]: count for chunk, count in zip(chunks, in_flight, strict=True) for n in chunk
+    }
     messages = [layer.name for layer in own.layers if isinstance(layer, Message)]
     hops = {name: before if name.startswith(RECEIVED) else behind for name in messages}
     # What arrives is held where it is read.
-    return StageContext(tuple(held.get(own.name, 1) for own in own.layers), FrozenDict(hops))
+    return StageContext(tuple(counts.get(layer.name, 1) for layer in own.layers), FrozenDict(hops))
 
 
 def _constraints_of(constraints: Constraints, own: Network, above: int) -> Constraints:
@@ -200,14 +202,16 @@ def stage_training(training: Training, network: Network, own: Network, above: in
     update: dict[str, Words | None] = {}
     for key in BY_LAYER:
         words = words_by_layer(getattr(training, key), names, key)
-        each = zip(names, words, strict=True)
-        stated = {name: renumbered(word, -above) for name, word in each if word}
-        kept = {name: word for name, word in stated.items() if name in there}
-        complete = len(kept) == len(there & {*names})
-        if not complete or len({*kept.values()}) > 1:
+        stated_words = zip(names, words, strict=True)
+        stated = {name: renumbered(word, -above) for name, word in stated_words if word}
+        of_stage = {name: word for name, word in stated.items() if name in there}
+        complete = len(of_stage) == len(there & {*names})
+        if not complete or len({*of_stage.values()}) > 1:
             # What a stage has of a block with a border inside is no block there.
-            outside = {n for n, word in kept.items() if word in OF_BLOCKS} - in_blocks
-            kept |= dict.fromkeys(outside, BY_LAYER[key])
-        update[key] = compact([*kept.values()], [*kept]) if complete else FrozenDict(kept) or None
+            outside = {n for n, word in of_stage.items() if word in OF_BLOCKS} - in_blocks
+            of_stage |= dict.fromkeys(outside, BY_LAYER[key])
+        update[key] = (
+            compact([*of_stage.values()], [*of_stage]) if complete else FrozenDict(of_stage) or None
+        )
     # A schedule is of all stages.
     return training.model_copy(update={**update, "schedule": Training().schedule})

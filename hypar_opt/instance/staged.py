@@ -349,7 +349,7 @@ class StagedPlan:
     @cached_property
     def seconds(self) -> Fraction:
         """What the plan is charged."""
-        return charge_of([own.seconds for own in self.plans], self.turns) + self._summed
+        return charge_of([plan.seconds for plan in self.plans], self.turns) + self._summed
 
     def _busy(self, part: int) -> Fraction:
         """Return the seconds in which a stage waits for no other."""
@@ -358,7 +358,7 @@ class StagedPlan:
     @property
     def _summed(self) -> Fraction:
         """The seconds in which stages sum gradients."""
-        return sum((own.seconds for own in self.tied), Fraction())
+        return sum((weights.seconds for weights in self.tied), Fraction())
 
     @property
     def per_second(self) -> int:
@@ -382,8 +382,8 @@ class StagedPlan:
         def below(levels: Sequence[int | float] | None) -> list[int]:
             if not levels:
                 return []
-            *others, last = (Fraction(level) / longest.instance.per_second for level in levels)
-            return [*map(units, (*others, last - longest.messages))]
+            *above, last = (Fraction(level) / longest.instance.per_second for level in levels)
+            return [*map(units, (*above, last - longest.messages))]
 
         total = units(self.seconds)
         inside, exchanged = below(longest.cost.per_level), below(longest.cost.communication)

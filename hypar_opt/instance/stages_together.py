@@ -44,12 +44,12 @@ def repeats_of_stages(staged: StagedPlan, workload: Workload) -> Repeats:
     return replace(
         workload.repeats,
         # What stages reduce together none of them shards with others.
-        sharded=FrozenDict((node, Shards(*map(_below_h1, own))) for node, own in sharded),
+        sharded=FrozenDict((node, Shards(*map(_below_h1, shards))) for node, shards in sharded),
         again=FrozenDict(sorted(again.items())),
         by_op=FrozenDict(sorted(by_op.items())),
         blocks=tuple(blocks),
         holders=FrozenDict(
-            (weights[workload.shared + own.owner], own.parts) for own in staged.stages.tied
+            (weights[workload.shared + tied.owner], tied.parts) for tied in staged.stages.tied
         ),
     )
 
@@ -60,7 +60,7 @@ def _below_h1(first: int | None) -> int | None:
 
 def _nodes(workload: Workload) -> dict[tuple[str, bool], int]:
     """Return the nodes of layers, and of tensors that several read, by their writers' names."""
-    nodes = {(own.name, False): n for n, own in enumerate(workload.layers, workload.shared)}
+    nodes = {(layer.name, False): n for n, layer in enumerate(workload.layers, workload.shared)}
     for node, writer in workload.tensor_writers.items():
         nodes[workload.nodes[writer].name, True] = node
     return nodes

@@ -274,7 +274,7 @@ class HoldRules:
         segment = {node: first for node, first in again.items() if first is not None}
         block_of = segment | {node: block[0] for node, block in self._blocks_by_op.items()}
         readers: dict[int, list[int]] = {}
-        kept: dict[Hashable, Hold] = {}
+        saved: dict[Hashable, Hold] = {}
         certain: set[Hashable] = set()
         dropped: dict[int, dict[Hashable, Hold]] = {}
         layers_of: dict[int, list[int]] = {}
@@ -297,14 +297,14 @@ class HoldRules:
                     assert inside is not None
                     dropped.setdefault(inside, {}).setdefault(writer, hold)
                 else:
-                    kept.setdefault(writer, stored._replace(tensor="saved", layers=(node,)))
+                    saved.setdefault(writer, stored._replace(tensor="saved", layers=(node,)))
                     if self._keeps_alone(writer, node):
                         certain.add(writer)
             runs_again = whole or word == PASS
             own_block = node if not whole and node in again else inside if runs_again else None
             if word == EPILOGUE:
                 product = self._map(node, self.workload.nodes[node].output)
-                kept[node, "before activation"] = product._replace(tensor="saved", layers=(node,))
+                saved[node, "before activation"] = product._replace(tensor="saved", layers=(node,))
                 certain.add((node, "before activation"))
                 runs_again = True
             written = [
@@ -314,15 +314,15 @@ class HoldRules:
             for block, holds in written:
                 for key, hold in holds:
                     if block is None:
-                        kept.setdefault(key, hold._replace(tensor="saved", layers=(node,)))
+                        saved.setdefault(key, hold._replace(tensor="saved", layers=(node,)))
                         certain.add(key)
                     else:
                         dropped.setdefault(block, {}).setdefault(key, hold)
-        for key, hold in kept.items():
+        for key, hold in saved.items():
             yield hold._replace(certain=key in certain)
         for block, of_block in dropped.items():
             for key, hold in of_block.items():
-                if key not in kept:
+                if key not in saved:
                     together = tuple(layers_of.get(block, (block,)))
                     yield hold._replace(tensor="recomputed", layers=together)
         for writer, users in readers.items():
@@ -529,9 +529,9 @@ def step_holds(
     # Ways to train share what either does not change.
     again = repeated(once, Repeats(again=repeats.again, by_op=repeats.by_op, blocks=repeats.blocks))
     sharded = repeated(once, Repeats(sharded=repeats.sharded))
-    asked = element_bytes, fused, weight_bytes
-    weights = _holds(network, sharded, *asked, of_weights=True)
-    maps = _holds(network, again, *asked, of_weights=False)
+    arguments = element_bytes, fused, weight_bytes
+    weights = _holds(network, sharded, *arguments, of_weights=True)
+    maps = _holds(network, again, *arguments, of_weights=False)
     if in_flight:
         maps = tuple(
             hold._replace(bytes=hold.bytes * in_flight[hold.layers[0] - workload.shared])
@@ -642,11 +642,11 @@ class HoldArrays:
             stored = [
                 programs[n].stored[node] for n, node in zip(plan.tolist(), nodes, strict=True)
             ]
-            own, axes = split[:, plan, column], np.array([*map(_axes_of_addends, stored)]).T
-            split[:, plan, column] = np.where(own == SCATTERED, axes, own)
+            splits, axes = split[:, plan, column], np.array([*map(_axes_of_addends, stored)]).T
+            split[:, plan, column] = np.where(splits == SCATTERED, axes, splits)
         dtype = exact_dtype(self._most * (share.whole if share else 1))
         levels = np.array(self._hierarchy.sizes, dtype)[:, None, None]
-        sizes, border = (own[:, None] for own in self._axes)
+        sizes, border = (axis[:, None] for axis in self._axes)
         sizes = sizes.astype(dtype)
         parts = np.ones((len(sizes), *split.shape[1:]), dtype)
         for axes, count in zip(split, self._hierarchy.sizes, strict=False):
@@ -695,8 +695,8 @@ class HoldArrays:
         for column, hold in enumerate(self.holds):
             if hold.load:
                 for plan, count in enumerate(parts[hold.by_load, :, column].tolist()):
-                    most = most_loaded(hold.load, count), sum(hold.load)
-                    shares.append((column, plan, *most))
+                    share = most_loaded(hold.load, count), sum(hold.load)
+                    shares.append((column, plan, *share))
                 parts[hold.by_load, :, column] = 1
         return shares
 

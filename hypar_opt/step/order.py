@@ -189,13 +189,13 @@ def _unequal_all_to_alls(
         if (step.kind, step.levels) != (StepKind.ALL_TO_ALL, (0,)):
             continue
         _, *sizes = extent
-        kept = sum(
+        overlap = sum(
             prod(
                 map(min, *(_held(extent, ends[0], share) for ends in (step.sources, step.targets)))
             )
             for share in Share.of_parts(program.shares or ())
         )
-        quarters = 4 * step.copies * moved_but(extent, prod(sizes), kept)
+        quarters = 4 * step.copies * moved_but(extent, prod(sizes), overlap)
         for phase in {*phases} & {Phase.FORWARD, Phase.BACKWARD}:
             times = int(exchanges_of(workload, phase, inputs=True)[target])
             times *= phase is Phase.FORWARD or bool(workload.has_error[boundary])

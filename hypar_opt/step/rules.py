@@ -259,14 +259,14 @@ class StepRules:
     ) -> Iterator[Collective]:
         """Yield an all-reduce of gradients at a level, or its halves, by what is split there."""
         repeats, phase = self._repeats, Phase.GRADIENT
-        held = self._holders[nodes] if repeats.holders else 1
+        holders = self._holders[nodes] if repeats.holders else 1
         group = next(n for n, words in enumerate(COLLECTIVES) if word in words)
         users = np.array(self.workload.users)[nodes]
         for stage in ZERO_STAGES[word]:
             kind, tensor = StepKind(stage.kind), "weights" if stage.weights else "gradient"
             quarters = stage.share(all_reduce) * repeats.elements(stage)
             if stage.passes:  # each layer that uses the weights is in one of the parts
-                quarters = quarters // held
+                quarters = quarters // holders
             times = repeats.times(stage, users)
             yield Collective(
                 *(phase, kind, tensor, level, quarters * times, often * times, stage.halves, group)
@@ -498,7 +498,7 @@ class StepRules:
         is copied. In the paper's readings nothing is last.
         """
         sizes, workload = self.hierarchy.sizes, self.workload
-        kept, addends = (
+        copies, addends = (
             [table.reshape(-1)[pair] for pair in pairs] if table is not None else []
             for table in self._copied
         )
@@ -511,11 +511,13 @@ class StepRules:
             above.append(above[-1] * np.where(is_whole, parts, 1) if is_whole.any() else above[-1])
         above += above[:1] * (len(pairs) - len(above))
         exchanged = above if not self.reading.gathers_last else above[:1] * len(pairs)
-        if any(flag.any() for flag in kept):
+        if any(flag.any() for flag in copies):
             below = [np.ones(1, np.int64)]
-            for replicated, parts in zip(kept[:0:-1], sizes[len(kept) - 1 : 0 : -1], strict=True):
+            for replicated, parts in zip(
+                copies[:0:-1], sizes[len(copies) - 1 : 0 : -1], strict=True
+            ):
                 below.append(below[-1] * np.where(replicated, parts, 1))
-            everywhere = replicas(kept, sizes)
+            everywhere = replicas(copies, sizes)
             exchanged = [repeated * everywhere for repeated in exchanged]
             above = [repeated * more for repeated, more in zip(above, reversed(below), strict=True)]
         return {StepKind.ALL_TO_ALL: exchanged, StepKind.ALL_GATHER: above}
@@ -557,15 +559,15 @@ class StepRules:
         assert self._passes is not None
         passes = self._passes[boundaries]
         outputs = np.array(workload.outputs, object).astype(self._dtype)[source] * passes
-        left = [passes & (layouts.output[choice, source] == 1) for choice in written]
+        partial = [passes & (layouts.output[choice, source] == 1) for choice in written]
         takes = [layouts.addends[choice, target] for choice in read]
         whole = [layouts.whole[choice, source] for choice in written]
-        copied = [(a & b) | c for a, b, c in zip(left, takes, whole, strict=True)]
+        copied = [(a & b) | c for a, b, c in zip(partial, takes, whole, strict=True)]
         outputs = outputs * replicas(copied, self.hierarchy.sizes)
         uneven = self._uneven_ends(boundaries, written)
         statistics = np.array([any(node.statistics) for node in workload.nodes])
         passes_of = np.where(statistics, 2, 1)[source]
-        for level, (sums, taken) in enumerate(zip(left, takes, strict=True)):
+        for level, (sums, taken) in enumerate(zip(partial, takes, strict=True)):
             reduced, parts = sums & ~taken, self.hierarchy.sizes[level]
             if not reduced.any():
                 continue

@@ -294,7 +294,7 @@ def senders(operation: Collective, number: int, parts: Parts) -> Parts | None:
     assert operation.at_h1 is not None
     names, *ends = operation.at_h1
     before, after = (
-        names[int(np.broadcast_to(own, operation.quarters.shape)[number])] for own in ends
+        names[int(np.broadcast_to(states, operation.quarters.shape)[number])] for states in ends
     )
     backward, (share, *_) = operation.phase is Phase.BACKWARD, Share.of_parts(parts)
     if operation.tensor == "output":

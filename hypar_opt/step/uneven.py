@@ -94,7 +94,7 @@ def _by_load(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return a stretch in tokens where it is of an axis with a load."""
     numbers, parts, *axis = np.broadcast_arrays(loads.numbers[choice], parts, *even)
-    whole, longest = (own.copy() for own in axis)
+    whole, longest = (extents.copy() for extents in axis)
     for number in np.unique(numbers[numbers > 0]).tolist():
         load = loads.loads[number - 1]
         for count in np.unique(parts[numbers == number]).tolist():

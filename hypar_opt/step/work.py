@@ -172,7 +172,7 @@ class WorkRules:
         """Yield what each pass of nodes computes, reads and writes, in states over all levels."""
         of_weights, *of_maps = local_tensors(workload, self.hierarchy)
         weights = self._amounts(workload, *of_weights, nodes, states, of_weights=True)
-        *operands, output = (self._amounts(workload, *own, nodes, states) for own in of_maps)
+        *operands, output = (self._amounts(workload, *amount, nodes, states) for amount in of_maps)
         once, whole = repeated(workload, ONCE), workload.layouts.whole
         inner = inner_elements(once).astype(output.dtype)
         amounts = (
@@ -290,11 +290,11 @@ def _most_seen(
         operator = workload.nodes[node].operator
         if not isinstance(operator, Attention):
             continue
-        tokens, own = workload.nodes[node].sizes["t"], which == node
-        for count in np.unique(parts[own]).tolist():
+        tokens, of_node = workload.nodes[node].sizes["t"], which == node
+        for count in np.unique(parts[of_node]).tolist():
             seen = _longest_share(operator, tokens, count, mirrored=mirrored)
-            here = own & (parts == count)
-            over[here], under[here] = seen.as_integer_ratio()
+            split = of_node & (parts == count)
+            over[split], under[split] = seen.as_integer_ratio()
     return under, over
 
 
@@ -309,8 +309,8 @@ def _longest_share(operator: Attention, tokens: int, parts: int, *, mirrored: bo
     size, end = Fraction(tokens, parts), Fraction(tokens)
     if mirrored:
         end = (tokens + size) / 2
-    most = operator.pairs(end) - operator.pairs(end - size)
-    return parts * most / operator.pairs(tokens)
+    scores = operator.pairs(end) - operator.pairs(end - size)
+    return parts * scores / operator.pairs(tokens)
 
 
 @lru_cache(maxsize=64)

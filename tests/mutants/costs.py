@@ -161,8 +161,8 @@ COSTS = (
     Mutant(
         "a device saves the mean of experts' tokens",
         "step/holds",
-        "most = most_loaded(hold.load, count), sum(hold.load)",
-        "most = 1, count",
+        "share = most_loaded(hold.load, count), sum(hold.load)",
+        "share = 1, count",
         ("costs/test_loads",),
     ),
     Mutant(

@@ -195,8 +195,8 @@ TRAINED = (
     Mutant(
         "sums of gradients of weights that stages share are not charged",
         "instance/staged",
-        "for own in self.plans], self.turns) + self._summed",
-        "for own in self.plans], self.turns)",
+        "for plan in self.plans], self.turns) + self._summed",
+        "for plan in self.plans], self.turns)",
         ("instance/test_staged",),
     ),
     Mutant(
