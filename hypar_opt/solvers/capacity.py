@@ -76,18 +76,18 @@ class _Capacitated:
         loads, capacities = zip(*table.limits, strict=True)
         # Python integers (dtype object) in all three if a sum of one may not fit int64.
         dtype = np.result_type(table.node, table.edge, *loads)
-        load = np.stack([own.astype(dtype) for own in loads], axis=2)
-        node, edge = (own.astype(dtype) for own in (table.node, table.chain_edges()))
+        load = np.stack([of_limit.astype(dtype) for of_limit in loads], axis=2)
+        node, edge = (charges.astype(dtype) for charges in (table.node, table.chain_edges()))
         return cls(node, edge, load, allowed_choices(table), np.array(capacities, dtype))
 
     def least_load_after(self) -> Integers:
         """Return a lower bound on the loads of all layers after each, ``(layers, limits)``."""
         after = np.zeros((len(self.load), len(self.capacity)), self.load.dtype)
         for layer in range(len(self.load) - 2, -1, -1):
-            own = self.load[layer + 1, self.allowed[layer + 1]]
+            load = self.load[layer + 1, self.allowed[layer + 1]]
             # A layer without an allowed choice exceeds any capacity.
-            least = own.min(axis=0) if len(own) else self.capacity + 1
-            after[layer] = after[layer + 1] + least
+            lowest = load.min(axis=0) if len(load) else self.capacity + 1
+            after[layer] = after[layer + 1] + lowest
         return after
 
 
@@ -168,11 +168,11 @@ def _undominated(costs: Integers, loads: Integers) -> Front:
         return costs, first[:, None]
     order = np.lexsort((*loads.T[::-1], costs))
     costs, loads = costs[order], loads[order]
-    kept: list[int] = []
-    for number, own in enumerate(loads):
-        if not (loads[kept] <= own).all(axis=1).any():
-            kept.append(number)
-    return costs[kept], loads[kept]
+    front: list[int] = []
+    for number, load in enumerate(loads):
+        if not (loads[front] <= load).all(axis=1).any():
+            front.append(number)
+    return costs[front], loads[front]
 
 
 def pareto_front(costs: Integers, loads: Integers) -> Front:

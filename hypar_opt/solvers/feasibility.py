@@ -26,6 +26,6 @@ def trivially_infeasible(table: CostTable) -> bool:
     if not allowed.any(axis=1).all():
         return True
     return any(
-        sum(int(row[own].min()) for row, own in zip(load, allowed, strict=True)) > capacity
+        sum(int(row[columns].min()) for row, columns in zip(load, allowed, strict=True)) > capacity
         for load, capacity in table.limits
     )

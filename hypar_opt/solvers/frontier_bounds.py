@@ -82,9 +82,11 @@ class FrontierBounds:
             If there are too many frontiers.
         """
         shift = max(0, most.bit_length() - 62)
-        each, extension = float(price / 2**shift), Extension(graph)
-        highest = (float(most >> shift) + 1 + each * capacity) * (1 + _ROUNDING)
-        return cls(graph, extension, each, shift, highest, *_sums(graph, extension, each, shift))
+        scaled, extension = float(price / 2**shift), Extension(graph)
+        highest = (float(most >> shift) + 1 + scaled * capacity) * (1 + _ROUNDING)
+        return cls(
+            graph, extension, scaled, shift, highest, *_sums(graph, extension, scaled, shift)
+        )
 
     def charged(self, costs: Integers, loads: Integers) -> Floats:
         """Return sums of costs and loads at the price."""
@@ -107,8 +109,8 @@ class FrontierBounds:
         """Layers with few frontiers, the first and behind the last among them."""
         counts = np.array([*map(len, self.alive)])
         ends = np.pad(counts, _NEAR, "edge")
-        least = np.lib.stride_tricks.sliding_window_view(ends, 2 * _NEAR + 1).min(axis=1)
-        places = np.flatnonzero(counts == least).tolist()
+        lowest = np.lib.stride_tricks.sliding_window_view(ends, 2 * _NEAR + 1).min(axis=1)
+        places = np.flatnonzero(counts == lowest).tolist()
         return sorted({0, *places, len(counts) - 1})
 
 
@@ -126,35 +128,35 @@ def _sums(
     ------
     RefusedError
     """
-    sizes = [1 + int(own.max(initial=0)) for own in graph.ports]
+    sizes = [1 + int(ports.max(initial=0)) for ports in graph.ports]
     entries, layers = 0, len(sizes)
     for layer, frontier in enumerate(graph.frontiers[:-1]):
         entries += sizes[layer] * prod(sizes[one] for one in frontier)
         if entries > MAX_ENTRIES or len(frontier) >= _MOST_AXES:
             raise RefusedError(TOO_MANY)
-    own: list[Floats] = []
+    sums: list[Floats] = []
     """By layer: its own and its earlier neighbours' part, an axis for each of its frontier's."""
     for layer, frontier in enumerate(graph.frontiers[:-1]):
-        least = np.full(sizes[layer], np.inf)
+        lowest = np.full(sizes[layer], np.inf)
         charged = _charged(graph.costs[layer], graph.loads[layer], price, shift)
-        np.minimum.at(least, graph.ports[layer], charged)
-        total: Floats = least.reshape(*[1] * len(frontier), -1)
+        np.minimum.at(lowest, graph.ports[layer], charged)
+        total: Floats = lowest.reshape(*[1] * len(frontier), -1)
         for place, pairs in extension.read[layer]:
             shape = [1] * (1 + len(frontier))
             shape[place], shape[-1] = sizes[frontier[place]], sizes[layer]
             edge = pairs[: shape[place], : shape[-1]]
             total = total + (edge >> shift).astype(float).reshape(shape)
-        own.append(total)
+        sums.append(total)
     before: list[Floats] = [np.zeros(())]
-    for layer, kept in enumerate(extension.kept):
-        count = own[layer].ndim
-        gone = tuple(axis for axis in range(count) if axis not in kept)
-        before.append((before[-1][..., None] + own[layer]).min(axis=gone))
+    for layer, places in enumerate(extension.kept):
+        count = sums[layer].ndim
+        gone = tuple(axis for axis in range(count) if axis not in places)
+        before.append((before[-1][..., None] + sums[layer]).min(axis=gone))
     behind: list[Floats] = [np.zeros(())] * (1 + layers)
     for layer in reversed(range(layers)):
-        kept, every = extension.kept[layer], own[layer].ndim
-        gone = tuple(axis for axis in range(every) if axis not in kept)
-        behind[layer] = (np.expand_dims(behind[layer + 1], gone) + own[layer]).min(axis=-1)
+        places, axes = extension.kept[layer], sums[layer].ndim
+        gone = tuple(axis for axis in range(axes) if axis not in places)
+        behind[layer] = (np.expand_dims(behind[layer + 1], gone) + sums[layer]).min(axis=-1)
     return before, behind
 
 
@@ -169,17 +171,17 @@ def best_price(graph: LoadedGraph, capacity: int) -> tuple[Fraction, int, int | 
         If there are too many frontiers.
     """
     extension = Extension(graph)
-    shift = max(0, sum(int(own.max(initial=0)) for own in graph.costs).bit_length() - 62)
+    shift = max(0, sum(int(charges.max(initial=0)) for charges in graph.costs).bit_length() - 62)
 
     def at(price: Fraction) -> tuple[int, int]:
         """Return the cost and the load of an assignment of the least sum."""
-        each, cost, load = float(price / 2**shift), 0, 0
+        scaled, cost, load = float(price / 2**shift), 0, 0
         frontier: Frontier = ()
-        behind = _sums(graph, extension, each, shift)[1]
+        behind = _sums(graph, extension, scaled, shift)[1]
         for layer, loads in enumerate(graph.loads):
             charges = extension.charges(layer, frontier)
-            left = extension.each_after(behind[layer + 1], layer, frontier)
-            column = int((_charged(charges, loads, each, shift) + left).argmin())
+            rest = extension.each_after(behind[layer + 1], layer, frontier)
+            column = int((_charged(charges, loads, scaled, shift) + rest).argmin())
             cost, load = cost + int(charges[column]), load + int(loads[column])
             frontier = extension.after(layer, frontier, column)
         return cost, load
@@ -194,9 +196,9 @@ def best_price(graph: LoadedGraph, capacity: int) -> tuple[Fraction, int, int | 
     for _ in range(_PRICES):
         price = Fraction(max(high[0] - low[0], 0), low[1] - high[1])
         cost, load = at(price)
-        own = int(cost + price * (load - capacity))
-        if own > bound:
-            bound, best = own, price
+        lagrangian = int(cost + price * (load - capacity))
+        if lagrangian > bound:
+            bound, best = lagrangian, price
         if not high[1] < load < low[1]:
             break
         low, high = ((cost, load), high) if load > capacity else (low, (cost, load))

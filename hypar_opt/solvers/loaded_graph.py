@@ -47,8 +47,8 @@ class LoadedGraph:
     @cached_property
     def zero(self) -> Integers:
         """The sum of no charges or loads, ``(1,)``: of integers of any size where some are."""
-        every = (*self.costs, *self.loads, *self.edges.values())
-        return np.zeros(1, np.result_type(*{own.dtype for own in every}))
+        arrays = (*self.costs, *self.loads, *self.edges.values())
+        return np.zeros(1, np.result_type(*{array.dtype for array in arrays}))
 
     @cached_property
     def frontiers(self) -> list[tuple[int, ...]]:
@@ -82,14 +82,14 @@ def edges_between(
     """
     place = {node: n for n, node in enumerate(order)}
     edges: dict[tuple[int, int], Integers] = {}
-    known: dict[Hashable, Integers] = {}
-    contents = [own.tobytes() for own in columns]
+    cache: dict[Hashable, Integers] = {}
+    contents = [column.tobytes() for column in columns]
     kinds = table.boundary_kinds.tolist()
     for kind, (source, target) in zip(kinds, table.ends.tolist(), strict=True):
         key = kind, contents[source], contents[target]
-        if key not in known:
-            known[key] = table.pairs(kind, columns[source], columns[target])
-        pair, charged = (place[source], place[target]), known[key]
+        if key not in cache:
+            cache[key] = table.pairs(kind, columns[source], columns[target])
+        pair, charged = (place[source], place[target]), cache[key]
         if pair[0] > pair[1]:
             pair, charged = pair[::-1], charged.T
         edges[pair] = edges[pair] + charged if pair in edges else charged
@@ -105,20 +105,20 @@ def narrow_order(sizes: Sequence[int], ends: NDArray[np.intp]) -> list[int]:
     for one, other in ends.tolist():
         beside[one].add(other)
         beside[other].add(one)
-    undecided = [len(own) for own in beside]  # of each layer's neighbours
-    left, near, order = dict.fromkeys(range(len(sizes))), set[int](), list[int]()
+    undecided = [len(neighbours) for neighbours in beside]  # of each layer's neighbours
+    remaining, near, order = dict.fromkeys(range(len(sizes))), set[int](), list[int]()
     combinations = 1
 
     def after(layer: int) -> int:
-        done = (n for n in beside[layer] if n not in left and undecided[n] == 1)
+        done = (n for n in beside[layer] if n not in remaining and undecided[n] == 1)
         rest = combinations // prod(sizes[n] for n in done)
         return rest * sizes[layer] if undecided[layer] else rest
 
-    while left:
-        layer = min(near or [next(iter(left))], key=lambda own: (after(own), own))
+    while remaining:
+        layer = min(near or [next(iter(remaining))], key=lambda n: (after(n), n))
         combinations = after(layer)
-        del left[layer]
-        near = (near | beside[layer]) & left.keys()
+        del remaining[layer]
+        near = (near | beside[layer]) & remaining.keys()
         for other in beside[layer]:
             undecided[other] -= 1
         order.append(layer)
@@ -149,13 +149,13 @@ class Extension:
 
     def after(self, layer: int, frontier: Frontier, column: int) -> Frontier:
         """Return the frontier once a layer is decided."""
-        every = (*frontier, int(self._graph.ports[layer][column]))
-        return tuple([every[place] for place in self.kept[layer]])
+        entries = (*frontier, int(self._graph.ports[layer][column]))
+        return tuple([entries[place] for place in self.kept[layer]])
 
     def each_after(
         self, table: NDArray[np.float64], layer: int, frontier: Frontier
     ) -> NDArray[np.float64]:
         """Return what a table has for the frontier that each column leaves, ``(columns,)``."""
-        every: tuple[Any, ...] = (*frontier, self._graph.ports[layer])
-        left = table[tuple([every[place] for place in self.kept[layer]])]
-        return np.broadcast_to(left, len(self._graph.ports[layer]))
+        entries: tuple[Any, ...] = (*frontier, self._graph.ports[layer])
+        values = table[tuple([entries[place] for place in self.kept[layer]])]
+        return np.broadcast_to(values, len(self._graph.ports[layer]))

@@ -73,9 +73,9 @@ def cheapest_within(
     """
     limits = {most}
     if price is None:
-        price, bound, known = best_price(graph, capacity)
-        if known is not None:
-            sought = (bound + -(-(known - bound) // part) for part in _PARTS_OF_GAP)
+        price, bound, upper = best_price(graph, capacity)
+        if upper is not None:
+            sought = (bound + -(-(upper - bound) // part) for part in _PARTS_OF_GAP)
             limits |= {min(limit, most) for limit in sought}
     last = -1
     for upto in sorted(limits):
@@ -158,8 +158,8 @@ class LabelledGraph:
                 loaded = load + int(graph.loads[layer][column])
                 rest = self._least(layer + 1, after, capacity - loaded)
                 if rest is not None and cost + further + rest <= most:
-                    own = cost + further
-                    entry = own + rest, -layer - 1, own, loaded, after, (*decided, column)
+                    spent = cost + further
+                    entry = spent + rest, -layer - 1, spent, loaded, after, (*decided, column)
                     heappush(waiting, entry)
 
     def _least(self, layer: int, frontier: Frontier, room: int) -> int | None:
@@ -170,13 +170,13 @@ class LabelledGraph:
             fronts = self.fronts[layer]
         else:
             ways, fronts = self.paths[layer].get(frontier, ()), self.fronts[self.ends[layer]]
-        found = []
+        sums = []
         for end, (costs, loads) in ways:
-            rest, held = fronts.get(end, (costs[:0], loads[:0]))
-            fitting = held.searchsorted(room - loads, "right")
+            rest, amounts = fronts.get(end, (costs[:0], loads[:0]))
+            fitting = amounts.searchsorted(room - loads, "right")
             fits = fitting > 0
-            found += (costs[fits] + rest[fitting[fits] - 1]).tolist()
-        return min(found, default=None)
+            sums += (costs[fits] + rest[fitting[fits] - 1]).tolist()
+        return min(sums, default=None)
 
 
 def _joined(
@@ -191,12 +191,12 @@ def _joined(
     """Return the front of what completes a frontier, given that of where its paths lead."""
     above = bounds.most - bounds.before[layer][frontier]
     costs, loads = [bounds.graph.zero[:0]], [bounds.graph.zero[:0]]
-    for end, (own, held) in paths.get(frontier, ()):
+    for end, (charges, amounts) in paths.get(frontier, ()):
         rest = fronts[end]
         step = max(1, _AT_ONCE // max(1, len(rest[0])))
-        for start in range(0, len(own), step):
-            cost = (own[start : start + step, None] + rest[0]).ravel()
-            load = (held[start : start + step, None] + rest[1]).ravel()
+        for start in range(0, len(charges), step):
+            cost = (charges[start : start + step, None] + rest[0]).ravel()
+            load = (amounts[start : start + step, None] + rest[1]).ravel()
             of_interest = (load <= capacity) & (cost <= most)
             of_interest = of_interest.astype(bool) & (bounds.charged(cost, load) <= above)
             costs.append(cost[of_interest])
@@ -223,7 +223,7 @@ class _PathsBetween:
         graph, extension = bounds.graph, bounds.extension
         self._alike = [
             (
-                *(number(own[layer]) for own in (graph.costs, graph.loads, graph.ports)),
+                *(number(part[layer]) for part in (graph.costs, graph.loads, graph.ports)),
                 *((place, number(pairs)) for place, pairs in extension.read[layer]),
                 *extension.kept[layer],
             )
@@ -240,13 +240,13 @@ class _PathsBetween:
         bounds = self._bounds
         ends = bounds.alive[last]
         behind = np.array([bounds.behind[last][end] for end in ends])
-        least = behind.min(initial=bounds.most)
+        lowest = behind.min(initial=bounds.most)
         # Rounded so that they are equal for layers that are alike, and leave out no more.
-        more = np.floor((behind - least) / self._part).astype(int).tolist()
+        more = np.floor((behind - lowest) / self._part).astype(int).tolist()
         above = [
             [
-                int(np.ceil((bounds.most - least - bounds.before[layer][own]) / self._part))
-                for own in bounds.alive[layer]
+                int(np.ceil((bounds.most - lowest - bounds.before[layer][frontier]) / self._part))
+                for frontier in bounds.alive[layer]
             ]
             for layer in range(first, last)
         ]
@@ -264,30 +264,30 @@ class _PathsBetween:
             end: [(end, (none, none))] for end in bounds.alive[last]
         }
         further = dict(zip(bounds.alive[last], more, strict=True))
-        found = []
+        paths = []
         for layer in reversed(range(first, last)):
             self._deadline.check()
-            own: dict[Frontier, Paths] = {}
+            of_layer: dict[Frontier, Paths] = {}
             for frontier, room in zip(bounds.alive[layer], above[layer - first], strict=True):
                 charges, loads = extension.charges(layer, frontier), graph.loads[layer]
                 parts: dict[Frontier, list[Front]] = {}
                 for column, cost in enumerate(charges.tolist()):
                     after = extension.after(layer, frontier, column)
-                    for end, (rest, held) in beyond.get(after, ()):
+                    for end, (rest, rest_loads) in beyond.get(after, ()):
                         self._steps += 1
-                        parts.setdefault(end, []).append((rest + cost, held + loads[column]))
+                        parts.setdefault(end, []).append((rest + cost, rest_loads + loads[column]))
                 if self._steps > MAX_STEPS:
                     raise RefusedError(TOO_MANY)
                 fronts = []
                 for end, joined in parts.items():
                     costs, amounts = map(np.concatenate, zip(*joined, strict=True))
-                    most = (room - further[end]) * self._part
-                    kept = bounds.charged(costs, amounts) <= most
-                    front = pareto_front(costs[kept], amounts[kept])
+                    limit = (room - further[end]) * self._part
+                    within = bounds.charged(costs, amounts) <= limit
+                    front = pareto_front(costs[within], amounts[within])
                     if len(front[0]):
                         fronts.append((end, front))
                 if fronts:
-                    own[frontier] = fronts
-            found.append(own)
-            beyond = own
-        return found[::-1]
+                    of_layer[frontier] = fronts
+            paths.append(of_layer)
+            beyond = of_layer
+        return paths[::-1]

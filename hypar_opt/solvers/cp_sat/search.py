@@ -148,11 +148,13 @@ class CpSatSearch:
 
     def _stopped_by(self) -> str | None:
         """Return which limit came before a proof: that of time, or one among the parameters."""
-        left, limit = self._deadline.left(), self._options.time_limit
+        remaining, limit = self._deadline.left(), self._options.time_limit
         # CP-SAT stops a little early rather than late.
-        if self._options.parameters and (left is None or limit is None or left > 0.05 * limit):
+        if self._options.parameters and (
+            remaining is None or limit is None or remaining > 0.05 * limit
+        ):
             return "solver option"
-        return None if left is None else TIME_LIMIT
+        return None if remaining is None else TIME_LIMIT
 
 
 def _start(table: CostTable, options: SolverOptions, deadline: Deadline) -> Sequence[int]:

@@ -81,8 +81,8 @@ class Shifted(NamedTuple):
 
     def at(self, function: int, *places: Any) -> Integers:
         """Return a function's charges at some places."""
-        own, more = (part[function if len(part) > 1 else 0] for part in self)
-        charges: Integers = (own[places] if places else own) + more
+        entries, more = (part[function if len(part) > 1 else 0] for part in self)
+        charges: Integers = (entries[places] if places else entries) + more
         return charges
 
 
@@ -173,18 +173,18 @@ def eliminate(charges: PairwiseCharges, order: Order, deadline: Deadline) -> Buc
     NoAnswerError
         If the deadline passes.
     """
-    alike = Alike()
+    numbers = Alike()
     worked: dict[Hashable, tuple[int, Integers, Shifted, int, Integers]] = {}
-    parts = _charged_alone(charges, alike)
-    for layer, own in _charged_in_pairs(charges, order, alike):
+    parts = _charged_alone(charges, numbers)
+    for layer, charged in _charged_in_pairs(charges, order, numbers):
         deadline.check()
-        check_entries(alike.entries)
-        parts[layer].append(own)
-    messages = [own.charge for (own, *_) in parts]
+        check_entries(numbers.entries)
+        parts[layer].append(charged)
+    messages = [alone.charge for (alone, *_) in parts]
     kinds = [0] * len(parts)
     for layer in order.layers:
         deadline.check()
-        check_entries(alike.entries)
+        check_entries(numbers.entries)
         bucket, scope = parts[layer], order.scopes[layer]
         key = tuple(
             [(part.kind, part.sender is None, *map(scope.index, part.scope)) for part in bucket]
@@ -192,9 +192,9 @@ def eliminate(charges: PairwiseCharges, order: Order, deadline: Deadline) -> Buc
         constant = reduce(add, [part.constant for part in bucket])
         if key not in worked:
             lowest = _minimum([part.among(scope) for part in bucket])
-            kind, first = alike.of(lowest)
-            found = Shifted(lowest, reduce(add, [part.charge.more for part in bucket]))
-            worked[key] = len(worked), constant, found, kind, first + found.more
+            kind, first = numbers.of(lowest)
+            shifted = Shifted(lowest, reduce(add, [part.charge.more for part in bucket]))
+            worked[key] = len(worked), constant, shifted, kind, first + shifted.more
         kinds[layer], before, message, kind, first = worked[key]
         more = constant - before
         messages[layer] = message = message.by(more)
@@ -204,31 +204,31 @@ def eliminate(charges: PairwiseCharges, order: Order, deadline: Deadline) -> Buc
     return Buckets(order, parts, messages, kinds)
 
 
-def _charged_alone(charges: PairwiseCharges, alike: Alike) -> list[list[Part]]:
+def _charged_alone(charges: PairwiseCharges, numbers: Alike) -> list[list[Part]]:
     """Return the buckets of layers with what each is charged by itself."""
     own_kinds = charges.layer_kinds or range(len(charges.nodes))
-    known = {
-        kind: Part((), Shifted.by_nothing(node), *alike.of(node))
+    parts = {
+        kind: Part((), Shifted.by_nothing(node), *numbers.of(node))
         for kind, node in dict(zip(own_kinds, charges.nodes, strict=True)).items()
     }
-    return [[known[kind]] for kind in own_kinds]
+    return [[parts[kind]] for kind in own_kinds]
 
 
 def _charged_in_pairs(
-    charges: PairwiseCharges, order: Order, alike: Alike
+    charges: PairwiseCharges, order: Order, numbers: Alike
 ) -> Iterator[tuple[int, Part]]:
     """Yield what pairs are charged, with the layer of each pair that is eliminated first."""
     position = {layer: n for n, layer in enumerate(order.layers)}
     own_kinds = charges.pair_kinds or range(len(charges.pairs))
-    known: dict[Hashable, tuple[Shifted, int, Integers]] = {}
+    parts: dict[Hashable, tuple[Shifted, int, Integers]] = {}
     for number, ((u, v), kind) in enumerate(zip(charges.pairs, own_kinds, strict=True)):
         in_order = position[u] < position[v]
         key = in_order, kind
-        if key not in known:
+        if key not in parts:
             charge = charges.charge(number)
             charge = charge if in_order else charge.swapaxes(1, 2)
-            known[key] = Shifted.by_nothing(charge), *alike.of(charge)
-        yield (u, Part((v,), *known[key])) if in_order else (v, Part((u,), *known[key]))
+            parts[key] = Shifted.by_nothing(charge), *numbers.of(charge)
+        yield (u, Part((v,), *parts[key])) if in_order else (v, Part((u,), *parts[key]))
 
 
 class Alike:
@@ -268,10 +268,10 @@ def _minimum(charges: list[Integers]) -> Integers:
     for first in range(0, shape[2], step):
         rows = slice(first, first + step)
         some = [charge if charge.shape[2] == 1 else charge[:, :, rows] for charge in charges]
-        own = lowest[:, rows]
-        own[...] = reduce(add, [charge[:, 0] for charge in some])
+        block = lowest[:, rows]
+        block[...] = reduce(add, [charge[:, 0] for charge in some])
         for choice in range(1, shape[1]):
-            np.minimum(own, reduce(add, [charge[:, choice] for charge in some]), out=own)
+            np.minimum(block, reduce(add, [charge[:, choice] for charge in some]), out=block)
     return lowest
 
 

@@ -34,14 +34,14 @@ def solve_classes(table: ClassTable, deadline: Deadline, *, canonical: bool = Tr
     """Return an optimum of a table, or the canonical one; else the best found, with a bound."""
     if not table.allowed.any(axis=1).all():
         return SolveResult(None, None, Status.INFEASIBLE)
-    found = _Found(canonical)
+    best = _Found(canonical)
     try:
-        _search(table, found, deadline)
+        _search(table, best, deadline)
     except RefusedError:
-        return found.result(MEMORY)
+        return best.result(MEMORY)
     except NoAnswerError as error:
-        return found.result(error.stopped_by)
-    return found.result()
+        return best.result(error.stopped_by)
+    return best.result()
 
 
 def optimum_of_columns(
@@ -56,8 +56,8 @@ def optimum_of_columns(
     NoAnswerError
         If the deadline passes.
     """
-    left = eliminated(table, table.node, states, table.pairs, deadline)
-    return left.objective, left.optimum(deadline, canonical=False)
+    restricted = eliminated(table, table.node, states, table.pairs, deadline)
+    return restricted.objective, restricted.optimum(deadline, canonical=False)
 
 
 def bound_by_classes(table: ClassTable, deadline: Deadline) -> tuple[int, list[int]]:
@@ -69,12 +69,12 @@ def bound_by_classes(table: ClassTable, deadline: Deadline) -> tuple[int, list[i
     """
     classes, partition = _by_coarsest(table, deadline), table.partitions[0]
     chosen = classes.optimum(deadline, canonical=False)
-    known: dict[tuple[int, int], int] = {}
-    for kind, own in {*zip(table.node_kinds.tolist(), chosen, strict=True)}:
-        states = np.flatnonzero(table.allowed[kind] & (partition.classes == own))
-        known[kind, own] = int(states[table.node[kind, states].argmin()])
-    each = zip(table.node_kinds.tolist(), chosen, strict=True)
-    return classes.objective, [known[own] for own in each]
+    cheapest: dict[tuple[int, int], int] = {}
+    for kind, number in {*zip(table.node_kinds.tolist(), chosen, strict=True)}:
+        states = np.flatnonzero(table.allowed[kind] & (partition.classes == number))
+        cheapest[kind, number] = int(states[table.node[kind, states].argmin()])
+    pairs = zip(table.node_kinds.tolist(), chosen, strict=True)
+    return classes.objective, [cheapest[pair] for pair in pairs]
 
 
 @dataclass
@@ -129,12 +129,12 @@ def _search(table: ClassTable, found: _Found, deadline: Deadline) -> None:
         return
     step = threshold // FIRST_STEP + 1
     while True:
-        left = _left(table, threshold, classes, deadline)
-        if isinstance(left, int):
+        restricted = _left(table, threshold, classes, deadline)
+        if isinstance(restricted, int):
             # What was left out costs more than the threshold, though maybe less than the rest.
-            found.bound, threshold = threshold + 1, left
+            found.bound, threshold = threshold + 1, restricted
             continue
-        if found.keep(left, threshold, deadline):
+        if found.keep(restricted, threshold, deadline):
             return
         assert found.objective is not None
         threshold = min(threshold + step, found.objective)
@@ -144,11 +144,11 @@ def _search(table: ClassTable, found: _Found, deadline: Deadline) -> None:
 def _by_coarsest(table: ClassTable, deadline: Deadline) -> Restricted:
     """Eliminate the classes of the coarsest partition, once."""
     if "_coarsest" not in vars(table):
-        every = [np.flatnonzero(row) for row in table.allowed]
-        states = [every[kind] for kind in table.node_kinds]
+        allowed = [np.flatnonzero(row) for row in table.allowed]
+        states = [allowed[kind] for kind in table.node_kinds]
         vars(table)["_coarsest"] = _by_classes(table, table.partitions[0], states, deadline)
-    known: Restricted = vars(table)["_coarsest"]
-    return known
+    restricted: Restricted = vars(table)["_coarsest"]
+    return restricted
 
 
 def classes_at_most(table: ClassTable, threshold: int, deadline: Deadline) -> NDArray[np.bool_]:
@@ -156,16 +156,18 @@ def classes_at_most(table: ClassTable, threshold: int, deadline: Deadline) -> ND
 
     All where it is not easy to tell. Raises NoAnswerError if the deadline passes.
     """
-    left = np.zeros((len(table.node_kinds), len(table.states.T)), bool)
+    allowed = np.zeros((len(table.node_kinds), len(table.states.T)), bool)
     classes = _by_coarsest(table, deadline)
     if classes.objective <= threshold:
         try:
-            kept = [own for own, _ in classes.costed(threshold, deadline, _EASY)]
+            columns = [column for column, _ in classes.costed(threshold, deadline, _EASY)]
         except RefusedError:
             return table.allowed[table.node_kinds]
-        for row, own in zip(left, _states_of(table, table.partitions[0], kept), strict=True):
-            row[own] = True
-    return left
+        for row, states in zip(
+            allowed, _states_of(table, table.partitions[0], columns), strict=True
+        ):
+            row[states] = True
+    return allowed
 
 
 def _left(
@@ -195,12 +197,12 @@ def _left(
     partition, *rest = table.partitions
     finer = [other for other in rest if not other.exact]
     while True:
-        kept = [own for own, _ in classes.costed(threshold, deadline)]
-        states = _states_of(table, partition, kept)
+        columns = [column for column, _ in classes.costed(threshold, deadline)]
+        states = _states_of(table, partition, columns)
         try:
-            most = _EASY if finer else None
+            largest = _EASY if finer else None
             _check_pairs(table, states)
-            return eliminated(table, table.node, states, table.pairs, deadline, most)
+            return eliminated(table, table.node, states, table.pairs, deadline, largest)
         except RefusedError:
             if not finer:
                 raise
@@ -242,28 +244,30 @@ def _by_classes(
     starts = np.searchsorted(partition.classes[order], np.arange(partition.least.shape[-1]))
     charges = np.where(table.allowed, table.node, table.node.max())
     node: Integers = np.minimum.reduceat(charges[:, order], starts, axis=1)
-    known: dict[Hashable, NDArray[np.intp]] = {}
-    for own in states:
-        if own.tobytes() not in known:
-            known[own.tobytes()] = np.unique(partition.classes[own])
+    classes_of: dict[Hashable, NDArray[np.intp]] = {}
+    for of_node in states:
+        if of_node.tobytes() not in classes_of:
+            classes_of[of_node.tobytes()] = np.unique(partition.classes[of_node])
 
     def least(kind: int, sources: NDArray[np.intp], targets: NDArray[np.intp]) -> Integers:
         pairs: Integers = partition.least[kind][np.ix_(sources, targets)]
         return pairs
 
-    columns = [known[own.tobytes()] for own in states]
+    columns = [classes_of[of_node.tobytes()] for of_node in states]
     return eliminated(table, node, columns, least, deadline)
 
 
 def _states_of(table: ClassTable, partition: Partition, classes: Columns) -> Columns:
     """Return each node's states of some classes."""
-    known: dict[Hashable, NDArray[np.intp]] = {}
+    states_of: dict[Hashable, NDArray[np.intp]] = {}
     columns = []
-    for kind, own in zip(table.node_kinds.tolist(), classes, strict=True):
-        key = kind, own.tobytes()
-        if key not in known:
-            known[key] = np.flatnonzero(table.allowed[kind] & np.isin(partition.classes, own))
-        columns.append(known[key])
+    for kind, of_node in zip(table.node_kinds.tolist(), classes, strict=True):
+        key = kind, of_node.tobytes()
+        if key not in states_of:
+            states_of[key] = np.flatnonzero(
+                table.allowed[kind] & np.isin(partition.classes, of_node)
+            )
+        columns.append(states_of[key])
     return columns
 
 
@@ -282,10 +286,10 @@ def columns_at_most(
         If the deadline passes.
     """
     classes = _by_coarsest(table, deadline)
-    left: Restricted | int = classes.objective
+    restricted: Restricted | int = classes.objective
     if classes.objective <= threshold:
-        left = _left(table, threshold, classes, deadline)
-    if isinstance(left, int) or left.objective > threshold:
+        restricted = _left(table, threshold, classes, deadline)
+    if isinstance(restricted, int) or restricted.objective > threshold:
         none = np.zeros(0, np.intp), np.zeros(0, object)
         return [none] * len(table.node_kinds)
-    return left.costed(threshold, deadline)
+    return restricted.costed(threshold, deadline)

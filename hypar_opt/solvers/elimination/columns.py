@@ -64,7 +64,7 @@ class Restricted:
         places = [0] * len(self.columns)
         for node, choice in zip(self.free, chosen, strict=True):
             places[node] = choice
-        return tuple(int(own[n]) for own, n in zip(self.columns, places, strict=True))
+        return tuple(int(column[n]) for column, n in zip(self.columns, places, strict=True))
 
     def costed(
         self, threshold: int, deadline: Deadline, most_rows: int | None = None
@@ -76,18 +76,18 @@ class Restricted:
         sizes = [len(self.columns[node]) for node in self.free]
         rows = rows_at_most(threshold - self.constant, self.buckets, sizes, 0, deadline, most_rows)
         optimum = np.array([self.objective], object)
-        found = [(own, optimum) for own in self.columns]
+        columns = [(column, optimum) for column in self.columns]
         # Buckets of one kind share their rows.
-        known: dict[tuple[int, int], tuple[NDArray[np.intp], Integers]] = {}
-        for node, kept in zip(self.free, rows, strict=True):
-            key = id(kept), id(self.columns[node])
-            if key not in known:
-                own, number = np.unique(kept.choices[0], return_inverse=True)
-                least = np.full(len(own), kept.least.max(), kept.least.dtype)
-                np.minimum.at(least, number, kept.least)
-                known[key] = self.columns[node][own], least.astype(object) + self.constant
-            found[node] = known[key]
-        return found
+        cache: dict[tuple[int, int], tuple[NDArray[np.intp], Integers]] = {}
+        for node, costed in zip(self.free, rows, strict=True):
+            key = id(costed), id(self.columns[node])
+            if key not in cache:
+                occurring, number = np.unique(costed.choices[0], return_inverse=True)
+                lowest = np.full(len(occurring), costed.least.max(), costed.least.dtype)
+                np.minimum.at(lowest, number, costed.least)
+                cache[key] = self.columns[node][occurring], lowest.astype(object) + self.constant
+            columns[node] = cache[key]
+        return columns
 
 
 def eliminated(
@@ -111,7 +111,7 @@ def eliminated(
     """
     sizes = np.array(list(map(len, columns)))
     numbers: dict[bytes, int] = {}
-    keys = [numbers.setdefault(own.tobytes(), len(numbers)) for own in columns]
+    keys = [numbers.setdefault(column.tobytes(), len(numbers)) for column in columns]
     kinds = [*zip(table.node_kinds.tolist(), keys, strict=True)]
     of_edges = [
         (kind, keys[source], keys[target], source < target)
@@ -119,13 +119,13 @@ def eliminated(
             table.boundary_kinds.tolist(), table.ends.tolist(), strict=True
         )
     ]
-    known: dict[tuple[int, ...], Integers] = {}
+    cache: dict[tuple[int, ...], Integers] = {}
 
     def charge(boundary: int) -> Integers:
         key = of_edges[boundary]
-        if key not in known:
-            known[key] = pairs(key[0], *(columns[end] for end in table.ends[boundary]))
-        return known[key]
+        if key not in cache:
+            cache[key] = pairs(key[0], *(columns[end] for end in table.ends[boundary]))
+        return cache[key]
 
     free = np.flatnonzero(sizes > 1)
     between = np.flatnonzero((sizes[table.ends] > 1).all(axis=1))
@@ -134,7 +134,8 @@ def eliminated(
     if most is not None and order.largest > most:
         raise RefusedError(f"needs a table of {order.largest:,} entries")
     alone = {
-        kind: node[kind[0], own] for kind, own in dict(zip(kinds, columns, strict=True)).items()
+        kind: node[kind[0], column]
+        for kind, column in dict(zip(kinds, columns, strict=True)).items()
     }
     nodes = [alone[kind] for kind in kinds]
     for boundary in np.setdiff1d(np.arange(len(table.ends)), between).tolist():
@@ -149,11 +150,11 @@ def eliminated(
     of_pair: list[tuple[Hashable, ...]] = [()] * len(graph.pairs)
     for edge, pair in zip(between.tolist(), graph.pair_of.tolist(), strict=True):
         of_pair[pair] += (of_edges[edge],)
-    every = PairwiseCharges(
+    pairwise = PairwiseCharges(
         [nodes[n][None] for n in free],
         graph.pairs,
         of_pairs(graph, lambda edge: charge(between[edge])),
         [kinds[n] for n in free],
         of_pair,
     )
-    return Restricted(columns, free.tolist(), constant, eliminate(every, order, deadline))
+    return Restricted(columns, free.tolist(), constant, eliminate(pairwise, order, deadline))

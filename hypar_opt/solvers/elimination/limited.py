@@ -154,25 +154,25 @@ class _Limited:
         NoAnswerError
             If a limit comes first.
         """
-        found: _AtPrice | None = self.table.found.get(price)
-        if found is None:
+        optimum: _AtPrice | None = self.table.found.get(price)
+        if optimum is None:
             result = solve_classes(self._priced(price), self.deadline)
             self.stopped_by = result.stopped_by or self.stopped_by
             if result.assignment is None or result.bound is None:
                 raise NoAnswerError("no assignment at a price", self.stopped_by or MEMORY)
-            own, load = result.assignment, self._load_of(result.assignment)
-            found = _AtPrice(result.bound, own, self.table.price(own), load)
-            self.table.found[price] = found
-        bound = found.bound - int(price * self.capacity)
+            assignment, load = result.assignment, self._load_of(result.assignment)
+            optimum = _AtPrice(result.bound, assignment, self.table.price(assignment), load)
+            self.table.found[price] = optimum
+        bound = optimum.bound - int(price * self.capacity)
         if bound > self.bound or not price:
             self.bound, self.price = bound, price
-        if found.load <= self.capacity and (self.best is None or found.cost < self.best.cost):
-            self.best = found
-        return found
+        if optimum.load <= self.capacity and (self.best is None or optimum.cost < self.best.cost):
+            self.best = optimum
+        return optimum
 
     def _load_of(self, assignment: Sequence[int]) -> int:
-        held = self.load[self.table.node_kinds, list(assignment)]
-        return sum(map(int, held.tolist()))
+        loads = self.load[self.table.node_kinds, list(assignment)]
+        return sum(map(int, loads.tolist()))
 
     def _priced(self, price: Fraction) -> ClassTable:
         """Return the table with loads at a price, rounded down, and without the capacity."""
@@ -196,28 +196,30 @@ class _Limited:
         low, high = free, self._least_loaded()
         if high is None:
             return
-        for found in [own for own in self.table.found.values() if isinstance(own, _AtPrice)]:
-            if self.capacity < found.load < low.load:
-                low = found
-            elif high.load < found.load <= self.capacity:
-                high = found
+        for optimum in [
+            value for value in self.table.found.values() if isinstance(value, _AtPrice)
+        ]:
+            if self.capacity < optimum.load < low.load:
+                low = optimum
+            elif high.load < optimum.load <= self.capacity:
+                high = optimum
         for _ in range(_PRICES):
             if max(self.bound, low.cost) >= high.cost:
                 return
-            found = self.at(Fraction(high.cost - low.cost, low.load - high.load))
-            if not high.load < found.load < low.load:
+            optimum = self.at(Fraction(high.cost - low.cost, low.load - high.load))
+            if not high.load < optimum.load < low.load:
                 return
-            low, high = (found, high) if found.load > self.capacity else (low, found)
+            low, high = (optimum, high) if optimum.load > self.capacity else (low, optimum)
 
     def _least_loaded(self) -> _AtPrice | None:
         """Return what fits at the lowest price that was tried; None if nothing fits."""
         highest = Fraction(self.table.largest + 1)  # no cost outweighs a unit of load
         price = Fraction(1, 2**10)
-        while (found := self.at(price)).load > self.capacity:
+        while (optimum := self.at(price)).load > self.capacity:
             if price == highest:
                 return None
             price = min(2**6 * price, highest)
-        return found
+        return optimum
 
     def by_labels(self) -> None:
         """Compare what may cost no more than the best assignment known, first a part of it.
@@ -228,32 +230,36 @@ class _Limited:
         """
         if self.best is None:
             return
-        least, gap = self.bound, self.best.cost - self.bound
+        lowest, gap = self.bound, self.best.cost - self.bound
         for part in _PARTS_OF_GAP:
-            most = least + -(-gap // part)
-            found = self._cheapest(most)
-            if found is not None:
-                self.best, self.bound = found, found.cost
+            limit = lowest + -(-gap // part)
+            optimum = self._cheapest(limit)
+            if optimum is not None:
+                self.best, self.bound = optimum, optimum.cost
                 return
-            self.bound = most + 1
+            self.bound = limit + 1
 
     def _cheapest(self, most: int) -> _AtPrice | None:
         """Return the canonical optimum, if it costs at most so much."""
-        known, key = self.table.found, ("labels", self.price)
-        at_capacity, least = int(self.price * self.capacity), known[self.price].bound
-        left: _Leftover | None = known.get(key)
-        if left is None or left.capacity < self.capacity or left.most < most + at_capacity:
+        cache, key = self.table.found, ("labels", self.price)
+        at_capacity, lowest = int(self.price * self.capacity), cache[self.price].bound
+        leftover: _Leftover | None = cache.get(key)
+        if (
+            leftover is None
+            or leftover.capacity < self.capacity
+            or leftover.most < most + at_capacity
+        ):
             # Of a further capacity at this price more is left, and so it will be of the next.
-            twice = 0 if left is None else 2 * left.most - least
-            left = known[key] = self._left(max(most + at_capacity, twice))
-        last = (most + 1) * left.unit - 1
-        every = left.labels and left.labels.cheapest(self.capacity, last, self.deadline)
-        cost, chosen = next(every or iter([]), (0, None))
+            twice = 0 if leftover is None else 2 * leftover.most - lowest
+            leftover = cache[key] = self._left(max(most + at_capacity, twice))
+        last = (most + 1) * leftover.unit - 1
+        labelled = leftover.labels and leftover.labels.cheapest(self.capacity, last, self.deadline)
+        cost, chosen = next(labelled or iter([]), (0, None))
         if chosen is None:
             return None
-        by_layer = sorted(zip(left.order, chosen, strict=True))
-        assignment = tuple(int(left.columns[n][own]) for n, own in by_layer)
-        return _AtPrice(least, assignment, cost // left.unit, self._load_of(assignment))
+        by_layer = sorted(zip(leftover.order, chosen, strict=True))
+        assignment = tuple(int(leftover.columns[n][column]) for n, column in by_layer)
+        return _AtPrice(lowest, assignment, cost // leftover.unit, self._load_of(assignment))
 
     def _left(self, most: int) -> _Leftover:
         """Return what is left of the table where sums with loads at the price are at most so much.
@@ -263,7 +269,7 @@ class _Limited:
         RefusedError, NoAnswerError
         """
         costed = columns_at_most(self._priced(self.price), most, self.deadline)
-        columns = [own for own, _ in costed]
+        columns = [column for column, _ in costed]
         if not all(map(len, columns)):
             return _Leftover(most, self.capacity, columns, (), 1, None)
         order = narrow_order([*map(len, columns)], self.table.ends)
@@ -282,15 +288,15 @@ class _Limited:
         the same is the first, compared from the last layer back.
         """
         table, unit, ranks = self.table, 1, []
-        for own in columns:
-            ranks.append(unit * np.arange(len(own), dtype=object))
-            unit *= len(own)
+        for column in columns:
+            ranks.append(unit * np.arange(len(column), dtype=object))
+            unit *= len(column)
         kinds = table.node_kinds
         costs = [table.node[kinds[n], columns[n]].astype(object) * unit + ranks[n] for n in order]
         loads = [self.load[kinds[n], columns[n]] for n in order]
         ports = [np.arange(len(columns[n])) for n in order]
         edges = edges_between(table, columns, order)
-        charged = {pair: own.astype(object) * unit for pair, own in edges.items()}
+        charged = {pair: charge.astype(object) * unit for pair, charge in edges.items()}
         return LoadedGraph(costs, loads, ports, charged), unit
 
     def result(self, stopped_by: str | None = None) -> SolveResult:

@@ -35,26 +35,26 @@ def least_by_choice(buckets: Buckets, deadline: Deadline) -> list[Integers]:
     NoAnswerError
         If the deadline passes.
     """
-    order, alike = buckets.order, Alike()
+    order, numbers = buckets.order, Alike()
     optimum = buckets.least(0)
     worked: dict[tuple[int, int], _Bucket] = {}
     outside: dict[int, _Outside] = {}
-    least: dict[int, Integers] = {}
+    lowest: dict[int, Integers] = {}
     for layer in reversed(order.layers):
         deadline.check()
         if not order.scopes[layer]:
             rest = np.array([optimum - int(buckets.messages[layer].at(0))])
-            outside[layer] = _Outside.of(rest, alike)
+            outside[layer] = _Outside.of(rest, numbers)
         around = outside.pop(layer)
         constant = around.constant + sum(part.constant for part in buckets.parts[layer])
         key = buckets.kinds[layer], around.kind
         bucket = worked.get(key)
         if bucket is None:
-            bucket = _bucket(buckets, layer, around.charge.at(0), constant, alike)
+            bucket = _bucket(buckets, layer, around.charge.at(0), constant, numbers)
             if sum(below.charge.entries.size for _, below in bucket.below) <= _LARGEST_KEPT:
                 worked[key] = bucket
         change = constant - bucket.constant
-        least[layer] = bucket.least + change
+        lowest[layer] = bucket.least + change
         senders = (part for part in buckets.parts[layer] if part.sender is not None)
         for part, (message, below) in zip(senders, bucket.below, strict=True):
             assert part.sender is not None
@@ -62,7 +62,7 @@ def least_by_choice(buckets: Buckets, deadline: Deadline) -> list[Integers]:
             outside[part.sender] = _Outside(
                 below.charge.by(more), below.kind, below.constant + more
             )
-    return [least[layer] for layer in range(len(least))]
+    return [lowest[layer] for layer in range(len(lowest))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +81,8 @@ class _Outside:
     constant: Integers
 
     @classmethod
-    def of(cls, rest: Integers, alike: Alike) -> _Outside:
-        return cls(Shifted.by_nothing(rest), *alike.of(rest))
+    def of(cls, rest: Integers, numbers: Alike) -> _Outside:
+        return cls(Shifted.by_nothing(rest), *numbers.of(rest))
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,22 +105,22 @@ class _Bucket:
 
 
 def _bucket(
-    buckets: Buckets, layer: int, outside: Integers, constant: Integers, alike: Alike
+    buckets: Buckets, layer: int, outside: Integers, constant: Integers, numbers: Alike
 ) -> _Bucket:
     scope = buckets.order.scopes[layer]
     whole = buckets.total(layer, 0) + outside
     below = []
     for part in buckets.parts[layer]:
         if part.sender is not None:
-            kept = buckets.order.scopes[part.sender]
+            sender_scope = buckets.order.scopes[part.sender]
             message = buckets.messages[part.sender].at(0)
-            rest = (_minimum(whole, (layer, *scope), kept) - message)[None]
-            below.append((part.constant, _Outside.of(rest, alike)))
+            rest = (_minimum(whole, (layer, *scope), sender_scope) - message)[None]
+            below.append((part.constant, _Outside.of(rest, numbers)))
     return _Bucket(constant, whole.min(axis=tuple(range(1, whole.ndim))), below)
 
 
 def _minimum(table: Integers, among: Sequence[int], kept: Sequence[int]) -> Integers:
     """Return the minimum over all layers but some, which are in the same order."""
     axes = tuple(axis for axis, layer in enumerate(among) if layer not in kept)
-    least: Integers = table.min(axis=axes)
-    return least
+    lowest: Integers = table.min(axis=axes)
+    return lowest

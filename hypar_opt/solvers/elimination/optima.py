@@ -47,8 +47,8 @@ def canonical_optimum(
     NoAnswerError
         If the deadline passes.
     """
-    least = buckets.least(function)
-    optima = _Optima(buckets, sizes, rows_at_most(least, buckets, sizes, function, deadline))
+    lowest = buckets.least(function)
+    optima = _Optima(buckets, sizes, rows_at_most(lowest, buckets, sizes, function, deadline))
     choices = [0] * len(sizes)
     for layer in range(len(sizes) - 1, -1, -1):
         deadline.check()
@@ -83,7 +83,7 @@ def rows_at_most(
     rows: dict[int, CostedRows] = {}
     # Buckets of one kind below equal rows have equal rows.
     numbers: dict[int, int] = {}
-    alike: dict[Hashable, int] = {}
+    number_of: dict[Hashable, int] = {}
     worked: dict[Hashable, tuple[int, CostedRows]] = {}
     for layer in reversed(order.layers):
         deadline.check()
@@ -103,11 +103,13 @@ def rows_at_most(
             if most_rows is not None and tried > most_rows:
                 raise RefusedError(f"needs {tried:,} rows")
             check_entries(entries + tried)
-            own = _rows_below(around, most, buckets, layer, function)
-            entries += own.choices.size + own.least.size
-            least = own.least.tolist() if own.least.dtype == object else [own.least.tobytes()]
-            content = own.choices.tobytes(), *least
-            worked[key] = alike.setdefault(content, len(alike)), own
+            costed = _rows_below(around, most, buckets, layer, function)
+            entries += costed.choices.size + costed.least.size
+            lowest = (
+                costed.least.tolist() if costed.least.dtype == object else [costed.least.tobytes()]
+            )
+            content = costed.choices.tobytes(), *lowest
+            worked[key] = number_of.setdefault(content, len(number_of)), costed
         numbers[layer], rows[layer] = worked[key]
     return [rows[layer] for layer in range(len(sizes))]
 
@@ -142,7 +144,7 @@ class _Optima:
     def __init__(self, buckets: Buckets, sizes: Sequence[int], rows: list[CostedRows]) -> None:
         self._scopes = buckets.order.scopes
         self._sizes = sizes
-        self._rows = [kept.choices for kept in rows]
+        self._rows = [costed.choices for costed in rows]
         self._children: list[list[int]] = [[] for _ in sizes]
         for layer, scope in enumerate(self._scopes):
             if scope:
@@ -170,9 +172,9 @@ class _Optima:
             for neighbour, child in links:
                 occurs = np.zeros(prod(self._sizes[n] for n in self._scopes[child]), bool)
                 occurs[self._shared(current, child)] = True
-                left = occurs[self._shared(neighbour, child)]
-                if not left.all():
-                    self._rows[neighbour] = self._rows[neighbour][:, left]
+                remains = occurs[self._shared(neighbour, child)]
+                if not remains.all():
+                    self._rows[neighbour] = self._rows[neighbour][:, remains]
                     waiting.append((neighbour, current))
 
     def _shared(self, layer: int, child: int) -> NDArray[np.intp]:

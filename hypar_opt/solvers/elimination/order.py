@@ -210,7 +210,7 @@ def _greedy(sizes: Sequence[int], pairs: Sequence[tuple[int, int]], *, fill: boo
         return remaining.fill(layer) if fill else entries
 
     ranks = [(rank(layer), 0) for layer in range(len(sizes))]
-    heap = [(*own, layer) for layer, own in enumerate(ranks)]
+    heap = [(*rank, layer) for layer, rank in enumerate(ranks)]
     heapify(heap)
     scopes: list[set[int]] = [set() for _ in sizes]
     order: list[int] = []

@@ -87,16 +87,16 @@ def eliminate(
         deadline.check()
         start, end, stop = stop, stop + 3 * step.count, stop + 4 * step.count
         step.summed(rows, out=rows[start:end])
-        least = rows[start:stop].reshape(4, step.count, functions)
-        neither, first, second, both = least
+        charges = rows[start:stop].reshape(4, step.count, functions)
+        neither, first, second, both = charges
         # From coefficients to the charge of 1, for each assignment of the two neighbours.
         first += neither
         np.add(first, second, out=both)
         second += neither
-        prefers.append(least < 0)
+        prefers.append(charges < 0)
         if ties:
-            tied.append(least == 0)
-        np.minimum(least, 0, out=least)
+            tied.append(charges == 0)
+        np.minimum(charges, 0, out=charges)
         # And back, to coefficients of the least charges: the constant's, y, z and y z.
         both -= first
         first -= neither
@@ -121,9 +121,9 @@ def cheapest_few(
         terms = terms.astype(np.float64)  # as exact, and a product of floats is faster
     costs = counts @ terms
     best = costs.argmin(axis=0)
-    least = costs.min(axis=0)
-    eliminated.constant[...] += least.astype(eliminated.constant.dtype)
-    tied = bool(eliminated.tied) and bool(((costs == least).sum(axis=0) > 1).any())
+    lowest = costs.min(axis=0)
+    eliminated.constant[...] += lowest.astype(eliminated.constant.dtype)
+    tied = bool(eliminated.tied) and bool(((costs == lowest).sum(axis=0) > 1).any())
     return values[best].T.astype(bool), tied
 
 

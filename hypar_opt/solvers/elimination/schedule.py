@@ -176,10 +176,10 @@ def schedule_of(variables: int, low: Indices, high: Indices) -> EliminationSched
     alive = np.ones(variables, bool)
     drafts: list[_DraftRound] = []
     components, multiplier = 0, _HASH
-    left = _Left(0, alive.copy(), low, high, slots)
+    core = _Left(0, alive.copy(), low, high, slots)
     while True:
-        if np.count_nonzero(left.alive) > MAX_ENUMERATED:
-            left = _Left(len(drafts), alive.copy(), low, high, slots)
+        if np.count_nonzero(core.alive) > MAX_ENUMERATED:
+            core = _Left(len(drafts), alive.copy(), low, high, slots)
         degree = np.bincount(np.concatenate([low, high]), minlength=variables)
         light = alive & (degree <= 2)
         if not light.any():
@@ -209,7 +209,7 @@ def schedule_of(variables: int, low: Indices, high: Indices) -> EliminationSched
     if not alive.any():
         # Each tree ends with a variable without neighbours: one pair fewer than variables.
         width = 1 if pairs == variables - components else 2
-    return _laid_out(variables, pairs, drafts[: left.rounds], left, next_slot, width)
+    return _laid_out(variables, pairs, drafts[: core.rounds], core, next_slot, width)
 
 
 def _independent(

@@ -136,7 +136,7 @@ def _core_order(graph: PairGraph) -> Order:
 def _two_choices(function: PseudoBoolean, deadline: Deadline) -> SolveResult:
     """Solve functions of 0-1 variables: in rounds, then the core layer by layer."""
     submodular, schedule = function.submodular, function.graph.schedule
-    left = rounds.eliminate(
+    eliminated = rounds.eliminate(
         schedule,
         function.constant,
         function.linear,
@@ -144,9 +144,9 @@ def _two_choices(function: PseudoBoolean, deadline: Deadline) -> SolveResult:
         deadline,
         ties=not submodular,
     )
-    core, tied = _core_optimum(schedule, left, deadline)
-    objective = sum(left.constant.tolist())
-    values, tied_in_rounds = rounds.traced_back(schedule, left, core)
+    core, tied = _core_optimum(schedule, eliminated, deadline)
+    objective = sum(eliminated.constant.tolist())
+    values, tied_in_rounds = rounds.traced_back(schedule, eliminated, core)
     # The optima of a submodular function are a lattice: decided for 0, ties give its minimum.
     if not submodular and (tied or tied_in_rounds):
         values = _canonical_values(function, deadline)
@@ -214,16 +214,16 @@ def _any_choices(table: CostTable, deadline: Deadline) -> SolveResult:
 
 def _of_free(charges: PairwiseCharges) -> PairwiseCharges:
     """Return charges in which no layer of one choice is paired: it costs the other that much."""
-    nodes, sizes, kept = [*charges.nodes], charges.sizes, []
+    nodes, sizes, numbers = [*charges.nodes], charges.sizes, []
     for number, (first, second) in enumerate(charges.pairs):
         if sizes[first] == 1:
             nodes[second] = nodes[second] + charges.charge(number)[:, 0]
         elif sizes[second] == 1:
             nodes[first] = nodes[first] + charges.charge(number)[:, :, 0]
         else:
-            kept.append(number)
-    of_kept = tuple(charges.pairs[number] for number in kept)
-    return PairwiseCharges(nodes, of_kept, lambda number: charges.charge(kept[number]))
+            numbers.append(number)
+    pairs = tuple(charges.pairs[number] for number in numbers)
+    return PairwiseCharges(nodes, pairs, lambda number: charges.charge(numbers[number]))
 
 
 def of_allowed(table: CostTable, allowed: Sequence[NDArray[np.intp]]) -> PairwiseCharges:
@@ -270,9 +270,9 @@ def of_pairs(graph: PairGraph, charge: Callable[[int], Integers]) -> Callable[[i
     starts = np.searchsorted(graph.pair_of[edges], np.arange(len(graph.low) + 1))
 
     def total(pair: int) -> Integers:
-        own = edges[starts[pair] : starts[pair + 1]].tolist()
+        numbers = edges[starts[pair] : starts[pair + 1]].tolist()
         low = graph.low[pair]
-        charges = [charge(n) if graph.ends[n, 0] == low else charge(n).T for n in own]
+        charges = [charge(n) if graph.ends[n, 0] == low else charge(n).T for n in numbers]
         return np.asarray(sum(charges[1:], charges[0]))[None]
 
     return total

@@ -83,12 +83,12 @@ class SolutionFile(Solver):
                 )
             return dict(zip(columns, solution.by_number, strict=True))
         stated = {fields_of(name): value for name, value in solution.values.items()}
-        known = {fields_of(names[column]): column for column in columns}
+        column_of = {fields_of(names[column]): column for column in columns}
         for fields in stated:
-            if fields[0] == "x" and len(fields) > 1 and fields not in known:
+            if fields[0] == "x" and len(fields) > 1 and fields not in column_of:
                 raise RefusedError(f"{plain_name(*fields)} is not a column of this problem's model")
         values = {}
-        for fields, column in known.items():
+        for fields, column in column_of.items():
             if fields not in stated and not solution.zeros_left_out:
                 raise RefusedError(f"has no value of {names[column]}")
             values[column] = stated.get(fields, 0.0)
