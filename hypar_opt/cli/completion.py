@@ -98,8 +98,8 @@ def settings(incomplete: str) -> list[str]:
     from hypar_opt.hardware.arrays import load, names
     from hypar_opt.plan.settings import keys
 
-    known = dict.fromkeys(key for name in names() for key in keys(load(name)))
-    return [f"{key}=" for key in matching(incomplete, known)]
+    settings = dict.fromkeys(key for name in names() for key in keys(load(name)))
+    return [f"{key}=" for key in matching(incomplete, settings)]
 
 
 def figures(incomplete: str) -> list[str]:

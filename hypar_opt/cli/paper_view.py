@@ -27,8 +27,13 @@ _CAPTION = (
 def summary_view(summaries: Mapping[str, paper.FigureSummary]) -> RenderableType:
     """Return one row per figure: the number of rows of each verdict, and the largest deviation."""
     lines = (
-        (figure, own.rows, *(own.counts[verdict] or None for verdict in VERDICTS), own.deviation)
-        for figure, own in summaries.items()
+        (
+            figure,
+            summary.rows,
+            *(summary.counts[verdict] or None for verdict in VERDICTS),
+            summary.deviation,
+        )
+        for figure, summary in summaries.items()
     )
     table = console.new_table(_COLUMNS, lines)
     words = [Text(f"{figure}: {summary.verdict}") for figure, summary in summaries.items()]

@@ -56,7 +56,7 @@ DOCUMENTS: dict[str, tuple[type[BaseModel | Documented] | Columns, ...]] = {
     "solve": (_SOLVED,),
     "configure": (Configurations,),
     "simulate": tuple(
-        Columns(*SIMULATED.typed, *own.contents.typed) for own in (StepResult, PipelineResult)
+        Columns(*SIMULATED.typed, *result.contents.typed) for result in (StepResult, PipelineResult)
     ),
     "memory": (DeviceMemory,),
     "run": (RunResult,),

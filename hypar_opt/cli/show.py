@@ -110,7 +110,7 @@ def show(
         if picture is None and option in typed:
             raise HyparError(f"{option} goes with --picture")
     if toml:
-        _print_file(source, json=picture is not None or as_json, others=typed)
+        _print_file(source, json=picture is not None or as_json, options=typed)
         return
     check_explanation(explain, as_json=as_json)
     with output.outputs_checked(picture=picture):
@@ -201,13 +201,13 @@ def _print_schema(command: str | None) -> None:
     output.print_json(schemas.json_schema(command))
 
 
-def _print_file(source: str, *, json: bool, others: Sequence[str]) -> None:
+def _print_file(source: str, *, json: bool, options: Sequence[str]) -> None:
     """Print an array's or a network's file, once it has been read; no other option goes with it."""
     from hypar_opt import models
     from hypar_opt.hardware import arrays
     from hypar_opt.studies.shown import is_array_named, is_plan_file
 
-    if json or others:
+    if json or options:
         which = "--json and --picture" if json else "other options"
         raise HyparError(f"--toml prints only the file: leave {which} out")
     if is_plan_file(source):

@@ -73,7 +73,10 @@ def verify(
                 **request.problem_arguments(problem) | {"schedule": schedule},
             )
     rows = [
-        {name: shell_words(own) if isinstance(own, str) else own for name, own in row.items()}
+        {
+            name: shell_words(value) if isinstance(value, str) else value
+            for name, value in row.items()
+        }
         for row in result.rows()
     ]
     output.print_rows(rows, as_json=as_json)
