@@ -1,4 +1,4 @@
-"""The page's bar charts: bytes, time and energy of a step, compared with the baselines'."""
+"""The page's charts of a step: bars beside the baselines', the timeline and the links' loads."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from collections.abc import Callable, Sequence
 
 from hypar_opt.display.figures.bar_charts import StackedPart, bars, stacked
 from hypar_opt.display.figures.style import Figure
+from hypar_opt.display.figures.timelines import lines_of, of_lines
+from hypar_opt.display.figures.topologies import link_loads
 from hypar_opt.display.labels import BASELINES, ENERGY_PARTS, SHADES_OF_PASSES
 from hypar_opt.display.page.figure import Chart, chart_of
 from hypar_opt.display.palette import PASSES, WORK, colours_of
 from hypar_opt.display.plan_grid import layer_times
+from hypar_opt.display.trees import tree_places
+from hypar_opt.hardware.array import Array
 from hypar_opt.plan.plan import Plan
+from hypar_opt.simulator.pipeline_result import PipelineResult
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.units import (
     JOULES,
@@ -25,6 +30,9 @@ _NAMES = {"plan": "This plan", **BASELINES}
 
 _CUT_OFF_FROM = 4
 """If the longest bar over the next longest exceeds this, it is cut off."""
+
+_CLOSER = "Hold Ctrl and turn the wheel to look closer, drag to move, double-click to see all."
+_MAX_LINKS_LISTED = 24
 
 
 def by_level(steps: dict[str, StepResult]) -> Chart:
@@ -153,3 +161,69 @@ def by_layer(plan: Plan, step: StepResult) -> Chart:
         ("layer", "compute", "communication"),
         [(name, format_si(a, "s"), format_si(b, "s")) for name, (a, b) in layers.items()],
     )
+
+
+def timeline(step: StepResult) -> Chart:
+    """Draw the timeline of a few accelerators and the busiest links, or of all stages."""
+    lines = lines_of(step)
+    staged = isinstance(step, PipelineResult)
+    caption = (
+        "One row per stage; bars are numbered by micro-batch, and by chunk if a stage has several."
+        " In the gaps a stage waits."
+        if staged
+        else SHADES_OF_PASSES
+    )
+    # What a stage exchanges inside itself is part of its passes.
+    kinds = (False,) if staged else (False, True)
+    header = (
+        ("stage", "computing and exchanging") if staged else ("who", "computing", "communicating")
+    )
+    return chart_of(
+        of_lines(lines, step.seconds),
+        "timeline",
+        "The step in time",
+        f"{caption} {_CLOSER}",
+        header,
+        [
+            (
+                line.label.replace("\n", ", "),
+                *(line.share(step.seconds, exchange=kind) for kind in kinds),
+            )
+            for line in lines
+        ],
+    )
+
+
+def links(array: Array, step: StepResult) -> Chart:
+    """Draw every link, coloured by the share of the step that it is at capacity."""
+    rows = _most_loaded(step)
+    unlisted = len(step.links) - len(rows)
+    carry = "more are full for no longer" if rows else "carry nothing"
+    return chart_of(
+        link_loads(array, step),
+        "links",
+        "What the links carry",
+        "Wider links have more bandwidth. A link is full for as long as its bytes take at its"
+        " full bandwidth, in its busier direction; it is busy while any byte crosses it.",
+        ("link", "bytes", "busy", "full", "of the step"),
+        rows,
+        more=f"{unlisted:,} links {carry}" if unlisted else "",
+        # Grids and circles keep their shape; a tree may be stretched to the page's width.
+        stretched=tree_places(array.interconnect) is not None,
+    )
+
+
+def _most_loaded(step: StepResult) -> list[tuple[str, ...]]:
+    """Return the rows of the links that are at capacity longest, without idle links."""
+    busiest = sorted(step.links, key=lambda link: -link.seconds_at_capacity)
+    return [
+        (
+            link.link,
+            format_bytes(link.bytes),
+            format_si(link.busy, "s"),
+            format_si(link.seconds_at_capacity, "s"),
+            f"{link.seconds_at_capacity / step.seconds if step.seconds else 0:.1%}",
+        )
+        for link in busiest[:_MAX_LINKS_LISTED]
+        if link.bytes
+    ]

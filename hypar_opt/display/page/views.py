@@ -10,9 +10,7 @@ from hypar_opt.display.page.facts import facts, headline, provenance
 from hypar_opt.display.page.figure import Chart
 from hypar_opt.display.page.graph import graph_view
 from hypar_opt.display.page.grid import grid_view
-from hypar_opt.display.page.links import links
 from hypar_opt.display.page.stages import memory_by_stage, stages_table
-from hypar_opt.display.page.timeline import timeline
 from hypar_opt.display.page.trade_offs import by_memory
 from hypar_opt.units import format_bytes, format_percent
 
@@ -51,7 +49,7 @@ def template_values(contents: Contents) -> dict[str, Any]:
 def _charts(contents: Contents) -> list[Chart]:
     """Return the charts that have something to show."""
     if (staged := contents.staged) is not None:
-        drawn = [timeline(staged)] if staged.trace is not None else []
+        drawn = [charts.timeline(staged)] if staged.trace is not None else []
         return [*drawn, memory_by_stage(staged)]
     step = contents.steps["plan"]
     link_count = sum(link.count for link in step.links)
@@ -62,8 +60,8 @@ def _charts(contents: Contents) -> list[Chart]:
         charts.by_layer(contents.plan, step),
         *([charts.by_energy(contents.steps)] if step.known_energy is not None else []),
         *([by_memory(contents.trade_offs)] if contents.trade_offs.fronts else []),
-        *([timeline(step)] if step.trace is not None else []),
-        *([links(contents.array, step)] if 0 < link_count <= MAX_LINKS else []),
+        *([charts.timeline(step)] if step.trace is not None else []),
+        *([charts.links(contents.array, step)] if 0 < link_count <= MAX_LINKS else []),
     ]
 
 
