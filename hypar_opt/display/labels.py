@@ -25,7 +25,6 @@ from hypar_opt.units import (
 
 if TYPE_CHECKING:
     from hypar_opt.plan.stages import Stages
-    from hypar_opt.results import Form
     from hypar_opt.studies.pareto import ParetoFront
 
 ENERGY_PARTS = {

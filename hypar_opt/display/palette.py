@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from itertools import cycle
 from typing import Final
 
+from hypar_opt.display.labels import BASELINES
+
 CHOICES = (
     ("#3d85c6", ("#d9e9f8", "#1c5d97"), ("#1d3850", "#8cc4f5")),
     ("#df8a20", ("#f6b45c", "#573200"), ("#c47c1d", "#fff3df")),
@@ -45,9 +47,9 @@ SERIES = (
 PLANS = {
     "HyPar": PLAN,
     "This plan": PLAN,
-    "Data Parallelism": DATA,
-    "Model Parallelism": MODEL,
-    "OWT": "#8b8f99",
+    BASELINES["data"]: DATA,
+    BASELINES["model"]: MODEL,
+    BASELINES["trick"]: "#8b8f99",
     "H tree": PLAN,
     "performance": PLAN,
 }
