@@ -67,7 +67,7 @@ def words_of(
 ) -> dict[Symbol, str]:
     """Return each symbol with its meaning, as a legend has it; of what is only drawn, a word."""
     words = dict(legend(explained, choices))
-    return words | {own: word for word in drawn if (own := symbol(word)) not in words}
+    return words | {glyph: word for word in drawn if (glyph := symbol(word)) not in words}
 
 
 def cells_of(
