@@ -97,7 +97,7 @@ TRAINED = (
     Mutant(
         "what overlaps in repetitions that are skipped is not counted",
         _PARTS,
-        "self.overlapped += left * (self.overlapped - overlapped)",
+        "self.overlapped += remaining * (self.overlapped - overlapped)",
         "self.overlapped += 0 * (self.overlapped - overlapped)",
         ("search/test_degrees",),
     ),
