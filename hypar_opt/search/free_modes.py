@@ -76,14 +76,14 @@ def fastest_training(instance: Instance) -> Training:
     each holds less, and updates less where that takes time.
     """
     problem = instance.problem
-    asked = instance.network, problem.training
-    free_modes = FreeModes(*asked, saves_scores=False, levels=problem.levels, begins=[0])
+    arguments = instance.network, problem.training
+    free_modes = FreeModes(*arguments, saves_scores=False, levels=problem.levels, begins=[0])
     shared_out = updates_take_time(problem) or problem.constraints.optimizer not in ("sgd", 0)
     # What is sharded is gathered as weights, and not as gradients.
     shared_out = shared_out or problem.training.reduced(problem.element_bytes) > 1
     if not (shared_out and problem.levels and None in free_modes.shard):
         return problem.training
-    shard = compact([own or "state" for own in free_modes.shard], free_modes.names)
+    shard = compact([word or "state" for word in free_modes.shard], free_modes.names)
     return problem.training.model_copy(update={"shard": shard})
 
 
@@ -92,7 +92,7 @@ def updates_take_time(problem: Problem) -> bool:
     assert problem.array is not None
     accelerators = problem.array.description.accelerators_of_parts
     optimizer = problem.constraints.optimizer
-    return any(own.updated_by(optimizer).update for own in accelerators)
+    return any(accelerator.updated_by(optimizer).update for accelerator in accelerators)
 
 
 @dataclass(frozen=True)
@@ -136,15 +136,15 @@ class FreeModes:
     @cached_property
     def blocks(self) -> list[range]:
         """The blocks that may be computed again as a whole, or not."""
-        own = segments(self.network)
-        return [block for block in own if all(self.recompute[n] is None for n in block)]
+        ranges = segments(self.network)
+        return [block for block in ranges if all(self.recompute[n] is None for n in block)]
 
     @property
     def of_layers(self) -> Sequence[str]:
         """What layers may compute again by themselves: scores, where attention writes them."""
         open_ones = any(
-            layer.inner and own is None
-            for layer, own in zip(self.network.layers, self.recompute, strict=True)
+            layer.inner and word is None
+            for layer, word in zip(self.network.layers, self.recompute, strict=True)
         )
         return RECOMPUTED[: 1 + (open_ones and self.saves_scores)]
 
@@ -169,14 +169,14 @@ class FreeModes:
 
     def training(self, recompute: Sequence[str], shard: Sequence[str]) -> Training:
         """Return how a step trains with words for the layers that are open."""
-        own = (
+        modes = (
             (self.stated.recompute, self.recompute, recompute),
             (self.stated.shard, self.shard, shard),
         )
         # A word for all layers stays as it is stated.
         words = [
-            stated if isinstance(stated, str) else compact(_filled(by_layer, others), self.names)
-            for stated, by_layer, others in own
+            stated if isinstance(stated, str) else compact(_filled(by_layer, words), self.names)
+            for stated, by_layer, words in modes
         ]
         stated = dict(self.stated) | {"recompute": words[0], "shard": words[1]}
         return Training(**stated)
@@ -192,10 +192,10 @@ class FreeModes:
 
 
 def _filled(stated: Sequence[str | None], others: Sequence[str]) -> list[str]:
-    return [own or other for own, other in zip(stated, others, strict=True)]
+    return [word or other for word, other in zip(stated, others, strict=True)]
 
 
 def spread(words: Sequence[str], matters: Sequence[bool]) -> list[str]:
     """Return words in which layers whose word does not matter have the most frequent of others."""
-    most = most_frequent([*compress(words, matters)])
-    return [word if own else most for word, own in zip(words, matters, strict=True)]
+    frequent = most_frequent([*compress(words, matters)])
+    return [word if matter else frequent for word, matter in zip(words, matters, strict=True)]
