@@ -143,9 +143,9 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     HyparError
         Naming the wrong argument, and what would be right.
     """
-    known = {*ProblemArguments.__annotations__, *Problem.model_fields}
+    names = {*ProblemArguments.__annotations__, *Problem.model_fields}
     for name in arguments:
-        if name not in known:
+        if name not in names:
             raise UnknownNameError("argument", name, list(ProblemArguments.__annotations__))
     # None means "not given" for these only; elsewhere it is an error that validation reports.
     fields: dict[str, Any] = {
@@ -160,7 +160,7 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
         raise HyparError(f"{argument('whole_levels')} should be true or false, got {shown(whole)}")
     if network is not None and network.element_type is not None:
         fields = {"element_bytes": network.element_bytes, **fields}
-    if every := fields.get("choices") in ("all", ("all",), ["all"]):
+    if all_choices := fields.get("choices") in ("all", ("all",), ["all"]):
         fields["choices"] = ALL_CHOICES if network is None else _offered(network)
     elif isinstance(fields.get("choices"), list | tuple):
         fields["choices"] = stated_choices(fields["choices"])
@@ -180,9 +180,9 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     if fields.get("array") is not None:
         fields |= _on_array(fields, whole=whole, bucket=bucket)
         fields = _defaults_on(fields["array"].description, fields) | fields
-        if every and fields["array"].description.groups:
-            own = (word for word in fields["choices"] if word not in OF_EQUAL_PARTS)
-            fields["choices"] = tuple(own)
+        if all_choices and fields["array"].description.groups:
+            offered = (word for word in fields["choices"] if word not in OF_EQUAL_PARTS)
+            fields["choices"] = tuple(offered)
         fields["constraints"] = _constraints_on(fields["array"].description, fields)
         fields |= _between_groups(fields)
         training = fields.get("training")
@@ -213,7 +213,12 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     if "reading" in fields:
         return problem
     reading = default_reading(problem, network)
-    if every and reading == "executed" and not problem.groups and problem.levels <= MOST_JOINED:
+    if (
+        all_choices
+        and reading == "executed"
+        and not problem.groups
+        and problem.levels <= MOST_JOINED
+    ):
         reading = "joined"
     return problem.model_copy(update={"reading": reading})
 
@@ -243,7 +248,7 @@ def _offered(network: Network) -> tuple[str, ...]:
         if had.issuperset(layer.splits):
             continue
         lacked = tensors_of(layer, maps, 1).lacked
-        had.update(word for word, own in layer.splits.items() if own.axis not in lacked)
+        had.update(word for word, choice in layer.splits.items() if choice.axis not in lacked)
     if not joins_addends(network):
         had.discard(ADDENDS.word)
     return tuple(word for word in ALL_CHOICES if word in CHOICES or word in had)
@@ -259,17 +264,17 @@ def _gathered(fields: dict[str, Any], group: str, model: type[Document]) -> dict
     """
     stated = {name: fields.pop(name) for name in model.model_fields if name in fields}
     # As on the command line, where an option that is not typed is none.
-    own = {name: value for name, value in stated.items() if value is not None}
-    if not own:
+    typed = {name: value for name, value in stated.items() if value is not None}
+    if not typed:
         return {}
     whole = fields.get(group, {})
     if isinstance(whole, Mapping):
-        twice = next((name for name in own if name in whole), None)
+        twice = next((name for name in typed if name in whole), None)
         if twice is not None:
             raise HyparError(f"{twice} is stated twice: leave it out of {group}")
     elif not isinstance(whole, model):
         return {}  # for validation to refuse
-    return {group: {**dict(whole), **own}}
+    return {group: {**dict(whole), **typed}}
 
 
 def _defaults_on(array: Array, stated: Mapping[str, Any]) -> dict[str, Any]:
@@ -345,8 +350,8 @@ def _between_groups(fields: dict[str, Any]) -> dict[str, Any]:
         return {}
     words = {word for word in choices if isinstance(word, str) and word in SIDES}
     stated = tuple(sorted(words, key=SIDES.__getitem__))
-    own = (choice for choice in choices if choice not in stated)
-    return {"choices": (*own, *(stated or one_sided(array)))}
+    unstated = (choice for choice in choices if choice not in stated)
+    return {"choices": (*unstated, *(stated or one_sided(array)))}
 
 
 def one_sided(array: Array) -> tuple[str, ...]:

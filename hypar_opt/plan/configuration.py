@@ -173,15 +173,19 @@ def choices_of_configurations(network: Network, *, kv_replicated: bool = False) 
     )
     more = [TOKENS.word] if by_token else []
     layers = zip(network.layers, splits, strict=True)
-    more += [EXPERTS.word] if any(EXPERTS in own and x.axes.weight for x, own in layers) else []
-    replicates = any(QUERIES in own for own in splits) and kv_replicated
+    more += (
+        [EXPERTS.word]
+        if any(EXPERTS in splits_of_layer and x.axes.weight for x, splits_of_layer in layers)
+        else []
+    )
+    replicates = any(QUERIES in splits_of_layer for splits_of_layer in splits) and kv_replicated
     more += [QUERIES.word] if replicates else []
     choices = (*CHOICES, *more, LEFT_WHOLE)
     workload = workload_of(network, 1, choices, shared_tensors=True)
     # Of a kind that is whole under no other choice of a problem.
     whole = any(
-        LAST_RESORT.word in role and known[-1] == LAST_RESORT
-        for role, known in zip(roles(network, workload), workload.choices_of_nodes, strict=True)
+        LAST_RESORT.word in role and choices[-1] == LAST_RESORT
+        for role, choices in zip(roles(network, workload), workload.choices_of_nodes, strict=True)
     )
     return choices if whole else choices[:-1]
 
@@ -190,7 +194,7 @@ def choices_of_configurations(network: Network, *, kv_replicated: bool = False) 
 def key_value_heads(network: Network) -> int:
     """Return the key-value heads of the attention that has the fewest; 0 without attention."""
     layers = zip(network.layers, network.maps(), strict=True)
-    heads = (own.sizes(maps)["g"] for own, maps in layers if isinstance(own, Attention))
+    heads = (layer.sizes(maps)["g"] for layer, maps in layers if isinstance(layer, Attention))
     return min(heads, default=0)
 
 
@@ -310,7 +314,9 @@ def stages_of_configuration(configuration: Configuration, network: Network) -> S
     parts, cuts = configuration.pp, configuration.cuts
     if not cuts:
         return even_stages(network, parts, configuration.interleave)
-    firsts = sorted(own.start for repeat in network.repeats for own in repeat.repetitions)
+    firsts = sorted(
+        repetition.start for repeat in network.repeats for repetition in repeat.repetitions
+    )
     if len(cuts) != parts * configuration.interleave or sum(cuts) != len(firsts) or 0 in cuts:
         raise HyparError(
             f"cuts: should be {parts * configuration.interleave} numbers of blocks,"
@@ -322,7 +328,7 @@ def stages_of_configuration(configuration: Configuration, network: Network) -> S
 
 def _first_of_chunks(configuration: Configuration, network: Network) -> list[str]:
     """Return the patterns of the blocks of each chunk that are computed again."""
-    every = sorted(
+    blocks = sorted(
         (layers.start, label)
         for repeat in network.repeats
         for label, layers in zip(repeat.labels, repeat.repetitions, strict=True)
@@ -330,7 +336,7 @@ def _first_of_chunks(configuration: Configuration, network: Network) -> list[str
     return [
         glob.escape(label)
         for chunk in stages_of_configuration(configuration, network).layers
-        for label in [label for first, label in every if first in chunk][: configuration.blocks]
+        for label in [label for first, label in blocks if first in chunk][: configuration.blocks]
     ]
 
 
@@ -567,15 +573,15 @@ def family(
     """
     kv_replicated = "tp" in (fixed or {})
     limits = limits_of(network, problem, kv_replicated=kv_replicated)
-    kept = {
+    values = {
         name: set(value) if isinstance(value, list | tuple | set | frozenset) else {value}
         for name, value in (fixed or {}).items()
     }
     if problem.training.micro_batches is not None:
-        kept.setdefault("micro_batches", {problem.training.micro_batches})
+        values.setdefault("micro_batches", {problem.training.micro_batches})
 
     def allowed(name: str, value: object) -> bool:
-        return name not in kept or value in kept[name]
+        return name not in values or value in values[name]
 
     for mesh in _meshes(problem.hierarchy.sizes):
         degrees = zip((*DIMENSIONS, "ep", "sp"), mesh[:6], strict=True)
@@ -587,9 +593,11 @@ def family(
             continue
         counts = divisors(problem.batch // (mesh.dp_replicate * mesh.dp_shard))
         for zero, again, count in product(zeros_of(mesh), recompute, counts):
-            own = mesh._replace(micro_batches=count, recompute=again, zero=zero)
-            if all(allowed(name, getattr(own, name)) for name in own._fields[6:]):
-                yield own
+            configuration = mesh._replace(micro_batches=count, recompute=again, zero=zero)
+            if all(
+                allowed(name, getattr(configuration, name)) for name in configuration._fields[6:]
+            ):
+                yield configuration
 
 
 def _meshes(sizes: Sequence[int]) -> Iterator[Configuration]:
@@ -660,25 +668,27 @@ def _staged_configuration_of(plan: Plan) -> Configuration:
     of_layers = recomputed_words(network, plan.training.recompute)
     counts, again = [], {"": 0}
     for chunk in stages.layers:
-        words = [of_layers[own.start] for own in segments(network) if own.start in chunk]
+        words = [
+            of_layers[segment.start] for segment in segments(network) if segment.start in chunk
+        ]
         counts.append(len(words))
         for word in {*words} - {None, "none"}:
             again[word or ""] = max(again.get(word or "", 0), words.count(word))
     recompute = max(again, key=lambda word: again[word]) or "none"
     blocks = again.get(recompute)
-    own = inside._replace(
+    result = inside._replace(
         pp=stages.parts,
         interleave=stages.chunks,
         cuts=() if len({*counts}) == 1 else tuple(counts),
         recompute=recompute,
         blocks=None if blocks is None or blocks >= max(counts) else blocks,
     )
-    if stages_of_configuration(own, network).ends != stages.ends:
+    if stages_of_configuration(result, network).ends != stages.ends:
         raise HyparError("no configuration: stages begin elsewhere than between blocks")
-    training = training_of(own, network, plan.hierarchy, plan.training)
+    training = training_of(result, network, plan.hierarchy, plan.training)
     if recomputed_words(network, training.recompute) != [word or "none" for word in of_layers]:
         raise HyparError("no configuration: chunks do not compute their first blocks again")
-    return own
+    return result
 
 
 def degrees_of_stages(plan: Plan) -> Configuration:
@@ -700,7 +710,9 @@ def _below_h1(plan: Plan, shard: Words | None) -> Plan:
     sizes = plan.hierarchy.sizes[1:]
     update = {
         "parallelism": plan.parallelism[1:],
-        "layouts": FrozenDict({name: own[1:] for name, own in (plan.layouts or {}).items()}),
+        "layouts": FrozenDict(
+            {name: rows_of_node[1:] for name, rows_of_node in (plan.layouts or {}).items()}
+        ),
         "choices": tuple(word for word in plan.choices if word not in SIDES),
         "levels": len(sizes),
         "parts": sizes,
@@ -727,9 +739,11 @@ def _degrees_of(plan: Plan, by_layer: Sequence[Role]) -> tuple[Configuration, in
     sizes = plan.hierarchy.sizes
     main = next((n for n, role in enumerate(by_layer) if role.tp in (HEADS.word, COLUMN)), 0)
     role, words = by_layer[main], [row[main] for row in plan.parallelism]
-    known = {role.below: "tp", role.tp: "tp", role.cp: "cp", DATA_CHOICE.word: "dp_shard"}
-    dimensions = [known.get(word) for word in words]
-    order = [name for name in ("dp_shard", "cp", "tp") for own in dimensions if own == name]
+    dimension_of = {role.below: "tp", role.tp: "tp", role.cp: "cp", DATA_CHOICE.word: "dp_shard"}
+    dimensions = [dimension_of.get(word) for word in words]
+    order = [
+        name for name in ("dp_shard", "cp", "tp") for dimension in dimensions if dimension == name
+    ]
     if order != dimensions:
         # A word of no dimension is left out of the order.
         expected = zip_longest(dimensions, order, fillvalue="")
@@ -738,17 +752,19 @@ def _degrees_of(plan: Plan, by_layer: Sequence[Role]) -> tuple[Configuration, in
             f"no configuration: {plan.layers[main]}, H{level + 1} is {words[level]}; levels are"
             " those of data, of context and of tensor parallelism, in this order"
         )
-    first = next((n for n, own in enumerate(by_layer) if own.ep), None)
+    first = next((n for n, roles_of_layer in enumerate(by_layer) if roles_of_layer.ep), None)
     ep = prod(
         size
         for size, row in zip(sizes, plan.parallelism, strict=True)
         if first is not None and row[first] == EXPERTS.word
     )
     shards = _shards_of(plan)
-    first_shard = min((own for own in (shards.weights, shards.state) if own is not None), default=0)
+    first_shard = min(
+        (shard for shard in (shards.weights, shards.state) if shard is not None), default=0
+    )
     if shards.weights is not None:
         first_shard = shards.weights
-    if any(own != "dp_shard" for own in dimensions[:first_shard]):
+    if any(dimension != "dp_shard" for dimension in dimensions[:first_shard]):
         raise HyparError(
             f"no configuration: weights are sharded from H{first_shard + 1} on, and levels above it"
             " are not all of data parallelism"
@@ -761,10 +777,11 @@ def _degrees_of(plan: Plan, by_layer: Sequence[Role]) -> tuple[Configuration, in
         )
         for name in ("dp_shard", "cp", "tp")
     }
-    tensor = [level for level, own in enumerate(dimensions) if own == "tp"]
+    tensor = [level for level, dimension in enumerate(dimensions) if dimension == "tp"]
     sp = not tensor or any(
-        own.sp != own.tp and plan.parallelism[tensor[0]][n] == own.sp
-        for n, own in enumerate(by_layer)
+        roles_of_layer.sp != roles_of_layer.tp
+        and plan.parallelism[tensor[0]][n] == roles_of_layer.sp
+        for n, roles_of_layer in enumerate(by_layer)
     )
     configuration = Configuration(
         prod(sizes[:first_shard]), degree["dp_shard"], degree["cp"], degree["tp"], ep, sp
@@ -811,11 +828,11 @@ def _recomputed_by(plan: Plan) -> tuple[str, int | None]:
     expected = ["none"] * len(words)
     for block in layers[:count]:
         expected[block.start : block.stop] = [word] * len(block)
-    has = [own or "none" for own in recomputed_words(network, plan.training.recompute)]
-    for name, own, wanted in zip(names, has, expected, strict=True):
-        if own != wanted:
+    has = [word or "none" for word in recomputed_words(network, plan.training.recompute)]
+    for name, actual, wanted in zip(names, has, expected, strict=True):
+        if actual != wanted:
             raise HyparError(
-                f"no configuration: {name} has recomputation {own}, not {wanted}: the first"
+                f"no configuration: {name} has recomputation {actual}, not {wanted}: the first"
                 " blocks all have one word, the others none"
             )
     return word, count if count < len(layers) else None

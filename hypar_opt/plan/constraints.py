@@ -20,8 +20,8 @@ def _optimizer(value: object) -> object:
         value = int(value)
     is_size = type(value) is int and 0 <= value <= LARGEST_SIZE
     if not is_size and (not isinstance(value, str) or value not in OPTIMIZERS):
-        known = ", ".join(OPTIMIZERS)
-        raise rule(f"should be {known} or the bytes it keeps for a weight, got {shown(value)}")
+        names = ", ".join(OPTIMIZERS)
+        raise rule(f"should be {names} or the bytes it keeps for a weight, got {shown(value)}")
     return value
 
 

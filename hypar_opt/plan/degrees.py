@@ -62,19 +62,19 @@ def degrees(plan: Plan, first: int = 0) -> str:
     >>> degrees(ho.solve("vgg-a", levels=2, search="joint"))
     'conv1_1 to conv5_2: data parallelism 4; fc1 to fc3: model parallelism 4'
     """
-    split = {name: ", ".join(_phrases(plan, own, first)) for name, own in _kinds(plan).items()}
+    split = {name: ", ".join(_phrases(plan, kinds, first)) for name, kinds in _kinds(plan).items()}
     if plan.levels <= first or not split:
         return ""
     # The most frequent first, else in the order of the layers.
     groups = Counter(split.values()).most_common()
-    alike, shown = [own for own, _ in groups], _SHOWN + 1
+    phrases, shown = [phrase for phrase, _ in groups], _SHOWN + 1
     if [count for _, count in groups[shown:]] == [1]:
         shown += 1  # one layer more takes no more room than its number
     parts = []
-    for own in alike[:shown]:
-        layers = [name for name, other in split.items() if other == own]
+    for phrase in phrases[:shown]:
+        layers = [name for name, other in split.items() if other == phrase]
         named = f"{_named(plan, layers, most=2 * len(layers) > len(split))}: "
-        parts.append(own if len(alike) == 1 else named + own)
+        parts.append(phrase if len(phrases) == 1 else named + phrase)
     if rest := sum(count for _, count in groups[shown:]):
         parts.append(f"{rest} layers split in other ways")
     return "; ".join([*parts, *_heads(plan)])
@@ -89,8 +89,8 @@ def staged(plan: Plan, stages: Stages) -> str:
     if len(labels) > _CHUNKS:
         labels = (*labels[: _CHUNKS - 2], "...", labels[-1])
     chunks = f", {stages.chunks} chunks each" if stages.chunks > 1 else ""
-    each = plan.accelerators // stages.parts
-    return f"{stages.parts} stages of {each:,}{chunks}: {' | '.join(labels)}"
+    devices = plan.accelerators // stages.parts
+    return f"{stages.parts} stages of {devices:,}{chunks}: {' | '.join(labels)}"
 
 
 def data_parallelism_below(plan: Plan, first: int) -> str:
@@ -112,15 +112,18 @@ def _choices(plan: Plan) -> Iterator[tuple[str, tuple[Choice, ...]]]:
     """Yield each layer of products with weights, and its choice at each level."""
     for position, layer in enumerate(plan.network.description.layers):
         if layer.axes.contracted:
-            known = {choice.word: choice for choice in (*layer.splits.values(), LAST_RESORT)}
+            choices = {choice.word: choice for choice in (*layer.splits.values(), LAST_RESORT)}
             words = (row[position] for row in plan.parallelism)
-            yield layer.name, tuple(in_one_part(word) or known[word] for word in words)
+            yield layer.name, tuple(in_one_part(word) or choices[word] for word in words)
 
 
 def _kinds(plan: Plan) -> dict[str, Kinds]:
     side = {SIDE: PIPELINE} if plan.is_staged else {}
     kinds = {name: map(kind_of, choices) for name, choices in _choices(plan)}
-    return {name: tuple(side.get(kind, kind) for kind in own) for name, own in kinds.items()}
+    return {
+        name: tuple(side.get(kind, kind) for kind in kinds_of_levels)
+        for name, kinds_of_levels in kinds.items()
+    }
 
 
 def model_or_tensor(choices: Sequence[str]) -> str:
@@ -142,7 +145,11 @@ def kind_of(choice: Choice) -> str:
 def _phrases(plan: Plan, kinds: Kinds, first: int) -> Iterator[str]:
     """Yield ``tensor parallelism 4 inside the nodes`` and the like, of the levels from one on."""
     for kind in dict.fromkeys((PIPELINE, TENSOR, *reversed(_OF_AXES.values()))):
-        levels = [level for level, own in enumerate(kinds) if own == kind and level >= first]
+        levels = [
+            level
+            for level, kind_of_level in enumerate(kinds)
+            if kind_of_level == kind and level >= first
+        ]
         if levels:
             named = model_or_tensor(plan.choices) if kind == TENSOR else kind
             yield f"{named} {plan.hierarchy.parts(levels)}{_place(plan, levels)}"
@@ -157,11 +164,11 @@ def _place(plan: Plan, levels: Sequence[int]) -> str:
     array = plan.array.description
     dimensions = dict(zip(plan.placement, array.dimensions_of(plan.placement), strict=True))
     places = array.topology.places
-    own = {dimensions[digit] for level in levels for digit in plan.digits[level]}
+    crossed = {dimensions[digit] for level in levels for digit in plan.digits[level]}
     # Of a single node there is no other place than inside.
     return (
-        f" {places[own.pop()]}"
-        if places and len(own) == 1 and len({*dimensions.values()}) > 1
+        f" {places[crossed.pop()]}"
+        if places and len(crossed) == 1 and len({*dimensions.values()}) > 1
         else ""
     )
 
@@ -175,17 +182,17 @@ def _heads(plan: Plan) -> Iterator[str]:
     for layer, sources in zip(network.layers, network.sources, strict=True):
         for source in sources if layer.ends else ():
             head = network.layers[source].name
-            if source >= 0 and any(own.axis == "o" for own in choices.get(head, ())):
+            if source >= 0 and any(choice.axis == "o" for choice in choices.get(head, ())):
                 yield f"{head} by vocabulary"
 
 
 def _named(plan: Plan, layers: Sequence[str], *, most: bool) -> str:
     """Return the names of some layers: of neighbours the first and the last; if many, a few."""
     network = plan.network.description
-    every = starred((name for name, _ in _choices(plan)), network.repeats)
+    all_names = starred((name for name, _ in _choices(plan)), network.repeats)
     names = starred(layers, network.repeats)
-    first = every.index(names[0]) if names[0] in every else -1
-    if len(names) > 2 and every[first : first + len(names)] == names:
+    first = all_names.index(names[0]) if names[0] in all_names else -1
+    if len(names) > 2 and all_names[first : first + len(names)] == names:
         return f"{names[0]} to {names[-1]}"
     if len(names) <= _SHOWN:
         return ", ".join(names)

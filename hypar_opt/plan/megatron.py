@@ -163,7 +163,7 @@ def roles(network: Network, workload: Workload) -> tuple[Role, ...]:
         node: layers[min(users) - shared]._replace(cp=DATA_CHOICE.word)
         for node, users in workload.weight_users.items()
     }
-    return (*(own for _, own in sorted((tensors | weights).items())), *layers)
+    return (*(pair for _, pair in sorted((tensors | weights).items())), *layers)
 
 
 def _with_experts(network: Network) -> tuple[dict[str, str], set[str]]:
@@ -201,9 +201,9 @@ def _below_heads(network: Network) -> dict[int, dict[str, Any]]:
         whole = {**fields[n], "below": LAST_RESORT.word}
         before = [(n, source) for source in {*keys} - {query} if source >= 0]
         for reader, source in before:
-            own = network.layers[source]
-            is_norm = NORMED_HEADS in own.splits.values()
-            if readers[source] == [reader] and (is_norm or own.axes.is_matrix_product):
+            writer = network.layers[source]
+            is_norm = NORMED_HEADS in writer.splits.values()
+            if readers[source] == [reader] and (is_norm or writer.axes.is_matrix_product):
                 fields[source] = whole
                 before += [(source, read) for read in network.sources[source] if is_norm]
     return fields
@@ -270,13 +270,13 @@ class _Graph:
         self, start: Iterable[int], ends: tuple[tuple[int, ...], ...], *, norms: bool
     ) -> list[int]:
         """Return fully-connected layers with only gates, views and perhaps norms between."""
-        found, waiting = [], list(start)
+        products, waiting = [], list(start)
         seen = set(waiting)
         while waiting:
             position = waiting.pop()
             layer = self.layers[position]
             if layer.axes.is_matrix_product:
-                found.append(position)
+                products.append(position)
             elif (
                 CHANNELS in layer.choices.values()
                 and not layer.merges
@@ -285,4 +285,4 @@ class _Graph:
                 new = {end for end in ends[position] if end >= 0} - seen
                 seen |= new
                 waiting += sorted(new)
-        return sorted(found)
+        return sorted(products)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 def shards_of_plan(words: Any, plan: Plan, array: Array) -> Any:
     """Return `stated_shards` of a plan on an array: in the plan's own order if it is its array."""
-    own = plan.array is not None and plan.array.digest == array.digest()
-    return stated_shards(words, array, plan.placement if own else None)
+    is_solved_for = plan.array is not None and plan.array.digest == array.digest()
+    return stated_shards(words, array, plan.placement if is_solved_for else None)
 
 
 def stated_shards(words: Any, array: Array, placement: Any = None) -> Any:

@@ -22,9 +22,9 @@ def oversplit_warnings(plan: Plan) -> list[str]:
     workload = workload_of(plan.network.description, at_once, plan.choices)
     rows = np.array(plan.assignments(), np.intp).reshape(plan.levels, len(workload.layers))
     split: dict[str, list[tuple[str, int, int]]] = {"image": []}
-    own = workload.choices_of_nodes[workload.shared :]
+    choices = workload.choices_of_nodes[workload.shared :]
     for position, layer in enumerate(workload.layers):
-        for column, choice in enumerate(own[position]):
+        for column, choice in enumerate(choices[position]):
             if choice is None or not choice.axis:
                 continue
             size, levels = layer.sizes[choice.axis], np.flatnonzero(rows[:, position] == column)

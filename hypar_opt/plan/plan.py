@@ -247,10 +247,10 @@ class Plan(Displayed, ProblemFields):
                     f"parallelism[{level}]: should have a choice for each of {len(names)} layers,"
                     f" got {len(row)}"
                 )
-            for n, (choice, known) in enumerate(zip(row, self.words, strict=True)):
+            for n, (choice, words_of_node) in enumerate(zip(row, self.words, strict=True)):
                 # In each layer's words: a kind may lack a choice that others have.
-                if choice not in known:
-                    words = " or ".join(repr(word) for word in known if word)
+                if choice not in words_of_node:
+                    words = " or ".join(repr(word) for word in words_of_node if word)
                     raise rule(f"parallelism[{level}][{n}]: should be {words}, got {shown(choice)}")
         return self
 
@@ -429,7 +429,9 @@ Words = Sequence[Sequence[str | None]]
 def words_of(rows: Sequence[Sequence[int]], words: Words) -> tuple[tuple[str, ...], ...]:
     """Return assignments, ``(levels, layers)``, in the words of each layer's kind."""
     return tuple(
-        tuple([known[choice] or "" for known, choice in zip(words, row, strict=True)])
+        tuple(
+            [words_of_node[choice] or "" for words_of_node, choice in zip(words, row, strict=True)]
+        )
         for row in rows
     )
 
@@ -437,7 +439,7 @@ def words_of(rows: Sequence[Sequence[int]], words: Words) -> tuple[tuple[str, ..
 def columns_of(parallelism: Words, words: Words) -> tuple[tuple[int, ...], ...]:
     """Return choices, ``(levels, layers)``, as columns of a cost table; inverts `words_of`."""
     return tuple(
-        tuple(known.index(choice) for known, choice in zip(words, row, strict=True))
+        tuple(words_of_node.index(choice) for words_of_node, choice in zip(words, row, strict=True))
         for row in parallelism
     )
 

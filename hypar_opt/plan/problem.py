@@ -52,18 +52,18 @@ RUN_READINGS = ("executed", "joined")
 
 
 def _choices(value: tuple[str, ...]) -> tuple[str, ...]:
-    own = on_all_sides(value)
-    own = own[:-1] if own[-1:] == (LEFT_WHOLE,) else own
+    choices = on_all_sides(value)
+    choices = choices[:-1] if choices[-1:] == (LEFT_WHOLE,) else choices
     whole = (LEFT_WHOLE,) if LEFT_WHOLE in value else ()
     sides = tuple(sorted({word for word in value if word in SIDES}, key=SIDES.__getitem__))
-    if own not in SETS_OF_CHOICES or value != own + whole + sides:
-        known = [*EVERY_CHOICE, LEFT_WHOLE, TENSOR]
-        strange = [word for word in value if word not in known and word not in SIDES]
+    if choices not in SETS_OF_CHOICES or value != choices + whole + sides:
+        words = [*EVERY_CHOICE, LEFT_WHOLE, TENSOR]
+        strange = [word for word in value if word not in words and word not in SIDES]
         if strange:
-            raise rule(unknown("choice", strange[0], known))
+            raise rule(unknown("choice", strange[0], words))
         more = ", ".join((*EVERY_CHOICE[len(PAPERS_CHOICES) :], LEFT_WHOLE))
         # With groups of accelerators sides were added to what was asked.
-        got = ", ".join(value if own in SETS_OF_CHOICES else on_all_sides(value)) or "none"
+        got = ", ".join(value if choices in SETS_OF_CHOICES else on_all_sides(value)) or "none"
         raise rule(f"should be data, model, or these and some of {more}, in this order, got {got}")
     return value
 
@@ -143,8 +143,8 @@ class ArrayRecord(Record):
         described: Any = data.get("description") if isinstance(data, dict) else None
         if not isinstance(described, dict) or "model" in described:
             return data
-        kept = without_buffer(described.get("accelerator"))
-        newer = arrays.with_model({**described, "accelerator": kept})
+        accelerator = without_buffer(described.get("accelerator"))
+        newer = arrays.with_model({**described, "accelerator": accelerator})
         if newer == described or digest_of(described) != data.get("digest"):
             return data
         return {**data, "description": newer, "digest": digest_of(newer)}
@@ -211,20 +211,22 @@ class ProblemFields(Document):
     @property
     def split_rule(self) -> SplitRule | None:
         """How constraints let levels split an axis; None for any way."""
-        own = self.constraints
-        any_way = not (own.even or own.runnable or {*OF_IMAGES} & {*self.choices})
-        if any_way or own.even or not own.runnable or self.share is None:
-            return None if any_way else SplitRule(self._split_parts, own.even, not own.runnable)
+        limits = self.constraints
+        any_way = not (limits.even or limits.runnable or {*OF_IMAGES} & {*self.choices})
+        if any_way or limits.even or not limits.runnable or self.share is None:
+            return (
+                None if any_way else SplitRule(self._split_parts, limits.even, not limits.runnable)
+            )
         return SplitRule.with_shares(self.hierarchy, self.part_shares)
 
     @property
     def rule_at_any_share(self) -> SplitRule | None:
         """A rule that what `split_rule` allows at some shares keeps; None without one."""
-        own = self.constraints
-        if own.even:
+        limits = self.constraints
+        if limits.even:
             return SplitRule(Hierarchy((1, *self.hierarchy.sizes[1:])), even=True)
         # The smallest of unequal parts has no more than one of equal ones.
-        return SplitRule(self.hierarchy, even=False) if own.runnable else None
+        return SplitRule(self.hierarchy, even=False) if limits.runnable else None
 
     @property
     def _split_parts(self) -> Hierarchy:
@@ -350,12 +352,12 @@ class ProblemFields(Document):
                 f"placement: should be the array's, {list(array.placement)}, in stages, got"
                 f" {list(self.placement or ())}"
             )
-        own, sizes = array.hierarchy(), self.hierarchy.sizes
-        merged = own.merged(sizes[0]) if sizes else None
+        of_array, sizes = array.hierarchy(), self.hierarchy.sizes
+        merged = of_array.merged(sizes[0]) if sizes else None
         if merged is None:
             raise rule(
                 f"parts: H1 should have the parts of the first levels of the array {array.name}"
-                f" together, of {list(own.sizes)}, got {list(sizes)}"
+                f" together, of {list(of_array.sizes)}, got {list(sizes)}"
             )
         if merged != self.hierarchy:
             raise rule(
@@ -371,10 +373,14 @@ class ProblemFields(Document):
                 raise rule("schedule: should be with stages, layers in parts of H1")
             return self
         parts = self.hierarchy.sizes[0] if self.levels else 0
-        every = tuple(map(part_word, range(parts)))
+        sides_of_parts = tuple(map(part_word, range(parts)))
         stated = tuple(word for word in self.choices if word in SIDES)
-        if stated != every:
-            named = f"all parts of H1, {every[0]} to {every[-1]}," if every else "no part of H1"
+        if stated != sides_of_parts:
+            named = (
+                f"all parts of H1, {sides_of_parts[0]} to {sides_of_parts[-1]},"
+                if sides_of_parts
+                else "no part of H1"
+            )
             raise rule(
                 f"choices: should have {named} as stages without groups of accelerators, got"
                 f" {', '.join(stated)}"
@@ -468,13 +474,17 @@ class Problem(ProblemFields):
         energy those that are stated, between equal accelerators.
         """
         stated = self.constraints.memory is not None and not self.groups
-        own = self.cost == "time" or (self.cost in ("bytes", "energy") and stated)
-        trains = own and self.reading in RUN_READINGS and self.step_model.memory_by_tensor
+        by_time_or_memory = self.cost == "time" or (self.cost in ("bytes", "energy") and stated)
+        trains = (
+            by_time_or_memory and self.reading in RUN_READINGS and self.step_model.memory_by_tensor
+        )
         if self.array is None or not trains or self.inference:
             return None
         array = self.array.description
-        most = max(int(own.dram_capacity) for own in array.groups or (array.accelerator,))
-        return self.constraints.memory or most
+        capacity = max(
+            int(accelerator.dram_capacity) for accelerator in array.groups or (array.accelerator,)
+        )
+        return self.constraints.memory or capacity
 
     def __repr__(self) -> str:
         return (

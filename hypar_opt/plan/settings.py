@@ -112,7 +112,7 @@ def changed(
     check_values(dict(settings), where)
     whole = {"network": network, "array": array}
     contents: dict[str, Any] = {
-        what: own.description() for what, own in whole.items() if own is not None
+        what: part.description() for what, part in whole.items() if part is not None
     }
     paths = {path: at for what in contents for path, at in _paths(contents[what], (what,))}
     located: dict[str, Location] = {}
@@ -204,7 +204,7 @@ def _location(
     parts = key.split(".")
     for cut in range(len(parts), 0, -1):
         head, rest = ".".join(parts[:cut]), tuple(parts[cut:])
-        matches = [head] if head in paths else [own for own in paths if own.endswith(f".{head}")]
+        matches = [head] if head in paths else [path for path in paths if path.endswith(f".{head}")]
         if len(matches) > 1 and not rest:
             some = ", ".join(matches[:_LISTED]) + ("" if len(matches) <= _LISTED else ", ...")
             raise HyparError(f"{key!r} should be a single key, and is one of {some}")
@@ -225,12 +225,12 @@ def _location(
         return key, (what, *parts)
     # Those of single layers are too many to list, unless one of them was meant.
     of_layers = isinstance(_get(contents, paths[parts[0]]) if parts[0] in paths else None, list)
-    known = [
+    candidates = [
         path
         for path, at in paths.items()
         if (at[1] == parts[0] and len(at) == 3 if of_layers else not _is_of_an_entry(at))
     ]
-    raise HyparError(unknown("key", key, known))
+    raise HyparError(unknown("key", key, candidates))
 
 
 def _is_of_an_entry(at: Location) -> bool:

@@ -41,9 +41,9 @@ def shares_of_parts(shares: Sequence[int], parts: Sequence[int]) -> tuple[int, .
     parts
         How many parts each group has.
     """
-    each = lcm(*parts)
+    multiple = lcm(*parts)
     pairs = zip(shares, parts, strict=True)
-    return tuple(share * each // count for share, count in pairs for _ in range(count))
+    return tuple(share * multiple // count for share, count in pairs for _ in range(count))
 
 
 Share = Annotated[float | tuple[float, ...], BeforeValidator(_share)]

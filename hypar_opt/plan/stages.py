@@ -115,7 +115,7 @@ class Stages:
     @property
     def part_of_layers(self) -> tuple[int, ...]:
         """The part, from 0, of each layer."""
-        return tuple(n % self.parts for n, own in enumerate(self.layers) for _ in own)
+        return tuple(n % self.parts for n, layers in enumerate(self.layers) for _ in layers)
 
     @property
     def row(self) -> tuple[str, ...]:
@@ -126,9 +126,9 @@ class Stages:
     def borders(self) -> tuple[StageBorder, ...]:
         """What crosses between neighbouring chunks, one fewer than there are chunks."""
         borders, sources = [], self.network.sources
-        for own in self.layers[1:]:
-            writer = own.start - 1
-            readers = tuple(n for n in own if writer in sources[n])
+        for layers in self.layers[1:]:
+            writer = layers.start - 1
+            readers = tuple(n for n in layers if writer in sources[n])
             borders.append(StageBorder(writer, readers, self.network.map_of(writer)))
         return tuple(borders)
 
@@ -149,16 +149,16 @@ class Stages:
         What stands beside blocks is left out, and a block's name where the last chunk ended in it.
         """
         block, labels = "", list[str]()
-        for own in self.layers:
+        for stage in self.layers:
             whole = [
                 (repeat.name, label)
                 for repeat in self.network.repeats
                 for label, layers in zip(repeat.labels, repeat.repetitions, strict=True)
-                if layers.start in own and layers[-1] in own
+                if layers.start in stage and layers[-1] in stage
             ]
-            inside = len(whole) == len({*self._blocks[own.start : own.stop]} - {None})
+            inside = len(whole) == len({*self._blocks[stage.start : stage.stop]} - {None})
             if not whole or not inside:
-                names = (self.network.layers[n].name for n in (own[0], own[-1]))
+                names = (self.network.layers[n].name for n in (stage[0], stage[-1]))
                 labels.append(" to ".join(dict.fromkeys(names)))
                 block = ""
                 continue
@@ -267,8 +267,8 @@ def even_stages(network: Network, parts: int, chunks: int = 1) -> Stages:
             f"{count:,} stages of equal blocks should divide the {len(firsts):,} blocks of"
             f" {network.name}; {argument('cuts')} says where others begin"
         )
-    each = len(firsts) // count
-    return Stages(network, parts, (*firsts[each::each], len(network.layers)))
+    blocks = len(firsts) // count
+    return Stages(network, parts, (*firsts[blocks::blocks], len(network.layers)))
 
 
 def stages_before(network: Network, parts: int, begins: Sequence[str]) -> Stages:
@@ -287,7 +287,7 @@ def stages_before(network: Network, parts: int, begins: Sequence[str]) -> Stages
     positions = {layer.name: n for n, layer in enumerate(network.layers)}
     for repeat in network.repeats:
         positions |= dict(
-            zip(repeat.labels, (own.start for own in repeat.repetitions), strict=True)
+            zip(repeat.labels, (repetition.start for repetition in repeat.repetitions), strict=True)
         )
     cuts = argument("cuts")
     for name in begins:

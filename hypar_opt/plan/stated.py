@@ -39,16 +39,16 @@ def stated_problem(
     HyparError
         Naming the wrong argument, and what would be right.
     """
-    own: Any = dict(arguments)
-    tokens, settings, degrees = (own.pop(name, None) for name in OF_NETWORK)
-    described, own = with_settings(find_network(network, tokens), own, settings)
-    problem = problem_of(described, **own)
+    fields: Any = dict(arguments)
+    tokens, settings, degrees = (fields.pop(name, None) for name in OF_NETWORK)
+    described, fields = with_settings(find_network(network, tokens), fields, settings)
+    problem = problem_of(described, **fields)
     if degrees is not None:
-        choices = None if own.get("choices") is None else problem.choices
+        choices = None if fields.get("choices") is None else problem.choices
         problem = _of_degrees(described, problem, degrees, choices)
-        if own.get("reading") is not None:
-            problem = problem.model_copy(update={"reading": own["reading"]})
-    if search == "levelwise" and problem.joins_levels and own.get("reading") is None:
+        if fields.get("reading") is not None:
+            problem = problem.model_copy(update={"reading": fields["reading"]})
+    if search == "levelwise" and problem.joins_levels and fields.get("reading") is None:
         problem = problem.model_copy(update={"reading": "executed"})
     training = problem.training
     shard = with_tied(described, training.shard)

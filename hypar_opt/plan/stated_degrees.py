@@ -53,8 +53,8 @@ def stated_degrees(
     rest = max(1, problem.accelerators // (pp * cp * tp))
     replicate = degree.get("dp_replicate", 1)
     shard = degree.get("dp_shard", max(1, rest // replicate))
-    own = Configuration(replicate, shard, cp, tp, ep, pp=pp, interleave=v)
-    if own.devices != problem.accelerators or degree.get("dp", rest) != rest:
+    configuration = Configuration(replicate, shard, cp, tp, ep, pp=pp, interleave=v)
+    if configuration.devices != problem.accelerators or degree.get("dp", rest) != rest:
         product = "pp x dp x cp x tp" if "pp" in degree else "dp x cp x tp"
         raise HyparError(
             f"{name}: {product} should be the {problem.accelerators:,} accelerators, got {stated!r}"
@@ -69,20 +69,24 @@ def stated_degrees(
         merged = problem.hierarchy.merged(pp)
         assert merged is not None
         sizes = merged.sizes
-    levels_of(own, sizes)
+    levels_of(configuration, sizes)
     for key, count, word in (("cp", cp, TOKENS.word), ("ep", ep, EXPERTS.word)):
         if count > 1 and choices is not None and word not in choices:
             raise HyparError(f"{name}: {key} needs {word} among the choices, got {stated!r}")
     limits = limits_of(network, problem, kv_replicated=True)
-    without = own._replace(sp=tp == 1)
+    without = configuration._replace(sp=tp == 1)
     by_token = choices is None or TOKENS.word in choices
-    if not by_token or limits.fault_in_degrees(own) is not None:
+    if not by_token or limits.fault_in_degrees(configuration) is not None:
         # The reason is that of the degrees, unless experts need sequence parallelism.
-        own = without if limits.fault_in_degrees(without) is None or not limits.experts else own
-    fault = limits.fault_in_degrees(own)
+        configuration = (
+            without
+            if limits.fault_in_degrees(without) is None or not limits.experts
+            else configuration
+        )
+    fault = limits.fault_in_degrees(configuration)
     if fault is not None:
         raise HyparError(f"{name}: {fault}, got {stated!r}")
-    return own
+    return configuration
 
 
 def states_stages(stated: object) -> bool:
@@ -97,11 +101,11 @@ def _stated_numbers(stated: object) -> dict[str, int]:
         raise HyparError(f"{name} should be text such as tp=8,dp=4, got {shown(stated)}")
     parts = [part.partition("=")[::2] for part in stated.split(",")]
     typed = {key.strip(): text.strip() for key, text in parts}
-    known = ("dp", *DIMENSIONS, "ep", "pp", "v")
+    names = ("dp", *DIMENSIONS, "ep", "pp", "v")
     numbers = all(text.isdecimal() and len(text) < 10 and int(text) for text in typed.values())
-    if not numbers or not typed.keys() <= {*known} or len(typed) < len(parts):
+    if not numbers or not typed.keys() <= {*names} or len(typed) < len(parts):
         raise HyparError(
-            f"{name} should be some of {', '.join(known)}, each once, as tp=8,dp=4, got {stated!r}"
+            f"{name} should be some of {', '.join(names)}, each once, as tp=8,dp=4, got {stated!r}"
         )
     return {key: int(text) for key, text in typed.items()}
 
@@ -129,11 +133,11 @@ def pinned(network: Network, problem: Problem, configuration: Configuration) -> 
     pins: list[str] = []
     used = {*CHOICES}
     for level, row in enumerate(rows, 1 + above):
-        for nodes, every in ((layers, EVERY), (tensors, f"{STORED}{EVERY}")):
+        for nodes, star in ((layers, EVERY), (tensors, f"{STORED}{EVERY}")):
             for word in dict.fromkeys(row[node] for node in nodes):
                 chosen = [node for node in nodes if row[node] == word]
                 used |= {offered[workload.words[node].index(word)] for node in chosen}
-                patterns = [every]
+                patterns = [star]
                 if len(chosen) < len(nodes):
                     patterns = _patterns(chosen, nodes, workload)
                 pins += (f"{pattern}@H{level}={word}" for pattern in patterns)
@@ -189,5 +193,7 @@ def choices_and_pins(
 
 def _patterns(chosen: Sequence[int], nodes: Sequence[int], workload: Workload) -> list[str]:
     """Return patterns that match the names of some of the nodes alone."""
-    named, names = ([workload.nodes[node].name for node in own] for own in (chosen, nodes))
+    named, names = (
+        [workload.nodes[node].name for node in positions] for positions in (chosen, nodes)
+    )
     return patterns_naming(named, names)

@@ -40,13 +40,16 @@ def stored_layouts(
     stored = Program(workload, rows, hierarchy).stored
     words = _words(workload)
     by_name = {
-        node.name: own for node, own in zip(workload.layers, stored[workload.shared :], strict=True)
+        node.name: layout
+        for node, layout in zip(workload.layers, stored[workload.shared :], strict=True)
     }
     for node, writer in workload.tensor_writers.items():
         by_name[workload.nodes[writer].name] = stored[node]
     return {
-        name: own if words.keys().isdisjoint(own) else tuple(words.get(lay, lay) for lay in own)
-        for name, own in by_name.items()
+        name: layout
+        if words.keys().isdisjoint(layout)
+        else tuple(words.get(lay, lay) for lay in layout)
+        for name, layout in by_name.items()
     }
 
 

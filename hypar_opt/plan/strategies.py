@@ -76,7 +76,9 @@ def spatial_parallelism(network: Network) -> Words:
 
 def _borders(network: Network) -> dict[str, Border]:
     """Return how the rows of each layer that has images may be split."""
-    borders = ((own.name, own.borders.get(ROWS.axis)) for own in workload_of(network, 1).layers)
+    borders = (
+        (layer.name, layer.borders.get(ROWS.axis)) for layer in workload_of(network, 1).layers
+    )
     return {name: border for name, border in borders if border}
 
 

@@ -109,6 +109,6 @@ def _split(word: str, plan: Plan) -> str:
     )
     over = [(name, data_parallelism_below(plan, first)) for first, name in levels]
     # Of one part nothing is split.
-    (most, parts), *others = [own for own in over if own[1] != "1"] or over
-    most = "optimizer state" if most == "state" else most
-    return f"{most} sharded over {parts}" + "".join(f", {name} over {n}" for name, n in others)
+    (largest, parts), *rest = [entry for entry in over if entry[1] != "1"] or over
+    largest = "optimizer state" if largest == "state" else largest
+    return f"{largest} sharded over {parts}" + "".join(f", {name} over {n}" for name, n in rest)

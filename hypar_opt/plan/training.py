@@ -72,13 +72,13 @@ def _words(what: str, check: Callable[[str], object]) -> PlainValidator:
     def words(value: Any) -> Words | None:
         if value is None:
             return None
-        found = parsed_words(value, what) if isinstance(value, str | Mapping) else value
-        for word in all_words(found) if isinstance(found, str | Mapping) else [found]:
+        words = parsed_words(value, what) if isinstance(value, str | Mapping) else value
+        for word in all_words(words) if isinstance(words, str | Mapping) else [words]:
             try:
                 check(word if isinstance(word, str) else "")
             except ValueError as error:
                 raise rule(f"should be {error}, got {shown(word)}") from None
-        return found
+        return words
 
     return PlainValidator(words, json_schema_input_type=_Words)
 
@@ -133,8 +133,8 @@ class Training(Document):
     @property
     def stated(self) -> dict[str, Any]:
         """What is stated of micro-batches, by name: all but the schedule of stages."""
-        every = dict(self).items()
-        return {name: own for name, own in every if own is not None and name != "schedule"}
+        fields = dict(self).items()
+        return {name: value for name, value in fields if value is not None and name != "schedule"}
 
     @property
     def unlike_defaults(self) -> dict[str, Any]:

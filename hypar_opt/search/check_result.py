@@ -101,9 +101,9 @@ def check_record(plan: Plan, *, file: str) -> None:
     if joint:
         plans = {name: [row] * plan.levels for name, row in rows.items()}
         totals = {
-            name: total_cost(instance, every)
-            for name, every in plans.items()
-            if is_allowed(instance, every)
+            name: total_cost(instance, rows_of_plan)
+            for name, rows_of_plan in plans.items()
+            if is_allowed(instance, rows_of_plan)
         }
         if totals:
             name = min(totals, key=totals.__getitem__)
@@ -173,8 +173,8 @@ def check_bound(
     """
     bound = plan.solver.bound
     if plan.solver.scope == "joint" and bound is not None and cost < bound:
-        least = json_number(Fraction(cost))
-        problem = f"should be at most {least}, which {name} costs, got {bound}"
+        total = json_number(Fraction(cost))
+        problem = f"should be at most {total}, which {name} costs, got {bound}"
         raise InputError(problem, where="solver, bound", file=file)
 
 
@@ -183,10 +183,10 @@ def _cheaper_level(plan: Plan, instance: Instance, row: Sequence[int]) -> str | 
     workload, rows = instance.workload, plan.assignments()
     tensors = plan_tensors(plan, workload)
     tables = level_tables(workload, instance.cost, rows, tensors)
-    for level, (table, own) in enumerate(tables):
+    for level, (table, row_of_plan) in enumerate(tables):
         # As the plan stores shared tensors, which is allowed.
         (other,) = rows_with_stored(workload, [row], [tensors[level]])
-        if price_table(table, other) < price_table(table, own):
+        if price_table(table, other) < price_table(table, row_of_plan):
             # With the baseline at all levels below the choices above are completed, if at all.
             below = [row] * (plan.levels - level)
             if is_allowed(instance, [*rows[:level], *below]):

@@ -55,7 +55,7 @@ def least_cuts(stages: NDArray[np.int64], turns: int) -> Cuts | None:
     turns
         Micro-batches times chunks of a device.
     """
-    if (least := _least_sum(stages, IMPOSSIBLE - 1)) is None:
+    if (smallest := _least_sum(stages, IMPOSSIBLE - 1)) is None:
         return None
     bounds = np.unique(stages[stages < IMPOSSIBLE])
     first, last = 0, len(bounds) - 1
@@ -68,14 +68,14 @@ def least_cuts(stages: NDArray[np.int64], turns: int) -> Cuts | None:
     best: tuple[int, tuple[int, ...]] | None = None
     for bound in bounds[first:].tolist():
         # All stages together take no less without a bound.
-        if best is not None and bound * (turns - 1) + least[0] >= best[0]:
+        if best is not None and bound * (turns - 1) + smallest[0] >= best[0]:
             break
-        if (found := _least_sum(stages, bound)) is None:
+        if (result := _least_sum(stages, bound)) is None:
             continue
-        total, ends = found
+        total, ends = result
         longest = max(
-            int(own[start, end])
-            for own, start, end in zip(stages, (0, *ends[:-1]), ends, strict=True)
+            int(table[start, end])
+            for table, start, end in zip(stages, (0, *ends[:-1]), ends, strict=True)
         )
         cost = longest * (turns - 1) + total
         if best is None or cost < best[0]:
@@ -107,9 +107,9 @@ def least_cuts_sharing(
         wherever the same stages have each weight.
     """
     units = np.arange(stages.shape[1] - 1)
-    before = [np.concatenate([[0], np.isin(units, own).cumsum()]) for own in shared]
-    has = [own[:, None] < own for own in before]
-    left: list[tuple[Fraction, tuple[bool, ...], tuple[int, ...]]] = []
+    before = [np.concatenate([[0], np.isin(units, readers).cumsum()]) for readers in shared]
+    has = [counts[:, None] < counts for counts in before]
+    queue: list[tuple[Fraction, tuple[bool, ...], tuple[int, ...]]] = []
     best: Cuts | None = None
 
     def ask(known: tuple[bool, ...]) -> None:
@@ -117,18 +117,18 @@ def least_cuts_sharing(
         for number, value in enumerate(known):
             weight, stage = divmod(number, len(stages))
             offered[stage][has[weight] != value] = IMPOSSIBLE
-        if (found := least_cuts(offered, turns)) is not None:
-            heappush(left, (found.cost, known, found.ends))
+        if (cuts := least_cuts(offered, turns)) is not None:
+            heappush(queue, (cuts.cost, known, cuts.ends))
 
     ask(())
-    while left and (best is None or left[0][0] < best.cost):
-        cost, known, ends = heappop(left)
+    while queue and (best is None or queue[0][0] < best.cost):
+        cost, fixed, ends = heappop(queue)
         places = [*pairwise((0, *ends))]
-        holds = [bool(own[place]) for own in has for place in places]
+        holds = [bool(crossed[place]) for crossed in has for place in places]
         total = cost + charge(places)
         if best is None or total < best.cost:
             best = Cuts(total, ends)
-        for number in range(len(known), len(holds)):
+        for number in range(len(fixed), len(holds)):
             ask((*holds[:number], not holds[number]))
     return best
 
@@ -148,23 +148,23 @@ def balanced_cuts(network: Network, weights: NDArray[np.int64], chunks: int) -> 
         return ()
     places = [0, *blocks[1:], len(network.layers)]
     before = np.concatenate([[0], np.cumsum(weights)])[places]
-    every, heaviest = before.tolist(), int(np.diff(before).max())
+    sums, heaviest = before.tolist(), int(np.diff(before).max())
 
     def suffices(bound: int) -> bool:
         """Return whether chunks of as much as a bound, each filled in turn, are enough."""
         place = 0
         for _ in range(chunks):
-            place = bisect_right(every, every[place] + bound) - 1
+            place = bisect_right(sums, sums[place] + bound) - 1
         return place == len(blocks)
 
     cost = np.where(np.tri(len(places), dtype=bool), IMPOSSIBLE, before - before[:, None])
-    mean = -(-every[-1] // chunks)
+    mean = -(-sums[-1] // chunks)
     # Chunks of the mean and a block are enough.
     near = np.unique(cost[(cost >= max(heaviest, mean)) & (cost <= mean + heaviest)])
     bound = int(near[bisect_left(near.tolist(), True, key=suffices)])
-    found = _least_sum(np.broadcast_to(cost, (chunks, *cost.shape)), bound)
-    assert found is not None
-    return tuple(end - start for start, end in pairwise((0, *found[1])))
+    result = _least_sum(np.broadcast_to(cost, (chunks, *cost.shape)), bound)
+    assert result is not None
+    return tuple(end - start for start, end in pairwise((0, *result[1])))
 
 
 def _least_sum(stages: NDArray[np.int64], bound: int) -> tuple[int, tuple[int, ...]] | None:
@@ -173,8 +173,8 @@ def _least_sum(stages: NDArray[np.int64], bound: int) -> tuple[int, tuple[int, .
     sums = np.full(units + 1, IMPOSSIBLE)
     sums[0] = 0
     starts = []
-    for own in stages:
-        following = np.where(own <= bound, sums[:, None] + own, IMPOSSIBLE)
+    for table in stages:
+        following = np.where(table <= bound, sums[:, None] + table, IMPOSSIBLE)
         starts.append(following.argmin(axis=0))
         sums = np.minimum(following.min(axis=0), IMPOSSIBLE)
     if sums[units] >= IMPOSSIBLE:

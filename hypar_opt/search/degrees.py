@@ -210,8 +210,8 @@ class Evaluator(StepBounds):
         """
         in_lockstep, count = short is not None, configuration.micro_batches
         if short is None:
-            every = (1,) * self.blocks
-            short = Short(self._counts, self._again(configuration), (0,) * len(every), every)
+            once = (1,) * self.blocks
+            short = Short(self._counts, self._again(configuration), (0,) * len(once), once)
         network = self._network(short.lengths)
         workload = self._workload(short.lengths, self.problem.batch // count)
         options = self._options(configuration, short)
@@ -221,11 +221,15 @@ class Evaluator(StepBounds):
         blocks, times = self._blocks(short.lengths).tolist(), (1, *short.times)
         tasks: list[Task] = []
         parts = []
-        visits = ((blocks[node], own) for node, own in schedule.visits() if own)
+        visits = (
+            (blocks[node], tasks_of_node)
+            for node, tasks_of_node in schedule.visits()
+            if tasks_of_node
+        )
         for block, of_block in groupby(visits, key=itemgetter(0)):
             first = len(tasks)
-            for _, own in of_block:
-                tasks += own
+            for _, tasks_of_node in of_block:
+                tasks += tasks_of_node
             parts.append(RepeatedPart(first, len(tasks), times[block]))
         efficiency = self.array.efficiency_of_overlap
         if in_lockstep:
@@ -237,10 +241,10 @@ class Evaluator(StepBounds):
             parts = [RepeatedPart(0, len(tasks))]
             run = partial(seconds_of, interconnect=self.array.interconnect, deadline=self.deadline)
         before = of_one_micro_batch(tasks) if count > 1 else []
-        last, others = (run(own, efficiency=efficiency) for own in (tasks, before))
+        last, rest = (run(sequence, efficiency=efficiency) for sequence in (tasks, before))
         often = [times[block] for block in blocks]
         launched = launching(self.problem, workload, self.array, schedule.repeats, often)
-        seconds = StepTimes(last, others, launched).of(count)
+        seconds = StepTimes(last, rest, launched).of(count)
         return seconds, _computed(tasks, parts) + (count - 1) * _computed(before, parts)
 
     # Memory
@@ -267,10 +271,10 @@ class Evaluator(StepBounds):
             maps = self._maps(mesh, *policy, batch)
             rows.append((*weights, *maps, (1, *short.times), micro_batch, batch, reserve))
         columns = map(np.array, zip(*rows, strict=True))
-        kept, moments, kept_maps, of_maps, times, parts, wholes, reserves = columns
-        kept = (kept * times).sum(1) + (kept_maps * times).sum(1) * parts // wholes
+        totals, moments, kept_maps, of_maps, times, parts, wholes, reserves = columns
+        totals = (totals * times).sum(1) + (kept_maps * times).sum(1) * parts // wholes
         moments = moments.T + of_maps.T * parts // wholes
-        return [*map(Candidate, configurations, (kept + moments.max(0) + reserves).tolist())]
+        return [*map(Candidate, configurations, (totals + moments.max(0) + reserves).tolist())]
 
     def _new_parts_of_batch(self, mesh: Mesh, lengths: Lengths) -> int:
         """Return what the batch has to be divided by for maps to be in proportion to it."""
@@ -279,12 +283,14 @@ class Evaluator(StepBounds):
 
     def _maps(self, mesh: Mesh, lengths: Lengths, again: int, recompute: str, batch: int) -> Held:
         """Return what a mesh holds of maps in a micro-batch."""
-        known = self._maps_of.setdefault((lengths, again, recompute, batch), {})
-        if mesh not in known:
+        cache = self._maps_of.setdefault((lengths, again, recompute, batch), {})
+        if mesh not in cache:
             holds = self._map_holds(lengths, again, recompute, batch)
-            meshes = [own for own in self._meshes_with(mesh) if not batch % (own[0] * own[1])]
-            known.update(self._held(meshes, lengths, holds))
-        return known[mesh]
+            meshes = [
+                other for other in self._meshes_with(mesh) if not batch % (other[0] * other[1])
+            ]
+            cache.update(self._held(meshes, lengths, holds))
+        return cache[mesh]
 
     def _new_map_holds(
         self, lengths: Lengths, again: int, recompute: str, batch: int
@@ -296,12 +302,12 @@ class Evaluator(StepBounds):
     def _new_weights(self, mesh: Mesh, lengths: Lengths, zero: str) -> tuple[Held, int]:
         """Return what a mesh holds of weights, and what is reserved."""
         arrays, trained = self._weight_holds(lengths, mesh[0], zero)
-        known = self._weights_of.setdefault((lengths, mesh[0], zero), {})
-        if mesh not in known:
-            known.update(self._held(self._meshes_with(mesh, alike=1), lengths, arrays))
+        cache = self._weights_of.setdefault((lengths, mesh[0], zero), {})
+        if mesh not in cache:
+            cache.update(self._held(self._meshes_with(mesh, alike=1), lengths, arrays))
         rows = self._rows(mesh, lengths)
         reserve = reserved_by(self.array.accelerator, trained, rows, self._hierarchy)
-        return known[mesh], reserve
+        return cache[mesh], reserve
 
     def _new_weight_holds(
         self, lengths: Lengths, dp_replicate: int, zero: str
@@ -329,15 +335,15 @@ class Evaluator(StepBounds):
         """Return what meshes hold."""
         blocks = self._blocks(lengths)
         amounts = holds.largest([self._program(mesh, lengths) for mesh in meshes])
-        kept = np.zeros((1 + sum(lengths), len(meshes)), np.int64)
+        fixed = np.zeros((1 + sum(lengths), len(meshes)), np.int64)
         moments = np.zeros((len(blocks), len(meshes)), np.int64)
-        for hold, own in zip(holds.holds, amounts.T.astype(np.int64), strict=True):
+        for hold, column in zip(holds.holds, amounts.T.astype(np.int64), strict=True):
             for node in hold.layers:
                 if hold.tensor in KEPT:
-                    kept[blocks[node]] += own
+                    fixed[blocks[node]] += column
                 else:
-                    moments[node] += own
-        return dict(zip(meshes, map(Held, kept.T, moments.T), strict=True))
+                    moments[node] += column
+        return dict(zip(meshes, map(Held, fixed.T, moments.T), strict=True))
 
 
 def rows_by_mesh(
@@ -422,7 +428,7 @@ def search_degrees(
     bounds: dict[int, float] = {}
     # By the bound of each: of its kernels' launches, with others; of its program; with its queue.
     order: list[tuple[float, int, int]] = []
-    alike: dict[int, list[int]] = {}
+    groups: dict[int, list[int]] = {}
     simulated, complete = 0, False
     for considered in _considered(evaluator, allowed, fixed):
         by_count: dict[int, list[int]] = {}
@@ -431,7 +437,7 @@ def search_degrees(
         candidates += considered.fitting
         try:
             for micro_batches, numbers in by_count.items():
-                alike[numbers[0]] = numbers
+                groups[numbers[0]] = numbers
                 heappush(order, (evaluator.launching(micro_batches), numbers[0], 0))
             until = NEVER if considered.complete else deadline.part(1 / 2)
             while order and not until.passed():
@@ -441,7 +447,7 @@ def search_degrees(
                 bound, number, bounded = heappop(order)
                 one = candidates[number].configuration
                 if bounded == 0:
-                    numbers = alike[number]
+                    numbers = groups[number]
                     ones = [candidates[number].configuration for number in numbers]
                     bounds.update(zip(numbers, evaluator.bounds(ones), strict=True))
                     for number in numbers:
@@ -461,9 +467,9 @@ def search_degrees(
         except NoAnswerError:  # a limit
             break
     progress(len(candidates), len(candidates))
-    least = () if best else tuple(considered.least)
+    smallest = () if best else tuple(considered.least)
     counts = considered.considered, considered.fits, simulated
-    return Searched(tuple(own for *_, own in best), *counts, least, complete)
+    return Searched(tuple(evaluated for *_, evaluated in best), *counts, smallest, complete)
 
 
 def all_that_fit(
@@ -487,9 +493,9 @@ def all_that_fit(
     evaluated: list[Evaluated] = []
     with suppress(NoAnswerError):  # a limit
         for considered in _considered(evaluator, allowed, fixed):
-            for own in considered.fitting:
+            for candidate in considered.fitting:
                 progress(len(evaluated), considered.fits)
-                evaluated.append(evaluator.evaluate(own.configuration))
+                evaluated.append(evaluator.evaluate(candidate.configuration))
     progress(len(evaluated), len(evaluated))
     return evaluated
 
@@ -530,31 +536,33 @@ def _considered(
     """
     count = fits = 0
     fitting: list[Candidate] = []
-    least: list[Candidate] = []
+    smallest: list[Candidate] = []
     until = evaluator.deadline.part(_CONSIDERING)
     saves_all: set[Configuration] = set()  # that fit
     in_fewer: set[tuple[Mesh, str]] = set()  # micro-batches that fit
     network, problem = evaluator.network, evaluator.problem
-    every = family(network, problem, fixed=fixed, recompute=evaluator.policies)
-    configurations = [one for one in every if allowed is None or allowed(one)]
+    of_family = family(network, problem, fixed=fixed, recompute=evaluator.policies)
+    configurations = [one for one in of_family if allowed is None or allowed(one)]
     evaluator.meshes.update(one[:6] for one in configurations)
     if evaluator.deadline.left() is not None:
         # The best ones are mostly among those that divide the batch most.
         configurations.sort(key=lambda one: one.dp_replicate * one.cp * one.tp)
     considered = (
         candidate
-        for _, alike in groupby(configurations, key=lambda one: one[:6])
-        for candidate in evaluator.candidates([*alike])
+        for _, of_mesh in groupby(configurations, key=lambda one: one[:6])
+        for candidate in evaluator.candidates([*of_mesh])
     )
     for one, memory in considered:
         if until.passed() and (fitting or evaluator.deadline.passed()):
-            yield _Considered(count, fits, fitting, least, complete=False)
+            yield _Considered(count, fits, fitting, smallest, complete=False)
             if evaluator.deadline.passed():
                 return
             until, fitting = evaluator.deadline.part(_CONSIDERING), []
         count += 1
-        if len(least) < 3 or memory < least[-1].memory:
-            least = sorted([*least, Candidate(one, memory)], key=lambda own: own.memory)[:3]
+        if len(smallest) < 3 or memory < smallest[-1].memory:
+            smallest = sorted(
+                [*smallest, Candidate(one, memory)], key=lambda candidate: candidate.memory
+            )[:3]
         if not evaluator.fits(one, memory):
             continue
         fits += 1
@@ -569,7 +577,7 @@ def _considered(
         else:
             one, memory = _least_again(evaluator, one, memory, allowed)
         fitting.append(Candidate(one, memory))
-    yield _Considered(count, fits, fitting, least, complete=True)
+    yield _Considered(count, fits, fitting, smallest, complete=True)
 
 
 def _least_again(

@@ -84,8 +84,8 @@ def _within(program: ZeroOneProgram, table: CostTable) -> ZeroOneProgram:
             for state, load in enumerate(row)
         }  # fmt: skip
         unit = math.gcd(*weights.values()) or 1
-        left = (capacity - sum(map(min, loads))) // unit
+        capacity_in_units = (capacity - sum(map(min, loads))) // unit
         weights = {choice: weight // unit for choice, weight in weights.items()}
         name = plain_name("memory", f"H1.{number}") if table.more_limits else "memory"
-        program = program.with_constraint(name, weights, "<=", left)
+        program = program.with_constraint(name, weights, "<=", capacity_in_units)
     return program

@@ -42,35 +42,35 @@ def joint(search: SearchRequest) -> SearchResult:
     Levels have to agree on that (`hypar_opt.workload.contiguous`), which no table says. Mostly the
     cheapest plan does anyway; where it does not, plans of each order are compared.
     """
-    found, workload = _joint(search), search.instance.workload
+    first, workload = _joint(search), search.instance.workload
     if not spatial_columns(workload):
-        return found
-    tensors = found.priced or tensors_of(search.instance, found.assignments)
-    nodes = rows_with_stored(workload, found.assignments, tensors)
-    agrees = found.status is Status.OPTIMAL or found.stopped_by is not None
+        return first
+    tensors = first.priced or tensors_of(search.instance, first.assignments)
+    nodes = rows_with_stored(workload, first.assignments, tensors)
+    agrees = first.status is Status.OPTIMAL or first.stopped_by is not None
     if agrees and first_gap(workload, nodes) is None:
-        return found
+        return first
     best: SearchResult | None = None
     bounds: list[Fraction | None] = []
     for orders in every_order(workload, search.levels):
-        own = replace(search, instance=search.instance.within(orders), start=None)
+        request = replace(search, instance=search.instance.within(orders), start=None)
         try:
-            result = _joint(own)
+            result = _joint(request)
         except InfeasibleError:
             continue  # pins may need another order
         bounds.append(result.bound)
-        if best is None or own.total(*_plan(result)) < own.total(*_plan(best)):
+        if best is None or request.total(*_plan(result)) < request.total(*_plan(best)):
             best = result
-        if result.status is Status.OPTIMAL and own.total(*_plan(result)) == found.bound:
-            bounds = [found.bound]
+        if result.status is Status.OPTIMAL and request.total(*_plan(result)) == first.bound:
+            bounds = [first.bound]
             break
     if best is None:
         raise InfeasibleError(
             f"{argument('constraints.fix')}: no plan's parts of images are contiguous: rows that a"
             " layer splits at some levels begin with the first that splits any layer's"
         )
-    known = [bound for bound in bounds if bound is not None]
-    bound = min(known) if len(known) == len(bounds) else found.bound
+    proved = [bound for bound in bounds if bound is not None]
+    bound = min(proved) if len(proved) == len(bounds) else first.bound
     status = Status.OPTIMAL if bound == search.total(*_plan(best)) else Status.FEASIBLE
     return replace(best, status=status, bound=bound)
 
@@ -99,22 +99,22 @@ def _joint(search: SearchRequest) -> SearchResult:
         return _of_only_plan(search, only)
     reduction = reduction_of(search.instance)
     tables = TableSolver(search, 1)
-    known = cache(partial(level_by_level, search))
+    levelwise_rows = cache(partial(level_by_level, search))
     limited = search.falls_back and search.deadline != NEVER
     rows: Rows = []
     stopped_by = None
     try:
         search.deadline.check()
         if limited:  # found before the deadline, which leaves no time for it
-            known()
-        rows = _solved(search, reduction, tables, known)
+            levelwise_rows()
+        rows = _solved(search, reduction, tables, levelwise_rows)
     except NoAnswerError as error:
         stopped_by = error.stopped_by
         if tables.least is None:
             tables.least = least_compute(search.instance) or None
     if stopped_by == MEMORY and not rows:
-        rows = _of_too_many_states(search, tables, known)
-    levelwise_plans = known() if limited or stopped_by == MEMORY else []
+        rows = _of_too_many_states(search, tables, levelwise_rows)
+    levelwise_plans = levelwise_rows() if limited or stopped_by == MEMORY else []
     return to_result(search, "joint", rows, tables, stopped_by, levelwise_plans)
 
 

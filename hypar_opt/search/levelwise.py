@@ -54,9 +54,9 @@ def level_by_level(search: SearchRequest) -> list[Rows]:
 
     A charge that joins several levels is not seen in the table of one, but its choices are a plan.
     """
-    own = SearchRequest(search.instance, DynamicProgramming(), deadline=search.deadline)
+    request = SearchRequest(search.instance, DynamicProgramming(), deadline=search.deadline)
     try:
-        return [list(_solved(own, TableSolver(own, own.levels)))]
+        return [list(_solved(request, TableSolver(request, request.levels)))]
     except (NoAnswerError, InfeasibleError, RefusedError):
         return []
 

@@ -53,7 +53,7 @@ def _improvements(
         As `optimum_of_columns`.
     """
     sets = free_levels(len(table.states), together)
-    others = [_equal_columns(np.delete(table.states, free, axis=0)) for free in sets]
+    groups = [_equal_columns(np.delete(table.states, free, axis=0)) for free in sets]
 
     def best_beside(
         assignment: tuple[int, ...], alike: NDArray[np.intp]
@@ -61,7 +61,7 @@ def _improvements(
         deadline.check()
         return optimum_of_columns(table, _beside(table, assignment, alike), deadline)
 
-    yield from descent(start, table.price(start), others, best_beside)
+    yield from descent(start, table.price(start), groups, best_beside)
 
 
 def free_levels(levels: int, together: int) -> list[tuple[int, ...]]:
@@ -86,10 +86,10 @@ def descent(
     """
     plan, since = start, 0
     for change in cycle(changes):
-        own, found = best(plan, change)
+        price, neighbour = best(plan, change)
         since += 1
-        if own < cost:
-            plan, cost, since = found, own, 1
+        if price < cost:
+            plan, cost, since = neighbour, price, 1
             yield plan
         if since >= len(changes):
             return
@@ -102,10 +102,10 @@ def _equal_columns(rows: NDArray[np.intp]) -> NDArray[np.intp]:
 
 def _beside(table: ClassTable, assignment: Sequence[int], alike: NDArray[np.intp]) -> Columns:
     """Return each node's allowed states that are numbered like the one that it has."""
-    known: dict[tuple[int, int], NDArray[np.intp]] = {}
+    cache: dict[tuple[int, int], NDArray[np.intp]] = {}
     columns = []
     for kind, number in zip(table.node_kinds.tolist(), alike[list(assignment)], strict=True):
-        if (kind, number) not in known:
-            known[kind, number] = np.flatnonzero(table.allowed[kind] & (alike == number))
-        columns.append(known[kind, number])
+        if (kind, number) not in cache:
+            cache[kind, number] = np.flatnonzero(table.allowed[kind] & (alike == number))
+        columns.append(cache[kind, number])
     return columns

@@ -165,10 +165,10 @@ def bound_of_all_plans(
     bounded = partial(of_program, array=problem.array.description, early_stop=early_stop)
     instance = replace(searched, bounded=bounded)
     solver = SOLVERS[default_solver(instance, "joint")]()
-    search, found = within_memory(SearchRequest(instance, solver, deadline=deadline), joint)
+    search, result = within_memory(SearchRequest(instance, solver, deadline=deadline), joint)
     cost = search.instance.cost.physical
-    seconds = Fraction(found.bound or 0) * cost.resolution / cost.per_unit
-    return BoundOfPlans(float(seconds), found.status is Status.OPTIMAL)
+    seconds = Fraction(result.bound or 0) * cost.resolution / cost.per_unit
+    return BoundOfPlans(float(seconds), result.status is Status.OPTIMAL)
 
 
 def check_overlap(instance: Instance, overlap: str = "prefetch") -> None:
@@ -722,14 +722,14 @@ def faster_configuration(
         return None
     array = ArrayRecord.of(plan.array.description.model_copy(update={"overlap": overlap}))
     opened = problem.model_copy(update={"array": array})
-    known = plan.solver.with_overlap
+    seconds_of_plan = plan.solver.with_overlap
     if overlap == "none":
         below = plan.cost.total / Instance.of_plan(plan).cost.physical.per_unit
-    elif known is None:
+    elif seconds_of_plan is None:
         search = PlansWithOverlap(plan, overlap, deadline)
         below = search.time(search.start)
     else:
-        below = known.seconds
+        below = seconds_of_plan.seconds
     instance = Instance.to_search(network, opened)
     has = {*instance.problem.choices}
     if wider:
@@ -751,8 +751,8 @@ def faster_configuration(
     def rows(mesh: tuple[Any, ...]) -> Rows | None:
         if (fields := fields_of(mesh)) is None:
             return None
-        own = instance.with_constraints(fields["constraints"]) if fields else instance
-        return rows_by_mesh(own)(Configuration(*mesh))
+        trained_instance = instance.with_constraints(fields["constraints"]) if fields else instance
+        return rows_by_mesh(trained_instance)(Configuration(*mesh))
 
     def allowed(configuration: Configuration) -> bool:
         # Without blocks that repeat each takes as long to simulate as a plan.
@@ -764,13 +764,13 @@ def faster_configuration(
     def trained(configuration: Configuration) -> tuple[Problem, Rows] | None:
         way = training_of(configuration, network, problem.hierarchy, problem.training)
         fields = {"training": way, **(fields_of(configuration[:6]) or {})}
-        asked = problem.model_copy(update=fields)
+        trained_problem = problem.model_copy(update=fields)
         if wider:
-            fields["choices"] = Instance.to_search(network, asked).problem.choices
+            fields["choices"] = Instance.to_search(network, trained_problem).problem.choices
         # In micro-batches other choices may be there.
         plans = PlansWithOverlap(plan.model_copy(update=fields), overlap)
         choices = rows_by_mesh(plans.instance)(configuration)
-        return (asked, choices) if choices is not None and plans.fits(choices) else None
+        return (trained_problem, choices) if choices is not None and plans.fits(choices) else None
 
     searched = search_degrees(
         network,
@@ -785,8 +785,8 @@ def faster_configuration(
     if not searched.best:
         return None
     best = searched.best[0]
-    found = trained(best.configuration)
-    return None if found is None else Faster(*found, best.seconds)
+    fields_of_best = trained(best.configuration)
+    return None if fields_of_best is None else Faster(*fields_of_best, best.seconds)
 
 
 def check_with_overlap(plan: Plan, *, file: str) -> None:

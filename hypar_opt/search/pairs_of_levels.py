@@ -48,13 +48,13 @@ def improved_rows(instance: Instance, rows: Rows, deadline: Deadline) -> Rows:
     """
     if instance.constraints.couple_layers:
         return rows
-    made = np.array(rows, np.intp)
+    best = np.array(rows, np.intp)
     best_at = partial(_best_at, instance, deadline)
     # A limit, or more than memory allows, ends the search.
     with suppress(NoAnswerError, RefusedError):
-        for better in descent(made, inf, free_levels(len(made), 2), best_at):
-            made = better
-    return [*map(tuple, made.tolist())]
+        for better in descent(best, inf, free_levels(len(best), 2), best_at):
+            best = better
+    return [*map(tuple, best.tolist())]
 
 
 def least_compute(instance: Instance) -> int:
@@ -66,11 +66,11 @@ def least_compute(instance: Instance) -> int:
     if time is None or instance.problem.groups:
         return 0
     choices, sizes = choices_by_level(workload, levels), instance.problem.hierarchy.sizes
-    alike = [[level for level in range(levels) if sizes[level] == size] for size in set(sizes)]
-    each_group = [combinations_with_replacement(range(choices[0]), len(own)) for own in alike]
-    made = np.array([np.concatenate(own) for own in product(*each_group)], np.intp)
-    states = np.empty_like(made.T)
-    states[np.concatenate(alike)] = made.T
+    groups = [[level for level in range(levels) if sizes[level] == size] for size in set(sizes)]
+    each_group = [combinations_with_replacement(range(choices[0]), len(group)) for group in groups]
+    combined = np.array([np.concatenate(digits) for digits in product(*each_group)], np.intp)
+    states = np.empty_like(combined.T)
+    states[np.concatenate(groups)] = combined.T
     kinds, nodes = kinds_of_nodes(workload)
     times = time.compute(workload, nodes[:, None], [states[:, None]])
     fastest = np.broadcast_to(times, (len(nodes), states.shape[1])).min(axis=1)
@@ -82,10 +82,10 @@ def _contiguous(
 ) -> Iterator[ConstraintSet]:
     """Yield constraints by which parts of images stay contiguous, whatever two levels choose."""
     orders = orders_of(instance.workload, made.tolist())
-    most = {column: tuple(sorted({*own, *free})) for column, own in orders.items()}
-    yield instance.constraints.within(most)
+    largest = {column: tuple(sorted({*order, *free})) for column, order in orders.items()}
+    yield instance.constraints.within(largest)
     if orders:
-        fewest = {column: tuple(sorted({*own} - {*free})) for column, own in orders.items()}
+        fewest = {column: tuple(sorted({*order} - {*free})) for column, order in orders.items()}
         yield instance.constraints.within(fewest)
 
 
@@ -103,20 +103,20 @@ def _best_at(
     """
     workload, levels = instance.workload, len(made)
     choices = choices_by_level(workload, levels)
-    own = [*product(*(range(choices[level]) for level in free))]
-    states = np.repeat(made[..., None], len(own), axis=2)
-    states[list(free)] = np.array(own, np.intp).T[:, None]
-    table = _table(instance, made, states, own)
-    every, places = np.unique(states.reshape(levels, -1), axis=1, return_inverse=True)
-    nodes, least, best = np.arange(len(table.node)), inf, made
+    combinations = [*product(*(range(choices[level]) for level in free))]
+    states = np.repeat(made[..., None], len(combinations), axis=2)
+    states[list(free)] = np.array(combinations, np.intp).T[:, None]
+    table = _table(instance, made, states, combinations)
+    distinct, places = np.unique(states.reshape(levels, -1), axis=1, return_inverse=True)
+    nodes, lowest, best = np.arange(len(table.node)), inf, made
     for constraints in _contiguous(instance, made, free):
-        allowed = constraints.allowed([*map(tuple, every.T.tolist())], deadline)
+        allowed = constraints.allowed([*map(tuple, distinct.T.tolist())], deadline)
         own_allowed = allowed[nodes[:, None], places.reshape(states.shape[1:])]
         result = solve(replace(table, allowed=own_allowed), deadline)
         cost = inf if result.objective is None else result.objective
-        if result.assignment is not None and cost < least:
-            least, best = cost, states[:, nodes, list(result.assignment)]
-    return least, best
+        if result.assignment is not None and cost < lowest:
+            lowest, best = cost, states[:, nodes, list(result.assignment)]
+    return lowest, best
 
 
 def _table(
@@ -145,14 +145,16 @@ def _table(
     boundary_kinds = kinds_of_boundaries(workload, cost.marks_of_ends(workload)).numbers.tolist()
     kinds, boundaries = numbered(zip(boundary_kinds, *ends.tolist(), strict=True))
     step = max(1, _PAIRS // len(own) ** 2)
-    each: list[Integers] = []
+    tables: list[Integers] = []
     for some in np.split(boundaries, range(step, len(boundaries), step)):
         sources, targets = (states[:, nodes] for nodes in workload.ends[some].T)
         pairs = [sources[..., None]], [targets[:, :, None]]
         total = added_up(between.edge(workload, some[:, None, None], *pairs))
-        each += [*np.broadcast_to(total, (len(some), len(own), len(own)))]
-    highest = sum(int(each[kind].max()) for kind in kinds)
+        tables += [*np.broadcast_to(total, (len(some), len(own), len(own)))]
+    highest = sum(int(tables[kind].max()) for kind in kinds)
     dtype = exact_dtype(highest + sum(node.max(axis=1).tolist()))
-    edge: Integers = np.array([each[kind] for kind in kinds], dtype).reshape(-1, len(own), len(own))
+    edge: Integers = np.array([tables[kind] for kind in kinds], dtype).reshape(
+        -1, len(own), len(own)
+    )
     node, (edge,) = with_penalties(workload, node.astype(dtype), [edge], own)
     return CostTable(node, edge, workload.ends, {}, cost.unit, cost.resolution)

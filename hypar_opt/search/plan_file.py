@@ -81,8 +81,10 @@ def read_plan(path: str | Path) -> Plan:
             if plan.is_staged:
                 StagedPlan.of_plan(plan).check()
             else:
-                own = Instance.of_plan(plan)
-                own.constraints.check(plan.assignments(), rows_of_plan(plan, own.workload))
+                instance = Instance.of_plan(plan)
+                instance.constraints.check(
+                    plan.assignments(), rows_of_plan(plan, instance.workload)
+                )
         except HyparError as error:
             raise InputError(error.message, file=file) from None
     check_record(plan, file=file)
@@ -122,7 +124,7 @@ def check_plan(plan: Plan, *, file: str) -> None:
             raise InputError(problem, where=f"cost, {key}", file=file)
     for name, layouts in (plan.layouts or {}).items():
         if tuple(layouts) != stored[name]:
-            words = [json.dumps(list(map(str, own))) for own in (stored[name], layouts)]
+            words = [json.dumps(list(map(str, layout))) for layout in (stored[name], layouts)]
             problem = f"should be {words[0]}, as the parallelism stores it, got {words[1]}"
             raise InputError(problem, where=f"layouts, {name}", file=file)
     solver, total = plan.solver, plan.cost.total

@@ -73,11 +73,11 @@ class ChainCompletion:
         return int(self._costs[-1].min())
 
     def column(self, node: int, scope: Sequence[int]) -> Integers:
-        own = self._columns[node]
+        columns = self._columns[node]
         costs = self._costs[node]
         for state in scope:
             into = step_into(self.table, node, int(self._columns[node + 1][state]))
-            costs = costs + into[own]
+            costs = costs + into[columns]
         return costs
 
     @cached_property
@@ -88,7 +88,7 @@ class ChainCompletion:
     @cached_property
     def _costs(self) -> list[Integers]:
         costs = costs_to_come(self.table)
-        return [cost[own] for cost, own in zip(costs, self._columns, strict=True)]
+        return [cost[columns] for cost, columns in zip(costs, self._columns, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)

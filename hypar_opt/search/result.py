@@ -45,12 +45,12 @@ def part_of(progress: Progress, number: int, parts: int) -> Progress:
 
     A part may count several times, as a plan that is searched again within a memory.
     """
-    most = 0
+    reached = 0
 
     def report(done: int, of: int) -> None:
-        nonlocal most
-        most = max(most, _UNITS * done // max(of, 1))
-        progress(_UNITS * number + most, _UNITS * parts)
+        nonlocal reached
+        reached = max(reached, _UNITS * done // max(of, 1))
+        progress(_UNITS * number + reached, _UNITS * parts)
 
     return report
 
@@ -58,9 +58,9 @@ def part_of(progress: Progress, number: int, parts: int) -> Progress:
 def parts_of(progress: Progress, items: Sequence[Item]) -> Iterator[tuple[Item, Progress]]:
     """Yield what is done one after the other, each with its part of the progress."""
     for number, item in enumerate(items):
-        own = part_of(progress, number, len(items))
-        own(0, 1)
-        yield item, own
+        report = part_of(progress, number, len(items))
+        report(0, 1)
+        yield item, report
     progress(len(items), len(items))
 
 

@@ -104,8 +104,8 @@ def shared_out(
     if problem.device_memory is not None:
         way = TrainingMode.of(at_start, fastest_training(at_start.instance))
         finding = replace(finding, instance=way.instance)
-    share, least, plan = best_share(finding, solve)
-    statistics: list[Mapping[str, float]] = [] if least is None else [{LEAST: float(least)}]
+    share, shortest, plan = best_share(finding, solve)
+    statistics: list[Mapping[str, float]] = [] if shortest is None else [{LEAST: float(shortest)}]
     instance, progress = instance.with_share(share), part_of(search.progress, 1, 2)
     return replace(search, instance=instance, progress=progress, known=plan), statistics
 
@@ -184,13 +184,13 @@ class _ShareSearch:
         assert start is not None
         with suppress(NoAnswerError):  # the deadline has passed
             self._search_from(start)
-        known = [part.bound for part in self._parts[:1]] + [*self._tried.values()]
+        bounds = [part.bound for part in self._parts[:1]] + [*self._tried.values()]
         if self._charged is not None:
-            known.append(self._charged)  # as plans that are left out may
+            bounds.append(self._charged)  # as plans that are left out may
         if self._best is None:
-            return as_stated(start), min(known, default=None), None
-        least, shares, plan = self._best
-        return as_stated(shares), min([*known, least]), plan
+            return as_stated(start), min(bounds, default=None), None
+        shortest, shares, plan = self._best
+        return as_stated(shares), min([*bounds, shortest]), plan
 
     def _search_from(self, start: Shares) -> None:
         self._try(start)
@@ -213,9 +213,9 @@ class _ShareSearch:
                 if min(shares):
                     self._try(shares)
             heappop(parts)
-            for own in smaller:
+            for piece in smaller:
                 number = next(self._number)
-                heappush(parts, replace(part, number=number, simplex=own, bounded=False))
+                heappush(parts, replace(part, number=number, simplex=piece, bounded=False))
 
     @property
     def _limit(self) -> Fraction:
@@ -235,26 +235,26 @@ class _ShareSearch:
             instance = instance.among(part.states)
         if self._problem.depends_on_shares:
             instance = instance.with_shares_between(corners)
-        least, fits = _NEVER, not self._problem.bounds_shares
-        most, left = self._charged, []
+        lowest, fits = _NEVER, not self._problem.bounds_shares
+        limit, class_states = self._charged, []
         for cost in self._cost.between(*corners, weights=weights_near(simplex, near)):
             at_corner = instance.with_cost(cost)
-            found = self._solved(at_corner, own=False)
-            if found is None:
+            result = self._solved(at_corner, own=False)
+            if result is None:
                 return replace(part, bound=_NEVER, bounded=True)
             best = middle
             if not self._problem.bounds_shares:
-                fits = self._allowed(middle, found) and fits
-                best = self._improve(middle, found)
-            if (bound := found.bound or Fraction()) < least:
-                least, near = bound, best
-            if (table := at_corner.known_classes) is not None and most is not None:
-                units = floor(most * table.resolution)
-                left.append(classes_at_most(table, units, self._search.deadline))
+                fits = self._allowed(middle, result) and fits
+                best = self._improve(middle, result)
+            if (bound := result.bound or Fraction()) < lowest:
+                lowest, near = bound, best
+            if (table := at_corner.known_classes) is not None and limit is not None:
+                units = floor(limit * table.resolution)
+                class_states.append(classes_at_most(table, units, self._search.deadline))
         if not fits:
             self._try(middle)
-        states = np.logical_or.reduce(left) if left else part.states
-        bound = max(part.bound, least)
+        states = np.logical_or.reduce(class_states) if class_states else part.states
+        bound = max(part.bound, lowest)
         return replace(part, bound=bound, near=near, states=states, bounded=True)
 
     def _of_parts(self, shares: Shares) -> tuple[int, ...]:
@@ -279,16 +279,16 @@ class _ShareSearch:
         """Search at some shares alone."""
         if shares in self._tried:
             return
-        found = self._solved(self._at(shares), own=True)
-        if found is None:
+        result = self._solved(self._at(shares), own=True)
+        if result is None:
             self._tried[shares] = _NEVER
             return
-        self._tried[shares] = found.bound or Fraction()
+        self._tried[shares] = result.bound or Fraction()
         if self._problem.bounds_shares:
-            self._keep(shares, found)
-            self._charge(shares, found)
+            self._keep(shares, result)
+            self._charge(shares, result)
         else:
-            self._improve(shares, found)
+            self._improve(shares, result)
 
     def _allowed(self, shares: Shares, found: SearchResult) -> bool:
         """Return whether constraints allow at some shares what they do between others."""
@@ -304,24 +304,24 @@ class _ShareSearch:
         What it takes jumps where a part has one index more, so that a plan is improved again from
         shares that are better than those found before.
         """
-        known = self._improved.get(found.assignments)
-        least, move = self._keep(shares, found), SHARES // 4
-        if known is not None and known[0] <= least:
-            return known[1]
+        previous = self._improved.get(found.assignments)
+        total, move = self._keep(shares, found), SHARES // 4
+        if previous is not None and previous[0] <= total:
+            return previous[1]
         while move >= self._step and not self._search.deadline.passed():
-            if self._best is None or least > self._best[0] * (1 + Fraction(_STEEP * move, SHARES)):
+            if self._best is None or total > self._best[0] * (1 + Fraction(_STEEP * move, SHARES)):
                 break  # too far from the best plan for what is left of the moves
-            for own, other in permutations(range(len(shares)), 2):
+            for giver, other in permutations(range(len(shares)), 2):
                 moved = [*shares]
-                moved[own], moved[other] = shares[own] + move, shares[other] - move
-                if moved[other] > 0 and (taken := self._keep(tuple(moved), found)) < least:
-                    least, shares = taken, tuple(moved)
+                moved[giver], moved[other] = shares[giver] + move, shares[other] - move
+                if moved[other] > 0 and (taken := self._keep(tuple(moved), found)) < total:
+                    total, shares = taken, tuple(moved)
                     break
             else:
                 move = move // 2 // self._step * self._step
-        if least < _NEVER:
+        if total < _NEVER:
             self._charge(shares, found)
-        self._improved[found.assignments] = least, shares
+        self._improved[found.assignments] = total, shares
         return shares
 
     def _keep(self, shares: Shares, found: SearchResult) -> Fraction:

@@ -137,8 +137,8 @@ class ShortSteps:
 
     def _meshes_with(self, mesh: Mesh, *, alike: int = 0) -> list[Mesh]:
         """Return a mesh and the others that may be asked for, of which some degrees are alike."""
-        others = (own for own in self.meshes if own[:alike] == mesh[:alike] and own != mesh)
-        return [mesh, *others]
+        rest = (other for other in self.meshes if other[:alike] == mesh[:alike] and other != mesh)
+        return [mesh, *rest]
 
     def _again(self, configuration: Configuration) -> int:
         """Return how many blocks are computed again."""
@@ -155,14 +155,14 @@ class ShortSteps:
         last
             How many repetitions at the end of each run differ; None for those that do in size.
         """
-        left, short, begun = again, Short((), 0, (), ()), 0
+        remaining, short, begun = again, Short((), 0, (), ()), 0
         for count, alone in zip(self._counts, last or self._last_in_size, strict=True):
-            own = min(left, count)
-            left -= own
-            ends = sorted({0, 1, own, *range(max(count - alone, 0), count + 1)})
+            run_again = min(remaining, count)
+            remaining -= run_again
+            ends = sorted({0, 1, run_again, *range(max(count - alone, 0), count + 1)})
             short = Short(
                 (*short.lengths, len(ends) - 1),
-                short.again + sum(start < own for start in ends),
+                short.again + sum(start < run_again for start in ends),
                 (*short.starts, *(begun + start for start in ends[:-1])),
                 (*short.times, *(end - start for start, end in pairwise(ends))),
             )
@@ -224,9 +224,9 @@ class ShortSteps:
         for count, last in zip(self._counts, self._last_in_size, strict=True):
             # From the last repetition on, each decides how the one before it begins.
             of_run = begins[first : first + count]
-            alike = next((n for n, own in enumerate(of_run) if own != of_run[0]), count)
+            position = next((n for n, begin in enumerate(of_run) if begin != of_run[0]), count)
             fresh = layers[first] - 1 in of_run[0]
-            differ = count - alike + (1 if fresh else 2) if of_run[0] else count
+            differ = count - position + (1 if fresh else 2) if of_run[0] else count
             lasts.append(max(last, differ))
             first += count
         return tuple(lasts)
@@ -249,8 +249,8 @@ class ShortSteps:
         _rename(described, renamed)
         if self.problem.stage is not None:  # messages are of no network that is described
             described["layer"] = [
-                Message.model_validate(own) if own["kind"] == "message" else own
-                for own in described["layer"]
+                Message.model_validate(layer) if layer["kind"] == "message" else layer
+                for layer in described["layer"]
             ]
         return type(self.network).model_validate(described)
 

@@ -31,8 +31,8 @@ _INWARD = 2
 def whole_shares(weights: Sequence[Fraction | int], step: int = 1) -> Shares:
     """Return shares in proportion to weights, in whole steps, at least one each."""
     total, steps = sum(weights), SHARES // step
-    most = steps - len(weights) + 1
-    shares = [min(max(round(steps * Fraction(own) / total), 1), most) for own in weights]
+    limit = steps - len(weights) + 1
+    shares = [min(max(round(steps * Fraction(weight) / total), 1), limit) for weight in weights]
     while (over := sum(shares) - steps) != 0:
         largest = shares.index(max(shares))
         shares[largest] = max(1, shares[largest] - over)
@@ -42,7 +42,7 @@ def whole_shares(weights: Sequence[Fraction | int], step: int = 1) -> Shares:
 def all_around(point: Shares) -> Iterator[Simplex]:
     """Yield simplices that together are all shares, with a corner at some of them."""
     groups = range(len(point))
-    ends = [tuple(SHARES * (n == own) for n in groups) for own in groups]
+    ends = [tuple(SHARES * (n == group) for n in groups) for group in groups]
     for corner in groups:
         yield tuple(point if n == corner else end for n, end in enumerate(ends))
 
@@ -66,16 +66,18 @@ def parted(simplex: Simplex, point: Shares, step: int) -> list[Simplex]:
         point = between
     elif (point := _mean(ends, np.ones(2), step)) in ends:
         return []
-    return [tuple(point if n == own else end for n, end in enumerate(simplex)) for own in edge]
+    return [
+        tuple(point if n == corner else end for n, end in enumerate(simplex)) for corner in edge
+    ]
 
 
 def _mean(corners: Sequence[Shares], weights: NDArray[np.float64], step: int) -> Shares:
     """Return the mean of some shares, in whole steps."""
-    each = weights @ np.array(corners) / weights.sum() / step
-    steps = np.floor(each + _SAME).astype(int).tolist()
+    mean = weights @ np.array(corners) / weights.sum() / step
+    steps = np.floor(mean + _SAME).astype(int).tolist()
     for n in range(SHARES // step - sum(steps)):
         steps[n] += 1
-    return tuple(step * own for own in steps)
+    return tuple(step * count for count in steps)
 
 
 def _weights(simplex: Simplex, point: Shares) -> NDArray[np.float64]:

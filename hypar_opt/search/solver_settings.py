@@ -62,11 +62,11 @@ def options_among(
     HyparError
         If a name or a value is wrong, or an option is stated twice.
     """
-    known = SolveArguments.__annotations__
+    annotations = SolveArguments.__annotations__
     for name in arguments:
-        if name not in known:
-            raise UnknownNameError("argument", name, list(known))
-    names = known.keys() - ProblemArguments.__annotations__.keys()
+        if name not in annotations:
+            raise UnknownNameError("argument", name, list(annotations))
+    names = annotations.keys() - ProblemArguments.__annotations__.keys()
     stated: dict[str, Any] = {name: arguments[name] for name in arguments if name in names}  # type: ignore[literal-required]
     problem: Any = {name: value for name, value in arguments.items() if name not in names}
     if not stated:
@@ -92,10 +92,10 @@ def options_from(options: SolverOptions | Mapping[str, Any] | None) -> SolverOpt
         return options
     if not options:
         return by_default()
-    known = SolverOptions.__dataclass_fields__
+    fields = SolverOptions.__dataclass_fields__
     for name in options:
-        if name not in known:
-            raise UnknownNameError("solver option", name, list(known))
+        if name not in fields:
+            raise UnknownNameError("solver option", name, list(fields))
     return SolverOptions(**options)
 
 

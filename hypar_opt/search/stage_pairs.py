@@ -69,13 +69,15 @@ _LONGEST_RUN = 24
 
 def _renamed(solved: Instance, alike: Instance) -> Training:
     """Return how a problem trains, with the names of the layers of one that is alike."""
-    names, others = ([layer.name for layer in one.network.layers] for one in (solved, alike))
+    names, names_of_other = (
+        [layer.name for layer in one.network.layers] for one in (solved, alike)
+    )
 
     def renamed(stated: Words | None, key: str) -> Words | None:
         if not isinstance(stated, Mapping):
             return stated
         words = words_by_layer(stated, names, key)
-        return compact([word or BY_LAYER[key] for word in words], others)
+        return compact([word or BY_LAYER[key] for word in words], names_of_other)
 
     training = solved.problem.training
     update = {key: renamed(getattr(training, key), key) for key in BY_LAYER}
@@ -160,7 +162,7 @@ class Pair:
     @property
     def errors(self) -> list[NothingFitsError]:
         """Of stages of which no plan is known that fits."""
-        return [own.error for own in self._stages.values() if own.error]
+        return [stage.error for stage in self._stages.values() if stage.error]
 
     @cached_property
     def _in_flight(self) -> list[tuple[int, ...]]:
@@ -183,8 +185,8 @@ class Pair:
     def _per_second(self) -> int:
         """The parts of a second in which cuts are compared: few enough for sums of any stages."""
         units, parts = range(self.parts.units.count), _A_SECOND
-        every = sum(self.parts.least(unit, self._bounded_by) for unit in units)
-        while every * parts * 64 * self.parts.count >= IMPOSSIBLE:
+        total = sum(self.parts.least(unit, self._bounded_by) for unit in units)
+        while total * parts * 64 * self.parts.count >= IMPOSSIBLE:
             parts //= 10
         return parts
 
@@ -195,32 +197,37 @@ class Pair:
             return min(int(seconds * per_second), IMPOSSIBLE)
 
         units, parts, fewer = self.parts.units, self.parts, self._bounded_by
-        each = [scaled(parts.least(n, fewer)) for n in range(units.count)]
-        sums = np.array([0, *accumulate(each)])
-        least = sums - sums[:, None]
-        more_of_runs = self._more_of_runs(scaled, each)
-        for own, other in units.tied:  # weights that both have are charged once
-            least[: own + 1, other + 1 :] -= each[other]
+        charges = [scaled(parts.least(n, fewer)) for n in range(units.count)]
+        sums = np.array([0, *accumulate(charges)])
+        shortest = sums - sums[:, None]
+        more_of_runs = self._more_of_runs(scaled, charges)
+        for owner, other in units.tied:  # weights that both have are charged once
+            shortest[: owner + 1, other + 1 :] -= charges[other]
         hops: dict[BisectionLink | None, NDArray[np.int64]] = {}
         hops[None] = np.zeros((2, units.count + 1), np.int64)
         for link in parts.links:
             of_borders = [parts.hop(n, link, fewer) for n in range(1, units.count)]
-            rows = [(0, 0), *(tuple(map(scaled, own)) for own in of_borders), (0, 0)]
+            rows = [(0, 0), *(tuple(map(scaled, border)) for border in of_borders), (0, 0)]
             hops[link] = np.array(rows).T
-        asked = [(own, *units.alike(*own.units)) for own in self._stages.values()]
-        table = np.full((parts.count, *least.shape), IMPOSSIBLE)
+        asked_stages = [(stage, *units.alike(*stage.units)) for stage in self._stages.values()]
+        table = np.full((parts.count, *shortest.shape), IMPOSSIBLE)
         for number, (before, behind) in enumerate(self._links):
             # What a stage of some of its units takes, and the others.
-            more = np.zeros_like(least)
-            there = [own for own in asked if own[0].holds_at_most(self._in_flight[number])]
+            more = np.zeros_like(shortest)
+            there = [
+                entry for entry in asked_stages if entry[0].holds_at_most(self._in_flight[number])
+            ]
             for stage, starts, ends in there:
                 messages = hops[stage.links[0]][1, starts] + hops[stage.links[1]][1, ends]
-                further = scaled(stage.value) - messages - least[starts, ends]
+                further = scaled(stage.value) - messages - shortest[starts, ends]
                 more[starts, ends] = np.maximum(more[starts, ends], further)
             more = np.maximum.accumulate(more, axis=1)
             more = np.maximum.accumulate(more[::-1], axis=0)[::-1]
             bound = (
-                least + np.maximum(more, more_of_runs) + hops[before][0][:, None] + hops[behind][0]
+                shortest
+                + np.maximum(more, more_of_runs)
+                + hops[before][0][:, None]
+                + hops[behind][0]
             )
             for stage, starts, ends in there:
                 if stage.links == (before, behind):
@@ -228,7 +235,7 @@ class Pair:
                     value = scaled(stage.value)
                     bound[starts, ends] = value if same else np.maximum(bound[starts, ends], value)
             table[number] = np.minimum(bound, IMPOSSIBLE)
-        table[:, *np.tril_indices(len(least))] = IMPOSSIBLE
+        table[:, *np.tril_indices(len(shortest))] = IMPOSSIBLE
         return table
 
     def _more_of_runs(
@@ -240,10 +247,10 @@ class Pair:
             of_each = -(-len(run) // self.parts.count)
             length = of_each // -(-of_each // _LONGEST_RUN)
             if length > 1:
-                own = scaled(self.parts.least(run.start, self._bounded_by, length))
+                of_run = scaled(self.parts.least(run.start, self._bounded_by, length))
                 there = np.clip(np.arange(len(each) + 1), run.start, run.stop)
                 times = np.maximum(there - there[:, None], 0) // length
-                more += times * max(own - length * each[run.start], 0)
+                more += times * max(of_run - length * each[run.start], 0)
         return more
 
     def advance(self, limit: Fraction) -> None:
@@ -260,48 +267,50 @@ class Pair:
             If the deadline passes.
         """
         per_second = self._per_second
-        found = least_cuts_sharing(
+        cuts = least_cuts_sharing(
             self._table(per_second),
             self._turns,
             [*self.parts.units.shared.values()],
             lambda places: self.parts.summed(places) * per_second,
         )
         self.is_bounded = True
-        before, self.bound = self.bound, found.cost / per_second if found else NEVER
+        before, self.bound = self.bound, cuts.cost / per_second if cuts else NEVER
         is_new = self._limited and self.excess is None
         if is_new and self._bounded_by == self.micro_batches:
             self.excess = self.parts.excess(self._bounded_by)
-        if found is None or self.bound > before or self._bounded_by != self.micro_batches:
+        if cuts is None or self.bound > before or self._bounded_by != self.micro_batches:
             # Others may be less now.
             self._bounded_by = self.micro_batches
             return
         if is_new:
             return
-        places = [*pairwise((0, *found.ends))]
+        places = [*pairwise((0, *cuts.ends))]
         summed = self.parts.summed(places)
-        stages = [self._stage(number, *own) for number, own in enumerate(places)]
-        left = [own for own in stages if not own.is_settled]
-        if not left:
+        stages = [self._stage(number, *units) for number, units in enumerate(places)]
+        unsettled = [stage for stage in stages if not stage.is_settled]
+        if not unsettled:
             self._keep(self._consistent(stages, places))
             self.is_done = True
             return
         if self.plan is None and limit == NEVER and self.parts.asked.deadline.left() is not None:
             self._plan_at_once(stages, places)
-        unasked = [own for own in left if own.low is None]
+        unasked = [stage for stage in unsettled if stage.low is None]
         if unasked and self._limited and self.parts.count > 1:
-            for own in unasked:
-                self._ask_in_any_memory(own)
-            self.excess = max(own.excess for own in left)
+            for stage in unasked:
+                self._ask_in_any_memory(stage)
+            self.excess = max(stage.excess for stage in unsettled)
             return
-        for own in left:
-            self._learn(own)
-        if any(own.is_settled for own in left):
+        for stage in unsettled:
+            self._learn(stage)
+        if any(stage.is_settled for stage in unsettled):
             return
         # Of those that fit the one that holds least tells what others take at least.
-        fewest = min((own for own in left), key=lambda own: (own.excess, sum(own.in_flight)))
-        own = fewest if not fewest.excess else max(left, key=lambda own: own.excess)
-        others = [other.value for other in stages if other is not own]
-        self._settle(own, others, limit - summed)
+        fewest = min(
+            (stage for stage in unsettled), key=lambda stage: (stage.excess, sum(stage.in_flight))
+        )
+        stage = fewest if not fewest.excess else max(unsettled, key=lambda stage: stage.excess)
+        values = [other.value for other in stages if other is not stage]
+        self._settle(stage, values, limit - summed)
 
     def solve_all(self) -> None:
         """Solve the stages of all cuts, with no bounds on any, and keep the best plan.
@@ -314,23 +323,23 @@ class Pair:
             If the deadline passes.
         """
         last = self.parts.units.count
-        least, self.bound = NEVER, NEVER
+        lowest, self.bound = NEVER, NEVER
         best: list[tuple[int, int]] = []
         for ends in combinations(range(1, last), self.parts.count - 1):
             places = [*pairwise((0, *ends, last))]
-            stages = [self._stage(number, *own) for number, own in enumerate(places)]
-            for own in stages:
-                if not own.is_settled:
-                    own.search.deadline.check()
-                    self._solve(own)
+            stages = [self._stage(number, *units) for number, units in enumerate(places)]
+            for stage in stages:
+                if not stage.is_settled:
+                    stage.search.deadline.check()
+                    self._solve(stage)
             summed = self.parts.summed(places)
-            proved = charge_of([own.proved for own in stages], self._turns) + summed
-            charge = charge_of([own.value for own in stages], self._turns) + summed
+            proved = charge_of([stage.proved for stage in stages], self._turns) + summed
+            charge = charge_of([stage.value for stage in stages], self._turns) + summed
             self.bound = min(self.bound, proved)
-            if charge < least:
-                least, best = charge, places
+            if charge < lowest:
+                lowest, best = charge, places
         if best:
-            stages = [self._stage(number, *own) for number, own in enumerate(best)]
+            stages = [self._stage(number, *units) for number, units in enumerate(best)]
             self._keep(self._consistent(stages, best))
         self.is_done = True
 
@@ -380,8 +389,8 @@ class Pair:
             plan = configuration_that_fits(stage.search) or uniform_plan(stage.search, counts)
             if plan is None or not plan.fits:
                 return
-            found = replace(stage.search, instance=plan.mode.instance), plan.result
-            fitting.append(replace(stage, found=found))
+            request_and_result = replace(stage.search, instance=plan.mode.instance), plan.result
+            fitting.append(replace(stage, found=request_and_result))
         self._keep(self._planned(fitting, places))
 
     def _planned(self, stages: Sequence[_Stage], places: Sequence[tuple[int, int]]) -> PairPlan:
@@ -406,8 +415,8 @@ class Pair:
         instance = search.instance
         if units != solved.units:
             in_flight = self._in_flight[number]
-            alike = self.parts.instance(number, units, self.micro_batches, in_flight)
-            instance = alike.trained(_renamed(instance, alike))
+            instance_of_parts = self.parts.instance(number, units, self.micro_batches, in_flight)
+            instance = instance_of_parts.trained(_renamed(instance, instance_of_parts))
         tensors = result.priced or tensors_of(instance, result.assignments)
         return StagePlan(instance, result.assignments, tensors)
 
@@ -424,14 +433,14 @@ class Pair:
     def _learn(self, own: _Stage) -> None:
         """Bound a stage by those that hold less, and settle it by one that holds more."""
         kinds = self._kinds(own)
-        alike = [
+        equals = [
             other
             for other in self._stages.values()
             if other.is_settled and other.links == own.links and self._kinds(other) == kinds
         ]
-        less = [other.proved for other in alike if other.holds_at_most(own.in_flight)]
+        less = [other.proved for other in equals if other.holds_at_most(own.in_flight)]
         own.value = max([own.value, *less])
-        for other in alike:
+        for other in equals:
             if own.holds_at_most(other.in_flight) and other.value <= own.value and other.found:
                 own.value = own.proved = other.value
                 own.is_settled, own.found, own.units = True, other.found, other.units
@@ -476,7 +485,7 @@ class Pair:
     def _solve(self, own: _Stage, below: Fraction = NEVER) -> None:
         """Settle what a stage takes, by a solver; raises as `within_memory` where it may not."""
         try:
-            search, found = own.found = within_memory(own.search, joint, below=below)
+            search, result = own.found = within_memory(own.search, joint, below=below)
         except NothingFitsError as error:
             own.proved = NEVER if error.proved else own.value
             own.value, own.error = NEVER, error
@@ -484,7 +493,7 @@ class Pair:
             own.proved = own.value = NEVER
         else:
             way = TrainingMode(search)
-            own.proved = own.value if found.bound is None else way.amount_of(found.bound)
-            charged = total_cost(way.instance, found.assignments, found.priced)
+            own.proved = own.value if result.bound is None else way.amount_of(result.bound)
+            charged = total_cost(way.instance, result.assignments, result.priced)
             own.value = way.amount_of(charged)
         own.is_settled = True

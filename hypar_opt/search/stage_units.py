@@ -55,7 +55,7 @@ class Units:
 
     def __init__(self, network: Network, problem: Problem, stages: Stages | None = None) -> None:
         borders = [0, *cuts_between_blocks(network), len(network.layers)]
-        self._units: list[tuple[range, ...]] = [(range(*own),) for own in pairwise(borders)]
+        self._units: list[tuple[range, ...]] = [(range(*border),) for border in pairwise(borders)]
         if stages is not None:
             self._units = [*map(stages.chunks_of, range(stages.parts))]
         self.network, self.stages, self.count = network, stages, len(self._units)
@@ -76,14 +76,14 @@ class Units:
         """Return the first unit that is like each one; the first of all is like no other."""
         words = problem.training.recompute, problem.training.shard, problem.training.gather
         kinds = [*range(self.count)]
-        if problem.constraints.fix or any(isinstance(own, Mapping) for own in words):
+        if problem.constraints.fix or any(isinstance(word, Mapping) for word in words):
             return kinds
         unlike = {0, *(unit for pair in self.tied for unit in pair)}
         of_layers = kinds_of_layers(self.network)
         first: dict[Hashable, int] = {}
         for unit, chunks in enumerate(self._units):
             if unit not in unlike:
-                layers = tuple(of_layers[own.start : own.stop] for own in chunks)
+                layers = tuple(of_layers[chunk.start : chunk.stop] for chunk in chunks)
                 kinds[unit] = first.setdefault(layers, unit)
         return kinds
 
@@ -91,7 +91,7 @@ class Units:
     def runs(self) -> list[range]:
         """Units that follow one another and are alike."""
         starts = [n for n, kind in enumerate(self.kinds) if n == 0 or self.kinds[n - 1] != kind]
-        return [range(*own) for own in pairwise([*starts, self.count])]
+        return [range(*ends) for ends in pairwise([*starts, self.count])]
 
     @property
     def runs_by_kind(self) -> dict[int, range]:
@@ -106,13 +106,13 @@ class Units:
 
     def alike(self, first: int, end: int) -> tuple[list[int], list[int]]:
         """Return where units that are like some begin and end."""
-        own = self.kinds[first:end]
+        kinds = self.kinds[first:end]
         starts = [
             start
-            for start in range(self.count - len(own) + 1)
-            if self.kinds[start : start + len(own)] == own
+            for start in range(self.count - len(kinds) + 1)
+            if self.kinds[start : start + len(kinds)] == kinds
         ]
-        return starts, [start + len(own) for start in starts]
+        return starts, [start + len(kinds) for start in starts]
 
 
 class PartsOfArray:
@@ -161,7 +161,7 @@ class PartsOfArray:
     def _gradients(self) -> list[int]:
         """The bytes of the gradients of each weight that units share."""
         layers = workload_of(self.units.network, 1).layers if self.units.shared else ()
-        sizes = {own.name: prod(own.weight) for own in layers}
+        sizes = {layer.name: prod(layer.weight) for layer in layers}
         return [sizes[owner] * reduced_bytes(self._whole) for owner in self.units.shared]
 
     def instance(
@@ -200,32 +200,32 @@ class PartsOfArray:
         key = self.units.kinds[unit], count, length
         if key not in self._least:
             instance = self._by_itself(*key)
-            found = Fraction(least_compute(instance), instance.per_second)
+            seconds = Fraction(least_compute(instance), instance.per_second)
             if length > 1:
                 request = self.request(replace(instance, bounded=_alone))
                 ways = LayerModes(request, count, ample=True)
                 with suppress(InfeasibleError, RefusedError):
-                    own = dual_bound(ways, Fraction())
-                    found = own.bound
-                    self._held[key] = own.excess / ways.first.capacity + 1
-            self._least[key] = found * _ROUNDED
+                    dual = dual_bound(ways, Fraction())
+                    seconds = dual.bound
+                    self._held[key] = dual.excess / ways.first.capacity + 1
+            self._least[key] = seconds * _ROUNDED
         return self._least[key]
 
     def excess(self, count: int) -> Fraction:
         """Return roughly what of its memory runs of units need more, for a micro-batch."""
-        held = [
-            own * len(self.units.runs_by_kind[unit]) / length / self.count
-            for (unit, batches, length), own in self._held.items()
+        excesses = [
+            excess * len(self.units.runs_by_kind[unit]) / length / self.count
+            for (unit, batches, length), excess in self._held.items()
             if batches == count
         ]
-        return max(sum(held, Fraction()) - 2, Fraction())
+        return max(sum(excesses, Fraction()) - 2, Fraction())
 
     def _by_itself(self, unit: int, count: int, length: int = 1) -> Instance:
         key = unit, length
         if key not in self._instances:
             units = unit, unit + length
-            held = (1,) * len(self.units.chunks(*units))
-            self._instances[key] = self.instance(min(unit, 1), units, count, held)
+            in_flight = (1,) * len(self.units.chunks(*units))
+            self._instances[key] = self.instance(min(unit, 1), units, count, in_flight)
         instance = self._instances[key]
         training = instance.problem.training
         if training.micro_batches == count:
@@ -241,7 +241,9 @@ class PartsOfArray:
             assert cost.time is not None
             assert cost.time.hops is not None
             # A layer of the network may have the message's plain name.
-            received = next(own for own in cost.time.hops.links if own.startswith(RECEIVED))
+            received = next(
+                link_name for link_name in cost.time.hops.links if link_name.startswith(RECEIVED)
+            )
             hops = replace(cost.time.hops, links={received: link})
             self._hops[key] = hops.extremes(cost.time.per_unit)
         return self._hops[key]

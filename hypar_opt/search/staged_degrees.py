@@ -187,13 +187,13 @@ class StagedEvaluator:
         and so that the program of a configuration's micro-batch takes about as long in each stage.
         """
         blocks, parts = len(block_starts(self.network)), self.count
-        most = _MOST_CHUNKS if self.staged.training.schedule == "1f1b" else 1
+        max_chunks = _MOST_CHUNKS if self.staged.training.schedule == "1f1b" else 1
         shapes: dict[Shape, list[Configuration]] = {
             Shape(parts, chunks): [
                 one for one in ones if chunks == 1 or one.micro_batches % parts == 0
             ]
             for chunks in divisors(blocks)
-            if chunks <= most and blocks % (parts * chunks) == 0
+            if chunks <= max_chunks and blocks % (parts * chunks) == 0
         }
         for one, cuts in zip(ones, self._balanced(ones), strict=True):
             if cuts and not (blocks % parts == 0 and len({*cuts}) == 1):
@@ -222,14 +222,14 @@ class StagedEvaluator:
     def bounds(self, ones: Sequence[Configuration]) -> NDArray[np.float64]:
         """Return lower bounds on the seconds of configurations of one shape."""
         stages, tied = self.stages(_shape(ones[0])), self._tied(_shape(ones[0]))
-        chunks, reduced = (own.T for own in self.whole.chunks_of(ones, stages))
+        chunks, reduced = (charge.T for charge in self.whole.chunks_of(ones, stages))
         before = np.cumsum(chunks[: stages.parts], axis=0) - chunks[: stages.parts]
         shape = stages.chunks, stages.parts, -1
-        own, last = (of.reshape(shape).sum(axis=0) for of in (chunks, reduced))
+        per_part, last = (of.reshape(shape).sum(axis=0) for of in (chunks, reduced))
         counts = np.array([one.micro_batches for one in ones]) - 1
-        every = before + counts * own + np.maximum(own, last)
-        every += [[float(seconds_of_tied(tied, part))] for part in range(stages.parts)]
-        bounds: NDArray[np.float64] = every.max(axis=0) * _ROUNDED
+        seconds = before + counts * per_part + np.maximum(per_part, last)
+        seconds += [[float(seconds_of_tied(tied, part))] for part in range(stages.parts)]
+        bounds: NDArray[np.float64] = seconds.max(axis=0) * _ROUNDED
         return bounds
 
     def shape_of(self, one: Configuration) -> tuple[Stages, Sequence[Sequence[int]]]:
@@ -252,28 +252,28 @@ class StagedEvaluator:
     def counted(self, one: Configuration) -> list[CountedStage]:
         """Return what stages hold, and how to find what they take: of those alike one."""
         shape, count = _shape(one), one.micro_batches
-        stages, held = self.shape_of(one)
+        stages, in_flight = self.shape_of(one)
         trained = self.staged.training.model_copy(update={"micro_batches": count})
         training = training_of(one, self.network, self.staged.hierarchy, trained)
-        known: dict[Hashable, CountedStage] = {}
-        every = []
+        by_kinds: dict[Hashable, CountedStage] = {}
+        counted = []
         for part in range(shape.pp):
             chunks = stages.chunks_of(part)
             links = self._links[part], self._links[part + 1]
             kinds = tuple(self._kinds[chunk.start : chunk.stop] for chunk in chunks), links
-            if kinds not in known:
-                own = self._network(chunks)
+            if kinds not in by_kinds:
+                stage_network = self._network(chunks)
                 once = (1,) * len(chunks)
                 update = {
-                    "training": stage_training(training, self.network, own, 1),
-                    "stage": stage_context(self.network, own, chunks, once, *links),
+                    "training": stage_training(training, self.network, stage_network, 1),
+                    "stage": stage_context(self.network, stage_network, chunks, once, *links),
                 }
                 problem = self.problem.model_copy(update=update)
                 trains = one._replace(pp=1, interleave=1, cuts=())
                 sizes = [len(chunk) for chunk in chunks]
-                known[kinds] = self._stage(own, problem, one, sizes, (*kinds, trains))
-            every.append(known[kinds].holding(tuple(held[part])))
-        return every
+                by_kinds[kinds] = self._stage(stage_network, problem, one, sizes, (*kinds, trains))
+            counted.append(by_kinds[kinds].holding(tuple(in_flight[part])))
+        return counted
 
     def _stage(
         self,
@@ -298,13 +298,15 @@ class StagedEvaluator:
         chip, hierarchy = self.array.accelerator, problem.hierarchy
         layers, moment = counted_memory(problem, network, workload, rows, chip)
         reserve = reserved_by(chip, workload, rows, hierarchy)
-        kept = sum(own.weights + own.gradients + own.state for own in layers) + moment.total
+        fixed = (
+            sum(layer.weights + layer.gradients + layer.state for layer in layers) + moment.total
+        )
         options, messages = RunOptions(**problem.training.stated), problem.stage.hops
-        saved = [own.saved for own in layers if own.layer not in messages]
+        saved = [layer.saved for layer in layers if layer.layer not in messages]
         places = pairwise(accumulate(sizes, initial=0))
         of_chunks = tuple(sum(saved[first:end]) for first, end in places)
         # What arrives is held where it is read.
-        kept += sum(own.saved for own in layers if own.layer in messages)
+        fixed += sum(layer.saved for layer in layers if layer.layer in messages)
 
         def passes() -> StagePasses:
             if key not in self._found:
@@ -316,15 +318,15 @@ class StagedEvaluator:
                     # Where blocks in the midst run again there are no few repetitions.
                     if len(sizes) == 1 or one.recompute == "none" or one.blocks is None:
                         steps = _ShortStage(network, problem, choices=problem.choices)
-                        found = steps.passes(one.inside, self._messages)
+                        passes = steps.passes(one.inside, self._messages)
                     else:
-                        found = stage_passes(*step, rows=rows, measure=self._in_lockstep)
+                        passes = stage_passes(*step, rows=rows, measure=self._in_lockstep)
                 except NotInLockstepError:  # each accelerator is simulated
-                    found = stage_passes(*step, rows=rows)
-                self._found[key] = found
+                    passes = stage_passes(*step, rows=rows)
+                self._found[key] = passes
             return self._found[key]
 
-        return CountedStage(kept, of_chunks, reserve, passes)
+        return CountedStage(fixed, of_chunks, reserve, passes)
 
     def _in_lockstep(self, tasks: Sequence[Task], _nodes: Sequence[int]) -> float:
         parts = [RepeatedPart(0, len(tasks))]
@@ -332,10 +334,10 @@ class StagedEvaluator:
 
     def evaluate(self, one: Configuration, counted: Sequence[CountedStage]) -> Evaluated:
         """Return what a step of a configuration takes, given what its stages hold."""
-        passes = [own.passes() for own in counted]
+        passes = [stage.passes() for stage in counted]
         schedule = self.staged.training.schedule
         step = pipeline_step(passes, schedule, one.micro_batches, tied=self._tied(_shape(one)))
-        fullest = max(own.memory for own in counted)
+        fullest = max(stage.memory for stage in counted)
         bubble = sum(step.bubbles) / len(step.bubbles)
         return Evaluated(one, step.seconds, fullest, None, bubble)
 
@@ -364,8 +366,8 @@ class _ShortStage(ShortSteps):
 
         def seconds(tasks: Sequence[Task], nodes: Sequence[int]) -> float:
             parts, first = [], 0
-            for block, own in groupby(blocks[node] for node in nodes):
-                end = first + len([*own])
+            for block, run in groupby(blocks[node] for node in nodes):
+                end = first + len([*run])
                 parts.append(RepeatedPart(first, end, times[block]))
                 first = end
             return seconds_of_parts(tasks, parts, messages, self.array.efficiency_of_overlap)
@@ -407,19 +409,19 @@ class _WholeNetwork(Evaluator):
         """
         seconds = np.zeros((len(ones), len(stages.ends)))
         reduced = np.zeros_like(seconds)
-        alike: dict[tuple[Any, ...], list[int]] = {}
+        numbers_by_key: dict[tuple[Any, ...], list[int]] = {}
         for number, one in enumerate(ones):
-            alike.setdefault((one.micro_batches, *one[7:10]), []).append(number)
+            numbers_by_key.setdefault((one.micro_batches, *one[7:10]), []).append(number)
         self.meshes.update(one[:6] for one in ones)
-        for (count, recompute, blocks, zero), numbers in alike.items():
+        for (count, recompute, blocks, zero), numbers in numbers_by_key.items():
             self.deadline.check()
             meshes = [ones[number][:6] for number in numbers]
             passes = self._passes(self.problem.batch // count, recompute, meshes)
-            once = np.array([passes[own].forward + passes[own].backward for own in meshes])
-            again = np.array([passes[own].again for own in meshes])
+            once = np.array([passes[mesh].forward + passes[mesh].backward for mesh in meshes])
+            again = np.array([passes[mesh].again for mesh in meshes])
             often, runs_again = self._often(stages, 0 if recompute == "none" else blocks)
             program = once @ often + again @ runs_again
-            queued = np.array([self._exchanged(own, zero) for own in meshes])
+            queued = np.array([self._exchanged(mesh, zero) for mesh in meshes])
             seconds[numbers] = np.maximum(program, queued[:, 0] @ often)
             reduced[numbers] = queued.sum(axis=1) @ often
         return seconds, reduced
@@ -433,9 +435,12 @@ class _WholeNetwork(Evaluator):
         """
         places, again = self._layers(self._uniform)[0], self._again_in(stages, blocks)
         often, count = [], places.max() + 1
-        for own in stages.layers:
-            every, of = places[own.start : own.stop], again[own.start : own.stop]
-            often.append([np.bincount(some, minlength=count) for some in (every, every[of])])
+        for layers in stages.layers:
+            inside, of = (
+                places[layers.start : layers.stop],
+                again[layers.start : layers.stop],
+            )
+            often.append([np.bincount(some, minlength=count) for some in (inside, inside[of])])
         whole, runs_again = np.array(often).transpose(1, 2, 0)
         return whole, runs_again
 
@@ -443,11 +448,11 @@ class _WholeNetwork(Evaluator):
         """Return which layers are in so many blocks of each chunk, from the first."""
         of_layers = self._layers(self._uniform)[1]
         again = np.zeros(len(of_layers), bool)
-        for own in stages.layers:
-            inside = of_layers[own.start : own.stop]
+        for layers in stages.layers:
+            inside = of_layers[layers.start : layers.stop]
             first = inside[inside >= 0].min(initial=len(of_layers))
-            most = len(of_layers) if blocks is None else blocks
-            again[own.start : own.stop] = (inside >= 0) & (inside < first + most)
+            run_again = len(of_layers) if blocks is None else blocks
+            again[layers.start : layers.stop] = (inside >= 0) & (inside < first + run_again)
         return again
 
     def _exchanged(self, mesh: Mesh, zero: str) -> NDArray[np.float64]:
@@ -461,8 +466,8 @@ class _WholeNetwork(Evaluator):
             places = self._places(self._uniform.lengths)
             count = len(self._network(self._uniform.lengths).layers)
             seconds = np.zeros((2, count, len(meshes)))
-            for own in queued:
-                np.add.at(seconds[0 if own.each else 1], places, own.seconds)
+            for queue in queued:
+                np.add.at(seconds[0 if queue.each else 1], places, queue.seconds)
             for number, other in enumerate(meshes):
                 self._exchanged_of[other, zero] = seconds[:, :, number]
         return self._exchanged_of[mesh, zero]
@@ -488,24 +493,24 @@ class _WholeNetwork(Evaluator):
             batch = micro_batch
         weights, reserve = self._weights(mesh, lengths, one.zero)
         places = self._layers(self._uniform)[0]
-        kept = weights.kept[places]
+        weight_bytes = weights.kept[places]
         maps = self._maps(mesh, lengths, 0, "none", batch)
         saved, moments = maps.kept[places], maps.moments[places]
         if one.recompute != "none":
-            every = len(self._uniform.times)
-            other = self._maps(mesh, lengths, every, one.recompute, batch)
+            length = len(self._uniform.times)
+            other = self._maps(mesh, lengths, length, one.recompute, batch)
             again = self._again_in(stages, one.blocks)
             saved = np.where(again, other.kept[places], saved)
             moments = np.where(again, other.moments[places], moments)
         moments = weights.moments[places] + moments * micro_batch // batch
         starts, shape = (0, *stages.ends[:-1]), (stages.chunks, stages.parts)
         of_chunks = np.add.reduceat(saved, starts).reshape(shape) * micro_batch // batch
-        bytes_ = np.add.reduceat(kept, starts).reshape(shape).sum(axis=0)
+        bytes_ = np.add.reduceat(weight_bytes, starts).reshape(shape).sum(axis=0)
         bytes_ += np.maximum.reduceat(moments, starts).reshape(shape).max(axis=0)
         bytes_ += (np.array(in_flight).T * of_chunks).sum(axis=0)
-        for own in stages.tied:
-            others = [part for part in own.parts if part != stages.part_of_layers[own.owner]]
-            bytes_[others] += kept[own.owner]
+        for weight in stages.tied:
+            readers = [part for part in weight.parts if part != stages.part_of_layers[weight.owner]]
+            bytes_[readers] += weight_bytes[weight.owner]
         return int(bytes_.max()) + reserve, reserve
 
     def _held(
@@ -514,12 +519,12 @@ class _WholeNetwork(Evaluator):
         """Return what meshes hold, by layer of the shortened network."""
         places = self._places(lengths)
         amounts = holds.largest([self._program(mesh, lengths) for mesh in meshes])
-        kept = np.zeros((places.max() + 1, len(meshes)), np.int64)
-        moments = np.zeros_like(kept)
-        for hold, own in zip(holds.holds, amounts.T.astype(np.int64), strict=True):
+        weights = np.zeros((places.max() + 1, len(meshes)), np.int64)
+        moments = np.zeros_like(weights)
+        for hold, column in zip(holds.holds, amounts.T.astype(np.int64), strict=True):
             for node in hold.layers:
-                (kept if hold.tensor in KEPT else moments)[places[node]] += own
-        return dict(zip(meshes, map(Held, kept.T, moments.T), strict=True))
+                (weights if hold.tensor in KEPT else moments)[places[node]] += column
+        return dict(zip(meshes, map(Held, weights.T, moments.T), strict=True))
 
 
 def search_stages(
@@ -558,7 +563,7 @@ def search_stages(
     candidates: list[Configuration] = []
     order: list[tuple[float, int]] = []
     best: list[tuple[float, int, int, Evaluated]] = []
-    least: tuple[Candidate, ...] = ()
+    smallest: tuple[Candidate, ...] = ()
     simulated, complete = 0, True
     try:
         for parts in counts:
@@ -582,14 +587,14 @@ def search_stages(
                 saves = one._replace(recompute="none", blocks=None)
                 if saves in saves_all and saves != one and evaluator.may_fit(saves):
                     continue  # it takes less
-                if (found := _least_again(evaluator, one, allowed)) is not None:
-                    candidates[number] = found
-                    (new,) = evaluator.bounds([found]).tolist()
+                if (smaller := _least_again(evaluator, one, allowed)) is not None:
+                    candidates[number] = smaller
+                    (new,) = evaluator.bounds([smaller]).tolist()
                     heappush(order, (max(bound, new), number))
                 continue
             progress(simulated, len(candidates))
             counted = evaluator.counted(one)
-            if not all(evaluator.fits(own.memory, own.reserve) for own in counted):
+            if not all(evaluator.fits(stage.memory, stage.reserve) for stage in counted):
                 if one.recompute != "none" and one.blocks is not None:
                     candidates[number] = _more_again(evaluator, one)
                     heappush(order, (bound, number))
@@ -600,12 +605,12 @@ def search_stages(
                 rank = evaluated.seconds, evaluated.memory, number
                 best = sorted([*best, (*rank, evaluated)])[:count]
         if not (simulated or order):
-            least = _least(evaluators, candidates)
+            smallest = _least(evaluators, candidates)
     except NoAnswerError:  # a limit
         complete = False
     progress(len(candidates), len(candidates))
     fastest = tuple(evaluated for *_, evaluated in best)
-    return Searched(fastest, len(candidates), None, simulated, least, complete)
+    return Searched(fastest, len(candidates), None, simulated, smallest, complete)
 
 
 def _least(
@@ -618,14 +623,14 @@ def _least(
         evaluator.deadline.check()
         memory, _ = evaluator.whole.held(whole, *evaluator.shape_of(whole))
         estimates.append((memory, number, whole))
-    least: list[tuple[int, int, Candidate]] = []
+    smallest: list[tuple[int, int, Candidate]] = []
     for estimate, number, one in sorted(estimates):
-        if len(least) == 3 and estimate * _NEAR > least[-1][0]:
+        if len(smallest) == 3 and estimate * _NEAR > smallest[-1][0]:
             break
         evaluators[one.pp].deadline.check()
         memory = max(stage.memory for stage in evaluators[one.pp].counted(one))
-        least = sorted([*least, (memory, number, Candidate(one, memory))])[:3]
-    return tuple(candidate for *_, candidate in least)
+        smallest = sorted([*smallest, (memory, number, Candidate(one, memory))])[:3]
+    return tuple(candidate for *_, candidate in smallest)
 
 
 def offered_counts(network: Network, array: Array) -> list[int]:
@@ -638,27 +643,29 @@ def _families(
     evaluator: StagedEvaluator, fixed: Mapping[str, Any] | None, allowed: Allowed | None
 ) -> Iterator[list[Configuration]]:
     """Yield the configurations of each way to cut the network; of blocks none run again yet."""
-    own = {"dp_replicate": 1, **(fixed or {})}
-    own.pop("pp", None)
-    chunks = own.pop("interleave", None)
+    fixed_degrees = {"dp_replicate": 1, **(fixed or {})}
+    fixed_degrees.pop("pp", None)
+    chunks = fixed_degrees.pop("interleave", None)
     whole = evaluator.whole
-    known = [*family(evaluator.network, evaluator.problem, fixed=own, recompute=whole.policies)]
+    configurations = [
+        *family(evaluator.network, evaluator.problem, fixed=fixed_degrees, recompute=whole.policies)
+    ]
     # Sequence parallelism moves no more and holds less.
-    with_sp = {one[:5] for one in known if one.sp}
-    every = [
+    with_sp = {one[:5] for one in configurations if one.sp}
+    variants = [
         one._replace(blocks=0 if one.recompute != "none" else None)
-        for one in known
+        for one in configurations
         if one.sp or one[:5] not in with_sp
     ]
-    for cut in evaluator.cut(every):
-        kept = [
+    for cut in evaluator.cut(variants):
+        allowed_ones = [
             one
             for one in cut
             if chunks in (None, one.interleave)
             and (allowed is None or allowed(one._replace(blocks=None)))
         ]
-        if kept:
-            yield kept
+        if allowed_ones:
+            yield allowed_ones
 
 
 def _least_again(

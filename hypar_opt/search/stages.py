@@ -146,7 +146,7 @@ def _check_is_of_stages(problem: Problem, counts: Sequence[int] | None) -> None:
         if count > 1:
             problem.array.description.part(count)
     if problem.reading not in RUN_READINGS:
-        readings = " or ".join(argument("reading", own) for own in RUN_READINGS)
+        readings = " or ".join(argument("reading", word) for word in RUN_READINGS)
         raise HyparError(f"{stages} needs {readings}, got {problem.reading}")
     if problem.cost != "time":
         raise HyparError(f"{stages} needs {argument('cost', 'time')}, got {problem.cost}")
@@ -197,12 +197,14 @@ class _StageSearch:
 
     def solve_all(self) -> None:
         """Solve the stages of all cuts in all micro-batches."""
-        every = {pair.parts.count: pair.parts for pair in self._pairs}
-        cuts = len(self._batches) * sum(comb(self._units.count - 1, own - 1) for own in every)
+        by_count = {pair.parts.count: pair.parts for pair in self._pairs}
+        cuts = len(self._batches) * sum(
+            comb(self._units.count - 1, count - 1) for count in by_count
+        )
         if cuts > MOST_CUTS:
             raise RefusedError(f"{cuts:,} cuts of stages are more than {MOST_CUTS:,}")
         self._pairs.clear()
-        for parts in every.values():
+        for parts in by_count.values():
             for count in self._batches:
                 self._open(parts, count, Fraction())
                 self._pairs[-1].solve_all()
@@ -210,16 +212,16 @@ class _StageSearch:
     def _each_parts(self, counts: Sequence[int] | None, schedule: str) -> Iterator[PartsOfArray]:
         """Yield the parts that the array may have; a stage has two accelerators or more."""
         assert self._problem.array is not None
-        inside, most = self._stated.inside if self._stated else None, self._units.count
+        inside, max_count = self._stated.inside if self._stated else None, self._units.count
         if counts is None:
-            counts = [n for n in self._problem.array.description.part_counts if n <= most]
+            counts = [n for n in self._problem.array.description.part_counts if n <= max_count]
             counts = [n for n in counts if n == 1 or self._may_pin(n)]
         for count in counts:
             parts = PartsOfArray(self._request, self._units, count, schedule, inside)
-            if count > most:
+            if count > max_count:
                 name = self._request.instance.network.name
                 raise HyparError(
-                    f"{name} can be cut into {most} stages at most, fewer than {count}"
+                    f"{name} can be cut into {max_count} stages at most, fewer than {count}"
                 )
             yield parts
 
@@ -233,53 +235,53 @@ class _StageSearch:
 
     def result(self) -> StagesFound:
         """Return the best plan of all, and the bound on all."""
-        request, every, stopped_by = self._request, self._pairs, None
-        plans = [pair.plan for pair in every if pair.plan]
+        request, pairs, stopped_by = self._request, self._pairs, None
+        plans = [pair.plan for pair in pairs if pair.plan]
         best = min(plans, key=lambda plan: plan.seconds, default=None)
-        least = best.seconds if best else NEVER
-        request.progress(0, len(every))
+        seconds = best.seconds if best else NEVER
+        request.progress(0, len(pairs))
         try:
-            while pair := self._next(least):
+            while pair := self._next(seconds):
                 request.deadline.check()
-                self._advance(pair, least)
-                if pair.plan and pair.plan.seconds < least:
-                    best, least = pair.plan, pair.plan.seconds
-                request.progress(sum(pair.is_done for pair in every), len(every))
+                self._advance(pair, seconds)
+                if pair.plan and pair.plan.seconds < seconds:
+                    best, seconds = pair.plan, pair.plan.seconds
+                request.progress(sum(pair.is_done for pair in pairs), len(pairs))
         except NoAnswerError as error:
             stopped_by = error.stopped_by
         if best is None:
             raise self._refusal(stopped_by)
-        bound = min(least, *(min(pair.bound, pair.unproved) for pair in every))
-        request.progress(len(every), len(every))
+        bound = min(seconds, *(min(pair.bound, pair.unproved) for pair in pairs))
+        request.progress(len(pairs), len(pairs))
         return StagesFound(
             best.stages,
             best.plans[0].instance.problem.training.micro_batches or 1,
             best.plans,
             best.results,
-            least,
+            seconds,
             bound,
-            Status.OPTIMAL if bound == least else Status.FEASIBLE,
+            Status.OPTIMAL if bound == seconds else Status.FEASIBLE,
             stopped_by,
         )
 
     def _next(self, limit: Fraction) -> Pair | None:
         """Return what to ask next: first what may fit as it is."""
-        left = [pair for pair in self._pairs if not pair.is_done and pair.bound < limit]
-        if not left:
+        pairs = [pair for pair in self._pairs if not pair.is_done and pair.bound < limit]
+        if not pairs:
             return None
         if limit < NEVER:
-            return min(left, key=lambda pair: pair.bound)
+            return min(pairs, key=lambda pair: pair.bound)
         # To compute again takes time.
-        return min(left, key=lambda pair: pair.bound * (1 + (pair.excess or 0) / _LESS))
+        return min(pairs, key=lambda pair: pair.bound * (1 + (pair.excess or 0) / _LESS))
 
     def _refusal(self, stopped_by: str | None) -> HyparError:
         """Return the error that says that there is no plan, or which stage lacks least."""
         errors = [error for pair in self._pairs for error in pair.errors]
         if errors:
-            least = min(errors, key=lambda error: error.counted.excess)
+            nearest = min(errors, key=lambda error: error.counted.excess)
             proved = not stopped_by and all(pair.unproved == NEVER for pair in self._pairs)
-            stopped = stopped_by or least.stopped_by or "limits"
-            return NothingFitsError(least.counted, proved=proved, stopped_by=stopped)
+            stopped = stopped_by or nearest.stopped_by or "limits"
+            return NothingFitsError(nearest.counted, proved=proved, stopped_by=stopped)
         if stopped_by:
             return NoAnswerError(f"no answer within the {stopped_by}", stopped_by)
         return InfeasibleError("no stages satisfy the constraints")

@@ -100,18 +100,21 @@ class StepBounds(ShortSteps):
             If the deadline passes.
         """
         bounds = [0.0] * len(configurations)
-        alike: dict[int, dict[str, list[int]]] = {}
+        by_batch: dict[int, dict[str, list[int]]] = {}
         for number, one in enumerate(configurations):
-            of_batch = alike.setdefault(self.problem.batch // one.micro_batches, {"none": []})
+            of_batch = by_batch.setdefault(self.problem.batch // one.micro_batches, {"none": []})
             of_batch.setdefault(one.recompute, []).append(number)
         layers, blocks = self._layers(self._uniform)
         times = np.bincount(layers)
-        for batch, by_word in alike.items():
+        for batch, by_word in by_batch.items():
             self.deadline.check()
-            every = [configurations[number][:6] for own in by_word.values() for number in own]
-            self.meshes.update(every)
-            passes = self._passes(batch, "none", every)
-            once = {mesh: (own.forward + own.backward) @ times for mesh, own in passes.items()}
+            meshes = [configurations[number][:6] for some in by_word.values() for number in some]
+            self.meshes.update(meshes)
+            passes = self._passes(batch, "none", meshes)
+            once = {
+                mesh: (seconds.forward + seconds.backward) @ times
+                for mesh, seconds in passes.items()
+            }
             for word, numbers in by_word.items():
                 passes = self._passes(batch, word, [configurations[n][:6] for n in numbers])
                 for number in numbers:
@@ -154,8 +157,8 @@ class StepBounds(ShortSteps):
         of_layers = self._blocks(short.lengths)[first:].tolist()
         layers: list[int] = []
         blocks: list[int] = []
-        for block, own in groupby(range(len(of_layers)), of_layers.__getitem__):
-            places, times = [*own], short.times[block - 1] if block else 1
+        for block, run in groupby(range(len(of_layers)), of_layers.__getitem__):
+            places, times = [*run], short.times[block - 1] if block else 1
             layers += places * times
             for number in range(begun, begun + times):
                 blocks += [number if block else -1] * len(places)
@@ -176,8 +179,8 @@ class StepBounds(ShortSteps):
         if (mesh, zero) not in self._queues_of:
             meshes = self._meshes_with(mesh, alike=1)
             queues = queues_of(*self._of_queue(zero, meshes), self._visits)
-            for number, own in enumerate(meshes):
-                self._queues_of[own, zero] = queues[number]
+            for number, degrees in enumerate(meshes):
+                self._queues_of[degrees, zero] = queues[number]
         return self._queues_of[mesh, zero]
 
     @cached_property
@@ -210,16 +213,16 @@ class StepBounds(ShortSteps):
         states, nodes = rows.transpose(1, 2, 0), np.arange(len(workload.nodes))[:, None]
         levels, shape = len(states), states.shape[1:]
         together: dict[tuple[str, bool], list[Collective]] = {}
-        for own in cost.rules(workload, levels).node(nodes, [states]):
-            stages = ZERO_STAGES[COLLECTIVES[own.group][-1]]
-            each = any(
-                stage.each_micro_batch and stage.weights == (own.tensor == "weights")
+        for collective in cost.rules(workload, levels).node(nodes, [states]):
+            stages = ZERO_STAGES[COLLECTIVES[collective.group][-1]]
+            each_micro_batch = any(
+                stage.each_micro_batch and stage.weights == (collective.tensor == "weights")
                 for stage in stages
             )
-            together.setdefault((own.tensor, each), []).append(
-                own._replace(
-                    quarters=own.quarters // np.maximum(own.times, 1),
-                    times=np.minimum(own.times, 1),
+            together.setdefault((collective.tensor, each_micro_batch), []).append(
+                collective._replace(
+                    quarters=collective.quarters // np.maximum(collective.times, 1),
+                    times=np.minimum(collective.times, 1),
                 )
             )
         queued = []
@@ -229,7 +232,7 @@ class StepBounds(ShortSteps):
                     added_up(cost.charges(of, workload, nodes, shape, levels)), shape
                 ).astype(np.float64)
                 / cost.per_unit
-                for of in (exchanges, [own._replace(times=0) for own in exchanges])
+                for of in (exchanges, [exchange._replace(times=0) for exchange in exchanges])
             ]
             whole, seconds = charged
             queued.append(QueueExchanges(*key, seconds, whole - seconds))
@@ -269,14 +272,14 @@ class StepBounds(ShortSteps):
 
     def _passes(self, batch: int, recompute: str, meshes: Sequence[Mesh]) -> dict[Mesh, _Passes]:
         """Return the seconds of a micro-batch's program, by mesh."""
-        forward, *others = phases_of(self.problem)
-        of_words: dict[str, Sequence[tuple[Phase, ...]]] = {"none": ((forward,), tuple(others))}
+        forward, *backward = phases_of(self.problem)
+        of_words: dict[str, Sequence[tuple[Phase, ...]]] = {"none": ((forward,), tuple(backward))}
         of_words.setdefault(recompute, ((forward,),))
         for word, passes in of_words.items():
-            known = self._seconds_of[batch, word]
-            if missing := [*dict.fromkeys(mesh for mesh in meshes if mesh not in known)]:
+            cache = self._seconds_of[batch, word]
+            if missing := [*dict.fromkeys(mesh for mesh in meshes if mesh not in cache)]:
                 charged = self._of_program(batch, word, passes, missing)
-                known.update(zip(missing, charged, strict=True))
+                cache.update(zip(missing, charged, strict=True))
         once, again = (self._seconds_of[batch, word] for word in ("none", recompute))
         return {
             mesh: _Passes(once[mesh][0], once[mesh][1], again[mesh][0] - once[mesh][0])
@@ -333,9 +336,9 @@ class StepBounds(ShortSteps):
                     (program.node(workload, nodes, of_nodes), all_nodes, places),
                     (between, all_edges, places[ends[1]]),
                 ]
-            for charges, every, at in charged:
-                amounts = np.broadcast_to(added_up(charges), every.max() + 1).astype(np.float64)
-                np.add.at(of_pass, at, amounts[every] / program.per_unit)
+            for charges, inverse, at in charged:
+                amounts = np.broadcast_to(added_up(charges), inverse.max() + 1).astype(np.float64)
+                np.add.at(of_pass, at, amounts[inverse] / program.per_unit)
         return seconds.transpose(2, 0, 1)
 
 
@@ -355,8 +358,8 @@ def _alike(
     places : (things, meshes)
     """
     keys = np.broadcast_to(kinds[:, None], numbers[0].shape)
-    for own in numbers:
-        keys = keys * (own.max(initial=0) + 1) + own
+    for column in numbers:
+        keys = keys * (column.max(initial=0) + 1) + column
     _, first, places = np.unique(keys, return_index=True, return_inverse=True)
     things, meshes = np.unravel_index(first, keys.shape)
     return things, meshes, places.reshape(keys.shape)

@@ -144,12 +144,12 @@ class Queue(NamedTuple):
         released = self.released.copy()
         for visit, seconds, _ in of_units:
             released[visit] += seconds
-        left = released[::-1].cumsum()[::-1]
+        remaining = released[::-1].cumsum()[::-1]
         if self.overlap == "none":
-            return float(begun[-1] + left[0]) + self.update
+            return float(begun[-1] + remaining[0]) + self.update
         if self.overlap != "prefetch":  # updates wait for no other gradients
-            return float(max((begun + left).max(), begun[-1] + self.update))
-        return float((begun + self._waited(begun, of_units) + left).max()) + self.update
+            return float(max((begun + remaining).max(), begun[-1] + self.update))
+        return float((begun + self._waited(begun, of_units) + remaining).max()) + self.update
 
     def _released_of_units(self) -> list[tuple[int, float, bool]]:
         """Return what visits release of units, in order, and whether that is a gather.
@@ -239,8 +239,8 @@ def queues_of(
             backward[of, : len(complete)] += complete
     last, before = (
         [
-            Queue(first, rest, units, own, update, overlap)
-            for first, rest, own, update in zip(
+            Queue(first, rest, units, seconds, update, overlap)
+            for first, rest, seconds, update in zip(
                 awaited[number].tolist(),
                 released[number].T,
                 np.moveaxis(of_units[number], -1, 0),

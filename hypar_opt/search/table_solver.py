@@ -88,11 +88,16 @@ class TableSolver:
             # A file for each table: a later one would overwrite it.
             export = export.with_stem(export.stem + suffix)
         # The time limit is that of all tables together.
-        left = self._search.deadline.left()
-        own: dict[str, Any]
-        own = {"time_limit": left, "export": export, "warm_start": start, "labels": labels}
-        same = all(vars(options)[name] is value for name, value in own.items())
-        return options if same else replace(options, **own)
+        time_limit = self._search.deadline.left()
+        settings: dict[str, Any]
+        settings = {
+            "time_limit": time_limit,
+            "export": export,
+            "warm_start": start,
+            "labels": labels,
+        }
+        same = all(vars(options)[name] is value for name, value in settings.items())
+        return options if same else replace(options, **settings)
 
     def solve_compact(self, table: ThresholdTable | FactoredTable | ClassTable) -> SolveResult:
         """Solve all levels together by a compact table that is never expanded.
@@ -151,8 +156,8 @@ class TableSolver:
             raise RefusedError(refusal)
         options = self.options(start, suffix, labels)
         result = self._solved(table, options)
-        found = result.assignment
-        if ways and found is not None and not any(keeps_to(way, found) for way in ways):
+        assignment = result.assignment
+        if ways and assignment is not None and not any(keeps_to(way, assignment) for way in ways):
             # The file that was asked for is of the table itself.
             result = _best(ways, [self._solved(way, self.options(start)) for way in ways])
         return self.checked(result)
@@ -213,8 +218,8 @@ class TableSolver:
         table
             That of the level; None for a compact one.
         """
-        own = row == result.assignment or table is None
-        charged = result.objective if own else table and table.price(row)
+        is_solution = row == result.assignment or table is None
+        charged = result.objective if is_solution else table and table.price(row)
         self.charged += charged or 0
 
     def checked(self, result: SolveResult) -> SolveResult:
@@ -246,9 +251,9 @@ class TableSolver:
         problem, layers = instance.problem, row[instance.workload.shared :]
         for name in ("fix", "even", "runnable", "memory"):
             alone = Constraints.model_validate({name: getattr(problem.constraints, name)})
-            own = problem.model_copy(update={"constraints": alone})
+            constrained = problem.model_copy(update={"constraints": alone})
             try:
-                ConstraintSet(own, instance.workload).check([layers] * problem.levels)
+                ConstraintSet(constrained, instance.workload).check([layers] * problem.levels)
             except HyparError as error:
                 reason = error.message.removeprefix("constraints: ")
                 return f": {argument(f'constraints.{name}')}: {reason}"

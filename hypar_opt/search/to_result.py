@@ -144,22 +144,22 @@ def _best_known(
         If none of them satisfies the constraints.
     """
     solved, levels = len(rows), search.levels
-    known: dict[str | None, Assignments] = {None: tuple(rows)} if solved == levels else {}
+    plans: dict[str | None, Assignments] = {None: tuple(rows)} if solved == levels else {}
     if search.start:
-        known["the plan to start from"] = search.start
+        plans["the plan to start from"] = search.start
     if search.known:
-        known["the best of the search of shares"] = search.known
+        plans["the best of the search of shares"] = search.known
     for nodes in levelwise:
-        known["the levelwise plan"] = tuple(map(search.layers_of, nodes))
+        plans["the levelwise plan"] = tuple(map(search.layers_of, nodes))
     baselines = search.instance.workload.baselines
     # Keep the solved levels above if there are any, and try the baseline from H1 as well.
     for first in sorted({solved % levels, 0}, reverse=True):
         for name, key in BASELINES.items():
             row = search.layers_of(baselines[key])
             origin = f"{name} from H{first + 1}" if first else name
-            known[origin] = (*rows[:first], *[row] * (levels - first))
+            plans[origin] = (*rows[:first], *[row] * (levels - first))
     feasible = {
-        origin: plan for origin, plan in known.items() if search.instance.constraints.allow(plan)
+        origin: plan for origin, plan in plans.items() if search.instance.constraints.allow(plan)
     }
     if not feasible:
         problem = f"no answer within the {stopped_by}"
@@ -181,8 +181,8 @@ def _bound(
     """
     bounds = [result.bound for result in tables.results]
     if found_by is not None and scope == "joint":  # its one table's, or less that is known of it
-        known = [bound for bound in (*bounds, tables.least) if bound is not None]
-        bounds = [max(known, default=None)]
+        proved = [bound for bound in (*bounds, tables.least) if bound is not None]
+        bounds = [max(proved, default=None)]
     elif found_by is not None:
         rows = [search.layers_of(assignment_of(result)) for result in tables.results]
         first_difference = next(

@@ -85,14 +85,16 @@ def _in_lockstep(task: Task, interconnect: Interconnect) -> float:
     if len(sent) == 1:
         return float(link.latency) + sent[0] * float(link.seconds_per_byte)
     # The parts of H1 at once: below it over their own links.
-    each = interconnect.accelerators // len(sent)
+    accelerators = interconnect.accelerators // len(sent)
     links = [
-        interconnect.link(task.rounds, range(first, first + each) if min(task.levels) else None)
-        for first in range(0, interconnect.accelerators, each)
+        interconnect.link(
+            task.rounds, range(first, first + accelerators) if min(task.levels) else None
+        )
+        for first in range(0, interconnect.accelerators, accelerators)
     ]
     return max(
-        float(own.latency) + moved * float(own.seconds_per_byte)
-        for moved, own in zip(sent, links, strict=True)
+        float(link.latency) + moved * float(link.seconds_per_byte)
+        for moved, link in zip(sent, links, strict=True)
     )
 
 
@@ -123,12 +125,12 @@ class _Exchanges:
                     (sending[lane], sending[lane][sender], sender)
                     for lane, sender in senders.items()
                 ]
-                for left in reversed(range(times)):
+                for remaining in reversed(range(times)):
                     last, now = now, passed(now, after)
                     added = now - last
                     # No later round adds less than the least of these, and soon all add as much.
-                    if left > _ROUNDS and np.ptp(added) <= 4 * np.spacing(now.max()):
-                        now += left * added.min()
+                    if remaining > _ROUNDS and np.ptp(added) <= 4 * np.spacing(now.max()):
+                        now += remaining * added.min()
                         break
             ends.append(now)
         return starts, ends

@@ -325,7 +325,7 @@ class Traces:
             traces.append(cls(turns, interconnect, first, named))
             first += interconnect.accelerators
             named += len(traces[-1].communicators)
-        nodes = sum(own.most_nodes for own in traces)
+        nodes = sum(trace.most_nodes for trace in traces)
         if nodes > MAX_NODES or first > MAX_LISTED:
             raise RefusedError(
                 f"traces of this step have up to {nodes:,} nodes, and at most {MAX_NODES:,} are"
@@ -337,8 +337,8 @@ class Traces:
     @property
     def most_nodes(self) -> int:
         """The nodes of all accelerators, if no task were left out."""
-        each = (len(own.tasks) if isinstance(own, TracedPass) else 1 for own in self.turns)
-        return self.interconnect.accelerators * sum(each)
+        counts = (len(turn.tasks) if isinstance(turn, TracedPass) else 1 for turn in self.turns)
+        return self.interconnect.accelerators * sum(counts)
 
     def of(self, accelerator: int) -> bytes:
         """Return the trace of an accelerator, by its number among these."""
@@ -353,8 +353,8 @@ class Traces:
                     name = self._names[node.over, self._lowest(node.over, accelerator)]
                 parts.append(_framed(node.body + _attribute("pg_name", _STRING, name)))
             elif isinstance(node, _End):
-                own, other = self.first + accelerator, node.other + accelerator
-                ends = (own, other) if node.kind == SEND else (other, own)
+                endpoint, other = self.first + accelerator, node.other + accelerator
+                ends = (endpoint, other) if node.kind == SEND else (other, endpoint)
                 parts.append(_end(*node[:4], *ends, node.tag, node.size))
             else:
                 parts += self._ends(node, accelerator)
@@ -401,7 +401,7 @@ class Traces:
     @cached_property
     def _passes(self) -> dict[int, Sequence[Task]]:
         """The tasks of all passes, of equal ones once; first those of the last pass."""
-        passes = (own.tasks for own in reversed(self.turns) if isinstance(own, TracedPass))
+        passes = (turn.tasks for turn in reversed(self.turns) if isinstance(turn, TracedPass))
         return {id(tasks): tasks for tasks in passes}
 
     @cached_property
@@ -421,7 +421,7 @@ class Traces:
         """The parts of H1 whose accelerators may have different nodes."""
         computed = (task.of_parts for task in self._tasks if isinstance(task, ComputeTask))
         exchanged = (task.sent for task in self._exchanges)
-        return max((len(own) for own in chain(computed, exchanged) if own), default=1)
+        return max((len(amounts) for amounts in chain(computed, exchanged) if amounts), default=1)
 
     def _part(self, accelerator: int) -> int:
         return accelerator * self._parts // self.interconnect.accelerators
@@ -500,7 +500,8 @@ class Traces:
                     # Of all parts, so that the two ends of a message round it alike.
                     sent = self._between(task, pattern, turn) or self._sent(task)
                     whole = [
-                        sizes[pattern, own].next(share * amount) for own, amount in enumerate(sent)
+                        sizes[pattern, part].next(share * amount)
+                        for part, amount in enumerate(sent)
                     ]
                     sender = self._peers(pattern)[1][first]
                     messages.append((pattern, whole[part], whole[self._part(sender)]))
@@ -516,15 +517,15 @@ class Traces:
         if not task.between:
             return []
         pairs = [task.between[part * count :][:count] for part in range(count)]
-        each = Fraction(count - 1, self.interconnect.accelerators)
+        share = Fraction(count - 1, self.interconnect.accelerators)
         if len(task.rounds) > 1:
-            return [each * own[(part + pattern.shift) % count] for part, own in enumerate(pairs)]
+            return [share * pair[(part + pattern.shift) % count] for part, pair in enumerate(pairs)]
         way = 1 if pattern.shift == 1 else -1
         if task.step is StepKind.ALL_GATHER:
-            pieces = [own[(part + 1) % count] for part, own in enumerate(pairs)]
-            return [each * pieces[(part - way * turn) % count] for part in range(count)]
+            pieces = [pair[(part + 1) % count] for part, pair in enumerate(pairs)]
+            return [share * pieces[(part - way * turn) % count] for part in range(count)]
         pieces = [pairs[(part + 1) % count][part] for part in range(count)]
-        return [each * pieces[(part - way * (turn + 1)) % count] for part in range(count)]
+        return [share * pieces[(part - way * (turn + 1)) % count] for part in range(count)]
 
     def _tag(self, task: ExchangeTask, micro_batch: int) -> int:
         """Return what tells messages between two accelerators apart.
@@ -572,8 +573,8 @@ class Traces:
 
 def _collective_of(task: ExchangeTask) -> StepKind | None:
     """Return the collective of the schema that it is: one in which all of a group send as much."""
-    alike = 0 not in task.levels or len({*task.sent}) <= 1
-    return task.collective if task.collective in COLLECTIVES and alike else None
+    is_even = 0 not in task.levels or len({*task.sent}) <= 1
+    return task.collective if task.collective in COLLECTIVES and is_even else None
 
 
 def _digits(task: ExchangeTask) -> tuple[int, ...]:

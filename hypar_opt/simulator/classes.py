@@ -77,7 +77,9 @@ def alike(
     both = [_Messages.of(interconnect, pattern, kinds[key]) for pattern, key in appearances.items()]
     classes = _refined(interconnect, both, begin)
     members = np.bincount(classes.accelerators)[classes.accelerators]
-    if len(kinds) == len(both) or all((members[own.receivers] == members).all() for own in both):
+    if len(kinds) == len(both) or all(
+        (members[pattern.receivers] == members).all() for pattern in both
+    ):
         return classes
     return _refined(
         interconnect,
@@ -92,11 +94,11 @@ _Appearances = tuple[tuple[int, ...], tuple[tuple[int, Fraction], ...]]
 
 def _appearances(rounds: Iterable[MessageRound]) -> dict[MessagePattern, _Appearances]:
     """Return where each pattern appears: the same of both directions of a ring."""
-    found: dict[MessagePattern, list[tuple[int, Fraction]]] = {}
-    for number, lanes in enumerate(dict.fromkeys(own.lanes for own in rounds)):
+    places: dict[MessagePattern, list[tuple[int, Fraction]]] = {}
+    for number, lanes in enumerate(dict.fromkeys(one.lanes for one in rounds)):
         for lane in lanes:
-            found.setdefault(lane.pattern, []).append((number, lane.share))
-    return {pattern: (pattern.digits, tuple(shares)) for pattern, shares in found.items()}
+            places.setdefault(lane.pattern, []).append((number, lane.share))
+    return {pattern: (pattern.digits, tuple(shares)) for pattern, shares in places.items()}
 
 
 def _refined(

@@ -96,12 +96,21 @@ class _Division:
 
     def tasks(self) -> tuple[Task, ...]:
         """Return all tasks."""
-        beside = {n for own in (self._gathered, self._scattered) for ns in own.values() for n in ns}
+        beside = {
+            n
+            for by_task in (self._gathered, self._scattered)
+            for ns in by_task.values()
+            for n in ns
+        }
         for n, task in enumerate(self._old):
             if n in beside:
                 continue
             gathered, scattered = (
-                [own for m in numbers.get(n, ()) if isinstance(own := self._old[m], ExchangeTask)]
+                [
+                    exchange
+                    for m in numbers.get(n, ())
+                    if isinstance(exchange := self._old[m], ExchangeTask)
+                ]
                 for numbers in (self._gathered, self._scattered)
             )
             if not isinstance(task, ComputeTask) or not (gathered or scattered):
@@ -126,11 +135,11 @@ class _Division:
         hides = self._into.hidden > 0 and task.layer in self._into.products
 
         def is_beside(number: int) -> bool:
-            own = self._old[number]
-            if not isinstance(own, ExchangeTask) or own.step is not step:
+            beside = self._old[number]
+            if not isinstance(beside, ExchangeTask) or beside.step is not step:
                 return False
-            moved = own.kind is ExchangeKind.BOUNDARY and own.layer == task.layer
-            rings = all((task.layer, level) in self._into.rings for level in own.levels)
+            moved = beside.kind is ExchangeKind.BOUNDARY and beside.layer == task.layer
+            rings = all((task.layer, level) in self._into.rings for level in beside.levels)
             return hides or (moved and rings)
 
         return is_beside
@@ -175,35 +184,37 @@ class _Division:
     ) -> None:
         exchanges = gathered or scattered
         levels = dict.fromkeys(exchange.levels for exchange in exchanges)
-        stages = [[own for own in exchanges if own.levels == stage] for stage in levels]
+        stages = [
+            [exchange for exchange in exchanges if exchange.levels == stage] for stage in levels
+        ]
         counts = [self._into.parts[level] for (level,) in levels]
         if gathered:
             before = (*self._last, *self._gates)
-            first, *others = _pieces(task, counts)
+            first, *rest = _pieces(task, counts)
             self._add(first)
             arrived = [self._add_beside(stage, before) for stage in stages]
-            for piece, ended in zip(others, arrived, strict=True):
+            for piece, ended in zip(rest, arrived, strict=True):
                 self._gates = ended
                 self._add(piece)
         else:
-            own, *others = _pieces(task, counts[::-1])
+            innermost, *rest = _pieces(task, counts[::-1])
             ended = ()
-            for piece, stage in zip(reversed(others), stages, strict=True):
+            for piece, stage in zip(reversed(rest), stages, strict=True):
                 self._add(piece)
                 ended = self._add_beside(stage, self._last)
-            self._add(own)
+            self._add(innermost)
             self._gates = ended
 
 
 def _pieces(task: ComputeTask, counts: Sequence[int]) -> list[ComputeTask]:
     """Return a computation with its own part, and with what each level of so many parts adds."""
-    *present, every = accumulate(counts, mul, initial=1)
-    shares = [1, *(after - before for before, after in pairwise((*present, every)))]
+    *present, total = accumulate(counts, mul, initial=1)
+    shares = [1, *(after - before for before, after in pairwise((*present, total)))]
     return [
         changed(
             task,
-            seconds=task.seconds * share / every,
-            of_parts=task.of_parts and tuple(own * share / every for own in task.of_parts),
+            seconds=task.seconds * share / total,
+            of_parts=task.of_parts and tuple(seconds * share / total for seconds in task.of_parts),
         )
         for share in shares
     ]
@@ -211,6 +222,6 @@ def _pieces(task: ComputeTask, counts: Sequence[int]) -> list[ComputeTask]:
 
 def _share(exchange: ExchangeTask, share: float) -> ExchangeTask:
     """Return a fraction of an exchange."""
-    sent = tuple(share * own for own in exchange.sent)
-    between = tuple(Fraction(share) * own for own in exchange.between)
+    sent = tuple(share * amount for amount in exchange.sent)
+    between = tuple(Fraction(share) * amount for amount in exchange.between)
     return changed(exchange, bytes=share * exchange.bytes, sent=sent, between=between)

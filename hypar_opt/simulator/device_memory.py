@@ -141,8 +141,12 @@ class DeviceMemory(Documented):
     def categories(self) -> Mapping[str, int]:
         """Bytes by category, which add up to ``total``."""
         names = ("weights", "gradients", "state", "saved")
-        held = {name: sum(getattr(layer, name) for layer in self.layers) for name in names}
-        return FrozenDict(held | {"moment": self.moment.total, "reserve": self.reserve})
+        bytes_by_category = {
+            name: sum(getattr(layer, name) for layer in self.layers) for name in names
+        }
+        return FrozenDict(
+            bytes_by_category | {"moment": self.moment.total, "reserve": self.reserve}
+        )
 
     @property
     def total(self) -> int:
@@ -176,10 +180,13 @@ class DeviceMemory(Documented):
         reserve = f"; reserve {format_bytes(self.reserve)}" if self.reserve else ""
         if self.capacity is None:
             return f"{taken} {whose}{reserve}"
-        most, margin = format_bytes(self.capacity), format_bytes(abs(self.capacity - self.total))
+        capacity, margin = (
+            format_bytes(self.capacity),
+            format_bytes(abs(self.capacity - self.total)),
+        )
         if self.fits:
-            return f"fits: {taken} of {most} {whose}, {margin} to spare{reserve}"
-        return f"does not fit: {taken} of {most} {whose}, {margin} too much{reserve}"
+            return f"fits: {taken} of {capacity} {whose}, {margin} to spare{reserve}"
+        return f"does not fit: {taken} of {capacity} {whose}, {margin} too much{reserve}"
 
     def __repr__(self) -> str:
         of = f" of {format_bytes(self.capacity)}" if self.capacity is not None else ""

@@ -277,9 +277,11 @@ def _between(received: Sequence[Fraction], has: Parts | None) -> tuple[Fraction,
         What each part has, in proportion; None for as much each.
     """
     has = has or (1,) * len(received)
-    others = [sum(has) - own for own in has]
+    counts_of_others = [sum(has) - count for count in has]
     return tuple(
-        Fraction(own, others[to]) * received[to] if to != part and received[to] else Fraction()
-        for part, own in enumerate(has)
+        Fraction(count, counts_of_others[to]) * received[to]
+        if to != part and received[to]
+        else Fraction()
+        for part, count in enumerate(has)
         for to in range(len(has))
     )

@@ -263,12 +263,12 @@ class FlowNetwork(LinkNetwork):
 
     def _start(self) -> None:
         """Add the messages that start at this instant to those in flight."""
-        routes, left, messages, labels = zip(*self._starting, strict=True)
+        routes, amounts, messages, labels = zip(*self._starting, strict=True)
         flow_routes = np.concatenate([self._flow_routes, routes])
         # In the order of routes, so that the same routes give the same key of the cache.
         order = flow_routes.argsort(kind="stable")
         self._flow_routes = flow_routes[order]
-        self._left = np.concatenate([self._left, left])[order]
+        self._left = np.concatenate([self._left, amounts])[order]
         self._messages = np.concatenate([self._messages, messages])[order]
         self._labels = np.concatenate([self._labels, labels])[order]
         self._starting = []

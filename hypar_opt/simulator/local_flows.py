@@ -172,8 +172,8 @@ class LocalFlows(LinkNetwork):
             more = self._faster(more, rising, room, equal)
             if more:
                 continue
-            found = self._filled(rising, room)
-            for flow, (rate, bottleneck) in found.items():
+            filled = self._filled(rising, room)
+            for flow, (rate, bottleneck) in filled.items():
                 if bottleneck >= 0:
                     above = rate * (1 + RELATIVE_TOLERANCE)
                     for other in self._users[bottleneck]:
@@ -184,7 +184,7 @@ class LocalFlows(LinkNetwork):
                         for other in self._held[channel]:
                             if other not in rising:
                                 more[other] = None
-        for flow, (rate, bottleneck) in found.items():
+        for flow, (rate, bottleneck) in filled.items():
             self._go(flow, rate, bottleneck, now)
 
     def _raise(self, flow: _Flow, rising: _Flows, room: dict[int, list[float]]) -> None:
@@ -195,13 +195,13 @@ class LocalFlows(LinkNetwork):
                 room[channel][0] += flow.rate * share
                 room[channel][1] += share
             elif self._wanted[channel] > self._most[channel]:
-                left, demand = self._capacities[channel], 0.0
-                for other, others in self._users[channel].items():
+                free, demand = self._capacities[channel], 0.0
+                for other, times in self._users[channel].items():
                     if other in rising:
-                        demand += others
+                        demand += times
                     else:
-                        left -= other.rate * others
-                room[channel] = [left, demand]
+                        free -= other.rate * times
+                room[channel] = [free, demand]
 
     def _faster(
         self,
@@ -217,25 +217,25 @@ class LocalFlows(LinkNetwork):
         equal
             By channel, as far as they have been needed: these parts.
         """
-        found: _Flows = {}
+        reached: _Flows = {}
         looked_at: set[int] = set()
         for flow in added:
             crossed = [channel for channel, _, _ in flow.route.crossed if channel in room]
             fair = [room[channel][0] / room[channel][1] for channel in crossed]
             if not fair or min(fair) >= flow.route.rate:
                 continue
-            for own in crossed:
-                if own not in equal:
-                    equal[own] = self._capacities[own] / sum(self._users[own].values())
-            most = min(map(equal.__getitem__, crossed)) * (1 - RELATIVE_TOLERANCE)
+            for one in crossed:
+                if one not in equal:
+                    equal[one] = self._capacities[one] / sum(self._users[one].values())
+            limit = min(map(equal.__getitem__, crossed)) * (1 - RELATIVE_TOLERANCE)
             for channel, rate in zip(crossed, fair, strict=True):
                 # Once: of all that cross it the same would be found.
-                if rate < most and channel not in looked_at:
+                if rate < limit and channel not in looked_at:
                     looked_at.add(channel)
                     for other in self._users[channel]:
                         if other.rate > rate and other not in rising:
-                            found[other] = None
-        return found
+                            reached[other] = None
+        return reached
 
     def _go(self, flow: _Flow, rate: float, bottleneck: int, now: float) -> None:
         """Let a flow go on at a rate."""
@@ -260,7 +260,7 @@ class LocalFlows(LinkNetwork):
 
         Progressive filling: the channel of the lowest fair rate is full first.
         """
-        fair = [(left / demand, channel) for channel, (left, demand) in room.items()]
+        fair = [(free / demand, channel) for channel, (free, demand) in room.items()]
         if len(rising) == 1:
             (flow,) = rising
             return {flow: min([*fair, (flow.route.rate, -1)])}
@@ -268,9 +268,9 @@ class LocalFlows(LinkNetwork):
         flows = list(rising)
         fair += [(flow.route.rate, ~number) for number, flow in enumerate(flows)]
         heapify(fair)
-        room = {channel: own.copy() for channel, own in room.items()}
-        found: dict[_Flow, tuple[float, int]] = {}
-        while len(found) < len(flows):
+        room = {channel: state.copy() for channel, state in room.items()}
+        rates: dict[_Flow, tuple[float, int]] = {}
+        while len(rates) < len(flows):
             rate, channel = heappop(fair)
             if channel < 0:
                 settled: Iterable[_Flow] = [flows[~channel]]
@@ -280,19 +280,19 @@ class LocalFlows(LinkNetwork):
                 continue
             changed: dict[int, None] = {}
             for flow in settled:
-                if flow in found or flow not in rising:
+                if flow in rates or flow not in rising:
                     continue
-                found[flow] = rate, max(channel, -1)
+                rates[flow] = rate, max(channel, -1)
                 for crossed, share, _ in flow.route.crossed:
                     if crossed in room:
                         room[crossed][0] -= rate * share
                         room[crossed][1] -= share
                         changed[crossed] = None
             for crossed in changed:
-                left, demand = room[crossed]
+                free, demand = room[crossed]
                 if crossed != channel and demand:
-                    heappush(fair, (left / demand, crossed))
-        return found
+                    heappush(fair, (free / demand, crossed))
+        return rates
 
     def _in_flight(self) -> tuple[tuple[object, ...], NDArray[np.float64]]:
         flows = sorted((flow.message, flow.route.number, flow.end) for flow in self._flows)
@@ -322,7 +322,7 @@ class LocalFlows(LinkNetwork):
             return
         crossed = [self._lone(route).groups for route, _, _ in self._log]
         group, lengths = np.concatenate(crossed), list(map(len, crossed))
-        starts, ends = (np.repeat([own[n] for own in self._log], lengths) for n in (1, 2))
+        starts, ends = (np.repeat([entry[n] for entry in self._log], lengths) for n in (1, 2))
         self._log = []
         np.minimum.at(self._first, group, starts)
         np.maximum.at(self._last, group, ends)

@@ -164,8 +164,8 @@ class PatternRoutes(RouteTable):
             If a message crosses none of them.
         """
         pattern = self._patterns[numbers[n]]
-        others = (self._patterns[number] for number in numbers)
-        sharing = [other for other in others if (other.crossed & pattern.crossed).any()]
+        patterns = (self._patterns[number] for number in numbers)
+        sharing = [other for other in patterns if (other.crossed & pattern.crossed).any()]
         # Beyond the block of all that it shares channels with, everything is repeated.
         digits = {digit for other in sharing for digit in other.messages.digits}
         key = numbers[n], self.interconnect.block(digits)

@@ -76,8 +76,8 @@ class _State(NamedTuple):
         """Return whether all is as before, but for rounding."""
         if self.in_a_row is not before.in_a_row or self.discrete != before.discrete:
             return False
-        apart = np.abs(self.network.seconds - before.network.seconds)
-        return bool(apart.max(initial=0.0) <= RELATIVE_TOLERANCE * self.now)
+        distance = np.abs(self.network.seconds - before.network.seconds)
+        return bool(distance.max(initial=0.0) <= RELATIVE_TOLERANCE * self.now)
 
 
 class Machine:
@@ -121,7 +121,7 @@ class Machine:
         if (
             skip
             and isinstance(routes, ClassRoutes)
-            and all(len(own.lanes) == 1 for own in rounds_of(tasks))
+            and all(len(one.lanes) == 1 for one in rounds_of(tasks))
         ):
             self.network: LinkNetwork = LocalFlows(self.env, routes, self._deliver, settled)
         else:
@@ -130,8 +130,8 @@ class Machine:
         self._first_stream = [task.stream * self.accelerators for task in tasks]
         before = predecessors(tasks)
         self._successors: list[list[int]] = [[] for _ in tasks]
-        for number, others in enumerate(before):
-            for other in others:
+        for number, sources in enumerate(before):
+            for other in sources:
                 self._successors[other].append(number)
         numbers = range(streams * self.accelerators)
         # Tasks that wait only for their stream; the first in program order on top.
@@ -175,8 +175,8 @@ class Machine:
         """
         tasks_of = Counter(self._first_stream)
         for accelerator in range(self.accelerators):
-            for task, others in enumerate(self._waits_for[accelerator]):
-                if not others:
+            for task, sources in enumerate(self._waits_for[accelerator]):
+                if not sources:
                     heappush(self._ready[self._first_stream[task] + accelerator], task)
             for first_stream, tasks in sorted(tasks_of.items()):
                 self.env.process(self._run_stream(accelerator, first_stream + accelerator, tasks))
@@ -204,10 +204,10 @@ class Machine:
             number = heappop(ready)
             step, start = self._steps[number], self._until_restart + env.now
             if isinstance(step, ComputeTask):
-                own = step.of_parts
+                of_parts = step.of_parts
                 seconds = step.seconds
-                if own is not None:
-                    seconds = own[len(own) * accelerator // self.accelerators]
+                if of_parts is not None:
+                    seconds = of_parts[len(of_parts) * accelerator // self.accelerators]
                 end = timeout(seconds)
                 self._computing.add(end)
                 yield end
@@ -231,12 +231,12 @@ class Machine:
     def _all_here(self, first_stream: int) -> Event:
         """Return the event that the same stream of every accelerator has got as far."""
         waiting = self._waiting.setdefault(first_stream, [])
-        here = Event(self.env)
-        waiting.append(here)
+        barrier = Event(self.env)
+        waiting.append(barrier)
         if len(waiting) == self.accelerators:
             for event in self._waiting.pop(first_stream):
                 event.succeed()
-        return here
+        return barrier
 
     def _let_start(self, accelerator: int, successors: Sequence[int]) -> None:
         """Start tasks whose last dependency has ended, and wake their streams if idle."""
@@ -301,8 +301,8 @@ class Machine:
         first, self._begun = self._begun, None
         if first is None:
             return
-        own = slice(first, first + self.accelerators)
-        to_come, in_a_row = self._to_come[own], self._in_a_row[first]
+        part = slice(first, first + self.accelerators)
+        to_come, in_a_row = self._to_come[part], self._in_a_row[first]
         runs = list(self._in_a_row.values())
         before, self._before = self._before, None
         alone = len(runs) == len(to_come) and all(run is in_a_row for run in runs)
@@ -312,8 +312,8 @@ class Machine:
         state = _State(
             in_a_row,
             (
-                [left - to_come[0] for left in to_come],
-                self._awaited[own],
+                [amount - to_come[0] for amount in to_come],
+                self._awaited[part],
                 {(at - self._round[first], to): n for (at, to), n in self._early.items()},
                 network.messages,
             ),
@@ -332,7 +332,7 @@ class Machine:
             times = min(times, int((min(ends) - now) / period) - 1)
         if times > 0:
             self._skip(
-                before, range(len(self._to_come))[own], times * rounds, times, times * period
+                before, range(len(self._to_come))[part], times * rounds, times, times * period
             )
 
     def _skip(

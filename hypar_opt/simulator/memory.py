@@ -60,7 +60,7 @@ def memory_of(
         None for those of the plan's optimizer.
     """
     network, of_training = plan.network.description, FrozenDict(options.of_training)
-    held = []
+    memories = []
     parts: Sequence[tuple[Accelerator | None, Share | None]] = [(None, None)]
     if array is not None:
         parts = parts_between_groups(plan, array)
@@ -75,8 +75,8 @@ def memory_of(
         reserve = reserved_by(accelerator, trained, rows, plan.hierarchy)
         capacity = int(accelerator.dram_capacity)
         group = accelerator.name if isinstance(accelerator, AcceleratorGroup) else ""
-        held.append(DeviceMemory(plan, *counted, reserve, capacity, of_training, group))
-    return max(held, key=lambda own: Fraction(own.total, own.capacity or 1))
+        memories.append(DeviceMemory(plan, *counted, reserve, capacity, of_training, group))
+    return max(memories, key=lambda own: Fraction(own.total, own.capacity or 1))
 
 
 def reserved_by(
@@ -92,16 +92,18 @@ def reserved_by(
     axes: set[str] = set()
     columns, has_weights = zip(*rows, strict=True), [count > 0 for count in workload.weights]
     nodes = zip(columns, workload.nodes, has_weights, strict=False)
-    alike = {
+    representatives = {
         (column, node.kind, trained, number in repeats.sharded): number
         for number, (column, node, trained) in enumerate(nodes)
     }
-    for node in alike.values():
+    for node in representatives.values():
         choices = [workload.choices_of_nodes[node][row[node]] for row in rows]
         of_levels = [choice.axis if choice else BATCH for choice in choices]
         axes.update(of_levels)
         for axis in {*of_levels} - {"", BATCH}:
-            groups.add(tuple(n for n, own in enumerate(of_levels) if own == axis))
+            groups.add(
+                tuple(n for n, axis_of_level in enumerate(of_levels) if axis_of_level == axis)
+            )
         if has_weights[node]:
             begins = repeats.begins if node in repeats.sharded else repeats.begins[:1]
             for first, end in pairwise((*begins, hierarchy.levels)):
@@ -151,8 +153,8 @@ def counted_memory(
         weights, gradients, state, saved = (bytes_of[tensor][node] for tensor in KEPT)
         again, gathered, logits, *live = (bytes_of[tensor][node] for tensor in MOMENTS)
         moments.append(Moment(layer.name, again, gathered, logits, sum(live)))
-        kept = weights, gradients, state, saved
-        layers.append(LayerMemory(layer.name, *kept, moments[-1].total))
+        amounts = weights, gradients, state, saved
+        layers.append(LayerMemory(layer.name, *amounts, moments[-1].total))
     # Among equal layers the last: backward it comes first, when all that is saved is there.
     return tuple(layers), max(reversed(moments), key=lambda own: own.total)
 

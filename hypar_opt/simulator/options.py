@@ -117,14 +117,14 @@ class RunOptions(Frozen):
                 f"{argument('reduce_bytes')} should be {' or '.join(map(str, REDUCE_BYTES))}, got"
                 f" {self.reduce_bytes}"
             )
-        for name, known in (("recompute", RECOMPUTED), ("shard", SHARDED), ("gather", GATHERED)):
+        for name, allowed in (("recompute", RECOMPUTED), ("shard", SHARDED), ("gather", GATHERED)):
             words = parsed_words(getattr(self, name), name)
             vars(self)[name] = words
             for word in all_words(words):
                 if name == "shard" and not {*word}.isdisjoint("@+"):
                     _check_shards(word)
-                elif word not in known:
-                    raise UnknownNameError(name, word, list(known))
+                elif word not in allowed:
+                    raise UnknownNameError(name, word, list(allowed))
 
     def check_levels(self, levels: int) -> None:
         """Check that shards are of so many levels.
@@ -142,7 +142,7 @@ class RunOptions(Frozen):
         """Micro-batches, recomputation and sharding, where they are not the defaults."""
         names = ("micro_batches", "recompute", "shard", "gather", "reduce_bytes")
         plain = (1, "none", "once", None)
-        return {name: own for name in names if (own := getattr(self, name)) not in plain}
+        return {name: value for name in names if (value := getattr(self, name)) not in plain}
 
     def repeats(
         self, network: Network, workload: Workload, element_bytes: int, *, fused: Fused

@@ -83,20 +83,20 @@ def in_phases(
 
     while to_come:
         deadline.check()
-        own = to_come.popleft()
+        pending = to_come.popleft()
         start = done[-1].ends[-1] if done else np.zeros(interconnect.accelerators)
         # Its first messages may tell before it is run.
-        phase, since = None, phases.first_crossed(own, start)
+        phase, since = None, phases.first_crossed(pending, start)
         while phase is None or met(since) is not None:
             first = met(since)
             if first is not None:
-                own = [*(task for other in done[first:] for task in other.tasks), *own]
+                pending = [*(task for other in done[first:] for task in other.tasks), *pending]
                 start = done[first].start
                 del done[first:], until[first:]
                 # Exchanges in a row follow at once: they would be next.
                 while to_come and isinstance(to_come[0][0], ExchangeTask):
-                    own += to_come.popleft()
-            phase = phases.run(own, start)
+                    pending += to_come.popleft()
+            phase = phases.run(pending, start)
             since = phase.since
         done.append(phase)
         until.append(np.maximum(until[-1], phase.until) if until else phase.until)
@@ -105,14 +105,14 @@ def in_phases(
 
 def _divided(tasks: Sequence[Task]) -> Iterator[list[Task]]:
     """Divide tasks after each exchange."""
-    own: list[Task] = []
+    phase: list[Task] = []
     for task in tasks:
-        own.append(task)
+        phase.append(task)
         if isinstance(task, ExchangeTask):
-            yield own
-            own = []
-    if own:
-        yield own
+            yield phase
+            phase = []
+    if phase:
+        yield phase
 
 
 class _Phases:
@@ -168,7 +168,9 @@ class _Phases:
         machine = Machine(in_order, routes, record=False, skip=skip, start=begin)
         machine.run(self._deadline)
         spans = [machine.spans(number)[1:] for number in range(routes.accelerators)]
-        ends = np.array([[span.end for span in own] for own in spans]).T[:, routes.class_of]
+        ends = np.array([[span.end for span in of_accelerator] for of_accelerator in spans]).T[
+            :, routes.class_of
+        ]
         network = machine.network
         busy = np.array(network.link_busy)
         return StepPhase(tasks, start, ends, network.channel_bytes, busy, *network.link_span)

@@ -88,12 +88,17 @@ class PipelineStep(NamedTuple):
     @property
     def seconds(self) -> float:
         """The seconds of the step."""
-        return max([self.run.seconds, *(start + float(own.seconds) for start, own in self.tied)])
+        return max(
+            [
+                self.run.seconds,
+                *(start + float(reduction.seconds) for start, reduction in self.tied),
+            ]
+        )
 
     @property
     def bubbles(self) -> tuple[float, ...]:
         """The part of the step in which each stage waits for others, or for messages."""
-        return tuple(1 - own / self.seconds if self.seconds else 0.0 for own in self.busy)
+        return tuple(1 - busy / self.seconds if self.seconds else 0.0 for busy in self.busy)
 
 
 def stage_passes(
@@ -128,8 +133,8 @@ def stage_passes(
     step = problem, workload, array, options, rows
     efficiency = array.efficiency_of_overlap
     visits, ends = _cut(network, *step)
-    tasks = [task for _, own in visits for task in own]
-    of_tasks = [node for node, own in visits for _ in own]
+    tasks = [task for _, of_node in visits for task in of_node]
+    of_tasks = [node for node, of_node in visits for _ in of_node]
     times = np.ones(len(workload.nodes)) if often is None else np.array(often)
     single = of_one_micro_batch(tasks)
 
@@ -148,12 +153,12 @@ def stage_passes(
     slower = max(1.0, launched / before) if before else 1.0
     hops = Hops.of_stage(problem, workload)
     sent = (
-        [own for name, own in hops.seconds(rows).items() if name.startswith(SENT)] if hops else ()
+        [hop for name, hop in hops.seconds(rows).items() if name.startswith(SENT)] if hops else ()
     )
     return StagePasses(
-        tuple(slower * own for own in passes[:chunks]),
-        tuple(slower * own for own in passes[: -chunks - 1 : -1]),
-        tuple(slower * own for own in gradients[: -chunks - 1 : -1]),
+        tuple(slower * of_chunk for of_chunk in passes[:chunks]),
+        tuple(slower * of_chunk for of_chunk in passes[: -chunks - 1 : -1]),
+        tuple(slower * of_chunk for of_chunk in gradients[: -chunks - 1 : -1]),
         max(0.0, seconds(tasks) - slower * before),
         max(sent, default=0.0),
     )
@@ -180,20 +185,20 @@ def stage_tasks(
     rows = plan.assignments() if rows is None else rows
     step = plan.problem, workload, array, options, rows
     visits, ends = _cut(plan.network.description, *step)
-    tasks = [task for _, own in visits for task in own]
+    tasks = [task for _, of_node in visits for task in of_node]
     single, chunks = of_one_micro_batch(tasks), len(ends) // 2
     passes: dict[tuple[Phase, int], Sequence[Task]] = {}
     for number, (start, end) in enumerate(pairwise(ends)):
-        own = [_from(start, task) for task in single[start:end]]
+        of_pass = [_from(start, task) for task in single[start:end]]
         if number < chunks:
-            passes[Phase.FORWARD, number] = own
+            passes[Phase.FORWARD, number] = of_pass
             continue
         chunk = 2 * chunks - 1 - number
         if gradients:
-            passes[Phase.GRADIENT, chunk] = only(own, lambda task: task.phase is Phase.GRADIENT)
-            own = only(own, lambda task: task.phase is not Phase.GRADIENT)
-        passes[Phase.BACKWARD, chunk] = own
-    inside = {key: in_parts(own, *step) for key, own in passes.items()}
+            passes[Phase.GRADIENT, chunk] = only(of_pass, lambda task: task.phase is Phase.GRADIENT)
+            of_pass = only(of_pass, lambda task: task.phase is not Phase.GRADIENT)
+        passes[Phase.BACKWARD, chunk] = of_pass
+    inside = {key: in_parts(of_pass, *step) for key, of_pass in passes.items()}
     return inside, only(tasks, lambda task: task.once)
 
 
@@ -217,7 +222,7 @@ def _cut(
     starts = [0, *(n for n in stops if n < layers)]
     forward_ends = [*starts[1:], layers]
     backward_ends = [2 * layers - start for start in starts[:0:-1]]
-    done = [*accumulate((len(own) for _, own in visits), initial=0)]
+    done = [*accumulate((len(of_node) for _, of_node in visits), initial=0)]
     return visits, [0, *(done[n] for n in (*forward_ends, *backward_ends)), done[-1]]
 
 
@@ -267,14 +272,14 @@ def pipeline_step(
         If the schedule has no such chunks, or micro-batches.
     """
     passes = orders(schedule, len(stages), micro_batches, len(stages[0].forward))
-    backward = [own.backward for own in stages]
-    seconds = {Phase.FORWARD: [own.forward for own in stages], Phase.BACKWARD: backward}
+    backward = [stage.backward for stage in stages]
+    seconds = {Phase.FORWARD: [stage.forward for stage in stages], Phase.BACKWARD: backward}
     if any(one.phase is Phase.GRADIENT for one in passes[0]):
-        gradients = seconds[Phase.GRADIENT] = [own.gradients for own in stages]
-        pairs = [zip(*own, strict=True) for own in zip(backward, gradients, strict=True)]
-        seconds[Phase.BACKWARD] = [tuple(a - b for a, b in own) for own in pairs]
-    hops = [own.hop / (1 if overlapped else 2) for own in stages]
-    once = [own.once for own in stages]
+        gradients = seconds[Phase.GRADIENT] = [stage.gradients for stage in stages]
+        pairs = [zip(*of_stage, strict=True) for of_stage in zip(backward, gradients, strict=True)]
+        seconds[Phase.BACKWARD] = [tuple(a - b for a, b in of_stage) for of_stage in pairs]
+    hops = [stage.hop / (1 if overlapped else 2) for stage in stages]
+    once = [stage.once for stage in stages]
     run = walked(passes, seconds, hops=hops, overlapped=overlapped, once=once)
     intervals = tuple(
         tuple(
@@ -284,8 +289,8 @@ def pipeline_step(
         for device, order in enumerate(passes)
     )
     busy = tuple(
-        micro_batches * own.micro_batch + own.once + float(seconds_of_tied(tied, part))
-        for part, own in enumerate(stages)
+        micro_batches * stage.micro_batch + stage.once + float(seconds_of_tied(tied, part))
+        for part, stage in enumerate(stages)
     )
     return PipelineStep(passes, run, intervals, busy, tuple(_begun(tied, run.ended)))
 

@@ -95,7 +95,7 @@ def orders(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> t
     check_schedule(schedule, stages, micro_batches, chunks)
     passes = {"1f1b": _one_forward_one_backward, "gpipe": _all_forward, "zb-h1": _zero_bubble}
     order = passes[schedule]
-    return tuple(tuple(order(own, stages, micro_batches, chunks)) for own in range(stages))
+    return tuple(tuple(order(stage, stages, micro_batches, chunks)) for stage in range(stages))
 
 
 def _all_forward(
@@ -151,15 +151,15 @@ def in_flight(order: Order, saved: Sequence[float]) -> tuple[int, ...]:
         Of each chunk, for one micro-batch.
     """
     frees = Phase.GRADIENT if any(one.phase is Phase.GRADIENT for one in order) else Phase.BACKWARD
-    held, most = [0] * len(saved), (0,) * len(saved)
+    in_flight, largest = [0] * len(saved), (0,) * len(saved)
     for one in order:
         if one.phase is Phase.FORWARD:
-            held[one.chunk] += 1
-            if sum(map(mul, held, saved)) > sum(map(mul, most, saved)):
-                most = tuple(held)
+            in_flight[one.chunk] += 1
+            if sum(map(mul, in_flight, saved)) > sum(map(mul, largest, saved)):
+                largest = tuple(in_flight)
         elif one.phase is frees:
-            held[one.chunk] -= 1
-    return most
+            in_flight[one.chunk] -= 1
+    return largest
 
 
 def in_flight_of_stages(
@@ -203,13 +203,13 @@ def walked(
     """
     stages = len(passes)
     hops = hops or [0.0] * stages
-    last = stages * max((len(own) for own in seconds[Phase.FORWARD]), default=1) - 1
+    last = stages * max((len(of_chunks) for of_chunks in seconds[Phase.FORWARD]), default=1) - 1
     ended: dict[tuple[Phase, int, int], float] = {}
     begun: list[list[float]] = [[] for _ in passes]
     free = [0.0] * stages
-    left = sum(map(len, passes))
-    while left:
-        before = left
+    remaining = sum(map(len, passes))
+    while remaining:
+        before = remaining
         for device, order in enumerate(passes):
             while len(begun[device]) < len(order):
                 phase, chunk, number = order[len(begun[device])]
@@ -228,10 +228,10 @@ def walked(
                 if not overlapped and phase is Phase.BACKWARD and part:
                     end += hops[device - 1]
                 ended[phase, part, number] = free[device] = end
-                left -= 1
-        if left == before:
+                remaining -= 1
+        if remaining == before:
             raise ValueError("the passes of a schedule wait for one another")
-    free = [own + more for own, more in zip(free, once or [0.0] * stages, strict=True)]
+    free = [end + more for end, more in zip(free, once or [0.0] * stages, strict=True)]
     return PipelineRun(max(free), tuple(free), tuple(map(tuple, begun)))
 
 
@@ -248,11 +248,11 @@ def with_messages(passes: Sequence[Order]) -> list[list[StagePass | MessageEnd]]
         Each device's in order, as `orders` gives them.
     """
     stages, chunks = len(passes), 1 + max(one.chunk for one in passes[0])
-    alike = [[1.0] * chunks] * stages
-    begun = walked(passes, dict.fromkeys(Phase, alike)).begun
+    equal = [[1.0] * chunks] * stages
+    begun = walked(passes, dict.fromkeys(Phase, equal)).begun
     together: dict[float, list[tuple[int, StagePass]]] = defaultdict(list)
-    for device, own in enumerate(zip(passes, begun, strict=True)):
-        for one, start in zip(*own, strict=True):
+    for device, timed in enumerate(zip(passes, begun, strict=True)):
+        for one, start in zip(*timed, strict=True):
             together[start].append((device, one))
     turns: list[list[StagePass | MessageEnd]] = [[] for _ in passes]
     for start in sorted(together):

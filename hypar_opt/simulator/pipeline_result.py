@@ -131,7 +131,7 @@ class PipelineResult(StepResult):
         charged
             The seconds that the plan is charged, in which nothing overlaps.
         """
-        fullest = max((own.memory for own in stages), key=lambda held: -(held.margin or 0))
+        fullest = max((stage.memory for stage in stages), key=lambda held: -(held.margin or 0))
         collective, overlap = how
         return cls(
             plan=plan,
@@ -141,7 +141,7 @@ class PipelineResult(StepResult):
             seconds=step.seconds,
             in_lockstep=True,
             closed_form=charged,
-            lower_bound=max(own.seconds for own in stages),
+            lower_bound=max(stage.seconds for stage in stages),
             layers=(),
             levels=(),
             links=(),
@@ -160,7 +160,7 @@ class PipelineResult(StepResult):
     @property
     def bubble(self) -> float:
         """The part of the step in which a stage waits, as a mean of all."""
-        return fmean(own.bubble for own in self.stages)
+        return fmean(stage.bubble for stage in self.stages)
 
     def __repr__(self) -> str:
         step, bubble = format_si(self.seconds, "s"), format_percent(self.bubble)
@@ -189,8 +189,8 @@ def trace_of_stages(step: PipelineStep, names: Sequence[str]) -> StepTrace:
         Of the tracks.
     """
     tracks = []
-    each = zip(names, step.passes, step.intervals, step.run.ended, strict=True)
-    for part, (name, order, intervals, ended) in enumerate(each):
+    stages = zip(names, step.passes, step.intervals, step.run.ended, strict=True)
+    for part, (name, order, intervals, ended) in enumerate(stages):
         several = any(one.chunk for one in order)
         numbers = [
             f"{one.micro_batch + 1}.{one.chunk + 1}" if several else f"{one.micro_batch + 1}"
@@ -202,9 +202,9 @@ def trace_of_stages(step: PipelineStep, names: Sequence[str]) -> StepTrace:
         ]
         spans.append(_span(intervals[-1][1], ended, "reductions and update", Phase.GRADIENT))
         spans += [
-            _span(start, start + float(own.seconds), f"{own.layer} H1", Phase.GRADIENT)
-            for start, own in step.tied
-            if part in own.parts
+            _span(start, start + float(reduction.seconds), f"{reduction.layer} H1", Phase.GRADIENT)
+            for start, reduction in step.tied
+            if part in reduction.parts
         ]
         tracks.append(Track(name, tuple(span for span in spans if span.duration_us)))
     return StepTrace(tuple(tracks), ())

@@ -70,8 +70,8 @@ class Messages:
         key = id(task.rounds), task.bytes, task.sent
         if key not in self._rounds:
             self._kept.append(task.rounds)  # so that no others have its number
-            *others, last = self._new_rounds(task)
-            self._rounds[key] = (*others, last._replace(ends=True))
+            *before, last = self._new_rounds(task)
+            self._rounds[key] = (*before, last._replace(ends=True))
         return self._rounds[key]
 
     def _new_rounds(self, task: ExchangeTask) -> Iterator[_Round]:
@@ -95,8 +95,8 @@ class Messages:
         order = np.argsort(routes, kind="stable")
         rates = np.empty(len(routes))
         rates[order] = self._routes.rates(np.array(routes, np.intp)[order].tobytes()).rates
-        found: list[float] = rates.tolist()
-        return found
+        result: list[float] = rates.tolist()
+        return result
 
     def _latency(self, route: int) -> float:
         return float(self._routes.rates(np.array([route], np.intp).tobytes()).latencies[0])
@@ -172,8 +172,8 @@ class _QueueState(NamedTuple):
     def repeats(self, before: _QueueState) -> bool:
         """Return whether all is as before, but for rounding."""
         return self.queue == before.queue and all(
-            abs(own - other) <= RELATIVE_TOLERANCE * self.now
-            for own, other in zip(self.seconds, before.seconds, strict=True)
+            abs(seconds - other) <= RELATIVE_TOLERANCE * self.now
+            for seconds, other in zip(self.seconds, before.seconds, strict=True)
         )
 
 
@@ -209,13 +209,13 @@ class _RunningStep:
                     self._wait(wait)
                 if isinstance(task, ComputeTask):
                     self._compute(task.seconds)
-                for own in rounds:
-                    self.exchange(own)
+                for one in rounds:
+                    self.exchange(one)
             after = self._state()
             if after.repeats(before):
-                left = times - done
-                self.overlapped += left * (self.overlapped - overlapped)
-                self._skip(left * (after.now - before.now))
+                remaining = times - done
+                self.overlapped += remaining * (self.overlapped - overlapped)
+                self._skip(remaining * (after.now - before.now))
                 return
             before, overlapped = after, self.overlapped
 
@@ -260,10 +260,10 @@ class _RunningStep:
         self._unended -= self._sent is not None and self._sent.ends
         self._sent = None
         if self._queue:
-            own = self._queue.popleft()
-            if own.times > 1:
-                self._queue.appendleft(own._replace(times=own.times - 1))
-            self._sent = _Flight(own)
+            next_round = self._queue.popleft()
+            if next_round.times > 1:
+                self._queue.appendleft(next_round._replace(times=next_round.times - 1))
+            self._sent = _Flight(next_round)
 
     def _until(self, end: float) -> None:
         """Let the queue go on alone until a moment."""
@@ -286,22 +286,22 @@ class _RunningStep:
         if sending:
             routes = [route for flight in sending for route in flight.routes]
             rates = self._messages.rates(tuple(routes))
-            ends = [*map(truediv, [left for flight in sending for left in flight.left], rates)]
+            ends = [*map(truediv, [amount for flight in sending for amount in flight.left], rates)]
             first = min(ends)
             until = min(end, now + first)
             # As the clock rounds.
             ended = first + RELATIVE_TOLERANCE * until if now + first <= end else 0.0
             number = 0
             for flight in sending:
-                kept = []
-                for route, left in zip(flight.routes, flight.left, strict=True):
+                unfinished = []
+                for route, amount in zip(flight.routes, flight.left, strict=True):
                     if ends[number] <= ended:
                         arrives = until + self._messages.latency(route)
                         flight.arrives = max(flight.arrives, arrives)
                     else:
-                        kept.append((route, left - rates[number] * (until - now)))
+                        unfinished.append((route, amount - rates[number] * (until - now)))
                     number += 1
-                flight.routes, flight.left = [r for r, _ in kept], [b for _, b in kept]
+                flight.routes, flight.left = [r for r, _ in unfinished], [b for _, b in unfinished]
             end = until
         self.now = end
         if queued is not None and not queued.routes and queued.arrives <= end:

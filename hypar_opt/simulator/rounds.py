@@ -137,7 +137,7 @@ def counted_bytes(exchange: ExchangeTask, lane: Lane, interconnect: Interconnect
     """Return the bytes of one message that count as moved."""
     sent = exchange.sent if len(exchange.sent) > 1 else (exchange.bytes,)
     part = exchange.bytes * len(sent) / sum(sent) if _waits_for_longest(exchange) else 1.0
-    return _by_accelerator([part * own for own in sent], lane, interconnect)
+    return _by_accelerator([part * amount for amount in sent], lane, interconnect)
 
 
 def _waits_for_longest(exchange: ExchangeTask) -> bool:
@@ -147,10 +147,10 @@ def _waits_for_longest(exchange: ExchangeTask) -> bool:
 
 def _by_accelerator(sent: Sequence[float], lane: Lane, interconnect: Interconnect) -> BytesSent:
     """Return the bytes of one message that all send, or of each accelerator's of some parts."""
-    each = [bytes_moved(amount, lane, interconnect) for amount in sent]
-    if len(each) == 1:
-        return each[0]
-    return [own for own in each for _ in range(interconnect.accelerators // len(each))]
+    amounts = [bytes_moved(amount, lane, interconnect) for amount in sent]
+    if len(amounts) == 1:
+        return amounts[0]
+    return [amount for amount in amounts for _ in range(interconnect.accelerators // len(amounts))]
 
 
 def bytes_moved(amount: float, lane: Lane, interconnect: Interconnect) -> float:

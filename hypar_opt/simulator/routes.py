@@ -253,7 +253,7 @@ class ClassRoutes(RouteTable):
             self._alone(key[first * size : last * size]) for first, last in pairwise([0, *ends])
         ]
         rates = np.empty(len(routes))
-        rates[order] = np.concatenate([own for own, _ in alone])
+        rates[order] = np.concatenate([rate for rate, _ in alone])
         links = np.concatenate([crossed for _, crossed in alone])
         return FlowRates(rates, self._latency[routes], links)
 

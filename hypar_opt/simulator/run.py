@@ -101,7 +101,7 @@ class Measurements:
 
         def added(name: str) -> tuple[float, ...]:
             pairs = zip(getattr(self, name), getattr(other, name), strict=True)
-            return tuple(own + times * before for own, before in pairs)
+            return tuple(first + times * before for first, before in pairs)
 
         return replace(
             self,
@@ -288,8 +288,8 @@ def event_work(tasks: Sequence[Task], routes: ClassRoutes, *, record: bool = Fal
     """Return a step's computations and messages of accelerators that differ, times these."""
     differ = routes.accelerators
     # What a slow link delays gets around all classes, and comes back; then rounds are alike.
-    most = None if record else 2 * differ
-    return differ**2 * sum(_rounds(task, most) for task in tasks)
+    max_rounds = None if record else 2 * differ
+    return differ**2 * sum(_rounds(task, max_rounds) for task in tasks)
 
 
 def _check_work(tasks: Sequence[Task], routes: ClassRoutes, *, record: bool = False) -> None:
@@ -305,11 +305,11 @@ def _check_work(tasks: Sequence[Task], routes: ClassRoutes, *, record: bool = Fa
         return
     minutes = round(work * _SECONDS_OF_WORK / 60)
     long = f"{minutes:,} minutes" if minutes > 1 else "a minute"
-    least = format_si(lower_bound(tasks, routes.interconnect), "s")
+    shortest = format_si(lower_bound(tasks, routes.interconnect), "s")
     raise RefusedError(
         f"the step is {work // differ:,} computations and messages of {differ:,} accelerators that"
         f" differ, about {long}, and at most {MAX_WORK // differ:,} are simulated; it takes"
-        f" {least} or more; use {_simulated_instead(tasks, routes.interconnect)}"
+        f" {shortest} or more; use {_simulated_instead(tasks, routes.interconnect)}"
     )
 
 
@@ -333,7 +333,7 @@ def _simulated_instead(tasks: Sequence[Task], interconnect: Interconnect) -> str
         options.append((argument("overlap", "none"), _one_by_one))
     if any(len(task.levels) > 1 for task in tasks if isinstance(task, ExchangeTask)):
         options.append((argument("collective", "pairwise"), partial(_pairwise, interconnect)))
-    for chosen in (*((own,) for own in options), options):
+    for chosen in (*((option,) for option in options), options):
         changed = tasks
         for _, change in chosen:
             changed = [change(task) for task in changed]
@@ -354,7 +354,7 @@ def _pairwise(interconnect: Interconnect, task: Task) -> Task:
     if isinstance(task, ComputeTask):
         return task
     levels = (interconnect.between(digit, 2) for digit in task.digits)
-    return replace(task, rounds=tuple(own for rounds in levels for own in rounds))
+    return replace(task, rounds=tuple(one for rounds in levels for one in rounds))
 
 
 def _is_simulated(tasks: Sequence[Task], interconnect: Interconnect) -> bool:
@@ -443,7 +443,10 @@ def _run(
             for track in spans
         ]
         segments = tuple(
-            tuple(own._replace(start=slowed(own.start), end=slowed(own.end)) for own in of_link)
+            tuple(
+                segment._replace(start=slowed(segment.start), end=slowed(segment.end))
+                for segment in of_link
+            )
             for of_link in segments
         )
         seconds = slowed(seconds)

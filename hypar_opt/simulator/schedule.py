@@ -149,12 +149,12 @@ class Schedule:
                     together[tuple((step.level, step.silent) for step in steps)].append(steps)
             yield [
                 self._tasks(
-                    [*map(added, zip(*alike, strict=True))],
+                    [*map(added, zip(*exchanges, strict=True))],
                     layer,
                     Phase.GRADIENT,
                     ExchangeKey(*of_gradients, nodes[0], group),
                 )
-                for alike in together.values()
+                for exchanges in together.values()
             ]
 
     def _tasks(
@@ -184,10 +184,12 @@ class Schedule:
         tensor = of.tensor
         between = self.pairs if tensor in _BETWEEN_PAIRS else self.collective
         last = of.group == REDUCED_ONCE or tensor is ExchangeKind.WEIGHTS
-        for kind, alike in _by_kind(steps):
-            at_level = {step.level: step for step in alike}
+        for kind, of_kind in _by_kind(steps):
+            at_level = {step.level: step for step in of_kind}
             stages = between.stages(list(at_level))
-            crossings = [Crossing(own, Fraction(1), 1, at_level[own[0]].step) for own in stages]
+            crossings = [
+                Crossing(stage, Fraction(1), 1, at_level[stage[0]].step) for stage in stages
+            ]
             reduces = kind is StepKind.ALL_REDUCE
             for stage, share, times, collective in all_reduced(stages) if reduces else crossings:
                 levels, crossed = tuple(sorted(stage)), [at_level[level] for level in stage]
@@ -215,15 +217,15 @@ def _by_kind(
     steps: Sequence[LevelBytes],
 ) -> Iterator[tuple[StepKind | None, Sequence[LevelBytes]]]:
     """Yield the steps of a tensor: those of an all-reduce apart, which may follow its scatter."""
-    for _, own in groupby(steps, key=lambda step: step.step is StepKind.ALL_REDUCE):
-        alike = tuple(own)
-        yield alike[0].step, alike
+    for _, group in groupby(steps, key=lambda step: step.step is StepKind.ALL_REDUCE):
+        members = tuple(group)
+        yield members[0].step, members
 
 
 def _sum_of(exchanges: Sequence[ExchangeTask]) -> ExchangeTask:
     """Return exchanges over the same levels as one."""
-    first, *others = exchanges
-    if not others:
+    first, *rest = exchanges
+    if not rest:
         return first
     sent = [exchange.sent or (exchange.bytes,) for exchange in exchanges]
     return changed(
@@ -440,8 +442,8 @@ class _Step:
             bucket = self._bucket_of.get(node, (node,))
             if bucket and node == bucket[-1]:
                 computed = tuple(sorted({n for one in bucket for n in self._gradients[one]}))
-                for alike in self._schedule.gradients(bucket, self._name(layer)):
-                    ended = [self._in_order(exchanges, computed) for exchanges in alike]
+                for reductions in self._schedule.gradients(bucket, self._name(layer)):
+                    ended = [self._in_order(exchanges, computed) for exchanges in reductions]
                     computed += sum(ended, ())
 
     def _compute(self, layer: int, phase: Phase, operands: Dependencies) -> Dependencies:
@@ -504,7 +506,10 @@ class _Prefetched(_Step):
         nodes = range(self._workload.shared, len(self._workload.nodes))
         self._unit_of = {node: unit for unit in schedule.units for node in unit}
         self._root = [node for node in nodes if node not in self._unit_of]
-        buckets = [[n for n in own if not self._is_scattered(n)] for own in schedule.buckets]
+        buckets = [
+            [n for n in nodes_of_bucket if not self._is_scattered(n)]
+            for nodes_of_bucket in schedule.buckets
+        ]
         self._bucket_of = {
             node: bucket
             for whole, bucket in zip(schedule.buckets, buckets, strict=True)
@@ -562,7 +567,7 @@ class _Prefetched(_Step):
             for group in (REDUCED_ONCE, _ONCE):
                 keys = [ExchangeKey(*of_weights, node, group) for node in self._owned(layers)]
                 exchanges += self._schedule.joined(keys, self._name(layer), Phase.GRADIENT)
-        used = dict.fromkeys(self._weights_of.get(own, own) for own in layers)
+        used = dict.fromkeys(self._weights_of.get(node, node) for node in layers)
         keys = [ExchangeKey(*of_weights, node, _BY_USE) for node in used]
         exchanges += self._schedule.joined(keys, self._name(layer), self._phase)
         return self._in_order(exchanges, ())

@@ -155,8 +155,8 @@ def _launching(plan: Plan, workload: Workload, array: Array, options: RunOptions
 
 def _passes(plan: Plan, workload: Workload, repeats: Repeats) -> list[int]:
     """Return how often a step passes through each node."""
-    forward, others = repeats.passes(len(workload.nodes))
-    return list(map(int, forward + (len(phases_of(plan)) - 1) * others))
+    forward, backward = repeats.passes(len(workload.nodes))
+    return list(map(int, forward + (len(phases_of(plan)) - 1) * backward))
 
 
 def _accessed(plan: Plan, workload: Workload, rows: Rows, times: Sequence[int]) -> tuple[int, int]:
@@ -174,8 +174,8 @@ def _accessed(plan: Plan, workload: Workload, rows: Rows, times: Sequence[int]) 
     # Split by image, input channel or output channel, a layer has two of its three tensors in the
     # vaults that use them; the third, chosen to be the smallest, moves between all vaults.
     smallest = np.minimum(np.minimum(weights, inputs), outputs)
-    every = (weights + inputs + outputs).tolist(), smallest.tolist()
-    accessed, between = (sum(map(mul, times, own)) for own in every)
+    columns = (weights + inputs + outputs).tolist(), smallest.tolist()
+    accessed, between = (sum(map(mul, times, column)) for column in columns)
     return accessed, between
 
 
@@ -195,12 +195,12 @@ def _bounds(
 ) -> tuple[float, float]:
     """Return the seconds of all micro-batches in sequence, and at least."""
     before = options.micro_batches - 1
-    others = of_one_micro_batch(tasks) if before else ()
-    sequence, least = (
-        bound(tasks, interconnect) + (before * bound(others, interconnect) if before else 0.0)
+    earlier = of_one_micro_batch(tasks) if before else ()
+    sequence, lowest = (
+        bound(tasks, interconnect) + (before * bound(earlier, interconnect) if before else 0.0)
         for bound in (in_sequence, critical_path if in_lockstep else lower_bound)
     )
-    return sequence, least
+    return sequence, lowest
 
 
 def _stalls(
@@ -223,8 +223,8 @@ def _memory(
     By tensor or by layer, as the array's model says.
     """
     if array.step_model.memory_by_tensor:
-        held = memory_of(plan, workload, rows, options, array)
-        return held.total, held.capacity or 0, held
+        footprint = memory_of(plan, workload, rows, options, array)
+        return footprint.total, footprint.capacity or 0, footprint
     capacity = int(array.accelerator.dram_capacity)
     return papers_memory(workload, rows, plan)[0], capacity, None
 
@@ -269,8 +269,8 @@ def _bottleneck(measured: Measurements, interconnect: Interconnect) -> tuple[str
     if not longest:
         return None
     links = zip(interconnect.links, measured.link_seconds_at_capacity, strict=True)
-    alike = [link for link, seconds in links if seconds >= longest * (1 - _ALIKE)]
-    return alike[0].name, sum(link.count for link in alike) - 1
+    busiest = [link for link, seconds in links if seconds >= longest * (1 - _ALIKE)]
+    return busiest[0].name, sum(link.count for link in busiest) - 1
 
 
 def _energy(

@@ -176,7 +176,7 @@ def launching(
     fused = Fused.on(array.accelerator)
     passes = [launches_of(workload, phase, fused=fused) for phase in phases_of(problem)]
     often = times or [1] * len(workload.nodes)
-    kernels = sum(sum(map(mul, own, often)) for own in passes)
+    kernels = sum(sum(map(mul, kernels_of_node, often)) for kernels_of_node in passes)
     again = [*repeats.again, *(node for node, word in repeats.by_op.items() if word == PASS)]
     kernels += sum(passes[0][node] * often[node] for node in again)
     kernels += sum(
@@ -293,8 +293,8 @@ def fullest_experts(
         for longest in (False, True)
     )
     quarter = problem.element_bytes / 4 / problem.accelerators
-    mean, most = (quarter * quarters for quarters in received)
-    return FullestExperts(workload.nodes[-node].name, count, float(more), mean, most)
+    mean, largest = (quarter * quarters for quarters in received)
+    return FullestExperts(workload.nodes[-node].name, count, float(more), mean, largest)
 
 
 def phases_of(problem: ProblemFields) -> tuple[Phase, ...]:
@@ -320,7 +320,7 @@ def _seconds(
     if options.profile is None:
         works = _works(problem, workload, array, options)
         computed = [work.passes(workload, states, phases) for work in works]
-        return {phase: _of_parts([own[phase] for own in computed]) for phase in phases}
+        return {phase: _of_parts([seconds[phase] for seconds in computed]) for phase in phases}
     names = [layer.name for layer in workload.layers]
     measured = options.profile.seconds(names, workload.batch, [phase.value for phase in phases])
     # Nodes that layers share compute nothing.
@@ -351,8 +351,8 @@ def _works(problem: Problem, workload: Workload, array: Array, options: RunOptio
 
 def _of_parts(seconds: Sequence[Sequence[Fraction]]) -> list[float] | list[OfParts]:
     """Return seconds by node: of the parts of H1, if there is more than one."""
-    each = [list(map(float, own)) for own in seconds]
-    return each[0] if len(each) == 1 else list(zip(*each, strict=True))
+    columns = [list(map(float, column)) for column in seconds]
+    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
 def _longest(workload: Workload, array: Array, options: RunOptions) -> bool:

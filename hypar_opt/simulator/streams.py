@@ -76,7 +76,9 @@ class Streams:
 
     def wait_for_queue(self) -> None:
         """Let the next task of the foreground wait for all of the queue."""
-        self.wait(tuple(self._last_of[own] for own in (GRADIENT_STREAM,) if own in self._last_of))
+        self.wait(
+            tuple(self._last_of[stream] for stream in (GRADIENT_STREAM,) if stream in self._last_of)
+        )
 
     def _stream_of(self, task: ExchangeTask, number: int) -> int:
         if self._overlap != "none" and task.kind in _OF_WEIGHTS:

@@ -138,10 +138,10 @@ def run_uncontended(
         None if some compete, or if there are more than `MAX_STARTS` messages.
     """
     interconnect, firsts, class_of = routes.interconnect, routes.firsts, routes.class_of
-    count = sum(own.times for own in rounds_of(tasks))
+    count = sum(one.times for one in rounds_of(tasks))
     if count * len(firsts) > MAX_STARTS:
         return None
-    rounds = {own.lanes for own in rounds_of(tasks)}
+    rounds = {one.lanes for one in rounds_of(tasks)}
     patterns = {tuple(lane.pattern for lane in lanes) for lanes in rounds}
     crowded = _crowded([[alone(pattern) for pattern in lanes] for lanes in patterns], interconnect)
     now, ends = start, []
@@ -208,14 +208,14 @@ def _crowded(rounds: Sequence[Sequence[LoneMessages]], interconnect: Interconnec
         return_inverse=True,
     )
     places = iter(np.split(place, np.cumsum([len(its.share) for its in messages])))
-    most = np.zeros(len(crossed))
+    largest = np.zeros(len(crossed))
     for lanes in rounds:
         taken = np.zeros(len(crossed))
         for its in lanes:
             rates = its.share / its.seconds_per_byte[its.traffic.message]
             np.add.at(taken, next(places), rates)
-        np.maximum(most, taken, out=most)
-    of_channels = np.bincount(crossed % channels, most, channels)
+        np.maximum(largest, taken, out=largest)
+    of_channels = np.bincount(crossed % channels, largest, channels)
     return np.flatnonzero(of_channels > interconnect.float_capacities * (1 + RELATIVE_TOLERANCE))
 
 
@@ -225,11 +225,11 @@ def _fits(channel: int, in_rounds: Sequence[_Lane], routes: ClassRoutes) -> bool
     for its, seconds, starts in in_rounds:
         for entry in np.flatnonzero(its.traffic.channel == channel):
             sender = its.traffic.message[entry]
-            own = starts[routes.class_of[sender]]
-            begun.append(own)
-            ended.append(own + seconds[sender])
+            begin = starts[routes.class_of[sender]]
+            begun.append(begin)
+            ended.append(begin + seconds[sender])
             rate = its.share[entry] / its.seconds_per_byte[sender]
-            taken.append(np.full(len(own), rate))
+            taken.append(np.full(len(begin), rate))
     units = _units(np.concatenate(taken) / routes.interconnect.float_capacities[channel])
     # Instants that differ by rounding are one, and what ends then has ended.
     instants = np.concatenate([*ended, *begun]) * np.repeat([1 - RELATIVE_TOLERANCE, 1], len(units))

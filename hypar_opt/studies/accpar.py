@@ -93,16 +93,16 @@ def in_accpars_order(network: Network, problem: Problem) -> Problem:
     types = accpar_order(instance).types[instance.workload.shared :]
     at_top = instance.with_constraints(pinned([types]))
     search = SearchRequest(at_top, DynamicProgramming())
-    found = replace(levelwise(search), tensors=None)
+    result = replace(levelwise(search), tensors=None)
 
     def same_types(search: SearchRequest) -> SearchResult:
-        if not search.instance.constraints.allow(found.assignments):
+        if not search.instance.constraints.allow(result.assignments):
             raise InfeasibleError("a part has nothing at these shares")
-        return replace(found, bound=total_cost(search.instance, found.assignments))
+        return replace(result, bound=total_cost(search.instance, result.assignments))
 
     share = problem.share or best_share(search, same_types)[0]
-    own = {"constraints": pinned(found.assignments), "share": share}
-    return problem.model_copy(update=own)
+    update = {"constraints": pinned(result.assignments), "share": share}
+    return problem.model_copy(update=update)
 
 
 def _pins(instance: Instance, rows: Sequence[Sequence[int]]) -> tuple[str, ...]:
@@ -125,30 +125,30 @@ def accpar_order(instance: Instance) -> AccParOrder:
     """
     workload, seconds = instance.workload, _GroupSeconds(instance)
     table = instance.constraints.level(level_table(instance.cost, workload), [])
-    shape, every = table.node.shape, np.arange(table.node.shape[1])
+    shape, columns = table.node.shape, np.arange(table.node.shape[1])
     node, ratios = np.zeros(shape), np.zeros(shape)
     edge = np.zeros(table.edge.shape)
     # The least time up to a node, in each type.
-    least = np.zeros(shape) if table.allowed is None else np.where(table.allowed, 0, np.inf)
+    shortest = np.zeros(shape) if table.allowed is None else np.where(table.allowed, 0, np.inf)
     for position, boundaries in _in_order(instance):
-        own = seconds.of_node(position)
-        total, into = own, {}
+        node_seconds = seconds.of_node(position)
+        total, into = node_seconds, {}
         for number in boundaries:
             source = workload.ends[number, 0]
             into[number] = seconds.of_boundary(number, ratios[source])
-            total = total + (least[source][:, None, None] + into[number]).min(axis=0)
+            total = total + (shortest[source][:, None, None] + into[number]).min(axis=0)
         best = total.argmin(axis=1)
-        node[position], ratios[position] = own[every, best], seconds.ratios[best]
-        least[position] += total[every, best]
+        node[position], ratios[position] = node_seconds[columns, best], seconds.ratios[best]
+        shortest[position] += total[columns, best]
         for number, of_pairs in into.items():
-            edge[number] = of_pairs[:, every, best]
+            edge[number] = of_pairs[:, columns, best]
     # Integers as large as sums of int64 allow, with room for penalties.
     scale = 2.0**50 / max(node.max(axis=1).sum() + edge.max(axis=(1, 2)).sum(), 1e-30)
     charges, pairs = (np.rint(part * scale).astype(np.int64) for part in (node, edge))
-    charges, (pairs,) = with_penalties(workload, charges, [pairs], [(n,) for n in every.tolist()])
+    charges, (pairs,) = with_penalties(workload, charges, [pairs], [(n,) for n in columns.tolist()])
     tables = TableSolver(SearchRequest(instance, DynamicProgramming()), 1)
-    found = tables.solve(replace(table, node=charges, edge=pairs))
-    types = np.array(with_users(workload, assignment_of(found)))
+    solution = tables.solve(replace(table, node=charges, edge=pairs))
+    types = np.array(with_users(workload, assignment_of(solution)))
     source, target = workload.ends.T
     of_pairs = edge[np.arange(len(edge)), types[source], types[target]]
     nodes = np.arange(len(types))
@@ -177,8 +177,8 @@ class _GroupSeconds:
     def ratios(self) -> Seconds:
         """The shares that the first group may have; those nearest to equal compute come first."""
         shares = np.arange(1, SHARES) / SHARES
-        apart = np.abs(shares - compute_share(self.instance.problem))
-        nearest: Seconds = shares[np.argsort(apart, kind="stable")]
+        distance = np.abs(shares - compute_share(self.instance.problem))
+        nearest: Seconds = shares[np.argsort(distance, kind="stable")]
         return nearest
 
     @cached_property
@@ -199,7 +199,7 @@ class _GroupSeconds:
     def _per_element(self) -> Pair:
         """The seconds in which a group receives an element, if the other receives as much."""
         size = self.instance.problem.element_bytes
-        first, second = (float(2 * size * own[0].seconds_per_byte) for own in self._cost.links)
+        first, second = (float(2 * size * link[0].seconds_per_byte) for link in self._cost.links)
         return first, second
 
     def of_node(self, position: int) -> Seconds:
@@ -207,8 +207,8 @@ class _GroupSeconds:
         workload, phases = self.instance.workload, self._cost.communication.phases
         layouts, share = workload.layouts, self.ratios
         whole, copied, partial_sums = (
-            own[:, position, None]
-            for own in (layouts.whole, layouts.weight < FIRST_SPLIT, layouts.output == _PARTIAL)
+            layout[:, position, None]
+            for layout in (layouts.whole, layouts.weight < FIRST_SPLIT, layouts.output == _PARTIAL)
         )
         split = np.where(
             whole, _slower(self._per_mac, 1, 1), _slower(self._per_mac, share, 1 - share)
@@ -219,8 +219,8 @@ class _GroupSeconds:
             scattered = scattered + _slower(self._per_element, 1 - share, share)
         seconds = seconds + partial_sums * workload.outputs[position] * scattered
         reduced = copied * workload.stored[position] * max(self._per_element)
-        every: Seconds = seconds + reduced * (Phase.GRADIENT in phases)
-        return every
+        total: Seconds = seconds + reduced * (Phase.GRADIENT in phases)
+        return total
 
     def of_boundary(self, number: int, written: Seconds) -> Seconds:
         """Return the seconds of a boundary's exchanges, ``(choices, choices, ratios)``.
@@ -232,12 +232,12 @@ class _GroupSeconds:
         """
         workload, phases = self.instance.workload, self._cost.communication.phases
         source, target = workload.ends[number]
-        made = workload.layouts.output[:, source, None, None]
+        output = workload.layouts.output[:, source, None, None]
         read = workload.layouts.inputs[workload.operand[number], :, target, None]
         # Partial sums are scattered by their node, as they are read, or by batch.
-        same = (made == read) | (made == _PARTIAL) & (read != _WHOLE)
+        same = (output == read) | (output == _PARTIAL) & (read != _WHOLE)
         to_whole = read == _WHOLE
-        moves = (made != _WHOLE) & (read != _PARTIAL)
+        moves = (output != _WHOLE) & (read != _PARTIAL)
         had, has = written[:, None, None], self.ratios
 
         def received(had: Seconds, has: Seconds) -> tuple[Seconds, Seconds]:

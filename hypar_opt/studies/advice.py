@@ -138,11 +138,11 @@ def joint_optimum(plan: Plan, deadline: Deadline = NEVER) -> Plan | None:
     """
     if plan.solver.stopped_by == TIME_LIMIT:
         return None
-    most = MAX_STATES if plan.network.description.is_chain else MAX_GRAPH_STATES
+    max_states = MAX_STATES if plan.network.description.is_chain else MAX_GRAPH_STATES
     try:
         # Levels that are alike separate into one problem for each: fast at any size. Else a layer
         # has choices^levels product states (decision 5).
-        many = len(plan.choices) ** plan.levels > most
+        many = len(plan.choices) ** plan.levels > max_states
         if many and Instance.of_plan(plan).thresholds is None:
             return None
         # Advice only: a refused joint search does not affect the plan.
@@ -192,12 +192,12 @@ def _over_memory(plan: Plan) -> list[str]:
         return []
     if plan.is_shared_out or plan.groups or plan.is_staged:
         return []
-    held = memory(plan)
-    if held.fits:
+    usage = memory(plan)
+    if usage.fits:
         return []
     return [
-        f"needs {format_bytes(held.total)} of memory per accelerator of {plan.array.name}, which"
-        f" has {format_bytes(held.capacity or 0)}"
+        f"needs {format_bytes(usage.total)} of memory per accelerator of {plan.array.name}, which"
+        f" has {format_bytes(usage.capacity or 0)}"
     ]
 
 

@@ -159,7 +159,11 @@ def calibrate(
     kernels = {key: _said(key, CONSTANTS[key].start) for key in (*_ACHIEVED, "launch")}
     machine = machine_of(target, kernels)
     measured = read_steps(steps)
-    rows = [{**row, "machine": _OURS} for own in measured.sets for row in measured.rows_of(own)]
+    rows = [
+        {**row, "machine": _OURS}
+        for step_set in measured.sets
+        for row in measured.rows_of(step_set)
+    ]
     for row in rows:
         if measured_seconds(row) is None:
             raise RefusedError(f"step {row['id']!r} has no seconds to calibrate with")
@@ -200,15 +204,15 @@ def calibrate(
 
 def _start(array: Array, keys: Sequence[str]) -> dict[str, float]:
     """Return what a fit starts from: what the array says, if that is not zero."""
-    found = {}
+    starts = {}
     for key in _ACHIEVED if FACTOR in keys else keys:
         table, _, name = key.rpartition(".")
         if key == OVERLAP:
-            found[key] = array.efficiency_of_overlap
+            starts[key] = array.efficiency_of_overlap
             continue
-        own = getattr(array.topology, table) if table else array.accelerator
-        found[key] = float(getattr(own, name) or CONSTANTS[key].start)
-    return found
+        section = getattr(array.topology, table) if table else array.accelerator
+        starts[key] = float(getattr(section, name) or CONSTANTS[key].start)
+    return starts
 
 
 def _with(machine: Mapping[str, Any], constants: Mapping[str, float]) -> dict[str, Any]:
@@ -219,8 +223,8 @@ def _with(machine: Mapping[str, Any], constants: Mapping[str, float]) -> dict[st
         if key == OVERLAP:
             changed[EFFICIENCY] = value
             continue
-        own = table or "accelerator"
-        changed[own] = {**changed[own], name: _said(key, value)}
+        section = table or "accelerator"
+        changed[section] = {**changed[section], name: _said(key, value)}
     return changed
 
 
@@ -239,8 +243,8 @@ def _keys(fit: Sequence[str] | None, rows: Sequence[Row]) -> tuple[str, ...]:
         return ("gemm", "elementwise", *(("flash",) if fused and len(rows) > 2 else ()))
     for key in fit or [""]:
         if key not in CONSTANTS:
-            known = ", ".join(CONSTANTS)
-            raise HyparError(f"{argument('fit')} should be among {known}, got {key!r}")
+            names = ", ".join(CONSTANTS)
+            raise HyparError(f"{argument('fit')} should be among {names}, got {key!r}")
     if "flash" in fit and not fused:
         raise RefusedError("flash: no step has fused attention to fit it to")
     if len(set(fit)) > len(rows):

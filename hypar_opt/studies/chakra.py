@@ -222,26 +222,26 @@ def _dimensions(array: Array) -> list[_Dimension]:
         if is_ring:
             return dimension_of[digit], link.bytes_per_second, link.latency
         across = interconnect.bisection(digit)
-        each = 1 / (across.seconds_per_byte * interconnect.accelerators)
-        return dimension_of[digit], each, across.latency
+        seconds_per_byte = 1 / (across.seconds_per_byte * interconnect.accelerators)
+        return dimension_of[digit], seconds_per_byte, across.latency
 
     return [
         _Dimension(
             "Ring" if is_ring else "Switch",
             prod(interconnect.place(digit).parts for digit in digits),
-            *alike[1:],
+            *rate[1:],
         )
-        for alike, digits in groupby(range(interconnect.levels), rates)
+        for rate, digits in groupby(range(interconnect.levels), rates)
     ]
 
 
 def _network(dimensions: Sequence[_Dimension]) -> dict[str, Any]:
     """Return the file of the analytical network: JSON, which is YAML, too."""
     return {
-        "topology": [own.topology for own in dimensions],
-        "npus_count": [own.accelerators for own in dimensions],
-        "bandwidth": [float(own.bytes_per_second / 2**30) for own in dimensions],  # GB/s
-        "latency": [float(own.latency * 10**9) for own in dimensions],  # ns
+        "topology": [dimension.topology for dimension in dimensions],
+        "npus_count": [dimension.accelerators for dimension in dimensions],
+        "bandwidth": [float(one.bytes_per_second / 2**30) for one in dimensions],  # GB/s
+        "latency": [float(dimension.latency * 10**9) for dimension in dimensions],  # ns
     }
 
 
@@ -249,8 +249,8 @@ def _system(array: Array, dimensions: Sequence[_Dimension]) -> dict[str, Any]:
     """Return the file of the system layer: computing times are the traces', messages are whole."""
     pairs = array.collective == "pairwise"
     reductions = [
-        "halvingDoubling" if pairs and own.accelerators.bit_count() == 1 else "ring"
-        for own in dimensions
+        "halvingDoubling" if pairs and dimension.accelerators.bit_count() == 1 else "ring"
+        for dimension in dimensions
     ]
     return {
         "scheduling-policy": "FIFO",

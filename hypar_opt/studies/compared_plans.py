@@ -100,11 +100,11 @@ def compared_plans(
     if problem.groups:
         of_two = problem.hierarchy.sizes[0] == 2
         names.extend(name for name in OF_GROUPS if of_two or name != ACCPAR)
-    every = degrees(network, problem.hierarchy.sizes)
-    names += [f"megatron-{degree}" for degree in every]
-    others = [*OF_TOKENS] if "tokens" in problem.choices else []
-    others += ["expert"] if expert_parallelism(network) else []
-    names += [f"{own}-{degree}" for own in others for degree in every[1:]]
+    counts = degrees(network, problem.hierarchy.sizes)
+    names += [f"megatron-{degree}" for degree in counts]
+    strategies = [*OF_TOKENS] if "tokens" in problem.choices else []
+    strategies += ["expert"] if expert_parallelism(network) else []
+    names += [f"{strategy}-{degree}" for strategy in strategies for degree in counts[1:]]
     if ROWS.word in problem.choices:
         names += [f"{SPATIAL}-{n}" for n in every_degree(problem.hierarchy.sizes)[1:]]
     if has_configurations(network, _problem_of(CONFIGURED, network, problem)):
@@ -133,8 +133,8 @@ def _how(name: str, problem: Problem) -> tuple[str, str, str | None]:
         of_time = (CONFIGURED, CONFIGURED_STAGES, STAGED)
         return (PLANS | OF_GROUPS | {n: (n, "joint", "time") for n in of_time})[name]
     # Layers without pins have the same optimum level by level, with far fewer states.
-    apart = problem.cost == "bytes" and not problem.joins_levels
-    levelwise = apart and problem.constraints.memory is None
+    separable = problem.cost == "bytes" and not problem.joins_levels
+    levelwise = separable and problem.constraints.memory is None
     return "dp", "levelwise" if levelwise else "joint", None
 
 
@@ -159,9 +159,9 @@ def _problem_of(name: str, network: Network, problem: Problem) -> Problem:
     if problem.groups:
         update |= _shared_out(name, problem, update)
     if strategy is not None:
-        kept = problem.constraints
-        pins = (*kept.fix, *strategy_pins(network, problem.hierarchy.sizes, *strategy))
-        update["constraints"] = kept.model_copy(update={"fix": pins})
+        constraints = problem.constraints
+        pins = (*constraints.fix, *strategy_pins(network, problem.hierarchy.sizes, *strategy))
+        update["constraints"] = constraints.model_copy(update={"fix": pins})
     return problem.model_copy(update=update)
 
 

@@ -109,8 +109,8 @@ class ComparisonRow:
     @property
     def is_in_closed_form(self) -> bool:
         """Whether the simulated step takes the time of the closed form, or is not known."""
-        least, most = sorted((self.seconds or 0.0, self.closed_form_seconds or 0.0))
-        return least >= most * NEARLY
+        shorter, longer = sorted((self.seconds or 0.0, self.closed_form_seconds or 0.0))
+        return shorter >= longer * NEARLY
 
     def __repr__(self) -> str:
         amounts = [] if self.bytes is None else [format_bytes(self.bytes)]
@@ -226,8 +226,8 @@ def compare(
     for (network, stated), case in parts_of(progress, cases):
         plans = compared_plans(network, stated, in_stages=stages is not None)
         measured = {
-            name: _measured(plan, network, run or {}, (stages or "auto", schedule), own)
-            for (name, plan), own in parts_of(case, [*plans.items()])
+            name: _measured(plan, network, run or {}, (stages or "auto", schedule), part)
+            for (name, plan), part in parts_of(case, [*plans.items()])
         }
         # One infeasible plan is a row with a reason; a wrong input fails every row.
         failures += [answer for answer in measured.values() if isinstance(answer, HyparError)]
@@ -313,25 +313,27 @@ def _row(
         cost=compared.problem.cost,
         reading=compared.problem.reading,
     )
-    own, data = measured[name], measured["data"]
-    if isinstance(own, HyparError):
+    outcome, data = measured[name], measured["data"]
+    if isinstance(outcome, HyparError):
         who = f"solver {compared.solver!r} on {network.name}: "
-        return replace(case, reason=Sentence(own.message.removeprefix(who)))
-    executed = own.plan.cost.executed_bytes
+        return replace(case, reason=Sentence(outcome.message.removeprefix(who)))
+    executed = outcome.plan.cost.executed_bytes
     amounts: dict[str, Any] = {
         # The plan for least time has a cost of time, and its bytes are still to be compared.
-        "bytes": executed if own.plan.is_staged else repriced(own.plan, cost="bytes").cost.total,
+        "bytes": executed
+        if outcome.plan.is_staged
+        else repriced(outcome.plan, cost="bytes").cost.total,
         "executed_bytes": executed,
-        "data_parallel_bytes": own.plan.cost.data_parallel_bytes,
-        "seconds": own.step and own.step.seconds,
-        "closed_form_seconds": own.step and own.step.closed_form,
-        "joules": own.step and own.step.joules,
+        "data_parallel_bytes": outcome.plan.cost.data_parallel_bytes,
+        "seconds": outcome.step and outcome.step.seconds,
+        "closed_form_seconds": outcome.step and outcome.step.closed_form,
+        "joules": outcome.step and outcome.step.joules,
     }
     # A layer pinned to model parallelism makes Data Parallelism infeasible: there is no baseline.
     if not isinstance(data, HyparError):
         # Data Parallelism by the plan's reading.
         by_reading = data.step if case.reading == problem.reading else data.executed
-        steps = (("", own.step, by_reading), ("executed_", own.executed, data.executed))
+        steps = (("", outcome.step, by_reading), ("executed_", outcome.executed, data.executed))
         for prefix, ours, base in steps:
             if ours is not None and base is not None:
                 amounts[f"{prefix}speedup"] = base.seconds / ours.seconds
@@ -377,13 +379,13 @@ def disagreements(rows: Sequence[ComparisonRow]) -> list[str]:
         # Ties are broken by the other amount, or a tie would count as a disagreement.
         frugal = min(answered, key=lambda row: (row.bytes or 0, row.seconds or 0))
         fastest = min(answered, key=lambda row: (row.seconds or 0, row.bytes or 0))
-        slower, least = frugal.seconds or 0, fastest.seconds or 0
-        if least < slower * NEARLY:
-            more = format_percent(slower / least - 1)
-            moved, others = map(format_bytes, (frugal.bytes or 0, fastest.bytes or 0))
+        slower, faster = frugal.seconds or 0, fastest.seconds or 0
+        if faster < slower * NEARLY:
+            more = format_percent(slower / faster - 1)
+            moved, moved_by_fastest = map(format_bytes, (frugal.bytes or 0, fastest.bytes or 0))
             sentences.append(
                 f"{frugal} moves the fewest bytes, {moved}, and takes {more} more time"
-                f" than {fastest.plan!r}, which moves {others} and is the fastest"
+                f" than {fastest.plan!r}, which moves {moved_by_fastest} and is the fastest"
             )
     return sentences
 

@@ -342,8 +342,8 @@ class Configurations(Documented, Results[Evaluated]):
     @property
     def cells(self) -> dict[tuple[int, int], Evaluated | Candidate]:
         """The configurations by `tp` and `pp`, where there is one of each."""
-        every: tuple[Evaluated | Candidate, ...] = (*self, *self.unfit)
-        return {(entry.configuration.tp, entry.configuration.pp): entry for entry in every}
+        entries: tuple[Evaluated | Candidate, ...] = (*self, *self.unfit)
+        return {(entry.configuration.tp, entry.configuration.pp): entry for entry in entries}
 
     def __repr__(self) -> str:
         return (
@@ -566,8 +566,8 @@ def has_configurations(network: Network, problem: Problem) -> bool:
     They need repeated blocks, and equal accelerators whose memory counts tensors; and no layers
     that are pinned.
     """
-    kept, limited = problem.constraints, problem.device_memory is not None
-    return limited and not (problem.groups or kept.fix or kept.even) and bool(network.repeats)
+    limits, limited = problem.constraints, problem.device_memory is not None
+    return limited and not (problem.groups or limits.fix or limits.even) and bool(network.repeats)
 
 
 def best_configuration(
@@ -687,14 +687,14 @@ def _with_margin(problem: Problem, margin: int) -> Problem:
         return problem
     assert problem.array is not None
     chip = problem.array.description.accelerator
-    left = int(chip.dram_capacity) - margin
-    if left <= (chip.reserve or 0):
+    capacity = int(chip.dram_capacity) - margin
+    if capacity <= (chip.reserve or 0):
         has = format_bytes(int(chip.dram_capacity) - int(chip.reserve or 0))
         raise HyparError(
             f"{argument('margin')} should leave some of the {has} that tensors may take"
         )
     described = problem.array.description.description()
-    described["accelerator"]["dram_capacity"] = f"{left} B"
+    described["accelerator"]["dram_capacity"] = f"{capacity} B"
     array = ArrayRecord.of(Array.model_validate(described))
     return problem.model_copy(update={"array": array})
 
@@ -757,8 +757,8 @@ def _none_considered(
         return _none_allowed(network, problem, fix, frameworks)
     number = f"{counts[0]} stages" if counts else "stages"
     among = f" that {' or '.join(frameworks)} can express" if frameworks else ""
-    kept = f" with {argument('fix', fix)}" if fix is not None else ""
-    return HyparError(f"there is no configuration of {number}{among} for {network.name}{kept}")
+    fixed = f" with {argument('fix', fix)}" if fix is not None else ""
+    return HyparError(f"there is no configuration of {number}{among} for {network.name}{fixed}")
 
 
 def _none_allowed(
@@ -766,16 +766,18 @@ def _none_allowed(
 ) -> HyparError:
     """Return the error that says what leaves no configuration, and what would be right."""
     fixed = {name: value for name, value in pins(fix).items() if name == "tp"}
-    left = [*dict.fromkeys((*family(network, problem), *family(network, problem, fixed=fixed)))]
+    candidates = [
+        *dict.fromkeys((*family(network, problem), *family(network, problem, fixed=fixed)))
+    ]
     limits = limits_of(network, problem, kv_replicated=bool(fixed))
     case = f"batch {problem.batch:,} of {network.name} {problem.place}"
-    if not left:
+    if not candidates:
         fault = limits.fault(Configuration(dp_shard=problem.accelerators))
         return HyparError(f"there is no configuration for {case}: {fault}")
     beside = ""
     fixed = pins(fix)
     for key, pinned_value in ((key, fixed[key]) for key in PINS if key in fixed):
-        values = sorted({getattr(configuration, key) for configuration in left})
+        values = sorted({getattr(configuration, key) for configuration in candidates})
         word = {value: word for word, value in _WORDS.get(key, {}).items()}.get
         if pinned_value not in values:
             right = ", ".join(str(word(value, value)) for value in values)
@@ -785,13 +787,15 @@ def _none_allowed(
                 f"{argument('fix')}: {key} should be one of {right}{beside} for {case}, got"
                 f" {word(pinned_value, pinned_value)}{why}"
             )
-        left = [
-            configuration for configuration in left if getattr(configuration, key) == pinned_value
+        candidates = [
+            configuration
+            for configuration in candidates
+            if getattr(configuration, key) == pinned_value
         ]
         beside += f"{',' if beside else ' with '}{key}={word(pinned_value, pinned_value)}"
     return HyparError(
         f"{argument('frameworks')}: {' and '.join(frameworks)} cannot express any of the"
-        f" {len(left):,} configurations{beside} for {case}"
+        f" {len(candidates):,} configurations{beside} for {case}"
     )
 
 
@@ -858,8 +862,10 @@ def operations(network: Network) -> int:
     """
     layers = zip(network.layers, network.maps(), network.rows(), strict=True)
     return sum(
-        int(6 * row["macs"] * (own.seen(own.sizes(maps)) if isinstance(own, Attention) else 1))
-        for own, maps, row in layers
+        int(
+            6 * row["macs"] * (layer.seen(layer.sizes(maps)) if isinstance(layer, Attention) else 1)
+        )
+        for layer, maps, row in layers
     )
 
 

@@ -84,8 +84,8 @@ def compare(
         if search not in SEARCHES:
             raise UnknownNameError("search", search, list(SEARCHES))
     rows: list[CrosscheckRow] = []
-    known = ["joint"] if problem.joins_levels or stages else [*SEARCHES]
-    for search in searches or known:
+    default = ["joint"] if problem.joins_levels or stages else [*SEARCHES]
+    for search in searches or default:
         answers = {
             solver: _answer(network, solver, search, problem, time_limit, stages)
             for solver in solvers

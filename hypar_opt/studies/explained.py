@@ -219,16 +219,18 @@ def _time(instance: Instance, states: Any, node: int, level: int) -> dict[str, A
     workload, cost = instance.workload, instance.cost
     if cost.time is None:
         return {}
-    own = (cost if cost.is_additive else cost.of_plan(workload, states.tolist())).attributed
+    attributed = (cost if cost.is_additive else cost.of_plan(workload, states.tolist())).attributed
     of_node = [states[:, None, [node]]]
-    charges = int(own.node(workload, np.array([[node]]), of_node)[level].sum())
+    charges = int(attributed.node(workload, np.array([[node]]), of_node)[level].sum())
     for number in _read(workload, node):
         sources = [states[:, None, [workload.ends[number, 0]]]]
-        charges += int(own.edge(workload, np.array([[number]]), sources, of_node)[level].sum())
+        charges += int(
+            attributed.edge(workload, np.array([[number]]), sources, of_node)[level].sum()
+        )
     computes = 0
     if level == len(states) - 1:
-        computes = int(own.time.compute(workload, np.array([[node]]), of_node).sum())
-    time = own.time
+        computes = int(attributed.time.compute(workload, np.array([[node]]), of_node).sum())
+    time = attributed.time
     exchanging = time.of_longest if time.longest else time
     a_second = time.per_unit
     return {
@@ -261,7 +263,7 @@ def _transfers(
             first.phase.value,
             first.tensor,
             _name(workload, source),
-            tuple(names[own] for own in stage),
+            tuple(names[digit] for digit in stage),
             Fraction(moved, cost.communication.resolution),
             1 / link.seconds_per_byte,
             messages,
@@ -269,14 +271,16 @@ def _transfers(
             **parts,
         )
 
-    for first, *others in between:
+    for first, *rest in between:
         if first.level == level:
-            moved = cost.communication.fold([first, *others], level + 1)[level]
+            moved = cost.communication.fold([first, *rest], level + 1)[level]
             yield transfer(first, [level], cost.splits[level], moved, cost.messages(first))
     for key, reduction in reductions.items():
-        first = next(own for own in operations if (own.phase, own.group) == key)
+        first = next(
+            operation for operation in operations if (operation.phase, operation.group) == key
+        )
         levels, moved = joined(reduction.moved, (1, 1))
-        crossed = [own for own in range(len(names)) if int(levels.max()) >> own & 1]
+        crossed = [digit for digit in range(len(names)) if int(levels.max()) >> digit & 1]
         if level not in crossed:
             continue
         stage, link, crossing = _stage(cost, crossed, level)
@@ -289,7 +293,7 @@ def _transfers(
         if share is not None:
             shared = share(LATENCY, np.broadcast_to(messages, (1, 1)))
             part = Fraction(int(shared.max()), LATENCY * int(np.max(messages)))
-        over_all = sum(moved[own] for own in stage)
+        over_all = sum(moved[digit] for digit in stage)
         yield transfer(first, stage, link, over_all, messages, share=part, crossing=crossing)
 
 
@@ -299,5 +303,5 @@ def _stage(
     """Return the levels that a reduction joins with one, their link, and what crosses that one."""
     if cost.rings is None:
         return [level], cost.splits[level], Fraction(1)
-    stage = next(own for own in cost.rings.stages(crossed) if level in own)
+    stage = next(digits for digits in cost.rings.stages(crossed) if level in digits)
     return stage, cost.rings.link(stage), cost.rings.crossing(stage)[stage.index(level)]

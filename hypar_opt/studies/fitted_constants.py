@@ -67,13 +67,13 @@ def beyond_reach(constants: Mapping[str, float]) -> list[str]:
     """Return a sentence for each constant that is beyond what is physical, or at its bound."""
     said = []
     for key, value in constants.items():
-        own = CONSTANTS[key]
-        if own.reached is not None and value > own.reached:
-            most = f"{own.reached / UNITS[own.unit]:g} {own.unit}".strip()
-            said.append(f"{key} is beyond what is physical, some {most} at most")
-        elif value in (own.least, own.most):
+        constant = CONSTANTS[key]
+        if constant.reached is not None and value > constant.reached:
+            limit = f"{constant.reached / UNITS[constant.unit]:g} {constant.unit}".strip()
+            said.append(f"{key} is beyond what is physical, some {limit} at most")
+        elif value in (constant.least, constant.most):
             said.append(f"{key} is at the bound within which it is fitted")
-    return [f"{own}: steps, or settings, may not be as the file says" for own in said]
+    return [f"{clause}: steps, or settings, may not be as the file says" for clause in said]
 
 
 _OUTLIER = 0.02
@@ -114,9 +114,9 @@ class Fit:
     @property
     def constants(self) -> dict[str, float]:
         factors = dict(zip(self.keys, map(math.exp, self.moved.tolist()), strict=True))
-        every = factors.pop(FACTOR, 1.0)
+        factor = factors.pop(FACTOR, 1.0)
         return {
-            key: _bounded(CONSTANTS[key], value * factors.get(key, every))
+            key: _bounded(CONSTANTS[key], value * factors.get(key, factor))
             for key, value in self.start.items()
         }
 
@@ -126,12 +126,12 @@ class Fit:
         Source: C. G. Broyden, "A class of methods for solving nonlinear simultaneous equations",
         Mathematics of Computation 19, 1965.
         """
-        found, step = replace(self, moved=moved), moved - self.moved
-        constants = found.constants
+        fit, step = replace(self, moved=moved), moved - self.moved
+        constants = fit.constants
         errors = _errors(rows, [seconds(row, constants) for row in rows])
         unforeseen = errors - self.errors - step @ self.slopes
         slopes = self.slopes + np.outer(step, unforeseen) / (step @ step)
-        return replace(found, errors=errors, slopes=slopes)
+        return replace(fit, errors=errors, slopes=slopes)
 
 
 def first_fit(
@@ -194,13 +194,13 @@ def held_out(rows: Sequence[Row], fit: Fit, seconds: Seconds) -> float | None:
     Either half's search starts from the constants of all.
     """
     halves, errors = (slice(0, None, 2), slice(1, None, 2)), list[float]()
-    for own, others in zip(halves, reversed(halves), strict=True):
-        half = replace(fit, errors=fit.errors[others], slopes=fit.slopes[:, others])
+    for tested, rest in zip(halves, reversed(halves), strict=True):
+        half = replace(fit, errors=fit.errors[rest], slopes=fit.slopes[:, rest])
         try:
-            constants = fitted(rows[others], half, seconds).constants
+            constants = fitted(rows[rest], half, seconds).constants
         except RefusedError:  # a constant of which this half says nothing
             return None
-        errors += [abs(seconds(row, constants) / row["seconds"] - 1) for row in rows[own]]
+        errors += [abs(seconds(row, constants) / row["seconds"] - 1) for row in rows[tested]]
     return fmean(errors)
 
 

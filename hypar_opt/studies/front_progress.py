@@ -43,7 +43,7 @@ def position(first: int, limit: int, least: int, found: int, points: int | None)
     first, limit, least
         Bytes of the first point, of the next one at most, and those that no plan holds less than.
     """
-    steps, at, end = (log(max(own, 1)) / -log(TIGHTER) for own in (first, limit, least))
+    steps, at, end = (log(max(memory, 1)) / -log(TIGHTER) for memory in (first, limit, least))
     behind = int(steps - at)
     total = behind + max(int(at - end), 0) + 1
     return (found, points) if points is not None and points <= total else (behind, total)

@@ -121,13 +121,13 @@ def doctor(parts: Sequence[str] = ()) -> Installation:
     for name in parts:
         if name not in listed:
             raise UnknownNameError("part", name, list(listed))
-    found = (listed[name]() for name in listed if not parts or name in parts)
-    return Installation(tuple(found), asked=bool(parts))
+    checks = (listed[name]() for name in listed if not parts or name in parts)
+    return Installation(tuple(checks), asked=bool(parts))
 
 
 def summary() -> str:
     """Return the version, and what is installed with it, as a line."""
-    extras = [name for name, own in _extras().items() if all(map(_version, own))]
+    extras = [name for name, requirements in _extras().items() if all(map(_version, requirements))]
     python = f"Python {platform.python_version()}"
     return f"{PACKAGE} {__version__} ({python}; extras: {', '.join(extras) or 'none'})"
 
@@ -138,8 +138,8 @@ def _all_checks() -> Iterator[tuple[str, Callable[[], Check]]]:
     yield "browser", _browser
     for package, requirement in _requirements().get("", {}).items():
         yield package, partial(_package, package, package, "package", {package: requirement})
-    for extra, own in _extras().items():
-        yield extra, partial(_package, extra, next(iter(own)), "extra", own)
+    for extra, requirements in _extras().items():
+        yield extra, partial(_package, extra, next(iter(requirements)), "extra", requirements)
     from hypar_opt.solvers import SOLVERS
 
     exact = [name for name in SOLVERS if name not in ("data", "model", "trick")]
@@ -178,17 +178,17 @@ def _browser() -> Check:
 def _package(name: str, package: str, kind: str, needed: Requirements) -> Check:
     """Check that packages are there in a version that will do, by importing them."""
     remedy = f"pip install '{PACKAGE}[{name}]'" if kind == "extra" else f"pip install {name}"
-    for own, specifier in needed.items():
-        version = _version(own)
+    for requirement, specifier in needed.items():
+        version = _version(requirement)
         if version is None:
             status: Status = "not installed" if kind == "extra" else "broken"
             return Check(name, kind, status, "", remedy)
         if not specifier.contains(version, prereleases=True):
-            return Check(name, kind, "broken", version, f"needs {own}{specifier}: {remedy}")
+            return Check(name, kind, "broken", version, f"needs {requirement}{specifier}: {remedy}")
         try:
-            import_module(_MODULES.get(own, own.replace("-", "_")))
+            import_module(_MODULES.get(requirement, requirement.replace("-", "_")))
         except Exception as error:  # whatever a broken installation raises
-            problem = f"import {own}: {type(error).__name__}: {error}"
+            problem = f"import {requirement}: {type(error).__name__}: {error}"
             return Check(name, kind, "broken", version, printable(problem)[:200])
     return Check(name, kind, "ok", _version(package) or "")
 
@@ -214,7 +214,11 @@ def _solver(name: str) -> Check:
 
 def _extras() -> dict[str, Requirements]:
     """Return the requirements of each extra, without other names of one."""
-    return {name: own for name, own in _requirements().items() if name and PACKAGE not in own}
+    return {
+        name: requirements
+        for name, requirements in _requirements().items()
+        if name and PACKAGE not in requirements
+    }
 
 
 def _requirements() -> dict[str, Requirements]:
@@ -224,11 +228,15 @@ def _requirements() -> dict[str, Requirements]:
         extras = metadata.metadata(PACKAGE).get_all("Provides-Extra") or ()
     except metadata.PackageNotFoundError:  # the sources alone
         return {}
-    found: dict[str, Requirements] = {}
+    requirements: dict[str, Requirements] = {}
     for extra in ("", *extras):
-        own = {one.name: one.specifier for one in stated if _is_of(one, extra)}
-        found[extra] = {name: own[name] for name in own if not extra or name not in found[""]}
-    return found
+        specifiers = {one.name: one.specifier for one in stated if _is_of(one, extra)}
+        requirements[extra] = {
+            name: specifiers[name]
+            for name in specifiers
+            if not extra or name not in requirements[""]
+        }
+    return requirements
 
 
 def _is_of(requirement: Requirement, extra: str) -> bool:

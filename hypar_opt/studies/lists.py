@@ -115,7 +115,8 @@ def choices() -> Rows:
             if choice is not None:
                 kinds.setdefault(f"{choice.part}s" if choice.axis else "nothing", []).append(name)
         rows += [
-            {"name": word, "splits": split, "kinds": ", ".join(own)} for split, own in kinds.items()
+            {"name": word, "splits": split, "kinds": ", ".join(of_split)}
+            for split, of_split in kinds.items()
         ]
     kinds_of_whole = "every other, where no split of it fits"
     rows.append({"name": LEFT_WHOLE, "splits": "nothing", "kinds": kinds_of_whole})
@@ -143,14 +144,18 @@ def backends() -> Rows:
     from hypar_opt.solvers.base import flags
 
     return [
-        {"name": own.name, "version": own.version, "takes": " ".join(flags(own.supported_options))}
-        for own in installed_backends()
+        {
+            "name": backend.name,
+            "version": backend.version,
+            "takes": " ".join(flags(backend.supported_options)),
+        }
+        for backend in installed_backends()
     ]
 
 
 LISTS: dict[str, Callable[[], Rows]] = {
-    own.__name__: own
-    for own in (
+    function.__name__: function
+    for function in (
         *(networks, arrays, topologies, costs, operators, choices, formats, solvers, backends),
     )
 }

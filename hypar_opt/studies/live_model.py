@@ -70,26 +70,26 @@ class Model:
         HyparError
             If the model has no such layer, level or choice.
         """
-        level_name, here = level if isinstance(level, str) else f"H{level}", []
+        level_name, columns = level if isinstance(level, str) else f"H{level}", []
         for name, column in self.columns.items():
             kind, *fields = fields_of(name)
             if kind == "x" and fields[0] == layer:
                 levels, words = (part.split(".") for part in fields[1:])
                 if level_name in levels:
-                    here.append((column, words[levels.index(level_name)]))
-        own = [column for column, other in here if other == word]
-        if own:
-            return sum(own)
+                    columns.append((column, words[levels.index(level_name)]))
+        of_word = [column for column, other in columns if other == word]
+        if of_word:
+            return sum(of_word)
         # Of two choices the column is of the second.
-        first = self._first_word(layer) if len(here) == 1 else None
+        first = self._first_word(layer) if len(columns) == 1 else None
         if word != first:
             raise HyparError(f"the model has no choice {word!r} of {layer!r} at {level_name}")
-        return 1 - here[0][0]
+        return 1 - columns[0][0]
 
     def _first_word(self, layer: str) -> str | None:
         names, words = self._instance.workload.layers, self._instance.workload.words
-        own = [node.name for node in names].index(layer)
-        return words[self._instance.workload.shared + own][0]
+        position = [node.name for node in names].index(layer)
+        return words[self._instance.workload.shared + position][0]
 
     def plan(self, result: Any = None) -> Plan:
         """Return the plan of a solution of the model, priced again.
@@ -112,8 +112,8 @@ class Model:
         values = self._values(self.columns, result or self.problem)
         if values is None:
             raise HyparError("the model has no solution: solve it first; there may be none")
-        found = Solution("the live model", {**values, CONSTANT: 1.0})
-        return self._solve(solution=SolutionFile(found, "the model"))
+        values_of_model = Solution("the live model", {**values, CONSTANT: 1.0})
+        return self._solve(solution=SolutionFile(values_of_model, "the model"))
 
 
 @checked

@@ -78,9 +78,17 @@ def memory(
     from hypar_opt.simulator.step import check_groups
     from hypar_opt.step.holds import WeightBytes
 
-    own = {*Training.model_fields, "optimizer"} - {"schedule"}
-    stated = {name: value for name, value in arguments.items() if name in own and value is not None}
-    rest = arguments if is_network(plan) else {k: v for k, v in arguments.items() if k not in own}
+    of_training = {*Training.model_fields, "optimizer"} - {"schedule"}
+    stated = {
+        name: value
+        for name, value in arguments.items()
+        if name in of_training and value is not None
+    }
+    rest = (
+        arguments
+        if is_network(plan)
+        else {k: v for k, v in arguments.items() if k not in of_training}
+    )
     plan, array = planned(plan, rest, array, needs_array=True)
     optimizer = stated.pop("optimizer", None)
     if plan.is_staged:
@@ -98,9 +106,9 @@ def memory(
     options.check_levels(plan.levels)
     if target is not None:
         check_groups(plan, target, options)
-    kept = plan.constraints.optimizer
+    state = plan.constraints.optimizer
     if optimizer is not None:
-        kept = validate(Constraints, {"optimizer": optimizer}).optimizer
+        state = validate(Constraints, {"optimizer": optimizer}).optimizer
     workload = micro_batch(plan, options.micro_batches).executed_workload
     return memory_of(
         plan,
@@ -108,7 +116,7 @@ def memory(
         rows_of_plan(plan, workload),
         options,
         target,
-        WeightBytes.of(plan.element_bytes, kept, options.reduce_bytes),
+        WeightBytes.of(plan.element_bytes, state, options.reduce_bytes),
     )
 
 
@@ -125,12 +133,12 @@ def _of_stages(
     if stage is not None and not 1 <= stage <= parts:
         raise HyparError(f"{argument('stage')} should be from 1 to {parts}, got {stage}")
     target = None if array is None else find_array(array)
-    optimizer = {name: own for name, own in stated.items() if name == "optimizer"}
+    optimizer = {name: word for name, word in stated.items() if name == "optimizer"}
     plans = plans_of_stages(trained_on(plan, target, stated))
-    counted = (memory(own, exact_shares=exact_shares, **optimizer) for own in plans)
-    every = [
-        replace(own, group=f"stage {n} of {parts}", levels_above=1)
-        for n, own in enumerate(counted, 1)
+    counted = (memory(of_stage, exact_shares=exact_shares, **optimizer) for of_stage in plans)
+    footprints = [
+        replace(footprint, group=f"stage {n} of {parts}", levels_above=1)
+        for n, footprint in enumerate(counted, 1)
     ]
-    fullest = max(every, key=lambda held: Fraction(held.total, held.capacity or 1))
-    return replace(fullest if stage is None else every[stage - 1], stages=tuple(every))
+    fullest = max(footprints, key=lambda held: Fraction(held.total, held.capacity or 1))
+    return replace(fullest if stage is None else footprints[stage - 1], stages=tuple(footprints))

@@ -100,8 +100,8 @@ def with_weights(
         for source, axes in imported.state.inputs.items():
             if axes.is_whole and source in given:
                 given[source] = np.rint(np.abs(8 * given[source]))
-        own = {imported.places[source]: array for source, array in given.items()}
-        data = replace(data, inputs={**data.inputs, **own})
+        inputs = {imported.places[source]: array for source, array in given.items()}
+        data = replace(data, inputs={**data.inputs, **inputs})
         theirs = outputs_of(imported.state, model, given)
     except InputError as error:
         raise InputError(error.problem, where=error.where, file=str(path)) from None
@@ -167,12 +167,12 @@ def _difference(
         raise HyparError(
             f"{path}: its outputs cannot be compared: it should have one, of the network's last map"
         )
-    found = ours[last].reshape(expected.shape)
+    outputs = ours[last].reshape(expected.shape)
     node = imported.layers[last].node
     op = "" if node is None else node.op
     if imported.layers[last].kind == "output" and op in ("Softmax", "LogSoftmax"):
-        found = found - found.max(axis=-1, keepdims=True)
-        found = found - np.log(np.exp(found).sum(axis=-1, keepdims=True))
-        found = np.exp(found) if op == "Softmax" else found
+        outputs = outputs - outputs.max(axis=-1, keepdims=True)
+        outputs = outputs - np.log(np.exp(outputs).sum(axis=-1, keepdims=True))
+        outputs = np.exp(outputs) if op == "Softmax" else outputs
     # Of outputs that are all zero, the difference itself.
-    return float(np.abs(found - expected).max() / (np.abs(expected).max() or 1.0))
+    return float(np.abs(outputs - expected).max() / (np.abs(expected).max() or 1.0))

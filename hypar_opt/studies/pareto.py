@@ -71,8 +71,8 @@ class ParetoPoint:
     def amount(self, objective: str) -> float | None:
         """Return the plan's cost by an objective; None if it is not known."""
         amounts = {"bytes": self.bytes, "time": self.seconds, "energy": self.joules}
-        own = self.total if objective == self.plan.cost.kind else None
-        return amounts.get(objective, own)
+        total = self.total if objective == self.plan.cost.kind else None
+        return amounts.get(objective, total)
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,10 +114,10 @@ class ParetoFront(Results[ParetoPoint]):
         """
         # In integer units of the cost if it is the point's objective, and all have the same.
         units = {one.plan.cost.unit for one in (*self, point)}
-        own = point.plan.cost.kind == self.objective and len(units) == 1
-        amount = point.total if own else point.amount(self.objective)
-        least = self[0].total if own else self[0].amount(self.objective)
-        return amount / least if amount is not None and least else None
+        comparable = point.plan.cost.kind == self.objective and len(units) == 1
+        amount = point.total if comparable else point.amount(self.objective)
+        first = self[0].total if comparable else self[0].amount(self.objective)
+        return amount / first if amount is not None and first else None
 
     def __repr__(self) -> str:
         count = f"{len(self):,} point{'s' if len(self) != 1 else ''}"
@@ -280,7 +280,7 @@ def _front(
         return _device_front(network, problem, solver, points, report)
     instance = Instance.to_search(network, problem)
     constraints = instance.constraints
-    least = constraints.least_memory()
+    smallest = constraints.least_memory()
     breakpoints: list[tuple[Plan, int]] = []
     complete, reason = False, None
     while not (complete or reason):
@@ -302,13 +302,15 @@ def _front(
             break
         else:
             breakpoints.append((plan, memory))
-        most = breakpoints[0][1]
-        front_progress.report(report, most - memory, most - least, len(breakpoints), points)
-        complete = memory <= least
+        largest = breakpoints[0][1]
+        front_progress.report(
+            report, largest - memory, largest - smallest, len(breakpoints), points
+        )
+        complete = memory <= smallest
         if points is None and not complete:
             reason = front_progress.left_open([plan for plan, _ in breakpoints])
-    others: dict[str, Instance] = {}
-    entries = tuple(point_of(plan, memory, others) for plan, memory in breakpoints)
+    instances_of_costs: dict[str, Instance] = {}
+    entries = tuple(point_of(plan, memory, instances_of_costs) for plan, memory in breakpoints)
     return ParetoFront(entries, problem.cost, complete, reason)
 
 
@@ -322,10 +324,10 @@ def _device_front(
     """Tighten the memory of a device step by step: what a step repeats and shares out follows."""
     limit, entries = problem.constraints.memory, list[ParetoPoint]()
     instance = Instance.to_search(network, problem)
-    least, last = least_memory(instance), 0.0
+    smallest, last = least_memory(instance), 0.0
     while points is None or len(entries) < points:
-        most = entries[0].memory if entries else problem.device_memory or least
-        at = front_progress.position(most, limit or most, least, len(entries), points)
+        largest = entries[0].memory if entries else problem.device_memory or smallest
+        at = front_progress.position(largest, limit or largest, smallest, len(entries), points)
         step = part_of(report, *at)
         step(0, 1)
         try:

@@ -327,14 +327,14 @@ class _NetworkDraft:
     def gate(self, source: str, form: _Form) -> None:
         """Tokens multiplied by a number for each, a sigmoid of these or of other tokens."""
         one = form._replace(channels=1)
-        alike = [name for name, own in self.forms.items() if own._replace(channels=1) == one]
-        reads = [self.rng.choice(alike)]
+        operands = [name for name, shape in self.forms.items() if shape._replace(channels=1) == one]
+        reads = [self.rng.choice(operands)]
         by = self.add("fc", one, reads, units=1, activation="sigmoid")
         self.add("mul", form, [source, by], gate=True)
 
     def joined(self, source: str, form: _Form) -> None:
         """A sum, a product or a concatenation with other maps that fit; else another reader."""
-        others = [name for name, other in self.forms.items() if name != source and other == form]
+        operands = [name for name, other in self.forms.items() if name != source and other == form]
         beside = [
             name
             for name, other in self.forms.items()
@@ -348,8 +348,8 @@ class _NetworkDraft:
         kind = self.rng.choice(["add", "add", "mul", "concat"])
         if kind == "mul" and gates:
             self.add("mul", form, [source, self.rng.choice(gates)])
-        elif kind != "concat" and others:
-            self.add(kind, form, [source, *self._some(others)])
+        elif kind != "concat" and operands:
+            self.add(kind, form, [source, *self._some(operands)])
         elif beside:
             some = self._some(beside)
             channels = form.channels + sum(self.forms[name].channels for name in some)

@@ -144,13 +144,13 @@ def fastest_of_degrees(
 def _together(answers: Sequence[Searched], count: int) -> Searched:
     """Return one answer of several searches: so many of the fastest, or what needs least."""
     best = [evaluated for answer in answers for evaluated in answer.best]
-    least = [candidate for answer in answers for candidate in answer.least]
+    candidates = [candidate for answer in answers for candidate in answer.least]
     fitting = [answer.fitting for answer in answers if answer.fitting is not None]
     return Searched(
         tuple(sorted(best, key=attrgetter("seconds", "memory"))[:count]),
         sum(answer.considered for answer in answers),
         sum(fitting) if len(fitting) == len(answers) else None,
         sum(answer.simulated for answer in answers),
-        () if best else tuple(sorted(least, key=attrgetter("memory"))[:3]),
+        () if best else tuple(sorted(candidates, key=attrgetter("memory"))[:3]),
         all(answer.complete for answer in answers),
     )

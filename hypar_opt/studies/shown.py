@@ -70,8 +70,8 @@ def show(
         network = find_network(name, tokens)
         network = changed(network, None, settings).network or network
     except UnknownNameError:
-        known = [*network_names(), *arrays.names()]
-        raise UnknownNameError("network or array", name, known) from None
+        names = [*network_names(), *arrays.names()]
+        raise UnknownNameError("network or array", name, names) from None
     _refuse(name, NETWORK, reading=reading)
     return network
 

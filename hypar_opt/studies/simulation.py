@@ -191,9 +191,9 @@ def _simulated_stages(plan: Plan, array: Array, run: Mapping[str, Any]) -> Pipel
     assert stages is not None
     count = training.micro_batches or 1
     of_all = {*Training.model_fields, "trace"}
-    inside = {name: own for name, own in run.items() if name not in of_all}
+    inside = {name: value for name, value in run.items() if name not in of_all}
     plans = plans_of_stages(plan)
-    passes = [simulated_passes(own, own_array(own), **inside) for own in plans]
+    passes = [simulated_passes(stage, own_array(stage), **inside) for stage in plans]
     tied = StagedPlan.of_plan(plan).tied
     step = pipeline_step(passes, training.schedule, count, tied=tied)
     in_flight = in_flight_of_stages(stages, training.schedule, count)
@@ -201,14 +201,14 @@ def _simulated_stages(plan: Plan, array: Array, run: Mapping[str, Any]) -> Pipel
         StageTime(
             part_word(part),
             " and ".join(stages.labels[part :: stages.parts]),
-            own,
+            stage,
             step.busy[part],
             float(seconds_of_tied(tied, part)),
             step.bubbles[part],
             in_flight[part],
             memory(plans[part], exact_shares=inside.get("exact_shares", False)),
         )
-        for part, own in enumerate(passes)
+        for part, stage in enumerate(passes)
     ]
     names = [f"stage {number}" for number in range(1, stages.parts + 1)]
     trace = trace_of_stages(step, names) if run.get("trace") else None
@@ -240,11 +240,11 @@ def simulated_step(
 
 def _target(plan: Plan, array: str | Path | Array | None, *, other_array: bool) -> Array:
     """Return the array that a plan is simulated on."""
-    own = plan.array.description if plan.array else None
+    described = plan.array.description if plan.array else None
     target = own_array(plan) if array is None else find_array(array)
-    if own is not None and target.digest() != own.digest() and not other_array:
+    if described is not None and target.digest() != described.digest() and not other_array:
         raise RefusedError(
-            f"the plan was solved for the array {own.name}, and {target.name} is another;"
+            f"the plan was solved for the array {described.name}, and {target.name} is another;"
             f" {argument('other_array', True)} simulates it anyway"
         )
     return target
@@ -293,18 +293,18 @@ def _split(
 
     How a step trains belongs to both; of a network it is the problem's.
     """
-    own = of_step if of_plan else of_step - Training.model_fields.keys()
-    known = {**dict.fromkeys(sorted(own)), **SimulateArguments.__annotations__}
+    names = of_step if of_plan else of_step - Training.model_fields.keys()
+    takes = {**dict.fromkeys(sorted(names)), **SimulateArguments.__annotations__}
     for name in arguments:
-        if name not in known:
-            raise UnknownNameError("argument", name, list(known))
-    run = {name: value for name, value in arguments.items() if name in own}
-    return run, {name: value for name, value in arguments.items() if name not in own}
+        if name not in takes:
+            raise UnknownNameError("argument", name, list(takes))
+    run = {name: value for name, value in arguments.items() if name in names}
+    return run, {name: value for name, value in arguments.items() if name not in names}
 
 
 def baseline(plan: Plan, array: Array, solver: str) -> Plan:
     """Return the plan of ``data``, ``model`` or ``trick`` for a plan's problem, unconstrained."""
-    own = plan.array is not None and plan.array.digest == array.digest()
+    of_array = plan.array is not None and plan.array.digest == array.digest()
     fields: dict[str, Any] = dict(plan.problem) | {
         "cost": "bytes",
         "level_weights": (),
@@ -312,7 +312,7 @@ def baseline(plan: Plan, array: Array, solver: str) -> Plan:
         "constraints": Constraints(optimizer=plan.constraints.optimizer),
         "array": array,
         # A placement numbers the bisections of one array and means nothing on another.
-        "placement": plan.placement if own else None,
+        "placement": plan.placement if of_array else None,
     }
     problem = problem_of(**fields)
     return solve_problem(plan.network.description, problem, solver=solver, search="levelwise")
@@ -348,9 +348,9 @@ def warnings_of_run(reading: str, steps: Steps, executed: Steps | None) -> list[
     """
     if executed is None:
         return []
-    (own, data), (own_run, data_run) = steps, executed
-    times = data.seconds / own.seconds, data_run.seconds / own_run.seconds
-    energies = energy_ratio(own, data), energy_ratio(own_run, data_run)
+    (steps_of_plan, data), (own_run, data_run) = steps, executed
+    times = data.seconds / steps_of_plan.seconds, data_run.seconds / own_run.seconds
+    energies = energy_ratio(steps_of_plan, data), energy_ratio(own_run, data_run)
     sentences = (turns("time", reading, *times), turns("energy", reading, *energies))
     return [sentence for sentence in sentences if sentence is not None]
 

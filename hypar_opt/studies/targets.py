@@ -75,7 +75,7 @@ def trained_on(plan: Plan, array: Array | None, stated: Mapping[str, Any]) -> Pl
     RefusedError
         If the array has no such levels.
     """
-    trained = {name: own for name, own in stated.items() if name in Training.model_fields}
+    trained = {name: value for name, value in stated.items() if name in Training.model_fields}
     update: dict[str, Any] = {"training": plan.training.model_copy(update=trained)}
     if array is not None and (plan.array is None or plan.array.digest != array.digest()):
         if array.hierarchy().merged(plan.hierarchy.sizes[0]) != plan.hierarchy:
@@ -115,6 +115,6 @@ def own_array(plan: Plan) -> Array:
         If it was solved without one.
     """
     if plan.array is None:
-        own = f", for {plan.hierarchy.shown} accelerators" if plan.parts else ""
-        raise HyparError(f"the plan was solved without an array{own}; name one: {ARRAY}")
+        accelerators = f", for {plan.hierarchy.shown} accelerators" if plan.parts else ""
+        raise HyparError(f"the plan was solved without an array{accelerators}; name one: {ARRAY}")
     return plan.array.description

@@ -62,7 +62,11 @@ class Verification(Documented, Results[PlanCheck | CrosscheckRow]):
         """
         left_out = ("optimal", "unproved")
         return [
-            {name: own for name, own in row.items() if name not in left_out or own is not None}
+            {
+                name: value
+                for name, value in row.items()
+                if name not in left_out or value is not None
+            }
             for row in map(vars, self)
         ]
 
@@ -169,7 +173,7 @@ def verify(
         if search not in (None, "joint"):
             raise HyparError(f"{argument('search', search)} goes without {argument('stages')}")
         in_stages = stages, schedule_of_stages(problem, stages)
-    alone: Any = {name: own for name, own in problem.items() if name not in OF_NETWORK}
+    alone: Any = {name: value for name, value in problem.items() if name not in OF_NETWORK}
     problem_of(**alone)  # before thousands of networks are generated
     networks, count = _networks(plan, problem.get("tokens"), random, seed or 0)
     searches = None if search is None else (search,)

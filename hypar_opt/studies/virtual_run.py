@@ -114,7 +114,7 @@ def run(
     _check_arguments(plan, backend, seed)
     if weights is not None and (backend != "numpy" or scale_down):
         raise HyparError("weights: a model's are taken by numpy alone, and at full size")
-    most = MAX_MEMORY if max_memory is None else stated_bytes("max_memory", max_memory)
+    limit = MAX_MEMORY if max_memory is None else stated_bytes("max_memory", max_memory)
     to_run = _to_run(plan, scale_down=scale_down)
     instance, workload, cannot_run = to_run.instance, to_run.workload, to_run.notes
     joined = plan.joins_levels
@@ -122,7 +122,7 @@ def run(
     model = None
     if weights is not None:
         check_layers(instance.network)
-        check_limits(instance.network, program, most=most)
+        check_limits(instance.network, program, most=limit)
         model = with_weights(weights, dims, instance.network, program, seed)
     labels: dict[str, Any] = {
         "network": plan.network.name,
@@ -136,7 +136,7 @@ def run(
     if backend == "jax":
         # First, so that no smaller size is proposed for what JAX refuses at any.
         sharded = ShardedNetwork.of(instance.network, program)
-        check_limits(instance.network, program, most=most, scaled=scale_down)
+        check_limits(instance.network, program, most=limit, scaled=scale_down)
         return _noting(RunResult(**labels, **_in_jax(instance, sharded, seed)), cannot_run)
     compared = run_program(
         instance.network,
@@ -145,7 +145,7 @@ def run(
         element_bytes=Fraction(plan.element_bytes),
         inference=plan.inference,
         scaled=scale_down,
-        max_memory=most,
+        max_memory=limit,
         data=model and model.data,
         progress=progress,
     )
@@ -183,9 +183,9 @@ def _to_run(plan: Plan, *, scale_down: bool) -> _ToRun:
     without = bool(spatial) and max(map(max, rows)) < min(spatial)
 
     def keeps(network: Network) -> bool:
-        own = Instance(network, plan.problem).executed_workload
-        may = without or not own.forbidden[:, list(spatial)].all(axis=0).any()
-        return may and divides_images(own, parts)
+        workload = Instance(network, plan.problem).executed_workload
+        may = without or not workload.forbidden[:, list(spatial)].all(axis=0).any()
+        return may and divides_images(workload, parts)
 
     parts = parts_of(rows, len(workload.nodes), len(workload.choices), plan.hierarchy)
     small = scaled_down(
@@ -275,7 +275,7 @@ def _in_jax(instance: Instance, sharded: ShardedNetwork, seed: int) -> dict[str,
     notes = ["bytes are those of float32 in the compiled program, but for scalars"]
     if instance.problem.element_bytes != ELEMENT_BYTES:
         notes[0] += f"; the plan's elements have {instance.problem.element_bytes} bytes"
-    notes += [f"not as in the plan: {own}" for own in sharded.differences]
+    notes += [f"not as in the plan: {difference}" for difference in sharded.differences]
     if step.unused:
         again = any(f is not None for f in sharded.program.workload.repeats.again.values())
         what = "errors, and of what is computed again," if again else "errors"

@@ -97,7 +97,7 @@ TRAINED = (
     Mutant(
         "what overlaps in repetitions that are skipped is not counted",
         _PARTS,
-        "self.overlapped += left * (self.overlapped - overlapped)",
+        "self.overlapped += remaining * (self.overlapped - overlapped)",
         "self.overlapped += 0 * (self.overlapped - overlapped)",
         ("search/test_degrees",),
     ),
@@ -118,8 +118,8 @@ TRAINED = (
     Mutant(
         "the queue of a step is released as its micro-batch ends",
         "search/step_queues",
-        "        left = released[::-1].cumsum()[::-1]",
-        "        left = np.full_like(released, released.sum())",
+        "        remaining = released[::-1].cumsum()[::-1]",
+        "        remaining = np.full_like(released, released.sum())",
         ("search/test_degrees",),
     ),
     Mutant(
@@ -188,7 +188,7 @@ TRAINED = (
     Mutant(
         "sums of gradients of weights that stages share are not searched",
         "search/cuts",
-        "        for number in range(len(known), len(holds)):\n",
+        "        for number in range(len(fixed), len(holds)):\n",
         "        for number in ():\n",
         ("search/test_cuts",),
     ),

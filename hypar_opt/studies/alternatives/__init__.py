@@ -74,9 +74,9 @@ class Regrets(Results[Regret]):
     """What the plans that are compared have in common in their training, as text."""
 
     def __repr__(self) -> str:
-        known = [regret.extra for regret in self if regret.extra is not None]
-        least = f", from {format_cost(min(known), self.plan.cost.unit)}" if known else ""
-        return f"<Regrets of {self.plan.network.name}: {len(self):,} other choices{least}>"
+        extras = [regret.extra for regret in self if regret.extra is not None]
+        cheapest = f", from {format_cost(min(extras), self.plan.cost.unit)}" if extras else ""
+        return f"<Regrets of {self.plan.network.name}: {len(self):,} other choices{cheapest}>"
 
 
 @checked
@@ -116,30 +116,30 @@ def regrets(
     instance = Instance.of_plan(plan)
     check_additive(instance.cost)
     words = _words_of_reading(plan, instance)
-    others = [
+    alternatives = [
         (level, layer, choice)
         for level, row in enumerate(plan.parallelism, 1)
-        for layer, own, known in zip(plan.layers, row, words, strict=True)
-        for choice in known
-        if choice != own
+        for layer, planned, choices in zip(plan.layers, row, words, strict=True)
+        for choice in choices
+        if choice != planned
     ]
-    least = _joint_regrets(plan, instance, deadline) if plan.solver.scope == "joint" else None
-    fitting = least is None and _is_within_device(plan, instance)
+    regrets = _joint_regrets(plan, instance, deadline) if plan.solver.scope == "joint" else None
+    fitting = regrets is None and _is_within_device(plan, instance)
     results = []
-    for done, (level, layer, choice) in enumerate(others):
-        if least is None:
-            progress(done, len(others))
+    for done, (level, layer, choice) in enumerate(alternatives):
+        if regrets is None:
+            progress(done, len(alternatives))
             pin = Pin(glob.escape(layer), level, choice)
             if fitting:
                 extra = extra_within_memory(plan, pin, deadline)
             else:
                 extra = extra_of_pin(plan, instance, pin, options, deadline)
         else:
-            extra = least[level, layer, choice]
+            extra = regrets[level, layer, choice]
         results.append(Regret(layer, level, choice, extra))
-    progress(len(others), len(others))
-    alike = ", however layers train within the memory" if fitting else plan.training.alike
-    return Regrets(tuple(results), plan, alike)
+    progress(len(alternatives), len(alternatives))
+    training = ", however layers train within the memory" if fitting else plan.training.alike
+    return Regrets(tuple(results), plan, training)
 
 
 def _words_of_reading(plan: Plan, instance: Instance) -> list[list[str]]:
@@ -147,8 +147,8 @@ def _words_of_reading(plan: Plan, instance: Instance) -> list[list[str]]:
     workload = instance.workload
     forbidden = workload.forbidden[workload.shared :]
     return [
-        [word for word, lacks in zip(known, row, strict=True) if word and not lacks]
-        for known, row in zip(plan.words, forbidden.tolist(), strict=True)
+        [word for word, lacks in zip(words, row, strict=True) if word and not lacks]
+        for words, row in zip(plan.words, forbidden.tolist(), strict=True)
     ]
 
 
@@ -165,10 +165,10 @@ def _joint_regrets(
     if limited and plan.constraints.memory is not None:
         return None
     try:
-        least = least_with_choices(instance, deadline)[instance.workload.shared :]
+        by_layer = least_with_choices(instance, deadline)[instance.workload.shared :]
     except RefusedError:
         return None
-    costs_of_plans = (cost for layer in least for level in layer for cost in level)
+    costs_of_plans = (cost for layer in by_layer for level in layer for cost in level)
     optimum = min(cost for cost in costs_of_plans if cost is not None)
     least_cost, bound = Fraction(optimum, instance.cost.resolution), plan.solver.bound
     if limited and bound is not None and least_cost < Fraction(bound):
@@ -176,7 +176,7 @@ def _joint_regrets(
     check_bound(plan, least_cost)
     total = Fraction(plan.cost.total)
     extras: dict[tuple[int, str, str], int | float | None] = {}
-    for layer, words, levels in zip(plan.layers, plan.words, least, strict=True):
+    for layer, words, levels in zip(plan.layers, plan.words, by_layer, strict=True):
         for level, costs in enumerate(levels, 1):
             for choice, cost in zip(words, costs, strict=True):
                 if choice is None:
@@ -315,7 +315,7 @@ def _is_within_device(plan: Plan, instance: Instance) -> bool:
 
 
 def _fits(instance: Instance, rows: Rows) -> bool:
-    return all(held <= most for held, most, _ in bytes_held(instance, rows))
+    return all(load <= capacity for load, capacity, _ in bytes_held(instance, rows))
 
 
 def _completion(number: int, instance: Instance, deadline: Deadline) -> Completion:

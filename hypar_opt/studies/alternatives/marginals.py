@@ -50,21 +50,23 @@ def _by_thresholds(table: CostTable, levels: int, deadline: Deadline) -> Least:
     of submodular functions that ascend with the threshold are nested.
     """
     # The least costs are of the choices that are allowed.
-    least, allowed = least_by_choice(eliminated(table, deadline), deadline), allowed_choices(table)
+    costs, allowed = least_by_choice(eliminated(table, deadline), deadline), allowed_choices(table)
     first_of_last = table.layers - table.layers // levels
     by_node: Least = []
-    for one, every in enumerate(range(first_of_last, table.layers)):
-        data = int(least[every][0]) if allowed[every, 0] else None
-        model = int(least[one][-1]) if allowed[one, 1] else None
+    for one, node in enumerate(range(first_of_last, table.layers)):
+        data = int(costs[node][0]) if allowed[node, 0] else None
+        model = int(costs[one][-1]) if allowed[one, 1] else None
         by_node.append([[data, model]] * levels)
     return by_node
 
 
 def _along_chain(table: FactoredTable) -> Least:
-    least = [come + go for come, go in zip(costs_to_come(table), costs_to_go(table), strict=True)]
+    by_layer = [
+        come + go for come, go in zip(costs_to_come(table), costs_to_go(table), strict=True)
+    ]
     upper_bound = math.inf if table.penalty is None else table.penalty
     by_node: Least = []
-    for costs in least:
+    for costs in by_layer:
         # A column has the choices as digits, H1's first.
         views = (costs.reshape(table.choices**n, table.choices, -1) for n in range(table.levels))
         rows = [view.min(axis=(0, 2)).tolist() for view in views]
@@ -78,9 +80,9 @@ def _by_elimination(instance: Instance, deadline: Deadline) -> Least:
     states = states_of(instance.workload, levels)
     digits = np.array(states, np.intp).reshape(len(states), levels)
     by_node: Least = []
-    least = least_by_choice(eliminated(table, deadline), deadline)
-    for costs, allowed in zip(least, allowed_choices(table), strict=True):
-        made = digits[allowed]
-        having = [[costs[made[:, n] == choice] for choice in range(choices)] for n in range(levels)]
+    by_layer = least_by_choice(eliminated(table, deadline), deadline)
+    for costs, allowed in zip(by_layer, allowed_choices(table), strict=True):
+        rows = digits[allowed]
+        having = [[costs[rows[:, n] == choice] for choice in range(choices)] for n in range(levels)]
         by_node.append([[int(some.min()) if len(some) else None for some in row] for row in having])
     return by_node

@@ -76,12 +76,12 @@ def extra_within_memory(plan: Plan, pin: Pin, deadline: Deadline) -> int | float
     solver, limits = plan.solver, plan.constraints
     options = solver.options.model_copy(update={"time_limit": deadline.left()})
     pins = {"fix": (*limits.fix, str(pin)), "memory": plan.problem.device_memory}
-    asked = {
+    update = {
         "constraints": limits.model_copy(update=pins),
         "solver": solver.model_copy(update={"options": options}),
     }
     try:
-        other = search_again(plan.model_copy(update=asked), parameters=True)
+        other = search_again(plan.model_copy(update=update), parameters=True)
     except InfeasibleError:
         return None
     except NoAnswerError as error:

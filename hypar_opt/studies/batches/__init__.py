@@ -99,10 +99,10 @@ class AllBatches(Documented, Results[BatchRange]):
         """Return the plan of a batch; it is solved and priced separately."""
         self.at(batch)
         fields = ("element_bytes", "inference", "choices", "level_weights", "constraints")
-        asked: dict[str, Any] = {name: getattr(self.problem, name) for name in fields}
-        asked |= {"hierarchy": self.problem.hierarchy.sizes, "whole_levels": True}
+        arguments: dict[str, Any] = {name: getattr(self.problem, name) for name in fields}
+        arguments |= {"hierarchy": self.problem.hierarchy.sizes, "whole_levels": True}
         return solve(
-            self.network, search="joint", batch=batch, reading=self.problem.reading, **asked
+            self.network, search="joint", batch=batch, reading=self.problem.reading, **arguments
         )
 
     def columns(self, piece: BatchRange) -> tuple[tuple[int, ...], ...]:

@@ -58,10 +58,10 @@ def envelope(
     unknown = [(0, last)]
     while unknown:
         low, high = unknown.pop()
-        left, right = solved[low].line, solved[high].line
-        if high - low < 2 or left.at(high) == right.at(high) or right.at(low) == left.at(low):
+        lower, upper = solved[low].line, solved[high].line
+        if high - low < 2 or lower.at(high) == upper.at(high) or upper.at(low) == lower.at(low):
             continue
-        crossing = (right.first - left.first) // (left.per_step - right.per_step)
+        crossing = (upper.first - lower.first) // (lower.per_step - upper.per_step)
         middle = max(crossing, low + 1)
         solved[middle] = optimum_at(middle)
         unknown += [(low, middle), (middle, high)]
@@ -130,15 +130,15 @@ def searched(network: Network, problem: Problem, start: int, period: int, step: 
     batch = start + step * period
     instance = Instance(network, problem.model_copy(update={"batch": batch}))
     name = default_solver(instance, "joint")
-    found = SEARCHES["joint"](SearchRequest(instance, SOLVERS[name]()))
-    if found.status is not Status.OPTIMAL:
+    result = SEARCHES["joint"](SearchRequest(instance, SOLVERS[name]()))
+    if result.status is not Status.OPTIMAL:
         raise RefusedError(
             f"solver {name!r} on {network.name}, batch {batch:,}: the plan found is not proved"
             " optimal, and says nothing about other batches"
         )
-    rows = found.assignments
+    rows = result.assignments
     return Optimum(
-        rows, line_of(instances_of(network, problem, start, period), rows, found.tensors)
+        rows, line_of(instances_of(network, problem, start, period), rows, result.tensors)
     )
 
 

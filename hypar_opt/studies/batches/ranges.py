@@ -42,13 +42,13 @@ class BatchRange:
 
     def bytes_at(self, batch: int) -> int | float:
         """Return the bytes that the plan moves in a step of a batch."""
-        own = self._at(batch)
-        return json_number(own.total.at((batch - own.start) // own.period))
+        piece = self._at(batch)
+        return json_number(piece.total.at((batch - piece.start) // piece.period))
 
     def data_parallel_bytes_at(self, batch: int) -> int | float:
         """Return the bytes that Data Parallelism moves."""
-        own = self._at(batch)
-        return json_number(own.data_parallel.at((batch - own.start) // own.period))
+        piece = self._at(batch)
+        return json_number(piece.data_parallel.at((batch - piece.start) // piece.period))
 
     def _at(self, batch: int) -> Amounts:
         return self.amounts[(batch - self.first) // self.every % len(self.amounts)]
@@ -72,17 +72,17 @@ def together(lines: Sequence[Sequence[BatchRange]], lo: int, hi: int) -> list[Ba
             while lines[number][at[number]].last < batch:
                 at[number] += 1
             pieces.append(lines[number][at[number]])
-        every = 1 if len({piece.parallelism for piece in pieces}) == 1 else period
-        if every == 1:
+        step = 1 if len({piece.parallelism for piece in pieces}) == 1 else period
+        if step == 1:
             amounts = tuple(piece.amounts[0] for piece in pieces)
-            own = [BatchRange(first, stop - 1, 1, pieces[0].parallelism, amounts)]
+            ranges = [BatchRange(first, stop - 1, 1, pieces[0].parallelism, amounts)]
         else:
-            own = [
+            ranges = [
                 BatchRange(batch, batch + (stop - 1 - batch) // period * period, period, *rest)
                 for batch, piece in zip(batches, pieces, strict=True)
                 for rest in [(piece.parallelism, piece.amounts)]
             ]
-        joined += own
+        joined += ranges
     return _merged(joined, period)
 
 
@@ -90,10 +90,10 @@ def _merged(pieces: Sequence[BatchRange], period: int) -> list[BatchRange]:
     """Return ranges with neighbours of one plan made one."""
     merged: list[BatchRange] = []
     for piece in pieces:
-        own = replace(piece, every=1) if piece.first == piece.last else piece
-        both = _as_one(merged[-1], own, period) if merged else None
+        current = replace(piece, every=1) if piece.first == piece.last else piece
+        both = _as_one(merged[-1], current, period) if merged else None
         if both is None:
-            merged.append(own)
+            merged.append(current)
         else:
             merged[-1] = both
     return merged

@@ -146,8 +146,8 @@ def _index_of(
     plan: Plan, states: Sequence[NDArray[np.intp]], axes: Sequence[int]
 ) -> tuple[int, ...]:
     """Return the plan's index into the values."""
-    own = states_of(plan, (), None)
-    return tuple(int(np.flatnonzero(states[layer] == own[layer])[0]) for layer in axes)
+    chosen = states_of(plan, (), None)
+    return tuple(int(np.flatnonzero(states[layer] == chosen[layer])[0]) for layer in axes)
 
 
 def _priced(instance: Instance, rows: Sequence[Sequence[int]]) -> PricedPlan:

@@ -93,7 +93,7 @@ def _memory(instance: Instance, states: Sequence[NDArray[np.intp]], axes: Sequen
         digits = digits_of(layer_states, choices, levels)
         # Few are distinct: the memory of a state depends on the parts of each choice alone.
         parts = parts_of(digits, len(layer_states), choices, instance.problem.hierarchy)
-        terms.append(np.array([load(tuple(own))[layer] for own in parts.T.tolist()], object))
+        terms.append(np.array([load(tuple(column))[layer] for column in parts.T.tolist()], object))
     # A layer without an axis has one state, and all plans its load.
     fixed = sum(term[0] for layer, term in enumerate(terms) if layer not in axes)
     total = reduce(np.add.outer, [terms[layer] for layer in axes]) + fixed
@@ -121,7 +121,7 @@ def undominated(amounts: Sequence[NDArray[np.intp]]) -> NDArray[np.bool_]:
     code, inverse = np.unique(np.ravel_multi_index(tuple(amounts), sizes), return_inverse=True)
     # In the order of the first amount: only those before can dominate a point.
     distinct = np.stack(np.unravel_index(code, sizes), axis=1)
-    kept = np.zeros(len(distinct), bool)
+    optimal = np.zeros(len(distinct), bool)
     # The other two amounts of the points kept so far: the first ascends, the second descends.
     firsts: list[int] = []
     seconds: list[int] = []
@@ -130,12 +130,12 @@ def undominated(amounts: Sequence[NDArray[np.intp]]) -> NDArray[np.bool_]:
         position = bisect_right(firsts, first)
         if position and seconds[position - 1] <= second:
             continue
-        kept[n] = True
+        optimal[n] = True
         # What the new point dominates need not be compared with any more.
         stop = position
         while stop < len(seconds) and seconds[stop] >= second:
             stop += 1
         start = position - 1 if position and firsts[position - 1] == first else position
         firsts[start:stop], seconds[start:stop] = [first], [second]
-    on_front: NDArray[np.bool_] = kept[inverse]
+    on_front: NDArray[np.bool_] = optimal[inverse]
     return on_front

@@ -150,7 +150,7 @@ class GraphCharges:
             by_layer[layer].append(edge if source == node else edge.T)
         layers = tuple(sorted(by_layer))
         shape = tuple(len(states[layer]) for layer in layers)
-        least = np.full(shape, np.inf)
+        minima = np.full(shape, np.inf)
         for state in self.shared[node].tolist():
             total = np.full(shape, self.node[node, state])
             for axis, layer in enumerate(layers):
@@ -158,8 +158,8 @@ class GraphCharges:
                 total += charge.reshape(
                     [-1 if axis == other else 1 for other in range(len(layers))]
                 )
-            np.minimum(least, total, out=least)
-        return layers, least
+            np.minimum(minima, total, out=minima)
+        return layers, minima
 
 
 def _added_up(

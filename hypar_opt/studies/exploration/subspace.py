@@ -51,10 +51,10 @@ def cells_of(free: str, plan: Plan) -> list[Cell]:
         # Case matters, as in --fix: layers may differ by it alone.
         named = matching(plan.layers, pattern)
         if not named:
-            known = ", ".join(plan.layers[:20]) + (", ..." if len(plan.layers) > 20 else "")
+            layer_names = ", ".join(plan.layers[:20]) + (", ..." if len(plan.layers) > 20 else "")
             raise HyparError(
                 f"{argument('free')} should name levels, as H1,H4, layers, as fc1 or conv*,"
-                f" conv1@H2, or all; got {term!r} (layers {known})"
+                f" conv1@H2, or all; got {term!r} (layers {layer_names})"
             )
         named_levels = levels if level_number is None else [level_number - 1]
         cells |= dict.fromkeys((level, layer) for layer in named for level in named_levels)
@@ -101,8 +101,8 @@ def choices_at(
     at = dict(zip(axes, index, strict=True))
     # One byte per choice: there may be 2^20 plans of hundreds of choices each.
     choices = np.empty((len(index[0]), plan.levels, len(states)), np.uint8)
-    for layer, own in enumerate(states):
-        picked = own[at.get(layer, [0])]
+    for layer, values in enumerate(states):
+        picked = values[at.get(layer, [0])]
         choices[:, :, layer] = digits_of(picked, len(plan.choices), plan.levels).T
     return choices
 

@@ -130,8 +130,8 @@ class ManyPlans(Frozen, Displayed):
             raise HyparError(
                 f"an index should be four positions, of {', '.join(AXES)}; got {index}"
             )
-        *asked, levels = zip(AXES, axes, index, strict=True)
-        values = {name: axis[place] for name, axis, place in asked}
+        *rest, levels = zip(AXES, axes, index, strict=True)
+        values = {name: axis[place] for name, axis, place in rest}
         values |= {"hierarchy": self.hierarchy[levels[2]], "whole_levels": True}
         return solve(self.network, search=self.search, **values)
 
@@ -197,7 +197,7 @@ def solve_many(
     axes = _axes(described, batch, element_bytes, reading, levels, stated)
     batches, _, readings, hierarchies = axes
     shape = tuple(map(len, axes))
-    counts = [own.levels for own in hierarchies]
+    counts = [hierarchy.levels for hierarchy in hierarchies]
     layers = len(described.layers)
     bits = np.zeros((shape[0], *shape[2:], layers), bits_type(max(counts)))
     # For elements of 4 bytes: the size of an element changes no plan.
@@ -218,7 +218,7 @@ def solve_many(
         search,
         *axes[:3],
         levels=tuple(counts),
-        hierarchy=tuple(own.sizes for own in hierarchies),
+        hierarchy=tuple(hierarchy.sizes for hierarchy in hierarchies),
         bits=spread,
         **amounts,  # type: ignore[arg-type]
     )
@@ -238,9 +238,9 @@ def _not_taken(name: str) -> HyparError:
 def _by_deepest(hierarchies: Sequence[Hierarchy]) -> dict[Hierarchy, list[int]]:
     """Return the positions of hierarchies by one of which they are the first levels."""
     groups: dict[Hierarchy, list[int]] = {}
-    for place, own in enumerate(hierarchies):
-        levels = own.levels
-        longer = (other for other in hierarchies if other.sizes[:levels] == own.sizes)
+    for place, hierarchy in enumerate(hierarchies):
+        levels = hierarchy.levels
+        longer = (other for other in hierarchies if other.sizes[:levels] == hierarchy.sizes)
         groups.setdefault(max(longer, key=lambda other: other.levels), []).append(place)
     return groups
 
@@ -270,9 +270,9 @@ def _axes(
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...], tuple[Hierarchy, ...]]:
     """Return the axes as tuples, with their values validated like those of a problem."""
     if hierarchies is not None:
-        levels = [own.levels for own in hierarchies]
+        levels = [hierarchy.levels for hierarchy in hierarchies]
     if reading is None:
-        halves = hierarchies is None or all(own.of_halves for own in hierarchies)
+        halves = hierarchies is None or all(hierarchy.of_halves for hierarchy in hierarchies)
         reading = problem_of(network).reading if halves else "executed"
     axes = {
         name: _values(name, given)
@@ -287,19 +287,19 @@ def _axes(
             fields = {"reading": axes["reading"][0], name: value}
             problem = problem_of(network, **fields)
             _ = Instance(network, problem).cost  # refuses an unknown reading
-    for own, name in itertools.product(hierarchies or (), axes["reading"]):
-        problem = problem_of(network, hierarchy=own.sizes, whole_levels=True, reading=name)
+    for hierarchy, name in itertools.product(hierarchies or (), axes["reading"]):
+        problem = problem_of(network, hierarchy=hierarchy.sizes, whole_levels=True, reading=name)
         _ = Instance(network, problem).cost  # refuses the paper's readings of other parts
-    every = hierarchies or [Hierarchy((2,) * count) for count in axes["levels"]]
-    return axes["batch"], axes["element_bytes"], axes["reading"], tuple(every)
+    places = hierarchies or [Hierarchy((2,) * count) for count in axes["levels"]]
+    return axes["batch"], axes["element_bytes"], axes["reading"], tuple(places)
 
 
 def _hierarchies(hierarchy: Any, *, whole: bool) -> tuple[Hierarchy, ...]:
     """Return hierarchies, or those of their prime factors; a single one is an axis too."""
     values = _values("hierarchy", hierarchy)
-    every = [values] if all(type(size) is int for size in values) else values
-    stated = map(hierarchy_of, every)
-    return tuple(own if whole else own.in_primes for own in stated)
+    entries = [values] if all(type(size) is int for size in values) else values
+    stated = map(hierarchy_of, entries)
+    return tuple(entry if whole else entry.in_primes for entry in stated)
 
 
 def _values(name: str, given: Any) -> tuple[Any, ...]:

@@ -38,7 +38,7 @@ def bits_type(levels: int) -> type[np.unsignedinteger[Any]]:
     """Return the narrowest type with a bit for each level."""
     kinds: dict[int, type[np.unsignedinteger[Any]]]
     kinds = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
-    return next(kind for most, kind in kinds.items() if levels <= most)
+    return next(kind for width, kind in kinds.items() if levels <= width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,8 @@ class AffineTable:
         if any((a != b).any() or (a < 0).any() for a, b in zip(steps, again, strict=True)):
             return None
         one, more = (
-            replace(first, **dict(zip(_COLUMNS, own, strict=True))) for own in (columns[0], steps)
+            replace(first, **dict(zip(_COLUMNS, column, strict=True)))
+            for column in (columns[0], steps)
         )
         return cls(one, more, start, period, shared)
 
@@ -183,19 +184,19 @@ class AffineTable:
         totals = np.zeros((levels + 1, len(steps)), np.int64)
         kind = bits_type(levels)
         bits: Bits = np.zeros((len(steps), self.layers), kind)
-        others = self.first.parts - 1
+        further = self.first.parts - 1
         for chunk in self._chunks(len(steps)):
             data, model, solve = self._charges(steps[chunk])
-            made: Bits = np.zeros(data.shape, kind)
+            bits_of_chunk: Bits = np.zeros(data.shape, kind)
             for level in range(levels):
                 costs, answers = solve(data, model)
                 totals[level + 1, chunk] = totals[level, chunk] + costs
-                made |= answers.astype(kind) << level
+                bits_of_chunk |= answers.astype(kind) << level
                 # Each choice has a replica in each part of the tensors that it does not split.
-                more = answers * np.int64(others)
+                more = answers * np.int64(further)
                 model *= 1 + more
                 data *= self.first.parts - more
-            bits[chunk] = made.T
+            bits[chunk] = bits_of_chunk.T
         return totals, bits
 
     def joint(self, batches: Int64, levels: int) -> tuple[Int64, Bits]:
@@ -209,13 +210,13 @@ class AffineTable:
         bits: Bits = np.zeros((len(steps), self.layers), kind)
         for chunk in self._chunks(len(steps)):
             data, model, solve = self._charges(steps[chunk])
-            made: Bits = np.zeros(data.shape, kind)
+            bits_of_chunk: Bits = np.zeros(data.shape, kind)
             for level, (of_data, of_model) in enumerate(self.copies(levels)):
                 costs, answers = solve(data * of_data, model * of_model)
                 totals[chunk] += costs
                 # Answers are nested: the topmost levels are model parallel.
-                made |= answers.astype(kind) << level
-            bits[chunk] = made.T
+                bits_of_chunk |= answers.astype(kind) << level
+            bits[chunk] = bits_of_chunk.T
         return totals, bits
 
     def price(self, batches: Int64, bits: Bits, levels: int) -> Int64:
@@ -369,25 +370,25 @@ class AffineTable:
         """
         if not self.shared:
             return layers
-        every: Bits = np.zeros((self.layers, len(steps)), layers.dtype)
-        every[self.shared :] = layers
+        bits: Bits = np.zeros((self.layers, len(steps)), layers.dtype)
+        bits[self.shared :] = layers
         ends = np.array(self.first.ends, np.intp).reshape(-1, 2)
         edges = np.flatnonzero(ends.min(axis=1) < self.shared)
         sources, targets = ends[edges].T
         (*_, first), (*_, more) = self._int64
-        own = [charge[: self.shared] for charge in self._nodes(steps)]
+        charges = [charge[: self.shared] for charge in self._nodes(steps)]
         for level in range(levels):
-            choice = (every >> level & 1).astype(np.intp)
+            choice = (bits >> level & 1).astype(np.intp)
             charged = []
             for column in range(2):
                 choice[: self.shared] = column
                 kinds = 2 * choice[sources] + choice[targets]
                 pairs = first[kinds, edges[:, None]] + more[kinds, edges[:, None]] * steps
-                total = own[column].copy()
+                total = charges[column].copy()
                 np.add.at(total, ends[edges].min(axis=1), pairs)
                 charged.append(total)
-            every[: self.shared] |= (charged[1] < charged[0]).astype(layers.dtype) << level
-        return every
+            bits[: self.shared] |= (charged[1] < charged[0]).astype(layers.dtype) << level
+        return bits
 
 
 def _geometric(parts: int, levels: int) -> Integers:

@@ -53,14 +53,14 @@ class Batches:
         bits = np.zeros((len(self.batches), len(self.network.layers)), bits_type(levels))
         fit = self._fit(levels)
         data, model = range(2)  # the columns of the paper's choices
-        for remainder, (own, executed) in enumerate(self._tables):
+        for remainder, (searched, executed) in enumerate(self._tables):
             numbers = np.flatnonzero(fit & (self._remainders == remainder))
             if not len(numbers):
                 continue
             batches = self.batches[numbers]
-            totals, bits[numbers] = self._solved(own, numbers, levels)
-            baselines = [own.uniform(batches, levels, choice) for choice in (data, model)]
-            run = totals if executed is own else executed.price(batches, bits[numbers], levels)
+            totals, bits[numbers] = self._solved(searched, numbers, levels)
+            baselines = [searched.uniform(batches, levels, choice) for choice in (data, model)]
+            run = totals if executed is searched else executed.price(batches, bits[numbers], levels)
             run_data = executed.uniform(batches, levels, data)
             moved[:, numbers] = [totals, *baselines, run, run_data]
         if not fit.all():
@@ -74,13 +74,17 @@ class Batches:
         """The tables of the reading and of a run, by the remainder of the batch less one."""
         problem = self._problem(self.deepest)
         executed = affine_tables(self.network, problem.model_copy(update={"reading": "executed"}))
-        own = executed
+        searched = executed
         if self.reading != "executed":
-            own = affine_tables(self.network, problem)
-        if not own or not executed or not all(table.is_batched for table in (*own, *executed)):
+            searched = affine_tables(self.network, problem)
+        if (
+            not searched
+            or not executed
+            or not all(table.is_batched for table in (*searched, *executed))
+        ):
             return []
-        period = math.lcm(len(own), len(executed))
-        return [(own[n % len(own)], executed[n % len(executed)]) for n in range(period)]
+        period = math.lcm(len(searched), len(executed))
+        return [(searched[n % len(searched)], executed[n % len(executed)]) for n in range(period)]
 
     @cached_property
     def _remainders(self) -> Int64:
@@ -113,9 +117,9 @@ class Batches:
         levels = self.deepest.levels
         totals = np.zeros((levels + 1, len(self.batches)), np.int64)
         bits = np.zeros((len(self.batches), self._tables[0][0].layers), bits_type(levels))
-        for remainder, (own, _) in enumerate(self._tables):
+        for remainder, (searched, _) in enumerate(self._tables):
             numbers = np.flatnonzero(self._remainders == remainder)
-            totals[:, numbers], bits[numbers] = own.levelwise(self.batches[numbers], levels)
+            totals[:, numbers], bits[numbers] = searched.levelwise(self.batches[numbers], levels)
         return totals, bits
 
     def _one(self, batch: int, levels: int) -> tuple[list[Any], list[int]]:

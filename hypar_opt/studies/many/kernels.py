@@ -39,7 +39,7 @@ class GraphPairs:
     def solve(self, data: Int64, model: Int64) -> tuple[Int64, NDArray[np.bool_]]:
         """Return the least cost of each table, and its canonical assignment: `solve_chains`."""
         schedule = self.graph.schedule
-        left = rounds.eliminate(
+        remainder = rounds.eliminate(
             schedule,
             self.constant + data.sum(axis=0),
             self.linear + model - data,
@@ -47,9 +47,9 @@ class GraphPairs:
             NEVER,
             ties=False,
         )
-        core, _ = rounds.cheapest_few(schedule, left)
-        values, _ = rounds.traced_back(schedule, left, core)
-        return left.constant, values
+        core, _ = rounds.cheapest_few(schedule, remainder)
+        values, _ = rounds.traced_back(schedule, remainder, core)
+        return remainder.constant, values
 
 
 def solve_chains(

@@ -137,7 +137,7 @@ def _keys(case: Case) -> FrozenDict[str, str]:
     place = place_of(case.array)
     described: list[Network | Array] = [network_of(case.network)]
     described += [place] if isinstance(place, Array) else []
-    keys = {column: key for own in described for column, key in keys_of_columns(own).items()}
+    keys = {column: key for part in described for column, key in keys_of_columns(part).items()}
     return FrozenDict((column, keys[column]) for column, _ in case.varied)
 
 
@@ -150,8 +150,6 @@ def _run(
     cases: dict[str, Case], workers: int | None, scheduler: str | None
 ) -> Generator[tuple[str, SweepRow], None, None]:
     together = {key: case for key, case in cases.items() if is_solved_together(case)}
-    others = {key: case for key, case in cases.items() if key not in together}
-    yield from (
-        run_local(others, workers) if scheduler is None else run_on_cluster(others, scheduler)
-    )
+    rest = {key: case for key, case in cases.items() if key not in together}
+    yield from (run_local(rest, workers) if scheduler is None else run_on_cluster(rest, scheduler))
     yield from run_together(together)

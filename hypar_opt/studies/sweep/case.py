@@ -68,9 +68,9 @@ class Case:
 
     def columns(self) -> dict[str, Any]:
         """Return the columns that identify the case; the search may be left to `solve`."""
-        own = {name: value for name, value in vars(self).items() if name in COLUMNS}
-        own |= dict(zip(("network", "array"), self.names, strict=True))
-        return {**own, "varied": dict(self.varied), "levels": place_of(self.array).levels}
+        columns = {name: value for name, value in vars(self).items() if name in COLUMNS}
+        columns |= dict(zip(("network", "array"), self.names, strict=True))
+        return {**columns, "varied": dict(self.varied), "levels": place_of(self.array).levels}
 
 
 class SweepRow(Document):
@@ -155,9 +155,9 @@ def run_case(case: Case) -> SweepRow:
         )
     try:
         names = ("solver", "search", "batch", "element_bytes", "cost", "reading")
-        asked: dict[str, Any] = {name: getattr(case, name) for name in names}
-        asked |= {**on(place_of(case.array)), "choices": case.choices.split(",")}
-        plan = solve(network_of(case.network), overlap="none", **asked)
+        arguments: dict[str, Any] = {name: getattr(case, name) for name in names}
+        arguments |= {**on(place_of(case.array)), "choices": case.choices.split(",")}
+        plan = solve(network_of(case.network), overlap="none", **arguments)
         simulated = {} if case.overlap is None else _simulated(plan, case.overlap)
     except HyparError as error:
         # One case that a solver refuses does not end a sweep of thousands.

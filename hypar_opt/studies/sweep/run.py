@@ -74,7 +74,7 @@ def run_local(
     # A forked process would inherit locks that our other threads hold and never release there.
     context = multiprocessing.get_context("spawn")
     # Other processes of the caller must not be ended.
-    others = multiprocessing.active_children()
+    of_caller = multiprocessing.active_children()
     with _only_installed_modules():
         # The first of its locks starts multiprocessing's resource tracker.
         pool = ProcessPoolExecutor(processes, context, initializer=_end_with_parent)
@@ -94,7 +94,7 @@ def run_local(
     finally:
         # After Ctrl-C running cases are abandoned; the journal has the finished ones.
         for process in multiprocessing.active_children():
-            if process not in others:
+            if process not in of_caller:
                 process.terminate()
         pool.shutdown(cancel_futures=True)
 
@@ -213,9 +213,9 @@ def run_on_cluster(
                 ended = as_completed(futures, loop=client.loop)
                 del futures
                 for future in ended:
-                    rows, left = future.result()
+                    rows, remaining = future.result()
                     # Of slow cases each is a task.
-                    ended.update(client.map(_run_chunk, [[item] for item in left], pure=False))
+                    ended.update(client.map(_run_chunk, [[item] for item in remaining], pure=False))
                     yield from rows
         except (OSError, CancelledError, KilledWorker) as error:
             problem = f"was lost ({type(error).__name__}); rerun to resume"
@@ -276,8 +276,8 @@ def _solved(
     axes = [dict.fromkeys(values) for values in zip(*places.values(), strict=True)]
     index = [{value: n for n, value in enumerate(axis)} for axis in axes]
     names = (*AXES[:3], "hierarchy")
-    asked: dict[str, Any] = dict(zip(names, map(list, axes), strict=True))
-    many = solve_many(network_of(network), whole_levels=True, search=search, **asked)
+    arguments: dict[str, Any] = dict(zip(names, map(list, axes), strict=True))
+    many = solve_many(network_of(network), whole_levels=True, search=search, **arguments)
     for key, place in places.items():
         at = tuple(numbers[value] for numbers, value in zip(index, place, strict=True))
         results = {

@@ -122,10 +122,12 @@ def read_spec(path: str | Path) -> list[Case]:
     elif spec.overlap is not None:
         problem = "is of simulated steps; leave it out, or simulate = false"
         raise InputError(problem, where="overlap", file=file)
-    known: list[str | None] = [*names("readings", spec.readings or (), "reading", READINGS)]
-    readings = known or [None]
-    each = len(networks) * len(places) * len(readings)
-    varied = combinations(spec.vary, file, each=each)
+    stated_readings: list[str | None] = [
+        *names("readings", spec.readings or (), "reading", READINGS)
+    ]
+    readings = stated_readings or [None]
+    combined = len(networks) * len(places) * len(readings)
+    varied = combinations(spec.vary, file, each=combined)
     axes = (networks, spec.batches, spec.element_bytes or [None], places)
     more = (choices, costs, solvers, overlaps)
     # Counted before anything is listed.
@@ -138,11 +140,11 @@ def read_spec(path: str | Path) -> list[Case]:
         for array in places
     }
     return [
-        _case(own, batch, size, split, cost, solver, overlap, reads=bool(known))
+        _case(variant, batch, size, split, cost, solver, overlap, reads=bool(stated_readings))
         for network, batch, size, array, split, cost, solver, overlap in itertools.product(
             *axes, *more
         )
-        for own in stated[network, array]
+        for variant in stated[network, array]
     ]
 
 
@@ -166,8 +168,8 @@ def _case(
     """
     cost, reading = cost or own.problem.cost, own.problem.reading
     if choices == "all":
-        every = _with_all(own.network, own.array, cost, reading if reads else None)
-        choices, reading = ",".join(every.choices), every.reading
+        whole = _with_all(own.network, own.array, cost, reading if reads else None)
+        choices, reading = ",".join(whole.choices), whole.reading
     return Case(
         own.network,
         own.array,
@@ -186,8 +188,8 @@ def _case(
 @lru_cache(maxsize=1024)
 def _with_all(network: str, array: str, cost: str, reading: str | None) -> Problem:
     """Return the problem of a network on an array that has all choices."""
-    asked: Any = {**on(place_of(array)), "cost": cost, "reading": reading, "choices": "all"}
-    return problem_of(network_of(network), **asked)
+    arguments: Any = {**on(place_of(array)), "cost": cost, "reading": reading, "choices": "all"}
+    return problem_of(network_of(network), **arguments)
 
 
 def _axis(
@@ -229,10 +231,10 @@ def _hierarchies(spec: SweepSpec, file: str) -> list[str]:
             whole = hierarchy_of(sizes)
         except HyparError as error:
             raise wrong(f"hierarchies[{n}]", error.message) from None
-        own = json.dumps((whole if spec.whole_levels else whole.in_primes).sizes)
-        if own in stated:
+        text = json.dumps((whole if spec.whole_levels else whole.in_primes).sizes)
+        if text in stated:
             raise wrong(f"hierarchies[{n}]", f"{list(sizes)} is there twice")
-        stated[own] = None
+        stated[text] = None
     return [*stated]
 
 

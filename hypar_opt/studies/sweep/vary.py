@@ -176,30 +176,30 @@ def variants(
         If a key or a value is wrong, there twice, or one of the sweep's other keys.
     """
     described, place = network_of(network), place_of(array)
-    own = place if isinstance(place, Array) else None
+    stated_array = place if isinstance(place, Array) else None
     shown_place = place.name if isinstance(place, Array) else f"{place.shown} accelerators"
     names = (described.name, shown_place)
     seen: set[tuple[Any, ...]] = set()
-    for each in settings:
-        result = Changed(described, own, {})
-        if each:
-            result = changed(described, own, each, where=f"{file}: vary")
+    for setting in settings:
+        result = Changed(described, stated_array, {})
+        if setting:
+            result = changed(described, stated_array, setting, where=f"{file}: vary")
             taken = next(filter(COLUMNS.__contains__, result.columns), None)
             if taken is not None:
                 raise InputError(f"the table has a column {taken!r}", where="vary", file=file)
             columns = tuple(result.columns.items())
             if columns in seen:
-                values = ", ".join(f"{key} = {value}" for key, value in each.items())
+                values = ", ".join(f"{key} = {value}" for key, value in setting.items())
                 raise InputError(f"{values} is there twice", where="vary", file=file)
             seen.add(columns)
         # None: levels without an array, which have no keys.
         text = array if result.array is None else as_json(result.array)
         at = result.array or place
         for reading in readings:
-            asked = on(at)
-            asked["reading"] = reading
+            arguments = on(at)
+            arguments["reading"] = reading
             varied_network = result.network or described
-            problem = problem_of(varied_network, **asked)
+            problem = problem_of(varied_network, **arguments)
             varied = tuple(result.columns.items())
             yield Variant(as_json(varied_network), text, names, varied, problem)
 

@@ -149,7 +149,7 @@ class Validation(Documented, Results[ValidatedStep]):
         return fmean(errors) if errors else None
 
     def __repr__(self) -> str:
-        modelled = sum(own.modelled for own in self.sets)
+        modelled = sum(errors.modelled for errors in self.sets)
         return f"<Validation of {len(self)} measured steps: {modelled} are modelled>"
 
 
@@ -184,25 +184,27 @@ def validate(
     machines, array = (
         MachineSet(known_machines()) if constants is None else read_constants(constants)
     )
-    total = sum(len(own.rows) for own in steps.sets)
-    found: list[ValidatedStep] = []
+    total = sum(len(step_set.rows) for step_set in steps.sets)
+    validated: list[ValidatedStep] = []
     errors, calculator = [], Calculator(Path() if file is None else Path(file).parent)
-    for own in steps.sets:
-        first = len(found)
-        for row in steps.rows_of(own):
-            seconds, held, why = None, None, None
+    for step_set in steps.sets:
+        first = len(validated)
+        for row in steps.rows_of(step_set):
+            seconds, memory_bytes, why = None, None, None
             try:
                 ran = row if array is None else {**row, "machine": array}
-                seconds, held = calculator.step(ran, machines)
+                seconds, memory_bytes = calculator.step(ran, machines)
             except NotModelledError as error:
                 why = printable(error.message)
-            of_row = str(row["id"]), own.name, measured_seconds(row)
-            found.append(ValidatedStep(*of_row, seconds, why, measured_bytes(row), held))
+            of_row = str(row["id"]), step_set.name, measured_seconds(row)
+            validated.append(
+                ValidatedStep(*of_row, seconds, why, measured_bytes(row), memory_bytes)
+            )
             if each is not None:
-                each(found[-1])
-            progress(len(found), total)
-        errors.append(_errors(own.name, own.source, found[first:]))
-    return Validation(tuple(found), tuple(errors), steps.left_aside)
+                each(validated[-1])
+            progress(len(validated), total)
+        errors.append(_errors(step_set.name, step_set.source, validated[first:]))
+    return Validation(tuple(validated), tuple(errors), steps.left_aside)
 
 
 def _errors(name: str, source: str, steps: list[ValidatedStep]) -> SetErrors:

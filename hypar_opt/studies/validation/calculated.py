@@ -122,10 +122,10 @@ class Calculator:
         NotModelledError
             Saying what is not modelled.
         """
-        asked = self._asked(row, machines)
+        case = self._asked(row, machines)
         # Equal stages that are further behind hold less.
-        fullest = max(map(self._held, asked.stages))
-        return CalculatedStep(self._seconds(asked), fullest)
+        fullest = max(map(self._held, case.stages))
+        return CalculatedStep(self._seconds(case), fullest)
 
     def seconds(self, row: Row, machines: Machines) -> float:
         """Return the seconds of `step`, without what else it says."""
@@ -136,7 +136,7 @@ class Calculator:
         with _not_modelled():
             if len(asked.stages) == 1:
                 return self._kept(self._times, asked.stages[0], simulated_times).of(count)
-            passes = [self._kept(self._passes, own, simulated_passes) for own in asked.stages]
+            passes = [self._kept(self._passes, stage, simulated_passes) for stage in asked.stages]
             return pipeline_step(passes, asked.schedule, count, tied=asked.tied).seconds
 
     def _kept(
@@ -218,34 +218,36 @@ class Calculator:
         part
             Of the array, each stage's.
         """
-        (of_network, whole), (of_array, every) = network, array
+        (of_network, whole), (of_array, machine) = network, array
         count, parts, schedule = run["micro_batches"], row["pp"], schedule_of(row)
         stages = stages_of_row(whole, row, count)
         # Stages of whole nodes have equal links; others as in the first node.
         size = part.description.interconnect.accelerators
-        alike = max(1, every.description()["topology"]["per_node"] // size)
-        inside = [every.hop(number, parts) for number in range(alike)]
+        positions = max(1, machine.description()["topology"]["per_node"] // size)
+        inside = [machine.hop(number, parts) for number in range(positions)]
         links = [inside[number % len(inside)] for number in range(parts)]
         kinds = kinds_of_layers(whole)
-        found: dict[Hashable, _AskedStage] = {}
-        asked = []
+        stages_by_key: dict[Hashable, _AskedStage] = {}
+        stages_in_order = []
         for number, order in enumerate(orders(schedule, parts, count, stages.chunks)):
             chunks, sides = stages.chunks_of(number), (links[number - 1], links[number])
             key = tuple(kinds[chunk.start : chunk.stop] for chunk in chunks), sides
-            if key not in found:
-                own = stage_of(whole, chunks)
+            if key not in stages_by_key:
+                stage_network = stage_of(whole, chunks)
                 on = (of_array, parts, sides), part.description
-                stage = self._stage(row, ((of_network, key[0]), own), on, run)
-                held = in_flight(order, [len(chunk) for chunk in chunks])
-                update: dict[str, Any] = {"stage": stage_context(whole, own, chunks, held, *sides)}
+                stage = self._stage(row, ((of_network, key[0]), stage_network), on, run)
+                kept_batches = in_flight(order, [len(chunk) for chunk in chunks])
+                update: dict[str, Any] = {
+                    "stage": stage_context(whole, stage_network, chunks, kept_batches, *sides)
+                }
                 if part.description.levels:
                     update |= {"array": part, "placement": part.description.placement}
-                found[key] = stage._replace(plan=stage.plan.model_copy(update=update))
-            asked.append(found[key])
+                stages_by_key[key] = stage._replace(plan=stage.plan.model_copy(update=update))
+            stages_in_order.append(stages_by_key[key])
         reduced = run.get("reduce_bytes", ELEMENT_BYTES)
         # Replicas of Megatron-LM each reduce all that they hold.
-        tied = tied_reductions(stages, every, reduced, copies=size // row["tp"])
-        return _Asked(tuple(asked), schedule, tied)
+        tied = tied_reductions(stages, machine, reduced, copies=size // row["tp"])
+        return _Asked(tuple(stages_in_order), schedule, tied)
 
     def _network(self, row: Row) -> tuple[Hashable, Network]:
         """Return a row's network, and its key."""
@@ -260,7 +262,7 @@ class Calculator:
         """Return a network of the zoo, of a file beside that of the rows, or of ``gpt:``'s keys."""
         if is_standard_input(name):
             raise NotModelledError(f"network: should be a name or a file, got {name!r}")
-        beside = [self._folder / own / name for own in ("", "networks")]
+        beside = [self._folder / folder / name for folder in ("", "networks")]
         files = [
             path.with_name(path.name + end)
             for path in beside
@@ -309,10 +311,10 @@ def _plan(
 
     Experts are split between parts that split the batch.
     """
-    known, within, shown = every_degree(sizes), 1, ""
+    inner_parts, within, shown = every_degree(sizes), 1, ""
     for name, degree in (("tp", tp), ("cp", cp), ("ep", ep)):
         within, shown = within * degree, f"{shown} times {name} {degree}" if shown else f"tp {tp}"
-        if within not in known:
+        if within not in inner_parts:
             got = tp if name == "tp" else shown
             parts = f"should be the parts of inner levels of {sizes}"
             raise NotModelledError(f"{name}: {parts}, got {got}")
@@ -325,22 +327,22 @@ def _plan(
         pins += pins_within(network, sizes, inner)
         workload = workload_of(network, 1, choices, shared_tensors=True)
         layers = [*zip(network.layers, roles(network, workload)[workload.shared :], strict=True)]
-        above = {degree: len(sizes) - known.index(degree) for degree in (within, tp * cp, tp)}
+        above = {degree: len(sizes) - inner_parts.index(degree) for degree in (within, tp * cp, tp)}
         # Norms, residuals and messages are whole, or split by token, for which images stand.
-        left = [
-            own.name
-            for own, role in layers
-            if tp > 1 and REPLICAS in own.choices.values() and role.tp == REPLICAS.word
+        nodes = [
+            node.name
+            for node, role in layers
+            if tp > 1 and REPLICAS in node.choices.values() and role.tp == REPLICAS.word
         ]
         word = DATA_CHOICE.word if sequence_parallel else REPLICAS.word
-        pins += _named(left, word, range(above[tp], len(sizes)))
+        pins += _named(nodes, word, range(above[tp], len(sizes)))
         for word in (DATA_CHOICE.word, EXPERTS.word) if of_experts else ():
-            own = [
+            experts = [
                 x.name
                 for x, role in layers
                 if (role.ep or DATA_CHOICE.word) == word and not x.axes.weight
             ]
-            pins += _named(own, word, range(above[within], above[tp * cp]))
+            pins += _named(experts, word, range(above[within], above[tp * cp]))
     return solve(
         network,
         # Where nothing but the batch is split there is nothing to search.
@@ -401,8 +403,10 @@ class _Asked(NamedTuple):
 
 def _of_sizes(row: Row) -> Network:
     """Return the GPT of a row's sizes."""
-    further: dict[str, Any] = {own: row[own] for own in FURTHER_SHAPE if row.get(own, "") != ""}
-    further |= {own: row[own] for own in OF_GATED if row.get(own, "") != ""}
+    further: dict[str, Any] = {
+        column: row[column] for column in FURTHER_SHAPE if row.get(column, "") != ""
+    }
+    further |= {column: row[column] for column in OF_GATED if row.get(column, "") != ""}
     dropout = row.get("dropout", "")
     return gpt(
         **{name: row[name] for name in ("layers", "hidden", "heads")},
@@ -457,8 +461,10 @@ def check_modelled(row: Row, machines: Machines) -> None:
         _check_stated(row, "zero")
     degrees = {name: row.get(name, "") or 1 for name in ("tp", "cp", "pp", "dp")}
     if prod(degrees.values()) != row["gpus"]:
-        some = {name: own for name, own in degrees.items() if name in ("tp", "dp") or own > 1}
-        wanted = " times ".join(f"{name} {own}" for name, own in some.items())
+        some = {
+            name: degree for name, degree in degrees.items() if name in ("tp", "dp") or degree > 1
+        }
+        wanted = " times ".join(f"{name} {degree}" for name, degree in some.items())
         raise NotModelledError(f"gpus: should be {wanted}, got {row['gpus']}")
     if row["dp"] % (ep := row.get("ep", "") or 1):
         raise NotModelledError(f"ep: should divide dp {row['dp']}, got {ep}")
@@ -471,7 +477,7 @@ def check_modelled(row: Row, machines: Machines) -> None:
 
 def _check_split(row: Row, network: Network) -> None:
     """Check that a network has what its row's degrees split."""
-    attention = any(HEADS in own.splits.values() for own in network.layers)
+    attention = any(HEADS in layer.splits.values() for layer in network.layers)
     for name in ("tp", "cp"):
         if row.get(name, "") not in ("", 1) and not attention:
             raise NotModelledError(f"{name}: should be 1 for a network without attention")
@@ -496,7 +502,12 @@ def _check_shape(row: Row) -> None:
         if isinstance(layers, int) and layers * _LAYERS_OF_A_BLOCK > MAX_LAYERS:
             raise NotModelledError(f"layers: {_too_many(f'{layers:,} blocks')}")
         return
-    sizes = (*(own for own in SHAPE if own != "seq"), *FURTHER_SHAPE, *OF_GATED, "positions")
+    sizes = (
+        *(column for column in SHAPE if column != "seq"),
+        *FURTHER_SHAPE,
+        *OF_GATED,
+        "positions",
+    )
     for column in sizes:
         if row.get(column, "") != "":
             problem = f"should be empty where network names one, got {row[column]!r}"

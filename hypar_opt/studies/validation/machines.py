@@ -88,8 +88,8 @@ def read_constants(path: str | Path | Array) -> MachineSet:
     data = parse_toml(text, file=file)
     if kind_of(text) == "array":
         return _of_array(validate(Array, data, file=file))
-    known = known_machines()
-    return MachineSet({**known, **_resolved(data, known, file)})
+    machines = known_machines()
+    return MachineSet({**machines, **_resolved(data, machines, file)})
 
 
 def _of_array(array: Array) -> MachineSet:
@@ -118,30 +118,30 @@ def machine_of(array: Array, start: Mapping[str, Any] = FrozenDict()) -> dict[st
         raise RefusedError(f"array {array.name}: should say what kernels achieve, by gemm")
     rest = {k: v for k, v in accelerator.items() if k not in ("utilisation", "pe_array")}
     # Measured steps train with Adam.
-    own: dict[str, Any] = {} if "update" in accelerator else {"updates": {"adam": "44 B"}}
+    start_values: dict[str, Any] = {} if "update" in accelerator else {"updates": {"adam": "44 B"}}
     if "gemm" not in accelerator:
-        own |= start
+        start_values |= start
     places = {key: topology[key] for key in PLACES if key in topology}
     places |= {EFFICIENCY: described[EFFICIENCY]} if EFFICIENCY in described else {}
-    return {"source": array.source, **places, "accelerator": {**own, **rest}}
+    return {"source": array.source, **places, "accelerator": {**start_values, **rest}}
 
 
 def _resolved(tables: Mapping[str, Any], known: Machines, file: str) -> Machines:
     """Return machines with the keys of those that they are like."""
-    found: dict[str, Mapping[str, Any]] = {}
+    resolved: dict[str, Mapping[str, Any]] = {}
     for name, table in tables.items():
         try:
             if not isinstance(table, dict):
                 raise InputError(f"should be a table, got {shown(table)}", where=name, file=file)
-            own = validate(MachineTable, table, file=file)
-            found[name] = _with_like(name, own, {**known, **found})
-            array_of(found, name, found[name]["per_node"])
+            stated = validate(MachineTable, table, file=file)
+            resolved[name] = _with_like(name, stated, {**known, **resolved})
+            array_of(resolved, name, resolved[name]["per_node"])
         except InputError as error:
             # A machine's table has the keys of its topology itself.
             inner = (error.where or "").removeprefix("topology, ")
             where = ".".join(filter(None, (name, inner if inner != name else "")))
             raise InputError(error.problem, where=where, file=file) from None
-    return found
+    return resolved
 
 
 def _with_like(name: str, own: MachineTable, others: Machines) -> Mapping[str, Any]:

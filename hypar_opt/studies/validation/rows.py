@@ -120,20 +120,20 @@ class MeasuredSteps(Document):
 
     @model_validator(mode="after")
     def _rows_have_the_columns(self) -> MeasuredSteps:
-        for own in self.sets:
-            columns, of_set = self._columns_of(own), f"set {shown(own.name)}, "
-            where = "columns" if own.columns is None else f"{of_set}columns"
+        for step_set in self.sets:
+            columns, of_set = self._columns_of(step_set), f"set {shown(step_set.name)}, "
+            where = "columns" if step_set.columns is None else f"{of_set}columns"
             if len(set(columns)) < len(columns):
                 twice = next(name for name in columns if columns.count(name) > 1)
                 raise rule(f"{where}: should differ, got {shown(twice)} twice")
             if missing := list(_missing(columns)):
                 raise rule(f"{where}: should have {', '.join(missing)}")
-            for row in own.rows:
-                here = f"{of_set}row {shown(row[0] if row else '')}"
+            for row in step_set.rows:
+                place = f"{of_set}row {shown(row[0] if row else '')}"
                 if len(row) != len(columns):
                     wanted = f"{len(columns)} values, one for each column"
-                    raise rule(f"{here}: should have {wanted}, got {len(row)}")
-                _check(dict(zip(columns, row, strict=True)), here)
+                    raise rule(f"{place}: should have {wanted}, got {len(row)}")
+                _check(dict(zip(columns, row, strict=True)), place)
         return self
 
     def _columns_of(self, own: MeasuredSet) -> Columns:
@@ -142,7 +142,9 @@ class MeasuredSteps(Document):
     @property
     def left_aside(self) -> tuple[str, ...]:
         """The columns that are not read."""
-        columns = dict.fromkeys(name for own in self.sets for name in self._columns_of(own))
+        columns = dict.fromkeys(
+            name for step_set in self.sets for name in self._columns_of(step_set)
+        )
         return tuple(name for name in columns if name not in KNOWN)
 
     def rows_of(self, own: MeasuredSet) -> list[Row]:
@@ -219,8 +221,8 @@ def read_steps(path: str | Path | None = None) -> MeasuredSteps:
         file, text = file_name(path), read_text(path)
     with read_as("measured", text, file):
         data = parse_toml(text, file=file)
-        kept = {key: data[key] for key in ("schema", "columns", "set") if key in data}
-        return validated(MeasuredSteps, kept, file=file)
+        tables = {key: data[key] for key in ("schema", "columns", "set") if key in data}
+        return validated(MeasuredSteps, tables, file=file)
 
 
 def setting(row: Row, column: str) -> str:

@@ -70,6 +70,6 @@ def stages_of_row(network: Network, row: Row, micro_batches: int) -> Stages:
         weights = np.array([layer.macs for layer in workload_of(network, 1).layers])
         numbers = [*balanced_cuts(network, weights, count)]
     # At either end a chunk without blocks has what is in front of the first, or behind the last.
-    behind = max(own.stop for block in network.repeats for own in block.repetitions)
+    behind = max(repetition.stop for block in network.repeats for repetition in block.repetitions)
     begins = [(*blocks, behind)[number] for number in accumulate(numbers[:-1])]
     return Stages(network, parts, (*begins, len(network.layers)))
