@@ -73,7 +73,7 @@ SHARDING = (
         "no part has a remainder of both axes",
         "sharding/conversions",
         "both = (more + left - abs(more - left)) // 2",
-        "both = 0 * some",
+        "both = 0 * more",
         ("execution/virtual/test_random_plans",),
     ),
     Mutant(
