@@ -686,8 +686,8 @@ def test_numbers_of_the_fastest_configurations_do_not_lie_on_one_another() -> No
 def test_near_places_are_labelled_together_and_far_ones_apart() -> None:
     places = [(0.0, 0.0), (100.0, 0.0), (15.0, 5.0), (30.0, 10.0), (0.0, 50.0)]
     # The third and the fourth join what is between them and their neighbours.
-    assert sorted(near(places)) == [[0, 2, 3], [1], [4]]
-    assert sorted(near([*places, (45.0, 5.0)])) == [[0, 2, 3, 5], [1], [4]]
+    assert sorted(near(places, (16, 12))) == [[0, 2, 3], [1], [4]]
+    assert sorted(near([*places, (45.0, 5.0)], (16, 12))) == [[0, 2, 3, 5], [1], [4]]
 
 
 def test_a_dashed_line_is_dashed_in_the_legend() -> None:

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 _BEYOND = 0.06
 """Share of the range of memory by which lines extend beyond their ends."""
 
-_LABEL = 16, 12
-"""Pixels of the label of a number."""
+_NUMBER, _NAME = (16, 12), (36, 14)
+"""Pixels of the label of a number, and of a layer's name."""
 
 _BEYOND_RIDGES = 30.0
 """The factor by which the axis of a roofline goes beyond the first and the last ridge."""
@@ -181,7 +181,7 @@ def time_and_memory(configurations: Configurations) -> Figure:
     ends = 0.92 * min(seconds), 1.08 * max(seconds)
     highest = max(row["memory"] for rows in data.values() for row in rows if "memory" in row)
     pixels = [
-        (WIDTH * row["memory"] / highest, HEIGHT * log(row["seconds"]) / log(ends[1] / ends[0]))
+        (WIDTH * row["memory"] / highest, _pixels(row["seconds"], ends, HEIGHT))
         for row in data["fastest"]
     ]
     data["numbers"] = [
@@ -190,7 +190,7 @@ def time_and_memory(configurations: Configurations) -> Figure:
             "seconds": max(data["fastest"][n]["seconds"] for n in numbers),
             "number": ranges(n + 1 for n in numbers),
         }
-        for numbers in near(pixels)
+        for numbers in near(pixels, _NUMBER)
     ]
     x = along(alt.X, "memory", f"{MEMORY} ({unit})")
     look: dict[str, Any] = {"grid": False, "values": ticks(*ends), "format": ",~g"}
@@ -209,9 +209,20 @@ def time_and_memory(configurations: Configurations) -> Figure:
     return figure(alt.layer(*layers), data, title, width=WIDTH, height=HEIGHT + 40)
 
 
-def near(places: Sequence[tuple[float, float]]) -> list[list[int]]:
-    """Return the numbers of places, in pixels, whose labels would lie on one another."""
-    width, height = _LABEL
+def _pixels(value: float, ends: tuple[float, float], length: int) -> float:
+    """Return where a value is on a logarithmic axis of so many pixels."""
+    return length * log(value / ends[0]) / log(ends[1] / ends[0])
+
+
+def near(places: Sequence[tuple[float, float]], label: tuple[int, int]) -> list[list[int]]:
+    """Return the numbers of places, in pixels, whose labels would lie on one another.
+
+    Parameters
+    ----------
+    label
+        The width and the height of one.
+    """
+    width, height = label
     groups: list[list[int]] = []
     for number, (x, y) in enumerate(places):
         joined = [
@@ -341,14 +352,11 @@ def _layers(
     """Return the points of layers, with the names of the largest that have room."""
     rows: list[dict[str, Any]] = []
     named: list[tuple[float, float]] = []
-    for layer in sorted(layers, key=lambda own: -own.operations):
+    for layer in sorted(layers, key=lambda layer: -layer.operations):
         speed = min(peak, layer.intensity * layer.roof.bytes_per_second)
-        place = (
-            WIDTH * log(layer.intensity / ends_of_x[0]) / log(ends_of_x[1] / ends_of_x[0]),
-            HEIGHT * log(speed / ends_of_y[0]) / log(ends_of_y[1] / ends_of_y[0]),
-        )
-        has_room = all(len(near([place, other])) > 1 for other in named)
-        named += [place] * has_room
+        x, y = _pixels(layer.intensity, ends_of_x, WIDTH), _pixels(speed, ends_of_y, HEIGHT)
+        has_room = all(len(near([(x, y), other], _NAME)) > 1 for other in named)
+        named += [(x, y)] * has_room
         says = f"{layer.layer}: {format_si(layer.operations, 'OP')}, {format_bytes(layer.bytes)} of"
         says += f" {names[layer.roof]}, {format_number(layer.intensity)} operations per byte"
         row = {"roof": names[layer.roof], "intensity": layer.intensity, "speed": speed}
