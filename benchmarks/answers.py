@@ -22,8 +22,6 @@ from typing import Any
 import hypar_opt as ho
 from benchmarks.graphs import gpt
 from benchmarks.measure import judged, size
-from hypar_opt.costs.state_classes import classed
-from hypar_opt.costs.state_tables import canonical_states, expanded
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
@@ -67,16 +65,13 @@ def ample(name: str) -> Array:
 def all_states_against_classes() -> float:
     problem = Problem(batch=256, levels=LEVELS, reading="executed", choices=CHOICES)
     instance = Instance(find_network("gpt2"), problem)
-    cost, workload, states = instance.cost, instance.workload, canonical_states(LEVELS, 3)
     solver = DynamicProgramming()
 
     def every() -> Any:
-        table = instance.constraints.states(expanded(cost, workload, LEVELS), states)
-        return solver.solve(table, OPTIONS).assignment
+        return solver.solve(instance.states().dense(), OPTIONS).assignment
 
     def classes() -> Any:
-        table = classed(cost, workload, states, instance.constraints.allowed(states))
-        return solver.solve(table, OPTIONS).assignment
+        return solver.solve(instance.states().by_classes(), OPTIONS).assignment
 
     (plain, one), (by_class, other) = cpu_seconds(every), cpu_seconds(classes)
     assert one == other

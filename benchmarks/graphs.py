@@ -25,7 +25,7 @@ import numpy as np
 import hypar_opt as ho
 from benchmarks.measure import judged, ratio, seconds, size
 from benchmarks.programs import bare_cuts, highs, one_ilp
-from hypar_opt.costs.state_tables import expanded
+from hypar_opt.costs.state_table import StateTable
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
@@ -121,7 +121,7 @@ def states() -> None:
     def states_seconds(layers: int) -> float:
         problem = Problem(batch=256, levels=2, reading="tables", choices=CHOICES)
         found = Instance(gpt(layers), problem)
-        table = expanded(found.cost, found.workload, 2)
+        table = StateTable.of(found.cost, found.workload, 2).dense()
         return seconds(lambda: DP.solve(table, OPTIONS), 1.0)
 
     few, many = states_seconds(FEW), states_seconds(MANY)

@@ -20,7 +20,7 @@ import numpy as np
 import hypar_opt as ho
 from benchmarks.measure import judged, ratio, seconds, size
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.state_tables import factored
+from hypar_opt.costs.state_table import StateTable
 from hypar_opt.costs.table import CostTable, chain_ends
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.solvers.base import SolverOptions
@@ -82,7 +82,7 @@ def levels() -> bool:
 def product_states() -> bool:
     workload, levels = vgg_e(), size(10, 4)
     cost = CommunicationCost(level_weights=tuple(range(levels, 0, -1)))
-    table = factored(cost, workload, levels)
+    table = StateTable.of(cost, workload, levels).by_level()
     assert table is not None
     costs = table.node[0]
 

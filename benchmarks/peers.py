@@ -35,7 +35,8 @@ from benchmarks.joint import DP, levels_of, thresholds, vgg_e
 from benchmarks.measure import judged, ratio, seconds
 from benchmarks.programs import alpa, bare_cuts, highs, one_ilp
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.state_tables import canonical_states, expanded
+from hypar_opt.costs.state_charges import canonical_states
+from hypar_opt.costs.state_table import StateTable
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions
 
@@ -136,7 +137,7 @@ def against_alpa() -> bool:
 
     def product_states() -> list[int]:
         states = np.array(canonical_states(LEVELS, 2))
-        table = expanded(CommunicationCost(), WORKLOAD, LEVELS)
+        table = StateTable.of(CommunicationCost(), WORKLOAD, LEVELS).dense()
         return [int(states[state].sum()) for state in alpa(table)]
 
     assert questions() == ours() == product_states()

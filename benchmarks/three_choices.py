@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import judged, needs, size
-from hypar_opt.costs.state_tables import canonical_states, expanded
 from hypar_opt.costs.table import CostTable
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
@@ -33,9 +32,7 @@ OURS, THEIRS = size((4, 3), (2, 1))
 
 def table_of(levels: int) -> CostTable:
     problem = Problem(batch=256, levels=levels, reading="executed", choices=CHOICES)
-    instance = Instance(find_network("resnet-50"), problem)
-    table = expanded(instance.cost, instance.workload, levels)
-    return instance.constraints.states(table, canonical_states(levels, 3))
+    return Instance(find_network("resnet-50"), problem).states().dense()
 
 
 def by_elimination(levels: int) -> tuple[float, int]:

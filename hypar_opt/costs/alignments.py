@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.state_tables import MAX_ENTRIES, State, choices_by_level, states_of
+from hypar_opt.costs.state_charges import MAX_ENTRIES, State, choices_by_level, states_of
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
 from hypar_opt.step.states import Indices

@@ -20,8 +20,8 @@ import numpy as np
 
 from hypar_opt.costs.device_load import at_price
 from hypar_opt.costs.kinds import numbered
+from hypar_opt.costs.state_charges import in_mixed_radix
 from hypar_opt.costs.state_classes import ClassTable, Partition
-from hypar_opt.costs.state_tables import in_mixed_radix
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.step.states import every_state
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.costs.device_load import DeviceLoad
-    from hypar_opt.costs.state_tables import State
+    from hypar_opt.costs.state_charges import State
     from hypar_opt.step.states import Indices, States
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from hypar_opt.costs.kinds import kinds_of_boundaries, numbered
 from hypar_opt.costs.level_tables import level_edges, level_table
-from hypar_opt.costs.state_tables import states_of
+from hypar_opt.costs.state_charges import states_of
 from hypar_opt.integers import exact_dtype
 from hypar_opt.plan.stored_layouts import rows_with_stored
 from hypar_opt.step.states import added_up, parts_of

@@ -26,7 +26,7 @@ from hypar_opt.costs.alignments import (
     numbered_groups,
 )
 from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
-from hypar_opt.costs.state_tables import (
+from hypar_opt.costs.state_charges import (
     charged_pairs,
     choices_by_level,
     in_blocks,
@@ -43,7 +43,7 @@ from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
-    from hypar_opt.costs.state_tables import State
+    from hypar_opt.costs.state_charges import State
     from hypar_opt.deadline import Deadline
     from hypar_opt.step.states import Indices
     from hypar_opt.workload.tensors import Workload

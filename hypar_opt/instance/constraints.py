@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.device_load import papers_loads, papers_memory
+from hypar_opt.costs.weights import constrained
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument, worded
 from hypar_opt.instance.least_loads import LeastLoads, Parts, axes_of, every_split, one_more
@@ -37,7 +37,6 @@ from hypar_opt.workload.splitting import may_split_tensors
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
-    from hypar_opt.costs.state_tables import FactoredTable
     from hypar_opt.costs.table import CostTable
     from hypar_opt.instance.least_loads import Way
     from hypar_opt.plan.problem import Problem
@@ -165,29 +164,23 @@ class ConstraintSet:
                 loads[layers, choice] = load[layers]
         allowed = loads < self._loads.impossible
         allowed &= may_go_on(self._workload, above)
-        return self._limited(table, allowed.astype(bool), loads)
+        allowed = allowed.astype(bool)
+        return constrained(self._workload, table, allowed, self._limits(allowed, loads))
 
-    def states(
-        self, table: CostTable, states: Sequence[tuple[int, ...]], deadline: Deadline = NEVER
-    ) -> CostTable:
-        """Restrict a table of all levels at once, whose columns are ``states``."""
+    def of_states(
+        self, states: Sequence[tuple[int, ...]], deadline: Deadline = NEVER
+    ) -> tuple[NDArray[np.bool_] | None, tuple[tuple[Integers, int], ...]]:
+        """Return which states nodes may have, and limits on loads, as a `StateTable` has them."""
         if not self.any:
-            return table
+            return None, ()
         allowed, loads = self._of_states(states, deadline)
-        return self._limited(table, allowed, loads)
+        return allowed, self._limits(allowed, loads)
 
     def allowed(
         self, states: Sequence[tuple[int, ...]], deadline: Deadline = NEVER
     ) -> NDArray[np.bool_]:
         """Return the states over all levels that each node may have: ``(nodes, states)``."""
         return self._of_states(states, deadline)[0]
-
-    def loads(self, states: Sequence[tuple[int, ...]], deadline: Deadline) -> Integers | None:
-        """Return the loads of nodes in states; None unless one capacity limits them."""
-        if self.capacity is None or self._shares:
-            return None
-        allowed, loads = self._of_states(states, deadline)
-        return self._exact(np.where(allowed, loads, 0))
 
     def thresholds(self) -> NDArray[np.bool_]:
         """Return the choices that constraints `by_counts` on two choices allow at each threshold.
@@ -205,23 +198,6 @@ class ConstraintSet:
         highest = levels - allowed[:, ::-1].argmax(axis=1)
         t = np.arange(1, levels + 1)[:, None]
         return np.stack([fewest < t, highest >= t], axis=2)
-
-    def factored(
-        self, table: FactoredTable, states: Sequence[tuple[int, ...]], deadline: Deadline = NEVER
-    ) -> FactoredTable:
-        """Forbid states at a penalty (big-M), which the returned table records."""
-        if not self.any:
-            return table
-        # One more than an upper bound on every assignment: the least penalty that no feasible
-        # assignment reaches, and so the narrowest integers.
-        penalty = 1 + int(table.node.max(axis=1).sum())
-        penalty += sum(int(pairs.max(axis=(1, 2, 3)).sum()) for pairs in table.pairs)
-        allowed = np.ones(table.node.shape, bool)
-        allowed[:, table.columns] = self._of_states(states, deadline)[0]
-        # Of a sum of several penalties one is kept, with a layer's own and charges on top.
-        dtype = np.result_type(table.node, exact_dtype(4 * penalty))
-        node = table.node.astype(dtype) + penalty * (~allowed).astype(dtype)
-        return replace(table, node=node, penalty=penalty)
 
     def _of_states(
         self, states: Sequence[tuple[int, ...]], deadline: Deadline
@@ -368,17 +344,18 @@ class ConstraintSet:
         """Return the least memory of any plan, per accelerator in bytes."""
         return -(-self._loads.least_of_plans() // self._problem.accelerators)
 
-    def _limited(self, table: CostTable, allowed: NDArray[np.bool_], loads: Integers) -> CostTable:
-        """Return a table with allowed choices and, if memory is limited, loads and a capacity."""
-        if self._memory is None:
-            return replace(table, allowed=allowed)
+    def _limits(
+        self, allowed: NDArray[np.bool_], loads: Integers
+    ) -> tuple[tuple[Integers, int], ...]:
+        """Return loads with their capacities; none unless memory is limited."""
+        if self._memory is None or self.capacity is None:
+            return ()
         # `impossible` marks loads without a feasible choice; it must not widen the dtype.
         loads = np.where(allowed, loads, 0)
-        limits = self._part_limits(allowed, loads) if self._shares else []
-        load, capacity = limits[0] if limits else (self._exact(loads), self.capacity)
-        table = _with_memory_penalties(self._workload, table)
-        more = tuple(limits[1:])
-        return replace(table, allowed=allowed, load=load, capacity=capacity, more_limits=more)
+        if self._shares:
+            return tuple(self._part_limits(allowed, loads))
+        widest = max(int(loads.max(axis=1).sum()), self.capacity)
+        return ((loads.astype(exact_dtype(widest)), self.capacity),)
 
     def _part_limits(
         self, allowed: NDArray[np.bool_], loads: Integers
@@ -400,10 +377,6 @@ class ConstraintSet:
                 f" accelerator; on average they hold at least {mean:,}"
             )
         return [(load, bytes_ * count) for load, bytes_ in zip(loads, memory, strict=True)]
-
-    def _exact(self, loads: Integers) -> Integers:
-        """Return loads in integers that hold their sums and the capacity."""
-        return loads.astype(exact_dtype(max(int(loads.max(axis=1).sum()), self.capacity or 0)))
 
     def _allowed_tensors(self, parts: Parts) -> NDArray[np.bool_]:
         """Return the shared nodes whose tensors may be split into so many parts."""
@@ -450,19 +423,3 @@ class ConstraintSet:
                 f" the smallest memory that suffices is {needed:,} bytes, counting every layer's"
                 " input and output with their errors"
             )
-
-
-def _with_memory_penalties(workload: Workload, table: CostTable) -> CostTable:
-    """Charge a penalty above all costs where shared weights are split otherwise than by a user.
-
-    Storing them whole takes memory, so that other layers may have to change too.
-    """
-    weights = workload.is_weight_boundary
-    if not weights.any():
-        return table
-    penalty = 1 + table.largest
-    dtype = exact_dtype(penalty * (1 + int(weights.sum())))
-    edge = table.edge.astype(np.result_type(table.edge, dtype))
-    # In the table's integers: a penalty may exceed int64.
-    edge[weights] = penalty * (edge[weights] > 0).astype(edge.dtype)
-    return replace(table, node=table.node.astype(edge.dtype), edge=edge)

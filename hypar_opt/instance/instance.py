@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from hypar_opt.costs.alignments import bounding
 from hypar_opt.costs.contract import cost_of
 from hypar_opt.costs.row_names import RowNames
-from hypar_opt.costs.state_classes import KnownCharges, classed
-from hypar_opt.costs.state_tables import states_of
+from hypar_opt.costs.state_charges import check_states, choices_by_level, states_of
+from hypar_opt.costs.state_classes import KnownCharges
+from hypar_opt.costs.state_table import StateTable
+from hypar_opt.deadline import NEVER
 from hypar_opt.errors import HyparError, RefusedError, argument
 from hypar_opt.instance.conflicts import feasible_constraints
 from hypar_opt.instance.constraints import ConstraintSet
@@ -245,6 +247,24 @@ class Instance:
         executed = self.problem.model_copy(update=update)
         return cost_of(executed, self.executed_workload)
 
+    def states(self, deadline: Deadline = NEVER) -> StateTable:
+        """Return the table of the states of all levels, with the constraints.
+
+        Raises
+        ------
+        RefusedError
+            If there are more of them than memory allows.
+        NoAnswerError
+            If the deadline passes.
+        """
+        workload, levels = self.workload, self.problem.levels
+        check_states(len(workload.nodes), choices_by_level(workload, levels))
+        states = states_of(workload, levels, deadline)
+        allowed, limits = self.constraints.of_states(states, deadline)
+        if (among := vars(self).get("_among")) is not None:
+            allowed = among if allowed is None else allowed & among
+        return StateTable(self.cost, workload, states, allowed, limits)
+
     def classes(self, deadline: Deadline) -> ClassTable:
         """Return the states of all levels in classes, within the memory if it is limited.
 
@@ -255,17 +275,12 @@ class Instance:
         NoAnswerError
             If the deadline passes.
         """
-        constraints, workload, table = self.constraints, self.workload, self.known_classes
+        table = self.known_classes
         if table is None:
-            bounds = bounding(self.cost, workload, self.problem.levels)
-            states = states_of(workload, self.problem.levels, deadline)
-            allowed = constraints.allowed(states, deadline) & vars(self).get("_among", True)
-            table = classed(self.cost, workload, states, allowed, deadline, self.known, bounds)
-            loads = constraints.loads(states, deadline)
-            if loads is not None:
-                table = table.loaded(loads, workload.is_weight_boundary)
-        if table.capacity != constraints.capacity:
-            table = replace(table, capacity=constraints.capacity)
+            bounds = bounding(self.cost, self.workload, self.problem.levels)
+            table = self.states(deadline).by_classes(deadline, self.known, bounds)
+        elif table.capacity != self.constraints.capacity:
+            table = replace(table, capacity=self.constraints.capacity)
         vars(self)["_classes"] = table
         return table
 

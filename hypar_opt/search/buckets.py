@@ -27,8 +27,8 @@ import numpy as np
 from hypar_opt.costs.alignments import states_in_classes
 from hypar_opt.costs.buckets import LATENCY, LatencyShares, buckets_of
 from hypar_opt.costs.kinds import numbered
-from hypar_opt.costs.state_classes import classed
-from hypar_opt.costs.state_tables import check_states, choices_by_level
+from hypar_opt.costs.state_charges import check_states, choices_by_level
+from hypar_opt.costs.state_table import StateTable
 from hypar_opt.deadline import TIME_LIMIT
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.instance.pricing import nodes_of, total_cost
@@ -308,7 +308,8 @@ class SharedLatencies:
         def charged(part: int) -> ClassTable:
             ends = np.array([[0], [part]]).repeat(len(workload.nodes), axis=1)[None]
             sharing = replace(cost, latencies=LatencyShares(ends, {}))
-            return classed(sharing, workload, states, allowed, deadline, instance.known)
+            of_states = StateTable(sharing, workload, states, allowed)
+            return of_states.by_classes(deadline, instance.known)
 
         table = charged(0)
         latencies = charged(LATENCY).node - table.node

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.state_tables import states_of
+from hypar_opt.costs.state_charges import states_of
+from hypar_opt.costs.weights import constrained
 from hypar_opt.errors import InfeasibleError
 from hypar_opt.instance.conflicts import forbidden_by, only
 from hypar_opt.instance.constraints import ConstraintSet
@@ -60,8 +61,8 @@ def write_infeasible(instance: Instance, path: Path) -> bool:
             fields = (pin, labels.layer(node)) if pin else (labels.layer(node),)
             program = program.with_constraint(plain_name(name, *fields), weights, "<=", 0)
     if memory.memory is not None:
-        limited = ConstraintSet(alone, workload).states(table, states)
-        program = _within(program, limited)
+        limits = ConstraintSet(alone, workload).of_states(states)
+        program = _within(program, constrained(workload, table, *limits))
     write_program(program, column_namer(table, labels), path)
     return True
 
@@ -72,7 +73,8 @@ def _shows(instance: Instance, table: CostTable, states: Sequence[tuple[int, ...
         constraints = ConstraintSet(instance.problem, instance.workload)
     except InfeasibleError:  # pins in conflict
         return True
-    return trivially_infeasible(constraints.states(table, states))
+    limited = constrained(instance.workload, table, *constraints.of_states(states))
+    return trivially_infeasible(limited)
 
 
 def _within(program: ZeroOneProgram, table: CostTable) -> ZeroOneProgram:

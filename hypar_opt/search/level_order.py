@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from hypar_opt.costs.contract import cost_of
 from hypar_opt.costs.shared_nodes import rows_with_shared
-from hypar_opt.costs.state_tables import canonical_states, expanded, factored, in_mixed_radix
+from hypar_opt.costs.state_charges import in_mixed_radix
+from hypar_opt.costs.state_table import StateTable
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError
 from hypar_opt.instance.pins import Pin
@@ -145,32 +146,33 @@ def _times_of(
     """
     weights = 2 ** np.arange(levels - 1, -1, -1)
     # A table over states prices all orders by look-ups: one table for up to 50,000 orders.
-    table = factored(cost, workload, levels, deadline)
+    states = StateTable.of(cost, workload, levels, deadline)
+    table = states.by_level(deadline)
     if table is None:
-        plain = expanded(cost, workload, levels, deadline)
-        column_of = np.argsort(in_mixed_radix(canonical_states(levels, 2, deadline), [2] * levels))
+        plain = states.dense(deadline)
+        column_of = np.argsort(in_mixed_radix(states.states, [2] * levels))
 
     def times(orders: NDArray[np.intp]) -> Integers:
         # A layer's state as a number whose binary digits are its choices, H1's first.
-        states = [kinds[orders, layer] @ weights for layer in range(len(workload.nodes))]
+        numbers = [kinds[orders, layer] @ weights for layer in range(len(workload.nodes))]
         total: Integers = np.zeros(len(orders), np.int64)
         if table is None:
-            states = [column_of[state] for state in states]
-            for layer, state in enumerate(states):
-                total = total + plain.node[layer, state]
+            numbers = [column_of[number] for number in numbers]
+            for layer, number in enumerate(numbers):
+                total = total + plain.node[layer, number]
             for edge, (source, target) in zip(plain.edge, plain.ends.tolist(), strict=True):
-                total = total + edge[states[source], states[target]]
+                total = total + edge[numbers[source], numbers[target]]
             return total
-        for layer, state in enumerate(states):
+        for layer, number in enumerate(numbers):
             deadline.check()
-            total = total + table.node[layer, state]
+            total = total + table.node[layer, number]
         for boundary, (source, target) in enumerate(table.ends.tolist()):
             deadline.check()
             for level, pairs in enumerate(table.pairs):
                 # Bits of the state are choices, H1's the highest: those above a level are a shift
                 # away.
-                above = states[target] >> levels - level if pairs.shape[1] > 1 else 0
-                ends = (states[layer] >> levels - 1 - level & 1 for layer in (source, target))
+                above = numbers[target] >> levels - level if pairs.shape[1] > 1 else 0
+                ends = (numbers[layer] >> levels - 1 - level & 1 for layer in (source, target))
                 total = total + pairs[boundary][(above, *ends)]
         return total
 

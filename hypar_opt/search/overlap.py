@@ -25,7 +25,7 @@ import numpy as np
 
 from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
 from hypar_opt.costs.overlap import PRICE, OverlapTime, least_of, of_program, waits_on
-from hypar_opt.costs.state_tables import choices_by_level, states_of
+from hypar_opt.costs.state_charges import choices_by_level, states_of
 from hypar_opt.deadline import NEVER, TIME_LIMIT
 from hypar_opt.errors import (
     HyparError,

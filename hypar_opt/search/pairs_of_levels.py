@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
-from hypar_opt.costs.state_tables import choices_by_level
+from hypar_opt.costs.state_charges import choices_by_level
 from hypar_opt.costs.table import CostTable
 from hypar_opt.costs.weights import with_penalties
 from hypar_opt.errors import NoAnswerError, RefusedError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from hypar_opt.costs.state_tables import factored, states_of
+from hypar_opt.costs.state_charges import states_of
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.search.reductions import ByStates
 from hypar_opt.solvers.elimination.buckets import eliminate
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.state_tables import FactoredTable, State
+    from hypar_opt.costs.state_charges import State
+    from hypar_opt.costs.state_table import FactoredTable
     from hypar_opt.instance.instance import Instance
     from hypar_opt.integers import Integers
     from hypar_opt.solvers.elimination.buckets import Buckets
@@ -153,10 +154,6 @@ def chain_table(instance: Instance, deadline: Deadline = NEVER) -> FactoredTable
     RefusedError
         If there are more states than memory allows.
     """
-    levels = instance.problem.levels
-    if not levels or not instance.workload.is_chain:
+    if not instance.problem.levels or not instance.workload.is_chain:
         return None
-    table = factored(instance.cost, instance.workload, levels, deadline)
-    if table is None:
-        return None
-    return instance.constraints.factored(table, states_of(instance.workload, levels))
+    return instance.states(deadline).by_level(deadline)

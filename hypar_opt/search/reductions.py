@@ -9,15 +9,9 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
+from hypar_opt.costs.state_charges import check_states, choices_by_level, states_of
 from hypar_opt.costs.state_classes import ClassTable
-from hypar_opt.costs.state_tables import (
-    FactoredTable,
-    check_states,
-    choices_by_level,
-    expanded,
-    factored,
-    states_of,
-)
+from hypar_opt.costs.state_table import FactoredTable
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
@@ -155,17 +149,15 @@ class ByStates:
         if workload.is_chain:
             # Few states are eliminated at once, whatever bounds say.
             many = len(workload.choices) ** levels >= _MANY
-            table = factored(instance.cost, workload, levels, deadline, bounding=many)
+            table = instance.states(deadline).by_level(deadline, bounding=many)
             if table is not None:
-                return constraints.factored(table, self._states(deadline), deadline)
+                return table
         return instance.classes(deadline)
 
     def apply(self, deadline: Deadline = NEVER) -> tuple[CostTable, RowNames]:
-        instance, levels = self.instance, self.instance.problem.levels
-        states = self._states(deadline)
-        table = expanded(instance.cost, instance.workload, levels, deadline)
-        table = instance.constraints.states(table, states, deadline)
-        return table, instance.labels(*instance.problem.hierarchy.names, states=states)
+        instance, table = self.instance, self.instance.states(deadline)
+        labels = instance.labels(*instance.problem.hierarchy.names, states=table.states)
+        return table.dense(deadline), labels
 
     def assigned(self, rows: Rows) -> Assignment:
         return tuple(map(self._states().index, zip(*rows, strict=True)))

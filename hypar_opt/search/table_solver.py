@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.costs.state_classes import ClassTable
-from hypar_opt.costs.state_tables import FactoredTable
+from hypar_opt.costs.state_table import FactoredTable
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import (
     HyparError,

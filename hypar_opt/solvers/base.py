@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hypar_opt.checked import check
 from hypar_opt.costs.state_classes import ClassTable
-from hypar_opt.costs.state_tables import FactoredTable
+from hypar_opt.costs.state_table import FactoredTable
 from hypar_opt.costs.table import CostTable
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.frozen import Frozen, FrozenDict

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from hypar_opt.costs.state_classes import ClassTable
-from hypar_opt.costs.state_tables import FactoredTable
+from hypar_opt.costs.state_table import FactoredTable
 from hypar_opt.costs.table import CostTable
 from hypar_opt.costs.thresholds import ThresholdTable, as_list
 from hypar_opt.deadline import TIME_LIMIT, Deadline

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.state_tables import FactoredTable
+    from hypar_opt.costs.state_table import FactoredTable
     from hypar_opt.integers import Integers
 
 _MOST_PAIRS = 2**24

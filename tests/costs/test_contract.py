@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from hypar_opt.costs.base import CostModel
-from hypar_opt.costs.state_classes import classed
-from hypar_opt.costs.state_tables import choices_by_level, states_of
+from hypar_opt.costs.state_charges import choices_by_level
+from hypar_opt.costs.state_table import StateTable
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError
 from hypar_opt.instance.instance import Instance
@@ -206,9 +206,7 @@ def test_gpt2s_729_states_of_six_levels_are_few_classes(charge: Charge, classes:
     problem = problem_of(levels=6, choices=CHOICES, reading="executed", batch=64)
     instance = Instance(load("gpt2"), problem)
     workload, cost = instance.workload, stated(instance, charge)
-    states = states_of(workload, 6)
-    allowed = np.ones((len(workload.nodes), len(states)), bool)
-    table = classed(cost, workload, states, allowed)
+    table = StateTable.of(cost, workload, 6).by_classes()
     assert table.partitions[-1].least.shape[-1] == classes
 
 

@@ -12,7 +12,8 @@ import hypar_opt as ho
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.level_tables import level_table
-from hypar_opt.costs.state_tables import canonical_states, expanded
+from hypar_opt.costs.state_charges import canonical_states
+from hypar_opt.costs.state_table import StateTable
 from hypar_opt.documents.document import validate
 from hypar_opt.hardware.array import Array
 from hypar_opt.instance.pricing import price_levels, price_table
@@ -141,7 +142,7 @@ def test_level_by_level_charges_telescope_to_those_of_the_final_shards(
     states = canonical_states(plan.levels, len(sizes.choices))
     columns = [data.draw(st.integers(0, len(states) - 1)) for _ in plan.layers]
     rows = list(zip(*(states[column] for column in columns), strict=True))
-    assert price_table(expanded(cost, sizes, plan.levels), columns) == sum(
+    assert price_table(StateTable.of(cost, sizes, plan.levels).dense(), columns) == sum(
         price_levels(sizes, cost, rows)
     )
 

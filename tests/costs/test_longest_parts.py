@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.state_tables import expanded, states_of
+from hypar_opt.costs.state_charges import states_of
+from hypar_opt.costs.state_table import StateTable
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.documents.document import validate
 from hypar_opt.hardware.array import Array
@@ -113,7 +114,7 @@ def test_each_exchange_of_each_plan_takes_as_long_as_the_longest_part(topology: 
     assert isinstance(cost, TimeCost)
     exchanges = cost.communication_only()
     states = states_of(workload, hierarchy.levels)
-    table = expanded(exchanges, workload, hierarchy.levels)
+    table = StateTable.of(exchanges, workload, hierarchy.levels).dense()
     read = [{"data": batch, "model": size} for size in (3, 5)]
     written = [{"data": batch, "output": size} for size in (5, 7)]
     weights = [{"model": one, "output": other} for one, other in ((3, 5), (5, 7))]
@@ -163,7 +164,7 @@ def test_search_simulator_and_proof_agree_on_every_plan(topology: str, collectiv
     training = {"micro_batches": 1, "shard": "none"}
     network, asked = chain(3, 5, 7), asked_of(topology, collective) | {"training": training}
     instance = Instance(network, problem_of(batch=5, **asked))
-    table = expanded(instance.cost, instance.workload, instance.problem.levels)
+    table = StateTable.of(instance.cost, instance.workload, instance.problem.levels).dense()
     totals = table.node[0][:, None] + table.edge[0] + table.node[1]
     plan = ho.solve(network, batch=5, **asked)
     assert plan.cost.total == plan.solver.bound == totals.min()

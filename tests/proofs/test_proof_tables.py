@@ -17,7 +17,7 @@ import hypar_opt as ho
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.shared_nodes import rows_with_shared
-from hypar_opt.costs.state_tables import canonical_states, expanded
+from hypar_opt.costs.state_table import StateTable
 from hypar_opt.costs.table import CostTable, side_by_side
 from hypar_opt.errors import CheckFailedError, RefusedError
 from hypar_opt.hardware import arrays as presets
@@ -126,7 +126,7 @@ def test_the_table_of_all_levels_is_the_one_that_the_search_solves(
             weights = np.tile(workload.is_weight_boundary, plan.levels)  # penalties differ
             assert_same_charges(ours, side_by_side(thresholds.tables()), weights)
         else:
-            assert_same_charges(ours, expanded(instance.cost, workload, plan.levels))
+            assert_same_charges(ours, StateTable.of(instance.cost, workload, plan.levels).dense())
 
 
 @every_cost(*READINGS)
@@ -190,9 +190,7 @@ def test_constraints_allow_and_load_what_they_do_in_the_search(seed: int) -> Non
     if not limits.any:
         assert ours.allowed is None
         return
-    theirs = expanded(instance.cost, instance.workload, len(rows))
-    states = canonical_states(len(rows), len(asked["choices"]))
-    assert_same_limits(ours, limits.states(theirs, states))
+    assert_same_limits(ours, instance.states().dense())
     if limits.allow(rows):
         nodes = rows_with_shared(instance.workload, instance.cost, rows)
         for above, ours in enumerate(tables_of(level(rows))):
@@ -208,10 +206,8 @@ def test_what_joins_sequences_does_not_split_them() -> None:
     choices = ("data", "model", "output", "tokens")
     plan = ho.solve(network, batch=4, levels=1, search="joint", choices=choices, reading="joined")
     instance = Instance.of_plan(plan)
-    theirs = expanded(instance.cost, instance.workload, 1)
-    states = canonical_states(1, len(choices))
     (ours,) = tables_of(plan)
-    assert_same_limits(ours, instance.constraints.states(theirs, states))
+    assert_same_limits(ours, instance.states().dense())
 
 
 @pytest.mark.parametrize("sizes", [(2, 4, 4), (3, 6, 3), (5, 3, 2)])

@@ -10,7 +10,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.costs import COSTS
-from hypar_opt.costs.state_tables import canonical_states, expanded
+from hypar_opt.costs.state_table import StateTable
 from hypar_opt.costs.table import CostTable
 from hypar_opt.errors import RefusedError
 from hypar_opt.instance.constraints import ConstraintSet
@@ -103,9 +103,9 @@ def best_bound(plan: ho.Plan) -> Fraction:
     """
     workload = workload_of(plan.network.description, plan.batch, plan.choices)
     cost = COSTS["bytes"].from_problem(plan.problem, workload)
-    states = canonical_states(plan.levels, len(workload.choices))
-    plain = expanded(cost, workload, plan.levels)
-    table = ConstraintSet(plan.problem, workload).states(plain, states)
+    plain = StateTable.of(cost, workload, plan.levels)
+    limits = ConstraintSet(plan.problem, workload).of_states(plain.states)
+    table = StateTable(cost, workload, plain.states, *limits).dense()
     costs, over = every_assignment(table)
     # Of all assignments only those count that none beats in both: cheaper ones take more.
     order = np.lexsort((over, costs))

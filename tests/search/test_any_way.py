@@ -13,13 +13,13 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.costs import alignments
-from hypar_opt.costs.state_classes import classed
-from hypar_opt.costs.state_tables import (
+from hypar_opt.costs.state_charges import (
     canonical_states,
     in_mixed_radix,
     nodes_by_state,
     states_of,
 )
+from hypar_opt.costs.state_table import StateTable
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.deadline import NEVER
 from hypar_opt.errors import HyparError
@@ -72,7 +72,7 @@ def test_classes_over_equal_links_find_what_the_elimination_of_all_states_finds(
     states = states_of(instance.workload, instance.problem.levels)
     allowed = instance.constraints.allowed(states)
     bounds = cost.over_equal_links
-    table = classed(cost, instance.workload, states, allowed, bounds=bounds)
+    table = StateTable(cost, instance.workload, states, allowed).by_classes(bounds=bounds)
     if table.partitions[0].exact:
         pytest.skip("levels that sums make different")
     classes = table.partitions[0].classes

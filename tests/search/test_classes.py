@@ -13,8 +13,9 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.costs import alignments
 from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
-from hypar_opt.costs.state_classes import ClassTable, classed
-from hypar_opt.costs.state_tables import canonical_states
+from hypar_opt.costs.state_charges import canonical_states
+from hypar_opt.costs.state_classes import ClassTable
+from hypar_opt.costs.state_table import StateTable
 from hypar_opt.deadline import NEVER, TIME_LIMIT
 from hypar_opt.errors import HyparError, NoAnswerError
 from hypar_opt.instance.instance import Instance
@@ -77,7 +78,7 @@ def drawn(seed: int) -> Instance:
 def table_of(instance: Instance) -> ClassTable:
     states = canonical_states(instance.problem.levels, len(instance.workload.choices))
     allowed = instance.constraints.allowed(states)
-    return classed(instance.cost, instance.workload, states, allowed)
+    return StateTable(instance.cost, instance.workload, states, allowed).by_classes()
 
 
 def test_a_table_of_a_few_states_charges_no_others() -> None:
@@ -86,7 +87,7 @@ def test_a_table_of_a_few_states_charges_no_others() -> None:
     instance = Instance(ho.load("lenet-c"), problem)
     nodes = len(instance.workload.nodes)
     states = [(0,) * 20, (0,) * 15 + (1,) * 5]
-    table = classed(instance.cost, instance.workload, states, np.ones((nodes, 2), bool))
+    table = StateTable(instance.cost, instance.workload, states).by_classes()
     for column, state in enumerate(states):
         rows = [[own] * nodes for own in state]
         (charges,) = charges_by_level(instance.workload, instance.cost, [rows])
@@ -119,8 +120,10 @@ def test_a_table_of_some_states_alone_has_the_best_plan_of_these(seed: int) -> N
     some = sorted(rng.sample(range(len(states)), min(len(states) - 1, 5)))
     every = np.ones((len(workload.nodes), len(states)), bool)
     allowed = every & np.isin(range(len(states)), some)
-    whole = classed(instance.cost, workload, states, allowed)
-    few = classed(instance.cost, workload, [states[n] for n in some], every[:, some])
+    whole = StateTable(instance.cost, workload, states, allowed).by_classes()
+    few = StateTable(
+        instance.cost, workload, [states[n] for n in some], every[:, some]
+    ).by_classes()
     assert few.partitions[-1].exact
     best, own = DP.solve(whole, OPTIONS), DP.solve(few, OPTIONS)
     assert (own.status, own.objective) == (best.status, best.objective)

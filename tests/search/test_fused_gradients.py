@@ -11,8 +11,8 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.costs.base import CostModel
 from hypar_opt.costs.buckets import buckets_of
+from hypar_opt.costs.state_charges import nodes_by_state
 from hypar_opt.costs.state_classes import KnownCharges
-from hypar_opt.costs.state_tables import nodes_by_state
 from hypar_opt.deadline import NEVER
 from hypar_opt.errors import RefusedError
 from hypar_opt.instance.instance import Instance

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.costs.state_tables import canonical_states, expanded
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_levels
 from hypar_opt.plan.arguments import problem_of
@@ -133,13 +132,13 @@ def test_what_layers_share_takes_the_layouts_of_least_cost(
     asked["choices"] = CHOICES[:count]
     instance = Instance(network, problem_of(network, reading="executed", **asked))
     try:
-        constraints = instance.constraints
+        of_states = instance.states()
     except ho.HyparError:
         return
-    workload, states = instance.workload, canonical_states(levels, count)
+    workload, states = instance.workload, of_states.states
     if workload.shared > 6 - count:
         return
-    table = constraints.states(expanded(instance.cost, workload, levels), states)
+    table = of_states.dense()
     layers = [len(choices_of(layer, count, "executed")) for layer in network.layers]
     rows = tuple(tuple(rng.randrange(n) for n in layers) for _ in range(levels))
     own = [states.index(column) for column in zip(*rows, strict=True)]

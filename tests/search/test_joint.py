@@ -16,11 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.costs import state_tables
+from hypar_opt.costs import state_charges
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.level_tables import joins_levels, level_table
 from hypar_opt.costs.shared_nodes import level_tables
-from hypar_opt.costs.state_tables import canonical_states, expanded, factored, in_mixed_radix
+from hypar_opt.costs.state_charges import canonical_states, in_mixed_radix
+from hypar_opt.costs.state_table import StateTable
 from hypar_opt.deadline import Deadline
 from hypar_opt.documents.document import preset_text
 from hypar_opt.instance.instance import Instance
@@ -91,7 +92,8 @@ def test_factored_and_expanded_tables_price_every_plan_as_its_levels_do(
     workload = workload_of(network, batch, CHOICES[:choices])
     states = canonical_states(levels, choices)
     columns = in_mixed_radix(states, [choices] * levels)
-    plain, split = expanded(cost, workload, levels), factored(cost, workload, levels)
+    table = StateTable.of(cost, workload, levels)
+    plain, split = table.dense(), table.by_level()
     assert split is not None
     picked = data.draw(
         st.lists(
@@ -199,7 +201,7 @@ def test_sums_beyond_int64_are_exact_where_boundaries_weigh_more_than_layers(
     plan = ho.solve(network, solver=solver, search="joint", **asked)
     workload, problem = workload_of(network, 2**24), plan.problem
     cost = CommunicationCost.from_problem(problem, workload)
-    table = expanded(cost, workload, 6)
+    table = StateTable.of(cost, workload, 6).dense()
     every = table.node[0][:, None] + table.edge[0] + table.node[1][None, :]
     assert plan.cost.total == Fraction(int(every.min()), cost.resolution)
     assert plan.solver.status == "optimal"
@@ -243,13 +245,13 @@ def test_charges_of_some_states_alone_are_those_of_every_table_and_price() -> No
     workload, cost = workload_of(ho.load("lenet-c"), 8), Pairs("figures")
     assert joins_levels(cost, workload, 2)
     assert not joins_levels(cost, workload, 1)
-    plain, states = expanded(cost, workload, 2), canonical_states(2, 2)
-    table = factored(cost, workload, 2)
+    plain, states = StateTable.of(cost, workload, 2).dense(), canonical_states(2, 2)
+    table = StateTable.of(cost, workload, 2).by_level()
     assert table is not None
     columns = in_mixed_radix(states, [2, 2])
     assert (plain.node == table.node[:, columns]).all()
     both = states.index((1, 1))
-    bare = expanded(CommunicationCost("figures"), workload, 2).node
+    bare = StateTable.of(CommunicationCost("figures"), workload, 2).dense().node
     assert (plain.node[:, both] - bare[:, both]).tolist() == [1000 * w for w in workload.weights]
     assert (np.delete(plain.node, both, 1) == np.delete(bare, both, 1)).all()
     rng = np.random.default_rng(0)
@@ -265,14 +267,14 @@ def test_the_states_are_sorted_once_for_all_placements(
     text = preset_text("hypar_opt.hardware.arrays", "hmc-torus-16")
     file = tmp_path / "array.toml"
     file.write_text(re.sub(r"shape = .*", "shape = [8, 4]", text))
-    sorted_states, calls = state_tables._sorted_states, []
+    sorted_states, calls = state_charges._sorted_states, []
 
-    def spy(levels: int, choices: int, deadline: Deadline) -> list[state_tables.State]:
+    def spy(levels: int, choices: int, deadline: Deadline) -> list[state_charges.State]:
         calls.append((levels, choices))
         return sorted_states(levels, choices, deadline)
 
-    monkeypatch.setattr(state_tables, "_sorted_states", spy)
-    state_tables._canonical_states.cache_clear()
+    monkeypatch.setattr(state_charges, "_sorted_states", spy)
+    state_charges._canonical_states.cache_clear()
     placed: list[int] = []
     ho.solve(
         "lenet-c",

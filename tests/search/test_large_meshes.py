@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.state_tables import factored
+from hypar_opt.costs.state_table import StateTable
 from hypar_opt.documents.document import validate
 from hypar_opt.hardware.array import Array
 from hypar_opt.instance.instance import Instance
@@ -48,7 +48,7 @@ def test_levels_bound_what_pairs_of_states_are_charged(seed: int) -> None:
     network, asked = drawn(seed)
     instance = Instance(network, problem_of(network, **asked))
     levels = instance.problem.levels
-    table = factored(instance.cost, instance.workload, levels, bounding=True)
+    table = StateTable.of(instance.cost, instance.workload, levels).by_level(bounding=True)
     assert table is not None
     assert table.exact is not None  # odd sizes are uneven
     states = np.arange(table.choices**levels)

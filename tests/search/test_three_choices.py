@@ -12,7 +12,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.costs.shared_nodes import level_tables
-from hypar_opt.costs.state_tables import expanded
+from hypar_opt.costs.state_table import StateTable
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_levels, price_table
 from hypar_opt.plan.arguments import problem_of
@@ -132,7 +132,7 @@ def test_replicas_repeat_the_exchanges_above_them() -> None:
     h1, h2 = price_levels(instance.workload, instance.cost, [(0, 1), (2, 2)])
     assert h1 == 4 * (2 * norm + 2 * maps + 2 * output)
     assert h2 == 4 * (2 * 2 * norm)
-    table = expanded(instance.cost, instance.workload, 2)
+    table = StateTable.of(instance.cost, instance.workload, 2).dense()
     assert table.choices == 9
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.groups import GroupBytes
-from hypar_opt.costs.state_tables import choices_by_level
+from hypar_opt.costs.state_charges import choices_by_level
 from hypar_opt.instance.instance import Instance
 from hypar_opt.integers import Integers
 from hypar_opt.models import find_network

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import hypar_opt as ho
-from hypar_opt.costs.state_tables import canonical_states
+from hypar_opt.costs.state_charges import canonical_states
 from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.arguments import problem_of

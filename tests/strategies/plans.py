@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.costs.base import CostModel
-from hypar_opt.costs.state_tables import canonical_states
+from hypar_opt.costs.state_charges import canonical_states
 from hypar_opt.hierarchy import SplitRule
 from hypar_opt.instance.pricing import price_plans
 from hypar_opt.pipeline import plan_of

@@ -10,7 +10,7 @@ from typing import Any
 
 import hypar_opt as ho
 from hypar_opt.costs import COSTS
-from hypar_opt.costs.state_tables import canonical_states
+from hypar_opt.costs.state_charges import canonical_states
 from hypar_opt.hardware.accelerator import OPTIMIZERS
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.problem import Problem

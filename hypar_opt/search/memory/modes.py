@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 from hypar_opt.costs.alignments import bounding
 from hypar_opt.costs.device_load import DeviceLoad, PartLoad, PricedLoad
 from hypar_opt.costs.kinds import kinds_of_nodes, numbered
-from hypar_opt.costs.state_classes import classed
-from hypar_opt.costs.state_tables import nodes_by_state, states_of
+from hypar_opt.costs.state_charges import nodes_by_state, states_of
+from hypar_opt.costs.state_table import StateTable
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, total_cost
@@ -360,7 +360,8 @@ def uniform_link_bound(mode: TrainingMode) -> Fraction:
     bounds = bounding(cost, *arguments) or cost.over_equal_links
     states = states_of(*arguments, deadline)
     allowed = instance.constraints.allowed(states, deadline)
-    table = classed(cost, instance.workload, states, allowed, deadline, bounds=bounds)
+    of_states = StateTable(cost, instance.workload, states, allowed)
+    table = of_states.by_classes(deadline, bounds=bounds)
     return Fraction(bound_by_classes(table, deadline)[0], mode.per_unit)
 
 

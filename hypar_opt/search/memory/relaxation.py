@@ -28,7 +28,8 @@ import numpy as np
 from hypar_opt.costs.alignments import states_in_classes
 from hypar_opt.costs.device_load import DeviceLoad, PartLoad
 from hypar_opt.costs.node_modes import Amount, NodeModes, by_state, coupled
-from hypar_opt.costs.state_classes import ClassTable, KnownCharges, classed
+from hypar_opt.costs.state_classes import ClassTable, KnownCharges
+from hypar_opt.costs.state_table import StateTable
 from hypar_opt.instance.least_loads import every_split
 from hypar_opt.search.free_modes import FreeModes, spread, updates_take_time
 from hypar_opt.search.memory.modes import TrainingMode
@@ -195,10 +196,8 @@ class LayerModes:
             cost, workload = mode.cost_in(self.per_unit), mode.instance.workload
             # Equal layers are then of one kind.
             bound = cost.time.with_equal_shares(workload) if cost.time else cost
-            states = self.states, self._allowed
-            self._tables[key] = classed(
-                bound, workload, *states, self.search.deadline, self._charges
-            )
+            of_states = StateTable(bound, workload, self.states, self._allowed)
+            self._tables[key] = of_states.by_classes(self.search.deadline, self._charges)
         return self._tables[key]
 
     def _transient(self, mode: TrainingMode) -> Amount:

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from hypar_opt.costs.state_tables import FactoredTable, states_of
+from hypar_opt.costs.state_charges import states_of
+from hypar_opt.costs.state_table import FactoredTable
 from hypar_opt.costs.table import CostTable
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.instance.instance import Instance

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs import state_tables
-from hypar_opt.costs.state_tables import expanded, in_mixed_radix
+from hypar_opt.costs.state_charges import in_mixed_radix
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.plan import Plan
@@ -115,15 +114,10 @@ def allowed_states(instance: Instance) -> NDArray[np.bool_] | None:
     (nodes, choices ** levels) bool
         By the states' numbers, as `states_of` has them; shared nodes come first.
     """
-    cost, levels = instance.cost, instance.problem.levels
-    if not instance.constraints.any:
-        return None
-    choices = len(instance.workload.choices)
-    states = state_tables.states_of(instance.workload, levels)
-    table = instance.constraints.states(expanded(cost, instance.workload, levels), states)
+    table = instance.states()
     if table.allowed is None:
         return None
-    # The table's columns are in the solver's canonical order.
-    allowed: NDArray[np.bool_] = np.zeros((len(table.allowed), choices**levels), bool)
-    allowed[:, in_mixed_radix(states, [choices] * levels)] = table.allowed
+    choices = [len(instance.workload.choices)] * table.levels
+    allowed = np.zeros_like(table.allowed)
+    allowed[:, in_mixed_radix(table.states, choices)] = table.allowed
     return allowed

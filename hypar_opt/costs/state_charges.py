@@ -1,4 +1,4 @@
-"""All levels at once: a table over states, each the choices of a layer at all levels.
+"""The states of a layer at all levels, in order, and what nodes and boundaries are charged in them.
 
 A state has one choice for each of the H levels, H1 first; there are ``choices ** levels``
 states. Their canonical order, by which ties are broken: fewest levels not in data parallelism
@@ -12,17 +12,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.base import CostModel
-from hypar_opt.costs.kinds import kinds_of_boundaries
-from hypar_opt.costs.table import CostTable
-from hypar_opt.costs.weights import with_penalties
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
 from hypar_opt.integers import Integers, exact_dtype
@@ -89,124 +85,6 @@ def _canonical_key(state: State) -> tuple[int, int, State]:
     return len(state) - state.count(0), state.count(2), tuple(-choice for choice in state)
 
 
-@dataclass(frozen=True, eq=False)
-class FactoredTable:
-    """A joint table whose boundary charge is a sum over levels of a charge of the pair there.
-
-    Parameters
-    ----------
-    node : (layers, choices ** levels)
-        Columns in mixed-radix order, H1 the most significant digit: not canonical.
-    pairs
-        For each level, ``(boundaries, prefixes, choices, choices)``: the charge of a pair, by
-        the target's choices at the levels above; a single prefix if these do not matter.
-    columns : (choices ** levels,)
-        The column of each state, in canonical order; an assignment's numbers refer to that
-        order.
-    ends, unit, resolution
-        As in `CostTable`.
-    penalty
-        An assignment that costs at least this much has a forbidden state; None if none is
-        forbidden.
-    exact
-        Returns what a boundary is charged for some columns of its source and some of its target,
-        ``(sources, targets)``, where ``pairs`` are lower bounds; None where they are exact.
-    """
-
-    node: Integers
-    pairs: tuple[Integers, ...]
-    ends: NDArray[np.intp]
-    columns: NDArray[np.intp]
-    unit: str
-    resolution: int
-    penalty: int | None = None
-    exact: Callable[[int, Indices, Indices], Integers] | None = None
-
-    @property
-    def levels(self) -> int:
-        return len(self.pairs)
-
-    @property
-    def choices(self) -> int:
-        return int(self.pairs[0].shape[-1])
-
-
-def factored(
-    cost: CostModel,
-    workload: Workload,
-    levels: int,
-    deadline: Deadline = NEVER,
-    *,
-    bounding: bool = False,
-) -> FactoredTable | None:
-    """Price all levels at once, if no boundary's charge depends on its source's choices above.
-
-    None if one does, if replicas below repeat exchanges, or levels have different choices.
-
-    Parameters
-    ----------
-    bounding
-        Whether pairs may be lower bounds, as where parts are uneven: the table then is `exact` on
-        demand.
-
-    Raises
-    ------
-    RefusedError
-        If there are more states than memory allows.
-    NoAnswerError
-        If the deadline passes, as for every function that builds tables.
-    """
-    choices, level_sizes = len(workload.choices), choices_by_level(workload, levels)
-    check_states(len(workload.nodes), level_sizes)
-    by_levels, exact = cost.by_levels(workload), None
-    if by_levels is None and bounding and cost.time is not None and not workload.shared:
-        by_levels = cost.time.bound_by_levels(workload)
-        exact = partial(_charged_columns, cost, workload, level_sizes)
-    if by_levels is None or workload.has_replicas or len({*level_sizes}) > 1:
-        return None
-    pairs: list[Integers] = []
-    for level, row in enumerate(_edges(by_levels, workload, levels)):
-        deadline.check()
-        # An axis for each level of the source, and then of the target; of size 1 if left out.
-        row = row.reshape(*[1] * (2 * levels + 1 - row.ndim), *row.shape)
-        source, target = row.shape[1 : levels + 1], row.shape[levels + 1 :]
-        above = target[:level]
-        elsewhere = *source[:level], *source[level + 1 :], *target[level + 1 :]
-        if max(elsewhere, default=1) > 1:
-            return None
-        row = row.reshape(len(row), source[level], *above, target[level])
-        # Charges that do not depend on the target's choices above are stored once, not once per
-        # prefix.
-        prefixes = [choices if max(above, default=1) > 1 else 1] * level
-        full = np.broadcast_to(row, (len(workload.ends), choices, *prefixes, choices))
-        pairs.append(
-            np.moveaxis(full.reshape(len(full), choices, math.prod(prefixes), choices), 1, 2)
-        )
-    largest = sum(sum(row.max(axis=(1, 2, 3), initial=0).tolist()) for row in pairs)
-    nodes = np.arange(len(workload.nodes))
-    node = nodes_by_state(cost, workload, nodes, levels, deadline, largest)
-    pairs = [np.array(pair, node.dtype) for pair in pairs]
-    each_choice = [(choice,) for choice in range(choices)]
-    node, pairs = with_penalties(workload, node, pairs, each_choice)
-    columns = in_mixed_radix(canonical_states(levels, choices, deadline), level_sizes)
-    return FactoredTable(
-        node, tuple(pairs), workload.ends, columns, cost.unit, cost.resolution, exact=exact
-    )
-
-
-def _charged_columns(
-    cost: CostModel,
-    workload: Workload,
-    choices: Sequence[int],
-    boundary: int,
-    sources: Indices,
-    targets: Indices,
-) -> Integers:
-    """Return what a boundary is charged for columns of mixed radix: ``(sources, targets)``."""
-    ends = (np.array(np.unravel_index(columns, choices)) for columns in (sources, targets))
-    return in_blocks(partial(charged_pairs, cost.attributed, workload, boundary), *ends)
-
-
 def in_blocks(
     charged: Callable[[Indices, Indices], Integers], sources: Indices, targets: Indices
 ) -> Integers:
@@ -233,41 +111,7 @@ def charged_pairs(
     return np.broadcast_to(added_up(charges), shape[1:])
 
 
-def expanded(
-    cost: CostModel, workload: Workload, levels: int, deadline: Deadline = NEVER
-) -> CostTable:
-    """Price all levels at once as a plain table with a column for each state.
-
-    Columns are in canonical order, so that every solver breaks ties in the same way.
-
-    Raises
-    ------
-    RefusedError
-        If there are more pairs of states than memory allows.
-    """
-    choices = choices_by_level(workload, levels)
-    # An edge's matrix has an entry for each pair of states.
-    check_states(len(workload.nodes), choices * 2)
-    states = states_of(workload, levels, deadline)
-    order = in_mixed_radix(states, choices)
-    every_pair = (len(states),) * 2
-    kinds, of_kinds = kinds_of_boundaries(workload, cost.marks_of_ends(workload))
-    charged: list[Integers] = []
-    for boundary in of_kinds:
-        deadline.check()
-        total = added_up(_edges(cost.attributed, workload, levels, boundary[None]))
-        charged.append(np.broadcast_to(total, (1, *choices * 2)))
-    largest = sum(int(charged[kind].max()) for kind in kinds)
-    nodes = np.arange(len(workload.nodes))
-    node = nodes_by_state(cost, workload, nodes, levels, deadline, largest)[:, order]
-    edge: Integers = np.zeros((len(workload.ends), len(states), len(states)), node.dtype)
-    for kind, charge in enumerate(charged):
-        edge[kinds == kind] = charge.reshape(every_pair)[order[:, None], order]
-    node, (edge,) = with_penalties(workload, node, [edge], states)
-    return CostTable(node, edge, workload.ends, workload.baselines, cost.unit, cost.resolution)
-
-
-def _edges(
+def edges_by_level(
     cost: CostModel, workload: Workload, levels: int, boundaries: Indices | None = None
 ) -> Sequence[Integers]:
     """Return the charges of boundaries at each level, with axes for the levels of both ends."""
