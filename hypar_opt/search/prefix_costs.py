@@ -14,7 +14,6 @@ import numpy as np
 
 from hypar_opt.costs.state_charges import states_of
 from hypar_opt.deadline import NEVER, Deadline
-from hypar_opt.search.reductions import ByStates
 from hypar_opt.solvers.elimination.buckets import eliminate
 from hypar_opt.solvers.elimination.order import in_given_order
 from hypar_opt.solvers.elimination.solve import of_allowed
@@ -136,12 +135,12 @@ def completion_by_elimination(instance: Instance, deadline: Deadline = NEVER) ->
     RefusedError
         If a table of pairs of states, or of the elimination, is larger than memory allows.
     """
-    table, _ = ByStates(instance).apply(deadline)
-    states = states_of(instance.workload, instance.problem.levels)
+    of_states = instance.states(deadline)
+    table = of_states.dense(deadline)
     allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
     charges = of_allowed(table, allowed)
     order = in_given_order(charges.sizes, tuple(charges.pairs), range(table.layers))
-    return GraphCompletion(eliminate(charges, order, deadline), states, allowed)
+    return GraphCompletion(eliminate(charges, order, deadline), of_states.states, allowed)
 
 
 def chain_table(instance: Instance, deadline: Deadline = NEVER) -> FactoredTable | None:

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.costs.alignments import bounding
 from hypar_opt.costs.device_load import DeviceLoad, PartLoad, PricedLoad
 from hypar_opt.costs.kinds import kinds_of_nodes, numbered
-from hypar_opt.costs.state_charges import nodes_by_state, states_of
-from hypar_opt.costs.state_table import StateTable
+from hypar_opt.costs.state_charges import nodes_by_state
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, total_cost
@@ -356,11 +355,9 @@ def uniform_link_bound(mode: TrainingMode) -> Fraction:
     instance, deadline, time = mode.instance, mode.search.deadline, mode.cost.time
     if time is None or instance.problem.groups:
         return Fraction()
-    cost, arguments = replace(time, cut=True), (instance.workload, instance.problem.levels)
-    bounds = bounding(cost, *arguments) or cost.over_equal_links
-    states = states_of(*arguments, deadline)
-    allowed = instance.constraints.allowed(states, deadline)
-    of_states = StateTable(cost, instance.workload, states, allowed)
+    cost = replace(time, cut=True)
+    bounds = bounding(cost, instance.workload, instance.problem.levels) or cost.over_equal_links
+    of_states = replace(instance.states(deadline), cost=cost, limits=())
     table = of_states.by_classes(deadline, bounds=bounds)
     return Fraction(bound_by_classes(table, deadline)[0], mode.per_unit)
 

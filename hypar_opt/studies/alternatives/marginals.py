@@ -6,13 +6,12 @@ import math
 
 import numpy as np
 
-from hypar_opt.costs.state_charges import states_of
 from hypar_opt.costs.state_table import FactoredTable
 from hypar_opt.costs.table import CostTable
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.instance.instance import Instance
 from hypar_opt.search.prefix_costs import chain_table
-from hypar_opt.search.reductions import ByStates, ByThresholds
+from hypar_opt.search.reductions import ByThresholds
 from hypar_opt.solvers.elimination.marginals import least_by_choice
 from hypar_opt.solvers.elimination.solve import eliminated
 from hypar_opt.solvers.feasibility import allowed_choices
@@ -76,10 +75,9 @@ def _along_chain(table: FactoredTable) -> Least:
 
 
 def _by_elimination(instance: Instance, deadline: Deadline) -> Least:
-    levels, choices = instance.problem.levels, len(instance.workload.choices)
-    table, _ = ByStates(instance).apply(deadline)
-    states = states_of(instance.workload, levels)
-    digits = np.array(states, np.intp).reshape(len(states), levels)
+    of_states, choices = instance.states(deadline), len(instance.workload.choices)
+    table, levels = of_states.dense(deadline), of_states.levels
+    digits = np.array(of_states.states, np.intp).reshape(-1, levels)
     by_node: Least = []
     by_layer = least_by_choice(eliminated(table, deadline), deadline)
     for costs, allowed in zip(by_layer, allowed_choices(table), strict=True):
