@@ -94,7 +94,7 @@ def _kinds_of_tensors(workload: Workload) -> Indices:
     # Repetitions of a block share their sizes and their operator.
     same = [
         (
-            *(id(x.operator), id(x.sizes), x.input, x.output, x.pooled, x.others),
+            *(id(x.operator), id(x.sizes), x.input, x.output, x.pooled, x.further_inputs),
             *(x.statistics, x.tied, x.load),
         )
         for x in nodes

@@ -360,7 +360,7 @@ def _pass_of(
     if epilogue:
         kernels = [kernel.epilogue for kernel in kernels]
     columns = np.array(
-        [(bool(k.products), k.scores, k.each, k.output, k.inner, k.launches) for k in kernels],
+        [(bool(k.products), k.scores, k.io, k.output, k.inner, k.launches) for k in kernels],
         np.int64,
     ).T
     kind_seconds = [

@@ -231,8 +231,8 @@ COSTS = (
     Mutant(
         "a fused loss holds its logits",
         "workload/operators/elementwise",
-        "return Saved(inputs=singles > 0, own=own, singles=singles, unwritten=not singles)",
-        "return Saved(inputs=True, own=own, singles=singles)",
+        "inputs=singles > 0, intermediates=tangents, singles=singles, unwritten=not singles",
+        "inputs=True, intermediates=tangents, singles=singles",
         ("simulator/test_losses_and_gathers",),
     ),
     Mutant(
@@ -259,8 +259,8 @@ COSTS = (
     Mutant(
         "statistics of groups are those of each position",
         "workload/operators/norm",
-        "own._replace(axes=(BATCH, GROUPS.axis)) if self.groups else own",
-        "own",
+        "statistics._replace(axes=(BATCH, GROUPS.axis)) if self.groups else statistics",
+        "statistics",
         ("workload/test_groups",),
     ),
     Mutant(

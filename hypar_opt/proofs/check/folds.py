@@ -320,12 +320,12 @@ class PartsOfH1:
         )
         if read == WHOLE:
             return 1 - had[part] if forward and not self._waits else (self.count - 1) * had[part]
-        sent, kept = (had, has) if forward else (has, had)
+        sent, wanted = (had, has) if forward else (has, had)
         if not self._waits:
-            return kept[part] * (1 - sent[part])
+            return wanted[part] * (1 - sent[part])
         # In round r each part sends to the r-th after it.
         longest = (
-            max(share * kept[(n + r) % self.count] for n, share in enumerate(sent))
+            max(share * wanted[(n + r) % self.count] for n, share in enumerate(sent))
             for r in range(1, self.count)
         )
         return sum(longest, Fraction())
@@ -610,7 +610,7 @@ class Time(ArrayFold):
             read = (weights + maps) * bool(kernels.products) + kernels.scores * work.inner
             computing = 2 * kernels.products * work.macs
             once = max(_half_up(read * per_word), _half_up(computing * per_operation))
-            passing = kernels.each * maps + kernels.output * activations[-1]
+            passing = kernels.io * maps + kernels.output * activations[-1]
             once += _half_up((passing + kernels.inner * work.inner) * per_word / 4)
             once += _half_up(kernels.launches * launch * self.per_unit)
             charges.append(times * once)
@@ -644,7 +644,7 @@ class StepOfPart(PlanStep):
 
     def _shares_of_latency(self, chosen: Sequence[State]) -> list[dict[str, Share]]:
         nothing = Fraction(), Fraction()
-        return [dict.fromkeys(own, nothing) for own in super()._shares_of_latency(chosen)]
+        return [dict.fromkeys(shares, nothing) for shares in super()._shares_of_latency(chosen)]
 
 
 class TimeOfPart(Time):
