@@ -21,7 +21,7 @@ from hypar_opt.sharding.passes import INFERENCE, TRAINING
 from hypar_opt.step.operations import by_level
 from hypar_opt.step.readings import READINGS, reading_of
 from hypar_opt.step.rules import rules_of
-from hypar_opt.step.states import added_up, levels_of, runs_of
+from hypar_opt.step.states import exact_sum, levels_of, runs_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.attention import QUERIES
 from hypar_opt.workload.operators.axes import ADDENDS
@@ -174,7 +174,7 @@ class CostModel(ABC):
     def fold(self, operations: Iterable[Collective], levels: int) -> list[Integers]:
         """Return what operations are charged, by level."""
         rows = by_level(operations, levels)
-        return [added_up([*map(self.charged, row)]) for row in rows]
+        return [exact_sum([*map(self.charged, row)]) for row in rows]
 
     def charged(self, operation: Collective) -> Integers:
         """Return what an operation is charged, of amounts that an author may multiply."""

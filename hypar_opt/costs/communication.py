@@ -15,7 +15,7 @@ from hypar_opt.integers import exact_dtype
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.step.operations import by_level
 from hypar_opt.step.rules import rules_of
-from hypar_opt.step.states import added_up
+from hypar_opt.step.states import exact_sum
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
@@ -136,7 +136,7 @@ class CommunicationCost(CostModel):
 
     def moved(self, operations: Sequence[Collective]) -> Integers:
         """Return the charges of what operations at one level move, together."""
-        quarters = added_up([np.asarray(operation.quarters) for operation in operations])
+        quarters = exact_sum([np.asarray(operation.quarters) for operation in operations])
         scale = self.scale(operations[0].level) if operations else 1
         dtype = exact_dtype(int(quarters.max(initial=0)) * scale)
         moved: Integers = quarters.astype(dtype, copy=False) * scale

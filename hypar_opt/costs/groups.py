@@ -23,7 +23,7 @@ from hypar_opt.costs.work import Work
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.shares import Amounts, CountOfIndices, Parts, Share, WorkOfPart, received
-from hypar_opt.step.states import added_up, levels_of, shape_of
+from hypar_opt.step.states import exact_sum, levels_of, shape_of
 from hypar_opt.step.uneven import split_sizes
 from hypar_opt.workload.parallelism import OF_EQUAL_PARTS, SIDES
 
@@ -107,7 +107,7 @@ class GroupBytes(CommunicationCost):
         """Return the charges of what all parts receive, each as if all had as much."""
         shares = Share.of_parts(self.parts)
         by_operation = received(operations, shares, lambda level: self.scale(level) // 2)
-        return added_up([part.quarters for parts in by_operation for part in parts])
+        return exact_sum([part.quarters for parts in by_operation for part in parts])
 
     def mean(self, moved: Integers) -> Integers:
         count = len(self.parts)
@@ -280,7 +280,7 @@ class GroupTime(TimeCost):
             ]
             for rows, slowest in zip(corners, longest(functions, self.weights), strict=True):
                 rows.append(often * slowest)
-        return list(map(added_up, corners))
+        return list(map(exact_sum, corners))
 
     def _at_any_share(
         self,

@@ -24,7 +24,7 @@ import numpy as np
 
 from hypar_opt.costs.physical import array_of
 from hypar_opt.integers import exact_dtype, scale
-from hypar_opt.step.states import level_choices, of_rows, shape_of
+from hypar_opt.step.states import level_choices, shape_of, states_from_rows
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Hops:
         rows : (levels, nodes)
             Choices of all nodes.
         """
-        states = of_rows(rows, len(self.workload.nodes))
+        states = states_from_rows(rows, len(self.workload.nodes))
         seconds = {}
         for node, link in self._nodes.items():
             of_node = [block[:, [node]] for block in states]

@@ -33,7 +33,7 @@ from hypar_opt.costs.physical import finest
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.integers import exact_dtype, scale
 from hypar_opt.sharding.passes import Phase
-from hypar_opt.step.states import added_up
+from hypar_opt.step.states import exact_sum
 from hypar_opt.workload.early_stop import needed_again
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.recomputation import repeated
@@ -217,7 +217,7 @@ class OverlapTime(TimeCost):
         by_price: defaultdict[tuple[Phase, str], list[Collective]] = defaultdict(list)
         operations = list(operations)
         of_scatters = [op.quarters for op in operations if _price_of(op) == "scattered"]
-        with_unit = (added_up(of_scatters) > 0) & (self.of_units is not None)
+        with_unit = (exact_sum(of_scatters) > 0) & (self.of_units is not None)
         for operation in operations:
             of = _price_of(operation)
             if of == "program":
@@ -266,7 +266,7 @@ class OverlapTime(TimeCost):
             charged: Integers = self.work.charges(*arguments, (phase,)).astype(self._dtype)
             without_update = charged - update if phase is Phase.GRADIENT else charged
             amounts.append(without_update * self._rest(phase, workload, nodes))
-        return added_up(amounts)
+        return exact_sum(amounts)
 
     def _at(self, name: str, nodes: Indices) -> Integers:
         node_prices: Integers = np.array(getattr(self.prices, name), self._dtype)[nodes]

@@ -30,8 +30,8 @@ from hypar_opt.costs.state_tables import (
     charged_pairs,
     choices_by_level,
     in_blocks,
-    in_mixed_radix,
     nodes_by_state,
+    state_indices,
 )
 from hypar_opt.costs.weights import unlike
 from hypar_opt.deadline import NEVER
@@ -370,7 +370,7 @@ def _nodes_in(
         return nodes_by_state(cost, workload, nodes, levels, deadline, some=states)
     # Amounts of all states are computed once for those below.
     charged = nodes_by_state(cost, workload, nodes, levels, deadline)
-    return charged[:, in_mixed_radix(states.T, choices)]
+    return charged[:, state_indices(states.T, choices)]
 
 
 def _choices_of_ends(

@@ -26,7 +26,7 @@ from hypar_opt.costs.reductions import by_stage, joined, reductions_of
 from hypar_opt.costs.work import Work
 from hypar_opt.hardware.links import BisectionLink
 from hypar_opt.sharding.passes import Phase
-from hypar_opt.step.states import levels_of, of_rows, shape_of
+from hypar_opt.step.states import levels_of, shape_of, states_from_rows
 from hypar_opt.step.uneven import sizes_at_ends, split_sizes, uneven_boundaries
 from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import ONCE
@@ -166,7 +166,7 @@ class TimeCost(ArrayCost):
         together: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
         buckets = buckets_of(workload, self.bucket_elements)
         nodes = np.arange(len(workload.nodes))
-        for reduction in self._of_gradients(workload, nodes, of_rows(rows, len(nodes))):
+        for reduction in self._of_gradients(workload, nodes, states_from_rows(rows, len(nodes))):
             levels = joined(reduction.moved, nodes.shape)[0].tolist()
             for number, bucket in enumerate(buckets):
                 for node in bucket:

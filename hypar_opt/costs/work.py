@@ -15,7 +15,7 @@ from hypar_opt.costs.kinds import kinds_of_nodes
 from hypar_opt.hardware.accelerator import OPERATIONS_PER_MAC, exactly
 from hypar_opt.integers import Integers, scale
 from hypar_opt.sharding.passes import Phase
-from hypar_opt.step.states import added_up
+from hypar_opt.step.states import exact_sum
 from hypar_opt.step.uneven import most_stretched
 from hypar_opt.step.work import MOST_QUARTERS, NO_SIZES, Sizes, WorkRules, elements_touched
 from hypar_opt.workload.mirrored import causal_nodes
@@ -83,7 +83,7 @@ class Work:
             The passes of a step, which repeats them as the workload says.
         """
         passes = self.each_pass(workload, nodes, states, per_second, phases)
-        return added_up([times * _longer(linear) for times, linear in passes])
+        return exact_sum([times * _longer(linear) for times, linear in passes])
 
     def charges_of_update(
         self, workload: Workload, nodes: Indices, states: States, per_second: Fraction | int
@@ -114,7 +114,7 @@ class Work:
         # Passes that are all alike are rounded together where each is taken once.
         together = len(phases) if workload.repeats.computes_once else 1
         passes = [kernel.times for kernel in kernels if not kernel.epilogue]
-        often = 1 if together > 1 else added_up(passes)
+        often = 1 if together > 1 else exact_sum(passes)
         yield often, self._times(kernels[0], workload, nodes, per_second * together)
 
     def passes(
@@ -229,7 +229,7 @@ class Work:
             _timed(words, per_word / 4, per_second),
             _timed(kernels.launches[nodes], launch, per_second),
         )
-        return [added_up([time, *rest]) if per_second else sum(rest, time) for time in times]
+        return [exact_sum([time, *rest]) if per_second else sum(rest, time) for time in times]
 
     def _computing(
         self,

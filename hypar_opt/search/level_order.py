@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hypar_opt.costs.contract import cost_of
 from hypar_opt.costs.shared_nodes import rows_with_shared
-from hypar_opt.costs.state_tables import canonical_states, expanded, factored, in_mixed_radix
+from hypar_opt.costs.state_tables import canonical_states, expanded, factored, state_indices
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError
 from hypar_opt.instance.pins import Pin
@@ -148,7 +148,7 @@ def _times_of(
     table = factored(cost, workload, levels, deadline)
     if table is None:
         plain = expanded(cost, workload, levels, deadline)
-        column_of = np.argsort(in_mixed_radix(canonical_states(levels, 2, deadline), [2] * levels))
+        column_of = np.argsort(state_indices(canonical_states(levels, 2, deadline), [2] * levels))
 
     def times(orders: NDArray[np.intp]) -> Integers:
         # A layer's state as a number whose binary digits are its choices, H1's first.

@@ -70,7 +70,7 @@ from hypar_opt.simulator.tasks import of_one_micro_batch
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.apart import call
 from hypar_opt.solvers.base import Status
-from hypar_opt.step.states import added_up
+from hypar_opt.step.states import exact_sum
 from hypar_opt.workload.contiguous import first_gap
 from hypar_opt.workload.recomputation import units_of
 from hypar_opt.workload.splitting import spatial_columns
@@ -580,7 +580,7 @@ class PlansWithOverlap:
 
         def of_kinds(keys: NDArray[np.intp], charge: Callable[[Indices], Any]) -> Any:
             _, first, kind = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-            charged = np.broadcast_to(added_up(charge(first)), (len(first), states.shape[2]))
+            charged = np.broadcast_to(exact_sum(charge(first)), (len(first), states.shape[2]))
             return charged[kind.reshape(-1)]
 
         def of_nodes(first: Indices) -> Any:

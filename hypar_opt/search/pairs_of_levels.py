@@ -25,7 +25,7 @@ from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.search.local_search import descent, free_levels
 from hypar_opt.solvers.elimination.solve import solve
-from hypar_opt.step.states import added_up
+from hypar_opt.step.states import exact_sum
 from hypar_opt.workload.contiguous import orders_of
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _table(
     marks = cost.symmetries(workload, levels).marks
     keys = zip(kinds_of_nodes(workload).numbers.tolist(), marks, *made.tolist(), strict=True)
     kinds, nodes = numbered(keys)
-    charges = added_up(cost.attributed.node(workload, nodes[:, None], [states[:, nodes]]))
+    charges = exact_sum(cost.attributed.node(workload, nodes[:, None], [states[:, nodes]]))
     node: Integers = np.broadcast_to(charges, (len(nodes), len(own)))[kinds]
     between = (cost.by_levels(workload) or cost).attributed
     ends = made[:, workload.ends.T].reshape(2 * levels, -1)
@@ -149,7 +149,7 @@ def _table(
     for some in np.split(boundaries, range(step, len(boundaries), step)):
         sources, targets = (states[:, nodes] for nodes in workload.ends[some].T)
         pairs = [sources[..., None]], [targets[:, :, None]]
-        total = added_up(between.edge(workload, some[:, None, None], *pairs))
+        total = exact_sum(between.edge(workload, some[:, None, None], *pairs))
         tables += [*np.broadcast_to(total, (len(some), len(own), len(own)))]
     highest = sum(int(tables[kind].max()) for kind in kinds)
     dtype = exact_dtype(highest + sum(node.max(axis=1).tolist()))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.base import check_additive
-from hypar_opt.costs.state_tables import expanded, in_mixed_radix, states_of
+from hypar_opt.costs.state_tables import expanded, state_indices, states_of
 from hypar_opt.costs.table import chain_ends
 from hypar_opt.errors import RefusedError
 
@@ -59,7 +59,7 @@ def charges_of_states(
     table = expanded(cost, workload, levels)
     # The table has its states in the search's order; here a state's number is its index.
     choices = len(workload.choices)
-    order = in_mixed_radix(states_of(workload, levels), [choices] * levels)
+    order = state_indices(states_of(workload, levels), [choices] * levels)
     # Infinite where no node may have a state.
     node = np.full((len(table.node), choices**levels), np.inf)
     edge = np.full((len(table.edge), choices**levels, choices**levels), np.inf)

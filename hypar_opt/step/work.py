@@ -20,7 +20,7 @@ from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.sharding.layouts import TOKEN
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.operations import Kernel, Update
-from hypar_opt.step.states import added_up, copies, level_choices, replicas
+from hypar_opt.step.states import copies, exact_sum, level_choices, replicas
 from hypar_opt.step.uneven import loads_of, split_sizes, stretched, stretches_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.mirrored import are_mirrored, causal_nodes, windowed_nodes
@@ -120,7 +120,7 @@ def local_words(
         sizes[nodes] * copies(lacks, nodes, states, hierarchy)
         for sizes, lacks in local_tensors(workload, hierarchy)
     )
-    return weights, added_up(inputs), pooled
+    return weights, exact_sum(inputs), pooled
 
 
 MOST_QUARTERS = 128
@@ -178,7 +178,7 @@ class WorkRules:
         amounts = (
             self._macs(workload, nodes, states),
             weights,
-            added_up(operands).astype(output.dtype, copy=False),
+            exact_sum(operands).astype(output.dtype, copy=False),
             output,
             self._amounts(workload, inner, whole, nodes, states) if inner.any() else inner[nodes],
         )

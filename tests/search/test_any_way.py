@@ -16,8 +16,8 @@ from hypar_opt.costs import alignments
 from hypar_opt.costs.state_classes import classed
 from hypar_opt.costs.state_tables import (
     canonical_states,
-    in_mixed_radix,
     nodes_by_state,
+    state_indices,
     states_of,
 )
 from hypar_opt.costs.time import TimeCost
@@ -146,7 +146,7 @@ def test_a_plan_of_too_many_states_has_a_bound_on_all_ways_of_training(
     words = [*reversed(words_on(asked["array"], problem.placement or ()))]
     instance = Instance(network, problem)
     plain, _ = ByStates(instance).apply()
-    order = in_mixed_radix(canonical_states(3, 2), [2] * 3)
+    order = state_indices(canonical_states(3, 2), [2] * 3)
     node = np.min(ways_of(network, problem, words, 1)[1:], axis=0)[:, order]
     best = DynamicProgramming().solve(replace(plain, node=node), SolverOptions()).objective
     monkeypatch.setattr(alignments, "MAX_ENTRIES", 150)

@@ -20,7 +20,7 @@ from hypar_opt.costs import state_tables
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.level_tables import joins_levels, level_table
 from hypar_opt.costs.shared_nodes import level_tables
-from hypar_opt.costs.state_tables import canonical_states, expanded, factored, in_mixed_radix
+from hypar_opt.costs.state_tables import canonical_states, expanded, factored, state_indices
 from hypar_opt.deadline import Deadline
 from hypar_opt.documents.document import preset_text
 from hypar_opt.instance.instance import Instance
@@ -90,7 +90,7 @@ def test_factored_and_expanded_tables_price_every_plan_as_its_levels_do(
     cost = CommunicationCost(reading, level_weights=tuple(weights))
     workload = workload_of(network, batch, CHOICES[:choices])
     states = canonical_states(levels, choices)
-    columns = in_mixed_radix(states, [choices] * levels)
+    columns = state_indices(states, [choices] * levels)
     plain, split = expanded(cost, workload, levels), factored(cost, workload, levels)
     assert split is not None
     picked = data.draw(
@@ -107,7 +107,7 @@ def test_factored_and_expanded_tables_price_every_plan_as_its_levels_do(
     for edge, (source, target) in enumerate(workload.ends.tolist()):
         for level, pairs in enumerate(split.pairs):
             above = states[picked[target]][:level]
-            prefix = int(in_mixed_radix([above], [choices] * level)[0]) if pairs.shape[1] > 1 else 0
+            prefix = int(state_indices([above], [choices] * level)[0]) if pairs.shape[1] > 1 else 0
             pair = states[picked[source]][level], states[picked[target]][level]
             by_parts += int(pairs[edge, prefix, pair[0], pair[1]])
     assert by_parts == total
@@ -246,7 +246,7 @@ def test_charges_of_some_states_alone_are_those_of_every_table_and_price() -> No
     plain, states = expanded(cost, workload, 2), canonical_states(2, 2)
     table = factored(cost, workload, 2)
     assert table is not None
-    columns = in_mixed_radix(states, [2, 2])
+    columns = state_indices(states, [2, 2])
     assert (plain.node == table.node[:, columns]).all()
     both = states.index((1, 1))
     bare = expanded(CommunicationCost("figures"), workload, 2).node

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs import state_tables
-from hypar_opt.costs.state_tables import expanded, in_mixed_radix
+from hypar_opt.costs.state_tables import expanded, state_indices
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.plan import Plan
@@ -125,5 +125,5 @@ def allowed_states(instance: Instance) -> NDArray[np.bool_] | None:
         return None
     # The table's columns are in the solver's canonical order.
     allowed: NDArray[np.bool_] = np.zeros((len(table.allowed), choices**levels), bool)
-    allowed[:, in_mixed_radix(states, [choices] * levels)] = table.allowed
+    allowed[:, state_indices(states, [choices] * levels)] = table.allowed
     return allowed
