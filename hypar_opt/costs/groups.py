@@ -164,7 +164,7 @@ class GroupTime(TimeCost):
         array, placement = array_of(problem)
         device = problem.hierarchy, problem.element_bytes
         works = tuple(
-            Work(group.updated_by(problem.constraints.optimizer), *device, longest=True)
+            Work(group.updated_by(problem.constraints.optimizer), *device, by_largest_shard=True)
             for group in array.groups_of_parts
         )
         network, (between, *below) = array.interconnect, placement
@@ -268,7 +268,7 @@ class GroupTime(TimeCost):
         ]
         at_any: Iterator[Integers] = repeat(np.zeros(1, np.int64))
         # At a share, and of exact shares, which are linear, it is these.
-        if not at_share and all(work.longest for work in self.of_parts):
+        if not at_share and all(work.by_largest_shard for work in self.of_parts):
             sizes = split_sizes(workload)[states[0][0], nodes]
             at_any = self._at_any_share(partial(passes, self._at_weights), sizes)
         corners: list[list[Integers]] = [[] for _ in self.shares]
@@ -359,7 +359,8 @@ class GroupTime(TimeCost):
             of_phases.setdefault(operation.phase, []).append(operation)
         for collectives in of_phases.values():
             parts = zip(
-                *received(collectives, shares, self.communication.scale, longest=True), strict=True
+                *received(collectives, shares, self.communication.scale, by_longest_message=True),
+                strict=True,
             )
             charged = [
                 [side.charges(next(parts), *arguments) for side in self._sides] for _ in self.shares

@@ -74,8 +74,8 @@ class TimeCost(ArrayCost):
         What each node is charged of its bucket's latencies; None if each has its own. A bucket has
         one all-reduce for each set of levels that its nodes reduce over, so that no plan is charged
         more than it takes, and one as much if all nodes of a bucket reduce over the same levels.
-    longest
-        Whether an exchange takes as long as that of the longest part, where an axis is not divided
+    by_largest_shard
+        Whether an exchange takes as long as that of the largest shard, where an axis is not divided
         evenly. Only all levels say how long that is: by then more is charged, with the last.
     rule
         How constraints let levels split an axis; None for any way.
@@ -96,7 +96,7 @@ class TimeCost(ArrayCost):
     placement: tuple[int, ...] = ()
     bucket_elements: int = 1
     latencies: LatencyShares | None = None
-    longest: bool = False
+    by_largest_shard: bool = False
     rule: SplitRule | None = None
     memory: PricedLoad | None = None
     cut: bool = False
@@ -123,11 +123,11 @@ class TimeCost(ArrayCost):
                 array.accelerator.updated_by(problem.constraints.optimizer),
                 problem.hierarchy,
                 problem.element_bytes,
-                longest=problem.step_model.by_largest_shard,
+                by_largest_shard=problem.step_model.by_largest_shard,
             ),
             placement=placement,
             bucket_elements=array.bucket_elements(problem.element_bytes),
-            longest=problem.step_model.by_largest_shard,
+            by_largest_shard=problem.step_model.by_largest_shard,
             rule=problem.split_rule,
             hops=Hops.of_stage(problem, workload),
         )
@@ -253,7 +253,7 @@ class TimeCost(ArrayCost):
         return self._of_parts(lambda cost: ArrayCost.edge(cost, *ends), differ=differ)
 
     def by_levels(self, workload: Workload) -> TimeCost | None:
-        if not self.longest:
+        if not self.by_largest_shard:
             return super().by_levels(workload)
         if uneven_boundaries(workload, self.communication.hierarchy, self.rule):
             return None
@@ -264,7 +264,7 @@ class TimeCost(ArrayCost):
 
         As if all parts were of the mean size; None as for `by_levels`.
         """
-        return replace(self, longest=False).by_levels(workload)
+        return replace(self, by_largest_shard=False).by_levels(workload)
 
     @property
     def over_equal_links(self) -> tuple[TimeCost, TimeCost]:
@@ -283,27 +283,27 @@ class TimeCost(ArrayCost):
 
     def _differ(self, levels: int, workload: Workload, *sizes: NDArray[np.int64]) -> bool:
         """Return whether parts of axes may differ in states of so many levels."""
-        if not (self.longest and self._are_all(levels)):
+        if not (self.by_largest_shard and self._are_all(levels)):
             return False
         accelerators = self.communication.hierarchy.accelerators
         return bool(workload.loads) or any((extents % accelerators).any() for extents in sizes)
 
     @cached_property
-    def of_longest(self) -> TimeCost:
-        """The same exchanges, as if all parts were like the longest."""
-        communication = replace(self.communication, longest=True)
-        return replace(self, communication=communication, longest=False)
+    def of_largest_shard(self) -> TimeCost:
+        """The same exchanges, as if all parts were like the largest."""
+        communication = replace(self.communication, by_largest_shard=True)
+        return replace(self, communication=communication, by_largest_shard=False)
 
     def _of_parts(
         self, charges: Callable[[TimeCost], list[Integers]], *, differ: bool
     ) -> list[Integers]:
-        """Return charges of exchanges, which are those of the longest parts where parts differ.
+        """Return charges of exchanges, which are those of the largest shards where parts differ.
 
         Of these the last level has what they take in addition, unless a level has what crosses it.
         """
         if not differ:
             return charges(self)
-        longest = charges(self.of_longest)
+        longest = charges(self.of_largest_shard)
         if self.crossing:
             return longest
         rows = charges(self)
@@ -459,7 +459,7 @@ class TimeCost(ArrayCost):
         users = sum(map(len, workload.weight_users.values()))
         messages = workload.most_repeats * (messages + users)
         seconds = rounds * messages * latency
-        communication = (self.of_longest if self.longest else self).communication
+        communication = (self.of_largest_shard if self.by_largest_shard else self).communication
         for level in levels:
             level_bytes = Fraction(
                 communication.upper_bound(workload, level), self.communication.resolution

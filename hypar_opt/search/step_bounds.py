@@ -207,8 +207,10 @@ class StepBounds(ShortSteps):
         workload = self._trained(one, self._uniform, self._base)
         cost = self._least_of(workload)
         phases = Phase.GRADIENT in cost.communication.phases and (Phase.GRADIENT,)
-        communication = replace(cost.communication, phases=phases or (), longest=cost.longest)
-        cost = replace(cost, communication=communication, latencies=None, longest=False)
+        communication = replace(
+            cost.communication, phases=phases or (), by_largest_shard=cost.by_largest_shard
+        )
+        cost = replace(cost, communication=communication, latencies=None, by_largest_shard=False)
         rows = np.array([self._rows(mesh, lengths) for mesh in meshes], np.intp)
         states, nodes = rows.transpose(1, 2, 0), np.arange(len(workload.nodes))[:, None]
         levels, shape = len(states), states.shape[1:]

@@ -252,7 +252,9 @@ def _received(
 ) -> Iterator[tuple[Collective, int, LevelBytes]]:
     """Yield what parts of H1 receive, and send, of each node or boundary, and its number."""
     collectives, shares, count = list(operations), Share.of_parts(parts), len(parts)
-    shared, longest = (received(collectives, shares, cost.scale, longest=n) for n in (False, True))
+    shared, longest = (
+        received(collectives, shares, cost.scale, by_longest_message=n) for n in (False, True)
+    )
     for operation, *of_parts in zip(collectives, shared, longest, strict=True):
         amounts = np.broadcast_arrays(*(part.quarters for part in chain(*of_parts)))
         for number, charges in enumerate(zip(*(part.tolist() for part in amounts), strict=True)):

@@ -28,7 +28,7 @@ from hypar_opt.step.order import PlanExchanges
 from hypar_opt.step.rules import rules_of
 from hypar_opt.step.shares import WorkOfPart
 from hypar_opt.step.states import copies, shard_counts, states_from_rows
-from hypar_opt.step.uneven import most_loaded, split_sizes, stretches_of
+from hypar_opt.step.uneven import most_loaded, padded_sizes, split_sizes
 from hypar_opt.workload.early_stop import needed_again
 from hypar_opt.workload.operators.attention import Attention
 from hypar_opt.workload.operators.axes import TOKENS
@@ -254,8 +254,8 @@ def _exchanges(
     uneven = _longest(workload, array, options)
     if uneven and not workload.loads:
         states = states_from_rows(rows, len(workload.nodes))
-        uneven = bool(stretches_of(split_sizes(workload), states, step[1]))
-    longest = rules_of(*step, longest=True) if uneven else None
+        uneven = bool(padded_sizes(split_sizes(workload), states, step[1]))
+    longest = rules_of(*step, by_largest_shard=True) if uneven else None
     return of_plan(rules_of(*step), rows, problem.element_bytes, longest, in_halves=in_halves)
 
 
@@ -289,7 +289,10 @@ def fullest_experts(
         return None
     step = repeated(workload, repeats), problem.hierarchy, problem.reading, phases_of(problem)
     received = (
-        sum(one.quarters for one in PlanExchanges.of(rules_of(*step, longest=longest), rows))
+        sum(
+            one.quarters
+            for one in PlanExchanges.of(rules_of(*step, by_largest_shard=longest), rows)
+        )
         for longest in (False, True)
     )
     quarter = problem.element_bytes / 4 / problem.accelerators
@@ -342,7 +345,7 @@ def _works(problem: Problem, workload: Workload, array: Array, options: RunOptio
         Work(
             accelerator.updated_by(problem.constraints.optimizer),
             *(problem.hierarchy, problem.element_bytes, options.input_sizes),
-            longest=_longest(workload, array, options),
+            by_largest_shard=_longest(workload, array, options),
             part=WorkOfPart(share, share.indices) if share else None,
         )
         for accelerator, share in parts_between_groups(problem, array)

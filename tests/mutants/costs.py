@@ -133,15 +133,15 @@ COSTS = (
     Mutant(
         "the mean part of an uneven axis is the longest",
         "step/uneven",
-        "stretch = (extents, -(-divided // below) * parts)",
-        "stretch = (extents, extents)",
+        "pair = (extents, -(-divided // below) * parts)",
+        "pair = (extents, extents)",
         ("costs/test_time",),
     ),
     Mutant(
         "parts of unequal groups are the longest of equal ones",
         "step/uneven",
-        "stretch = (extents, -(-divided // below) * parts)",
-        "stretch = (extents, -(-extents // parts) * parts)",
+        "pair = (extents, -(-divided // below) * parts)",
+        "pair = (extents, -(-extents // parts) * parts)",
         ("costs/test_whole_indices",),
     ),
     Mutant(
@@ -168,7 +168,7 @@ COSTS = (
     Mutant(
         "a part gathers as much as it has",
         _SHARES,
-        "gathered = peers * has if backward or longest else whole - has",
+        "gathered = peers * has if backward or by_longest_message else whole - has",
         "gathered = peers * has",
         ("step/test_shares",),
     ),
