@@ -61,14 +61,14 @@ class Symmetries(NamedTuple):
     groups
         The group of each level. What a boundary is charged over all levels is the same if the
         levels of a group are permuted in the states of both of its ends.
-    marks
+    node_keys
         What each node's charges depend on besides its tensors and its kind of layer: nodes that
         are equal in all of these are charged once.
     """
 
     kinds: Sequence[Hashable]
     groups: Sequence[int]
-    marks: Sequence[Hashable]
+    node_keys: Sequence[Hashable]
 
 
 class CostModel(ABC):
@@ -184,7 +184,7 @@ class CostModel(ABC):
         moved: Integers = charge * (quarters > 0)
         return moved
 
-    def by_levels(self, workload: Workload) -> Self | None:
+    def level_separable(self, workload: Workload) -> Self | None:
         """Return a cost that charges boundaries as this one does, level by level.
 
         A boundary's charge at a level then depends on no choices below, in all states that
@@ -245,7 +245,7 @@ class CostModel(ABC):
 
     # What the costs of this package say besides
 
-    def marks_of_ends(self, workload: Workload) -> tuple[Hashable, ...] | None:  # noqa: ARG002
+    def end_keys(self, workload: Workload) -> tuple[Hashable, ...] | None:  # noqa: ARG002
         """What boundaries' charges depend on besides what they move, by node; None if nothing."""
         return None
 
@@ -270,10 +270,10 @@ class CostModel(ABC):
 
     @property
     def is_additive(self) -> bool:
-        """Whether a plan costs the sum of its charges; else `of_plan` says more."""
+        """Whether a plan costs the sum of its charges; else `for_plan` says more."""
         return self.time is None or self.time.latencies is None
 
-    def of_plan(self, workload: Workload, rows: Sequence[Sequence[int]]) -> CostModel:  # noqa: ARG002
+    def for_plan(self, workload: Workload, rows: Sequence[Sequence[int]]) -> CostModel:  # noqa: ARG002
         """Return the cost as it charges one plan, whose nodes share charges among them.
 
         The sum of other charges is no more than that, for this plan and all others.

@@ -80,7 +80,7 @@ class DeviceLoad:
         return exact_sum(amounts).astype(object)
 
     @cached_property
-    def marks(self) -> list[Hashable]:
+    def node_keys(self) -> list[Hashable]:
         """What tells nodes apart."""
         columns = [
             zip(

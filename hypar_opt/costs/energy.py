@@ -86,7 +86,7 @@ class EnergyCost(ArrayCost):
             array=array,
             hops=tuple(array.interconnect.bisection(digit).hops for digit in placement),
         )
-        return cost.in_parts(None, workload)
+        return cost.in_units(None, workload)
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return each layer's charges: its exchanges, and the local words that a choice adds."""

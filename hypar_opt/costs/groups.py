@@ -182,7 +182,7 @@ class GroupTime(TimeCost):
             shares=(problem.part_shares,),
             bucket_elements=array.bucket_elements(problem.element_bytes),
         )
-        return cost.in_buckets(workload).in_parts(None, workload)
+        return cost.in_buckets(workload).in_units(None, workload)
 
     def at(self, shares: Parts) -> Self:
         """Return the cost at some shares."""
@@ -417,7 +417,7 @@ class GroupTime(TimeCost):
             del self.cache[key]
         return corners[self.corner]
 
-    def of_plan(self, workload: Workload, rows: Rows) -> Self:
+    def for_plan(self, workload: Workload, rows: Rows) -> Self:
         """Return the cost in which all-reduces share their latencies as they do in a plan.
 
         A layer in one part is reduced by itself, there alone.

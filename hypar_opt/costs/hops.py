@@ -93,7 +93,7 @@ class Hops:
         return self.passes * self.workload.repeats.micro_batches
 
     @cached_property
-    def marks(self) -> list[Hashable]:
+    def node_keys(self) -> list[Hashable]:
         """What tells nodes apart."""
         return [self._nodes.get(node) for node in range(len(self.workload.nodes))]
 

@@ -71,8 +71,8 @@ class NodeModes:
             What nodes hold in each mode, all the time and at least for a moment.
         """
         own_kinds = zip(*(table.node_kinds.tolist() for table in tables), strict=True)
-        marks = zip(*(load.marks for load in loads), strict=True)
-        kinds, first = numbered(zip(own_kinds, marks, strict=True))
+        keys = zip(*(load.node_keys for load in loads), strict=True)
+        kinds, first = numbered(zip(own_kinds, keys, strict=True))
         times = [table.node[table.node_kinds[first]] for table in tables]
         load_bytes, transient_bytes = (
             [by_state(amount, first, states) for amount in amounts]

@@ -181,10 +181,10 @@ class OverlapTime(TimeCost):
         highest = whole * cost.upper_bound(workload)
         of_units = SharesOfUnits.of_units(workload, units) if units else None
         bound = cls(**base, prices=priced, of_units=of_units, update=update, scale=whole)
-        return bound.in_parts(min(cost.per_unit, finest(highest)), workload)
+        return bound.in_units(min(cost.per_unit, finest(highest)), workload)
 
-    def in_parts(self, per_unit: int | None, workload: Workload) -> Self:
-        cost = super().in_parts(per_unit, workload)
+    def in_units(self, per_unit: int | None, workload: Workload) -> Self:
+        cost = super().in_units(per_unit, workload)
         return replace(cost, largest=cost.largest * cost.scale)
 
     @property
@@ -293,13 +293,13 @@ class OverlapTime(TimeCost):
     def _dtype(self) -> type[np.int64 | np.object_]:
         return exact_dtype(self.largest)
 
-    def marks_of_ends(self, workload: Workload) -> tuple[Hashable, ...] | None:
+    def end_keys(self, workload: Workload) -> tuple[Hashable, ...] | None:
         if self.prices is None and self.again is None:
             return None
         # What the queue is charged is of nodes.
-        return self._marked(workload, *(self.prices[:2] if self.prices else ()))
+        return self._keys_of_prices(workload, *(self.prices[:2] if self.prices else ()))
 
-    def _marked(self, workload: Workload, *prices: Sequence[int]) -> tuple[Hashable, ...]:
+    def _keys_of_prices(self, workload: Workload, *prices: Sequence[int]) -> tuple[Hashable, ...]:
         """Return some prices of each node, and whether it runs again."""
         again = [node in (self.again or ()) for node in range(len(workload.nodes))]
         return tuple(zip(*prices, again, strict=True))
@@ -309,9 +309,11 @@ class OverlapTime(TimeCost):
         symmetries = super().symmetries(workload, levels)
         if self.prices is None and self.again is None:
             return symmetries
-        marks = self._marked(workload, *(self.prices or ()))
-        of_units = self.of_units.marks if self.of_units else [b""] * len(marks)
-        return symmetries._replace(marks=[*zip(symmetries.marks, marks, of_units, strict=True)])
+        keys = self._keys_of_prices(workload, *(self.prices or ()))
+        of_units = self.of_units.node_keys if self.of_units else [b""] * len(keys)
+        return symmetries._replace(
+            node_keys=[*zip(symmetries.node_keys, keys, of_units, strict=True)]
+        )
 
 
 def _prices(

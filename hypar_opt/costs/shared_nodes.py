@@ -79,7 +79,7 @@ def rows_with_shared(
         return rows
     if tensors is None:
         few = len(workload.choices) ** len(rows) <= MAX_STATES
-        joined = workload.has_replicas or cost.by_levels(workload) is None
+        joined = workload.has_replicas or cost.level_separable(workload) is None
         if few and (joined or (rule and not rule.hierarchy.uniform)):
             # A plug-in's cost need not be hashable.
             layouts_of = _over_all_levels if _is_hashable(cost) else _over_all_levels.__wrapped__
@@ -156,7 +156,7 @@ def _over_all_levels(
     # A tensor neighbours layers alone: each boundary has one at an end, or none.
     boundaries, at = np.nonzero(np.isin(workload.ends, tensors))
     tensor_ends, other = workload.ends[boundaries, at], workload.ends[boundaries, 1 - at]
-    kinds = kinds_of_boundaries(workload, cost.marks_of_ends(workload)).numbers[boundaries]
+    kinds = kinds_of_boundaries(workload, cost.end_keys(workload)).numbers[boundaries]
     # What is alike is charged once: the kind and end of a boundary, and its other end's choices.
     cases = np.ascontiguousarray(np.column_stack([kinds, at, choices[:, other].T]))
     numbers, first = numbered(row.tobytes() for row in cases)

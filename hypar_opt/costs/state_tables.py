@@ -158,14 +158,14 @@ def factored(
     """
     choices, level_sizes = len(workload.choices), choices_by_level(workload, levels)
     check_states(len(workload.nodes), level_sizes)
-    by_levels, exact = cost.by_levels(workload), None
-    if by_levels is None and bounding and cost.time is not None and not workload.shared:
-        by_levels = cost.time.bound_by_levels(workload)
+    separable, exact = cost.level_separable(workload), None
+    if separable is None and bounding and cost.time is not None and not workload.shared:
+        separable = cost.time.level_separable_bound(workload)
         exact = partial(_charged_columns, cost, workload, level_sizes)
-    if by_levels is None or workload.has_replicas or len({*level_sizes}) > 1:
+    if separable is None or workload.has_replicas or len({*level_sizes}) > 1:
         return None
     pairs: list[Integers] = []
-    for level, row in enumerate(_edges(by_levels, workload, levels)):
+    for level, row in enumerate(_edges(separable, workload, levels)):
         deadline.check()
         # An axis for each level of the source, and then of the target; of size 1 if left out.
         row = row.reshape(*[1] * (2 * levels + 1 - row.ndim), *row.shape)
@@ -251,7 +251,7 @@ def expanded(
     states = states_of(workload, levels, deadline)
     order = state_indices(states, choices)
     every_pair = (len(states),) * 2
-    kinds, of_kinds = kinds_of_boundaries(workload, cost.marks_of_ends(workload))
+    kinds, of_kinds = kinds_of_boundaries(workload, cost.end_keys(workload))
     charged: list[Integers] = []
     for boundary in of_kinds:
         deadline.check()

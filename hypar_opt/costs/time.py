@@ -81,7 +81,7 @@ class TimeCost(ArrayCost):
         How constraints let levels split an axis; None for any way.
     memory
         What bytes of memory are charged, in a bound on the plans within a capacity.
-    cut
+    relaxes_ring_splits
         Whether a ring of gradients takes no more than if inner levels split more of weights.
     price
         Of a second, in the unit of a total.
@@ -99,7 +99,7 @@ class TimeCost(ArrayCost):
     by_largest_shard: bool = False
     rule: SplitRule | None = None
     memory: PricedLoad | None = None
-    cut: bool = False
+    relaxes_ring_splits: bool = False
     price: Fraction | int = 1
     hops: Hops | None = None
 
@@ -131,7 +131,7 @@ class TimeCost(ArrayCost):
             rule=problem.split_rule,
             hops=Hops.of_stage(problem, workload),
         )
-        return cost.in_buckets(workload).in_parts(None, workload)
+        return cost.in_buckets(workload).in_units(None, workload)
 
     def in_buckets(self, workload: Workload) -> Self:
         """Return the cost with latencies shared out over their buckets, by elements."""
@@ -207,7 +207,7 @@ class TimeCost(ArrayCost):
             rings = UncontendedRings(**of_rings | {"among": last})
         return replace(self, splits=splits, rings=rings)
 
-    def of_plan(self, workload: Workload, rows: Rows) -> Self:
+    def for_plan(self, workload: Workload, rows: Rows) -> Self:
         """Return the cost as this plan's own all-reduces share their latencies: what it takes."""
         if self.latencies is None:
             return self
@@ -222,10 +222,10 @@ class TimeCost(ArrayCost):
             lambda cost: cost.exchanges_of_nodes(workload, nodes, states), differ=differ
         )
         # Any earlier the final shards, on which the DRAM's time depends, would be a guess.
-        if self.work is not None and self._are_all(levels):
+        if self.work is not None and self._is_full_state(levels):
             work = self.compute(workload, nodes, states)
             rows[-1] = rows[-1] + work.astype(rows[-1].dtype)
-        if not self._are_all(levels):
+        if not self._is_full_state(levels):
             return rows
         further = []
         if self.hops is not None:
@@ -252,38 +252,44 @@ class TimeCost(ArrayCost):
         ends = workload, boundaries, sources, targets
         return self._of_parts(lambda cost: ArrayCost.edge(cost, *ends), differ=differ)
 
-    def by_levels(self, workload: Workload) -> TimeCost | None:
+    def level_separable(self, workload: Workload) -> TimeCost | None:
         if not self.by_largest_shard:
-            return super().by_levels(workload)
+            return super().level_separable(workload)
         if uneven_boundaries(workload, self.communication.hierarchy, self.rule):
             return None
-        return self.bound_by_levels(workload)
+        return self.level_separable_bound(workload)
 
-    def bound_by_levels(self, workload: Workload) -> TimeCost | None:
+    def level_separable_bound(self, workload: Workload) -> TimeCost | None:
         """Return a cost that charges boundaries no more than this one does, level by level.
 
-        As if all parts were of the mean size; None as for `by_levels`.
+        As if all parts were of the mean size; None as for `level_separable`.
         """
-        return replace(self, by_largest_shard=False).by_levels(workload)
+        return replace(self, by_largest_shard=False).level_separable(workload)
 
     @property
-    def over_equal_links(self) -> tuple[TimeCost, TimeCost]:
+    def uniform_link_bounds(self) -> tuple[TimeCost, TimeCost]:
         values, levels = [*zip(*map(astuple, self.splits), strict=True)], len(self.splits)
         fastest, slowest = (BisectionLink(*map(of, values)) for of in (min, max))
         return replace(self, splits=(fastest,) * levels), replace(self, splits=(slowest,) * levels)
 
     @property
-    def of_boundaries(self) -> TimeCost:
+    def edge_cost_key(self) -> TimeCost:
         return replace(
-            self, work=None, latencies=None, memory=None, hops=None, largest=0, cut=False
+            self,
+            work=None,
+            latencies=None,
+            memory=None,
+            hops=None,
+            largest=0,
+            relaxes_ring_splits=False,
         )
 
-    def _are_all(self, levels: int) -> bool:
+    def _is_full_state(self, levels: int) -> bool:
         return levels == len(self.communication.sizes) > 0
 
     def _differ(self, levels: int, workload: Workload, *sizes: NDArray[np.int64]) -> bool:
         """Return whether parts of axes may differ in states of so many levels."""
-        if not (self.by_largest_shard and self._are_all(levels)):
+        if not (self.by_largest_shard and self._is_full_state(levels)):
             return False
         accelerators = self.communication.hierarchy.accelerators
         return bool(workload.loads) or any((extents % accelerators).any() for extents in sizes)
@@ -328,9 +334,9 @@ class TimeCost(ArrayCost):
                     )
                 ]
             else:
-                cut = self.cut and phase is Phase.GRADIENT
+                relaxes = self.relaxes_ring_splits and phase is Phase.GRADIENT
                 charged = self._around_rings(
-                    reduction, np.broadcast_to(reduction.below, shape), share, cut=cut
+                    reduction, np.broadcast_to(reduction.below, shape), share, relaxes=relaxes
                 )
             rows = [a + b for a, b in zip(rows, charged, strict=True)] if rows else charged
         return rows
@@ -367,7 +373,7 @@ class TimeCost(ArrayCost):
             is_below = is_below | (row > 0)
 
     def _around_rings(
-        self, reduction: Reduction, steps: Integers, share: Share | None, *, cut: bool
+        self, reduction: Reduction, steps: Integers, share: Share | None, *, relaxes: bool
     ) -> list[Integers]:
         """Return the time of reductions around rings, by the bytes that cross the levels.
 
@@ -388,7 +394,7 @@ class TimeCost(ArrayCost):
             rates, often = self._rates_of(rings.link(stage)), steps[places].astype(object)
             return self._sharing(over_all, rates, often, shared and partial(shared, here=places))
 
-        charge_alone = partial(charge, share and half_shared(share)) if cut else None
+        charge_alone = partial(charge, share and half_shared(share)) if relaxes else None
         context = (
             levels,
             reduced,
@@ -413,8 +419,8 @@ class TimeCost(ArrayCost):
         """Return what is charged alike; nodes by the share of their bucket's latency, too."""
         symmetries = super().symmetries(workload, levels)
         by_node = self.latencies, self.memory and self.memory.load, self.hops
-        marks = [charge.marks for charge in by_node if charge]
-        return symmetries._replace(marks=[*zip(*marks, strict=True)]) if marks else symmetries
+        keys = [charge.node_keys for charge in by_node if charge]
+        return symmetries._replace(node_keys=[*zip(*keys, strict=True)]) if keys else symmetries
 
     def with_memory(self, memory: PricedLoad) -> Self:
         """Return the cost with a price of memory, in integers that hold both."""
@@ -446,7 +452,7 @@ class TimeCost(ArrayCost):
         latency = max(split.latency for split in self.splits)
         # Between pairs an all-reduce crosses each level at most twice.
         rounds = 2 * sum(map(self.rounds, levels))
-        if self.communication.by_levels(workload) is None:
+        if self.communication.level_separable(workload) is None:
             # An all-to-all over all levels sends every accelerator a message.
             rounds = 2 * math.prod(self.communication.sizes)
         if self.rings is not None:

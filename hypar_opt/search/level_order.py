@@ -55,7 +55,7 @@ def fastest_order(instance: Instance, rows: Rows, deadline: Deadline = NEVER) ->
         timed = problem.model_copy(update={"cost": "time"})
         rows_by_level = [nodes[row] for row in given_order]
         # In any order the levels reduce the same nodes together.
-        cost = cost_of(timed, instance.workload).of_plan(instance.workload, rows_by_level)
+        cost = cost_of(timed, instance.workload).for_plan(instance.workload, rows_by_level)
         distinct = np.array(nodes, np.intp)
         times = _times_of(cost, instance.workload, distinct, problem.levels, deadline)
         orders = list(islice(_orders(Counter(given_order), interchangeable), MAX_ORDERS + 1))

@@ -575,7 +575,7 @@ class PlansWithOverlap:
         All other nodes stay as they are: ``(nodes, states)``.
         """
         workload, columns = self.workload, np.arange(choices.shape[1])
-        marks = numbered(cost.symmetries(workload, len(choices)).marks).numbers
+        keys = numbered(cost.symmetries(workload, len(choices)).node_keys).numbers
         states = self._allowed_states[0][:, None]
 
         def of_kinds(keys: NDArray[np.intp], charge: Callable[[Indices], Any]) -> Any:
@@ -588,9 +588,9 @@ class PlansWithOverlap:
             rows = (cost.node(workload, nodes, [state]) for state in (states, now))
             return [row - before for row, before in zip(*rows, strict=True)]
 
-        kinds = np.stack([kinds_of_nodes(workload).numbers, marks, *choices])
+        kinds = np.stack([kinds_of_nodes(workload).numbers, keys, *choices])
         changes: NDArray[Any] = of_kinds(kinds, of_nodes).astype(exact_dtype(cost.largest))
-        numbers = kinds_of_boundaries(workload, cost.marks_of_ends(workload)).numbers
+        numbers = kinds_of_boundaries(workload, cost.end_keys(workload)).numbers
         sources, targets = workload.ends.T
         kinds = np.stack([numbers, *choices[:, sources], *choices[:, targets]])
         for moved in (0, 1):

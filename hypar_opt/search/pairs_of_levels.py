@@ -135,14 +135,14 @@ def _table(
         The choices in which they differ, by column.
     """
     cost, workload, levels = instance.cost, instance.workload, len(made)
-    marks = cost.symmetries(workload, levels).marks
-    keys = zip(kinds_of_nodes(workload).numbers.tolist(), marks, *made.tolist(), strict=True)
+    node_keys = cost.symmetries(workload, levels).node_keys
+    keys = zip(kinds_of_nodes(workload).numbers.tolist(), node_keys, *made.tolist(), strict=True)
     kinds, nodes = numbered(keys)
     charges = exact_sum(cost.attributed.node(workload, nodes[:, None], [states[:, nodes]]))
     node: Integers = np.broadcast_to(charges, (len(nodes), len(own)))[kinds]
-    between = (cost.by_levels(workload) or cost).attributed
+    between = (cost.level_separable(workload) or cost).attributed
     ends = made[:, workload.ends.T].reshape(2 * levels, -1)
-    boundary_kinds = kinds_of_boundaries(workload, cost.marks_of_ends(workload)).numbers.tolist()
+    boundary_kinds = kinds_of_boundaries(workload, cost.end_keys(workload)).numbers.tolist()
     kinds, boundaries = numbered(zip(boundary_kinds, *ends.tolist(), strict=True))
     step = max(1, _PAIRS // len(own) ** 2)
     tables: list[Integers] = []

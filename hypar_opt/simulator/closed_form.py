@@ -55,7 +55,7 @@ def charges_of_states(
     resolution = cost.resolution
     if cost.time is not None:
         resolution = _RESOLUTION
-        cost = cost.time.in_parts(resolution, workload)
+        cost = cost.time.in_units(resolution, workload)
     table = expanded(cost, workload, levels)
     # The table has its states in the search's order; here a state's number is its index.
     choices = len(workload.choices)

@@ -219,7 +219,7 @@ def _time(instance: Instance, states: Any, node: int, level: int) -> dict[str, A
     workload, cost = instance.workload, instance.cost
     if cost.time is None:
         return {}
-    attributed = (cost if cost.is_additive else cost.of_plan(workload, states.tolist())).attributed
+    attributed = (cost if cost.is_additive else cost.for_plan(workload, states.tolist())).attributed
     of_node = [states[:, None, [node]]]
     charges = int(attributed.node(workload, np.array([[node]]), of_node)[level].sum())
     for number in _read(workload, node):

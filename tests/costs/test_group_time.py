@@ -60,7 +60,7 @@ def test_equal_groups_in_halves_cost_what_one_array_does(
     assert isinstance(cost, GroupTime)
     assert isinstance(equal.cost, TimeCost)
     # Exchanges of groups are by exact shares, and 3 channels or 50257 words are uneven.
-    ours = replace(equal.cost, by_largest_shard=False).in_parts(cost.per_unit, equal.workload)
+    ours = replace(equal.cost, by_largest_shard=False).in_units(cost.per_unit, equal.workload)
     workload, rng = equal.workload, np.random.default_rng(0)
     levels, count = equal.problem.levels, len(workload.nodes)
     states = rng.integers(0, len(choices), (levels, count, 20))

@@ -62,7 +62,7 @@ def test_a_whole_plan_costs_what_its_tables_say(instance: Instance, data: st.Dat
         tables = [level_table(cost, workload, plan[:level]) for level in range(levels)]
         by_level = [price_table(*pair) for pair in zip(tables, plan, strict=True)]
         # Reported with other levels than those that add it.
-        if workload.has_replicas or cost.by_levels(workload) is not cost:
+        if workload.has_replicas or cost.level_separable(workload) is not cost:
             assert sum(own) * cost.resolution == sum(by_level)
         elif not joins_levels(cost, workload, levels):
             assert [charge * cost.resolution for charge in own] == by_level

@@ -71,7 +71,7 @@ def test_classes_over_equal_links_find_what_the_elimination_of_all_states_finds(
     plain, _ = ByStates(instance).apply()
     states = states_of(instance.workload, instance.problem.levels)
     allowed = instance.constraints.allowed(states)
-    bounds = cost.over_equal_links
+    bounds = cost.uniform_link_bounds
     table = classed(cost, instance.workload, states, allowed, bounds=bounds)
     if table.partitions[0].exact:
         pytest.skip("levels that sums make different")
@@ -99,8 +99,8 @@ def ways_of(network: ho.Network, problem: Problem, words: Sequence[str], count: 
         way = Instance(network, problem.model_copy(update={"training": training}))
         assert isinstance(cost, TimeCost)
         assert isinstance(way.cost, TimeCost)
-        own, nodes = way.cost.in_parts(cost.per_unit, way.workload), len(way.workload.nodes)
-        every = [own] if tables else [replace(own, cut=True), own]
+        own, nodes = way.cost.in_units(cost.per_unit, way.workload), len(way.workload.nodes)
+        every = [own] if tables else [replace(own, relaxes_ring_splits=True), own]
         asked = np.arange(nodes), problem.levels, NEVER
         tables += [nodes_by_state(each, way.workload, *asked) for each in every]
     return tables

@@ -207,9 +207,9 @@ def test_what_is_of_one_kind_is_charged_alike(seed: int) -> None:
     node = exact_sum(cost.node(workload, every[0], [states[0]]))
     edge = exact_sum(cost.edge(workload, every[1], [states[0]], [states[1]]))
     of_nodes = kinds_of_nodes(workload).numbers.tolist()
-    marks = cost.symmetries(workload, instance.problem.levels).marks
+    keys = cost.symmetries(workload, instance.problem.levels).node_keys
     for charges, of_kinds, count in (
-        (node, numbered(zip(of_nodes, marks, strict=True)), len(of_nodes)),
+        (node, numbered(zip(of_nodes, keys, strict=True)), len(of_nodes)),
         (edge, kinds_of_boundaries(workload), len(workload.ends)),
     ):
         full = np.broadcast_to(charges, (count, 40))

@@ -135,6 +135,6 @@ def test_a_step_may_hold_nothing() -> None:
     hierarchy, nodes = Hierarchy((2,)), len(workload.nodes)
     load = DeviceLoad((), workload, hierarchy)
     assert load.at(np.array([2, 1], object)[:, None]).tolist() == [0] * nodes
-    assert len(load.marks) == nodes
+    assert len(load.node_keys) == nodes
     program = Program(workload, [[0] * nodes], hierarchy)
     assert HoldArrays((), len(workload.choices), hierarchy).largest([program]).tolist() == [[]]

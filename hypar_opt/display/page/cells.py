@@ -84,7 +84,7 @@ def cell_costs(plan: Plan, regrets: Sequence[Regret]) -> Cells:
     extra = {(regret.level, regret.layer, regret.choice): regret.extra for regret in regrets}
     first, tensors = workload.shared, plan_tensors(plan, workload)
     rows = rows_with_shared(workload, instance.cost, plan.assignments(), tensors)
-    cost = instance.cost.of_plan(workload, rows)
+    cost = instance.cost.for_plan(workload, rows)
     levels = []
     above: list[Sequence[int]] = []
     tables = level_tables(workload, cost, plan.assignments(), tensors)

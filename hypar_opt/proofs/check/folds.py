@@ -77,7 +77,7 @@ class Charges(ABC):
         """
         return False
 
-    def of_plan(self, chosen: Sequence[State]) -> Charges:  # noqa: ARG002
+    def for_plan(self, chosen: Sequence[State]) -> Charges:  # noqa: ARG002
         """Return the charges of one plan, whose nodes may share some, given their states."""
         return self
 
@@ -456,7 +456,7 @@ class Time(ArrayFold):
         self._between_pairs, self._around = cache(self._rate_of_pairs), cache(self._rate_of_ring)
         self._kernel_rates = cache(self._rates_of_kernels)
 
-    def of_plan(self, chosen: Sequence[State]) -> Time:
+    def for_plan(self, chosen: Sequence[State]) -> Time:
         """Return the charges of one plan: gradients share latencies that reduce alike."""
         return Time(self.plan, self.step.graph, chosen)
 

@@ -53,10 +53,10 @@ class OwnCost(Charges):
             self._in_state(prefix)[-1][node] for prefix in prefixes
         )
 
-    def of_plan(self, chosen: Sequence[State]) -> OwnCost:
+    def for_plan(self, chosen: Sequence[State]) -> OwnCost:
         rows = list(zip(*chosen, strict=True))
         clone = copy(self)
-        clone._cost = self._cost.of_plan(self._workload, rows)
+        clone._cost = self._cost.for_plan(self._workload, rows)
         clone._in_state = cache(clone._charge_nodes)
         return clone
 

@@ -87,7 +87,7 @@ def price_of(plan: Plan) -> Fraction:
     """
     problem = PlanProblem(plan)
     chosen = nodes_states(problem)
-    charges = problem.charges.of_plan(chosen)
+    charges = problem.charges.for_plan(chosen)
     problem.restrictions.check(chosen)
     total = sum(charges.node(node, state) for node, state in enumerate(chosen))
     for n, edge in enumerate(problem.graph.edges):
