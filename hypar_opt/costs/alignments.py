@@ -175,7 +175,7 @@ def bounding(
     except RefusedError:
         if cost.time is None or math.prod(choices) > _BOUNDED:
             raise
-        bounds: tuple[CostModel, CostModel] = cost.time.over_equal_links
+        bounds: tuple[CostModel, CostModel] = cost.time.uniform_link_bounds
         ways_to_align(tuple(bounds[0].symmetries(workload, levels).groups), choices)
         return bounds
     return None

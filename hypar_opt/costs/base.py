@@ -21,7 +21,7 @@ from hypar_opt.sharding.passes import INFERENCE, TRAINING
 from hypar_opt.step.operations import by_level
 from hypar_opt.step.readings import READINGS, reading_of
 from hypar_opt.step.rules import rules_of
-from hypar_opt.step.states import added_up, levels_of, runs_of
+from hypar_opt.step.states import exact_sum, levels_of, runs_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.attention import QUERIES
 from hypar_opt.workload.operators.axes import ADDENDS
@@ -61,14 +61,14 @@ class Symmetries(NamedTuple):
     groups
         The group of each level. What a boundary is charged over all levels is the same if the
         levels of a group are permuted in the states of both of its ends.
-    marks
+    node_keys
         What each node's charges depend on besides its tensors and its kind of layer: nodes that
         are equal in all of these are charged once.
     """
 
     kinds: Sequence[Hashable]
     groups: Sequence[int]
-    marks: Sequence[Hashable]
+    node_keys: Sequence[Hashable]
 
 
 class CostModel(ABC):
@@ -174,7 +174,7 @@ class CostModel(ABC):
     def fold(self, operations: Iterable[Collective], levels: int) -> list[Integers]:
         """Return what operations are charged, by level."""
         rows = by_level(operations, levels)
-        return [added_up([*map(self.charged, row)]) for row in rows]
+        return [exact_sum([*map(self.charged, row)]) for row in rows]
 
     def charged(self, operation: Collective) -> Integers:
         """Return what an operation is charged, of amounts that an author may multiply."""
@@ -184,7 +184,7 @@ class CostModel(ABC):
         moved: Integers = charge * (quarters > 0)
         return moved
 
-    def by_levels(self, workload: Workload) -> Self | None:
+    def level_separable(self, workload: Workload) -> Self | None:
         """Return a cost that charges boundaries as this one does, level by level.
 
         A boundary's charge at a level then depends on no choices below, in all states that
@@ -245,7 +245,7 @@ class CostModel(ABC):
 
     # What the costs of this package say besides
 
-    def marks_of_ends(self, workload: Workload) -> tuple[Hashable, ...] | None:  # noqa: ARG002
+    def end_keys(self, workload: Workload) -> tuple[Hashable, ...] | None:  # noqa: ARG002
         """What boundaries' charges depend on besides what they move, by node; None if nothing."""
         return None
 
@@ -270,10 +270,10 @@ class CostModel(ABC):
 
     @property
     def is_additive(self) -> bool:
-        """Whether a plan costs the sum of its charges; else `of_plan` says more."""
+        """Whether a plan costs the sum of its charges; else `for_plan` says more."""
         return self.time is None or self.time.latencies is None
 
-    def of_plan(self, workload: Workload, rows: Sequence[Sequence[int]]) -> CostModel:  # noqa: ARG002
+    def for_plan(self, workload: Workload, rows: Sequence[Sequence[int]]) -> CostModel:  # noqa: ARG002
         """Return the cost as it charges one plan, whose nodes share charges among them.
 
         The sum of other charges is no more than that, for this plan and all others.

@@ -145,7 +145,7 @@ class LatencyShares:
         return cls(np.array([cls.of(group, [elements]).ends[0] for group in buckets]), {})
 
     @property
-    def marks(self) -> list[bytes]:
+    def node_keys(self) -> list[bytes]:
         """What tells nodes apart: their shares."""
         return [shares.tobytes() for shares in np.moveaxis(self.ends, 2, 0)]
 

@@ -15,7 +15,7 @@ from hypar_opt.integers import exact_dtype
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.step.operations import by_level
 from hypar_opt.step.rules import rules_of
-from hypar_opt.step.states import added_up
+from hypar_opt.step.states import exact_sum
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
@@ -64,8 +64,8 @@ class CommunicationCost(CostModel):
         The cost of a byte at each level, H1 first; empty for 1 at every level.
     sizes
         The parts of each level: replicas of a tensor repeat its exchanges in each part.
-    longest
-        Whether amounts are as if all parts sent and received as much as the longest, where axes
+    by_largest_shard
+        Whether amounts are as if all parts sent and received as much as the largest, where axes
         are divided unevenly: of states over all levels. Otherwise they are what moves.
     unequal
         Whether parts of H1 are unequal, which `hypar_opt.costs.groups` charges.
@@ -78,7 +78,7 @@ class CommunicationCost(CostModel):
     phases: tuple[Phase, ...] = TRAINING
     level_weights: tuple[int, ...] = ()
     sizes: tuple[int, ...] = ()
-    longest: bool = False
+    by_largest_shard: bool = False
     unequal: bool = False
 
     @classmethod
@@ -116,7 +116,7 @@ class CommunicationCost(CostModel):
     def rules(self, workload: Workload, levels: int) -> StepRules:
         """Return the rules of what a workload exchanges at so many levels."""
         parts = self._parts(max(levels, len(self.sizes)))
-        options = self.reading, self.phases, self.longest, self.unequal
+        options = self.reading, self.phases, self.by_largest_shard, self.unequal
         return rules_of(workload, Hierarchy(parts), *options)
 
     def charge(self, operation: Collective) -> Integers:
@@ -136,7 +136,7 @@ class CommunicationCost(CostModel):
 
     def moved(self, operations: Sequence[Collective]) -> Integers:
         """Return the charges of what operations at one level move, together."""
-        quarters = added_up([np.asarray(operation.quarters) for operation in operations])
+        quarters = exact_sum([np.asarray(operation.quarters) for operation in operations])
         scale = self.scale(operations[0].level) if operations else 1
         dtype = exact_dtype(int(quarters.max(initial=0)) * scale)
         moved: Integers = quarters.astype(dtype, copy=False) * scale

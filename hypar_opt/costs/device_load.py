@@ -20,7 +20,7 @@ import numpy as np
 
 from hypar_opt.integers import exact_dtype, scale
 from hypar_opt.step.holds import ONE_PART, Hold, HoldArrays, papers_holds
-from hypar_opt.step.states import added_up, of_rows
+from hypar_opt.step.states import exact_sum, states_from_rows
 
 if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy
@@ -58,7 +58,7 @@ class DeviceLoad:
 
     def of(self, nodes: Indices, states: States) -> Integers:
         """Return the bytes of nodes in states over all levels."""
-        return added_up([term.bytes[nodes] * term.in_states(nodes, states) for term in self.terms])
+        return exact_sum([term.bytes[nodes] * term.in_states(nodes, states) for term in self.terms])
 
     def at(self, parts: Integers) -> Integers:
         """Return the bytes of each node, ``(nodes,)``, where choices split into so many parts.
@@ -77,10 +77,10 @@ class DeviceLoad:
             undecided = self.hierarchy.accelerators // split.prod(axis=0)
             copied = np.where(lacks, split, 1).prod(axis=0) * undecided
             amounts.append(term.bytes * term.elements * copied)
-        return added_up(amounts).astype(object)
+        return exact_sum(amounts).astype(object)
 
     @cached_property
-    def marks(self) -> list[Hashable]:
+    def node_keys(self) -> list[Hashable]:
         """What tells nodes apart."""
         columns = [
             zip(
@@ -121,7 +121,7 @@ class PartLoad(DeviceLoad):
             # Partial sums are stored by image, whatever axis the layer splits.
             axis, image = (self.share.of_amounts(*arguments, by_image=n) for n in (False, True))
             amounts_of_terms.append(np.maximum(np.minimum(axis, image) - 1, 0))
-        return added_up(amounts_of_terms)
+        return exact_sum(amounts_of_terms)
 
     @property
     def upper_bound(self) -> int:
@@ -176,7 +176,7 @@ def papers_loads(
     dtype = exact_dtype(len(shares) * load.upper_bound)
     counts = [term.in_states(nodes, states).astype(dtype, copy=False) for term in load.terms]
     return [
-        added_up(
+        exact_sum(
             [
                 term.bytes[nodes]
                 * share.of_amounts(elements, term.replicated, workload, nodes, states)
@@ -203,7 +203,7 @@ def papers_memory(
         Of the parts of H1 whose accelerators are asked for; none for those of equal parts.
     """
     nodes = np.arange(len(workload.nodes))
-    loads = papers_loads(workload, nodes, of_rows(rows, len(nodes)), problem, shares)
+    loads = papers_loads(workload, nodes, states_from_rows(rows, len(nodes)), problem, shares)
     return [-(-sum(load.tolist()) // problem.hierarchy.accelerators) for load in loads]
 
 

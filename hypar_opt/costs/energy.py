@@ -16,7 +16,7 @@ from hypar_opt.costs.physical import Rings, array_of, rounded
 from hypar_opt.costs.reductions import by_stage, joined
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.integers import exact_dtype
-from hypar_opt.step.states import added_up, level_choices
+from hypar_opt.step.states import exact_sum, level_choices
 from hypar_opt.step.work import layer_macs, local_tensors, passes_of
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class EnergyCost(ArrayCost):
             array=array,
             hops=tuple(array.interconnect.bisection(digit).hops for digit in placement),
         )
-        return cost.in_parts(None, workload)
+        return cost.in_units(None, workload)
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return each layer's charges: its exchanges, and the local words that a choice adds."""
@@ -181,7 +181,7 @@ class EnergyCost(ArrayCost):
 
     def _passes(self, workload: Workload) -> Integers:
         """Return how often a step passes through each node."""
-        times = added_up([passes_of(workload, phase) for phase in self.communication.phases])
+        times = exact_sum([passes_of(workload, phase) for phase in self.communication.phases])
         limit = workload.elements * math.prod(self.communication.sizes) * int(times.max(initial=1))
         return times.astype(exact_dtype(limit))
 
@@ -199,7 +199,7 @@ class EnergyCost(ArrayCost):
         energy, times = self.array.energies, self._passes(workload)
         macs = times * np.array(layer_macs(workload, self.array.accelerator.mac_count), object)
         tensors = local_tensors(workload, Hierarchy(self.communication.sizes))
-        words = added_up([times * elements for elements, _ in tensors])
+        words = exact_sum([times * elements for elements, _ in tensors])
         return rounded(macs, (energy.mac + energy.sram) * self.per_unit) + self._touched(words)
 
     def upper_bound(self, workload: Workload) -> Fraction:

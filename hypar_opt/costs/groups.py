@@ -23,7 +23,7 @@ from hypar_opt.costs.work import Work
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.shares import Amounts, CountOfIndices, Parts, Share, WorkOfPart, received
-from hypar_opt.step.states import added_up, levels_of, shape_of
+from hypar_opt.step.states import exact_sum, levels_of, shape_of
 from hypar_opt.step.uneven import split_sizes
 from hypar_opt.workload.parallelism import OF_EQUAL_PARTS, SIDES
 
@@ -107,7 +107,7 @@ class GroupBytes(CommunicationCost):
         """Return the charges of what all parts receive, each as if all had as much."""
         shares = Share.of_parts(self.parts)
         by_operation = received(operations, shares, lambda level: self.scale(level) // 2)
-        return added_up([part.quarters for parts in by_operation for part in parts])
+        return exact_sum([part.quarters for parts in by_operation for part in parts])
 
     def mean(self, moved: Integers) -> Integers:
         count = len(self.parts)
@@ -164,7 +164,7 @@ class GroupTime(TimeCost):
         array, placement = array_of(problem)
         device = problem.hierarchy, problem.element_bytes
         works = tuple(
-            Work(group.updated_by(problem.constraints.optimizer), *device, longest=True)
+            Work(group.updated_by(problem.constraints.optimizer), *device, by_largest_shard=True)
             for group in array.groups_of_parts
         )
         network, (between, *below) = array.interconnect, placement
@@ -182,7 +182,7 @@ class GroupTime(TimeCost):
             shares=(problem.part_shares,),
             bucket_elements=array.bucket_elements(problem.element_bytes),
         )
-        return cost.in_buckets(workload).in_parts(None, workload)
+        return cost.in_buckets(workload).in_units(None, workload)
 
     def at(self, shares: Parts) -> Self:
         """Return the cost at some shares."""
@@ -268,7 +268,7 @@ class GroupTime(TimeCost):
         ]
         at_any: Iterator[Integers] = repeat(np.zeros(1, np.int64))
         # At a share, and of exact shares, which are linear, it is these.
-        if not at_share and all(work.longest for work in self.of_parts):
+        if not at_share and all(work.by_largest_shard for work in self.of_parts):
             sizes = split_sizes(workload)[states[0][0], nodes]
             at_any = self._at_any_share(partial(passes, self._at_weights), sizes)
         corners: list[list[Integers]] = [[] for _ in self.shares]
@@ -280,7 +280,7 @@ class GroupTime(TimeCost):
             ]
             for rows, slowest in zip(corners, longest(functions, self.weights), strict=True):
                 rows.append(often * slowest)
-        return list(map(added_up, corners))
+        return list(map(exact_sum, corners))
 
     def _at_any_share(
         self,
@@ -359,7 +359,8 @@ class GroupTime(TimeCost):
             of_phases.setdefault(operation.phase, []).append(operation)
         for collectives in of_phases.values():
             parts = zip(
-                *received(collectives, shares, self.communication.scale, longest=True), strict=True
+                *received(collectives, shares, self.communication.scale, by_longest_message=True),
+                strict=True,
             )
             charged = [
                 [side.charges(next(parts), *arguments) for side in self._sides] for _ in self.shares
@@ -416,7 +417,7 @@ class GroupTime(TimeCost):
             del self.cache[key]
         return corners[self.corner]
 
-    def of_plan(self, workload: Workload, rows: Rows) -> Self:
+    def for_plan(self, workload: Workload, rows: Rows) -> Self:
         """Return the cost in which all-reduces share their latencies as they do in a plan.
 
         A layer in one part is reduced by itself, there alone.

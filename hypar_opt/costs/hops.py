@@ -24,7 +24,7 @@ import numpy as np
 
 from hypar_opt.costs.physical import array_of
 from hypar_opt.integers import exact_dtype, scale
-from hypar_opt.step.states import level_choices, of_rows, shape_of
+from hypar_opt.step.states import level_choices, shape_of, states_from_rows
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Hops:
         return self.passes * self.workload.repeats.micro_batches
 
     @cached_property
-    def marks(self) -> list[Hashable]:
+    def node_keys(self) -> list[Hashable]:
         """What tells nodes apart."""
         return [self._nodes.get(node) for node in range(len(self.workload.nodes))]
 
@@ -133,7 +133,7 @@ class Hops:
         rows : (levels, nodes)
             Choices of all nodes.
         """
-        states = of_rows(rows, len(self.workload.nodes))
+        states = states_from_rows(rows, len(self.workload.nodes))
         seconds = {}
         for node, link in self._nodes.items():
             of_node = [block[:, [node]] for block in states]

@@ -34,15 +34,13 @@ def numbered(keys: Iterable[Hashable]) -> Kinds:
 
 
 @lru_cache(maxsize=16)
-def kinds_of_boundaries(
-    workload: Workload, marks_of_ends: tuple[Hashable, ...] | None = None
-) -> Kinds:
+def kinds_of_boundaries(workload: Workload, end_keys: tuple[Hashable, ...] | None = None) -> Kinds:
     """Return the kinds of boundaries: those of one move the same, whatever their ends choose.
 
     Parameters
     ----------
-    marks_of_ends
-        Of each node, as `CostModel.marks_of_ends`: how else boundaries that end at it differ.
+    end_keys
+        Of each node, as `CostModel.end_keys`: how else boundaries that end at it differ.
     """
     layouts, (sources, targets) = workload.layouts, workload.ends.T
     columns = np.vstack(
@@ -60,7 +58,7 @@ def kinds_of_boundaries(
             # What passes on partial sums reduces them as often as it computes.
             workload.repeats.forward_exchanges(len(workload.nodes), inputs=True)[targets],
             workload.repeats.forward_exchanges(len(workload.nodes), inputs=False)[sources],
-            *(numbered(marks_of_ends).numbers[workload.ends.T] if marks_of_ends else ()),
+            *(numbered(end_keys).numbers[workload.ends.T] if end_keys else ()),
         ]
     )
     return numbered(column.tobytes() for column in np.ascontiguousarray(columns.T))
@@ -94,7 +92,7 @@ def _kinds_of_tensors(workload: Workload) -> Indices:
     # Repetitions of a block share their sizes and their operator.
     same = [
         (
-            *(id(x.operator), id(x.sizes), x.input, x.output, x.pooled, x.others),
+            *(id(x.operator), id(x.sizes), x.input, x.output, x.pooled, x.further_inputs),
             *(x.statistics, x.tied, x.load),
         )
         for x in nodes

@@ -9,7 +9,7 @@ import numpy as np
 from hypar_opt.costs.table import CostTable
 from hypar_opt.costs.weights import with_penalties
 from hypar_opt.integers import exact_dtype
-from hypar_opt.step.states import added_up, of_rows
+from hypar_opt.step.states import exact_sum, states_from_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ def level_table(
     above : (levels, nodes)
         The choices of all nodes at the levels above, H1 first.
     """
-    choices, rows = np.arange(len(workload.choices)), of_rows(above, len(workload.nodes))
+    choices, rows = np.arange(len(workload.choices)), states_from_rows(above, len(workload.nodes))
     nodes = np.arange(len(workload.nodes))[:, None]
     states = [*(row[..., None] for row in rows), choices[None, None]]
     charges = _added(
@@ -92,7 +92,7 @@ def _added(
     Nothing where it takes less with that level: on a torus more rings are faster.
     """
     if workload.has_replicas:
-        added: Integers = np.maximum(added_up(charges) - added_up(above()), 0)
+        added: Integers = np.maximum(exact_sum(charges) - exact_sum(above()), 0)
         return added
     # The charges of the levels above do not depend on this level's choices.
     return charges[-1]

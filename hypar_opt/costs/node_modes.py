@@ -20,10 +20,10 @@ import numpy as np
 
 from hypar_opt.costs.device_load import at_price
 from hypar_opt.costs.kinds import numbered
-from hypar_opt.costs.state_charges import in_mixed_radix
+from hypar_opt.costs.state_charges import state_indices
 from hypar_opt.costs.state_classes import ClassTable, Partition
 from hypar_opt.integers import Integers, exact_dtype
-from hypar_opt.step.states import every_state
+from hypar_opt.step.states import state_grid
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,8 +71,8 @@ class NodeModes:
             What nodes hold in each mode, all the time and at least for a moment.
         """
         own_kinds = zip(*(table.node_kinds.tolist() for table in tables), strict=True)
-        marks = zip(*(load.marks for load in loads), strict=True)
-        kinds, first = numbered(zip(own_kinds, marks, strict=True))
+        keys = zip(*(load.node_keys for load in loads), strict=True)
+        kinds, first = numbered(zip(own_kinds, keys, strict=True))
         times = [table.node[table.node_kinds[first]] for table in tables]
         load_bytes, transient_bytes = (
             [by_state(amount, first, states) for amount in amounts]
@@ -142,9 +142,9 @@ Amount = Callable[["Indices", "States"], Integers]
 def by_state(amount: Amount, nodes: Indices, states: Sequence[State]) -> Integers:
     """Return an amount of nodes in each state, ``(nodes, states)``: of all that there are."""
     choices = (1 + np.array(states, np.intp).max(axis=0)).tolist()
-    amounts = amount(nodes.reshape(-1, *[1] * len(choices)), every_state(choices))
+    amounts = amount(nodes.reshape(-1, *[1] * len(choices)), state_grid(choices))
     of_states = np.broadcast_to(amounts, (len(nodes), *choices)).reshape(len(nodes), -1)
-    return of_states[:, in_mixed_radix(states, choices)]
+    return of_states[:, state_indices(states, choices)]
 
 
 def coupled(tables: Sequence[ClassTable], blocks: NDArray[np.intp], penalty: int) -> ClassTable:

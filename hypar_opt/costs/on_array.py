@@ -76,7 +76,7 @@ class ArrayCost(CostModel):
     def level_links(self) -> Sequence[object]:
         """What a byte takes on each level's links, H1's first: equal ones charge the same."""
 
-    def in_parts(self, per_unit: int | None, workload: Workload) -> Self:
+    def in_units(self, per_unit: int | None, workload: Workload) -> Self:
         """Return the same cost with ``per_unit`` charges in a second or joule; None for the finest.
 
         The finest follows from a bound over all placements, so that plans of different ones are in

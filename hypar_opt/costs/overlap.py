@@ -33,7 +33,7 @@ from hypar_opt.costs.physical import finest
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.integers import exact_dtype, scale
 from hypar_opt.sharding.passes import Phase
-from hypar_opt.step.states import added_up
+from hypar_opt.step.states import exact_sum
 from hypar_opt.workload.early_stop import needed_again
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.recomputation import repeated
@@ -181,10 +181,10 @@ class OverlapTime(TimeCost):
         highest = whole * cost.upper_bound(workload)
         of_units = SharesOfUnits.of_units(workload, units) if units else None
         bound = cls(**base, prices=priced, of_units=of_units, update=update, scale=whole)
-        return bound.in_parts(min(cost.per_unit, finest(highest)), workload)
+        return bound.in_units(min(cost.per_unit, finest(highest)), workload)
 
-    def in_parts(self, per_unit: int | None, workload: Workload) -> Self:
-        cost = super().in_parts(per_unit, workload)
+    def in_units(self, per_unit: int | None, workload: Workload) -> Self:
+        cost = super().in_units(per_unit, workload)
         return replace(cost, largest=cost.largest * cost.scale)
 
     @property
@@ -217,7 +217,7 @@ class OverlapTime(TimeCost):
         by_price: defaultdict[tuple[Phase, str], list[Collective]] = defaultdict(list)
         operations = list(operations)
         of_scatters = [op.quarters for op in operations if _price_of(op) == "scattered"]
-        with_unit = (added_up(of_scatters) > 0) & (self.of_units is not None)
+        with_unit = (exact_sum(of_scatters) > 0) & (self.of_units is not None)
         for operation in operations:
             of = _price_of(operation)
             if of == "program":
@@ -266,7 +266,7 @@ class OverlapTime(TimeCost):
             charged: Integers = self.work.charges(*arguments, (phase,)).astype(self._dtype)
             without_update = charged - update if phase is Phase.GRADIENT else charged
             amounts.append(without_update * self._rest(phase, workload, nodes))
-        return added_up(amounts)
+        return exact_sum(amounts)
 
     def _at(self, name: str, nodes: Indices) -> Integers:
         node_prices: Integers = np.array(getattr(self.prices, name), self._dtype)[nodes]
@@ -293,13 +293,13 @@ class OverlapTime(TimeCost):
     def _dtype(self) -> type[np.int64 | np.object_]:
         return exact_dtype(self.largest)
 
-    def marks_of_ends(self, workload: Workload) -> tuple[Hashable, ...] | None:
+    def end_keys(self, workload: Workload) -> tuple[Hashable, ...] | None:
         if self.prices is None and self.again is None:
             return None
         # What the queue is charged is of nodes.
-        return self._marked(workload, *(self.prices[:2] if self.prices else ()))
+        return self._keys_of_prices(workload, *(self.prices[:2] if self.prices else ()))
 
-    def _marked(self, workload: Workload, *prices: Sequence[int]) -> tuple[Hashable, ...]:
+    def _keys_of_prices(self, workload: Workload, *prices: Sequence[int]) -> tuple[Hashable, ...]:
         """Return some prices of each node, and whether it runs again."""
         again = [node in (self.again or ()) for node in range(len(workload.nodes))]
         return tuple(zip(*prices, again, strict=True))
@@ -309,9 +309,11 @@ class OverlapTime(TimeCost):
         symmetries = super().symmetries(workload, levels)
         if self.prices is None and self.again is None:
             return symmetries
-        marks = self._marked(workload, *(self.prices or ()))
-        of_units = self.of_units.marks if self.of_units else [b""] * len(marks)
-        return symmetries._replace(marks=[*zip(symmetries.marks, marks, of_units, strict=True)])
+        keys = self._keys_of_prices(workload, *(self.prices or ()))
+        of_units = self.of_units.node_keys if self.of_units else [b""] * len(keys)
+        return symmetries._replace(
+            node_keys=[*zip(symmetries.node_keys, keys, of_units, strict=True)]
+        )
 
 
 def _prices(

@@ -14,7 +14,7 @@ import numpy as np
 from hypar_opt.integers import scale
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.operations import by_level
-from hypar_opt.step.states import added_up
+from hypar_opt.step.states import exact_sum
 from hypar_opt.workload.repeats import COLLECTIVES, IN_HALVES
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def joined(rows: Sequence[Integers], shape: tuple[int, ...]) -> tuple[Integers, 
         In integers that hold the sum of all levels.
     """
     levels: Integers = np.zeros(shape, np.int64)
-    moved = np.zeros((len(rows), *shape), added_up(rows).dtype)
+    moved = np.zeros((len(rows), *shape), exact_sum(rows).dtype)
     for level, row in enumerate(rows):
         levels += (row > 0).astype(np.int64) << level
         moved[level] = row

@@ -13,7 +13,7 @@ from hypar_opt.costs.level_tables import level_edges, level_table
 from hypar_opt.costs.state_charges import states_of
 from hypar_opt.integers import exact_dtype
 from hypar_opt.plan.stored_layouts import rows_with_stored
-from hypar_opt.step.states import added_up, parts_of
+from hypar_opt.step.states import exact_sum, shard_counts
 from hypar_opt.workload.contiguous import are_first, orders_of
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, SIDES
 from hypar_opt.workload.splitting import may_split
@@ -79,7 +79,7 @@ def rows_with_shared(
         return rows
     if tensors is None:
         few = len(workload.choices) ** len(rows) <= MAX_STATES
-        joined = workload.has_replicas or cost.by_levels(workload) is None
+        joined = workload.has_replicas or cost.level_separable(workload) is None
         if few and (joined or (rule and not rule.hierarchy.uniform)):
             # A plug-in's cost need not be hashable.
             layouts_of = _over_all_levels if _is_hashable(cost) else _over_all_levels.__wrapped__
@@ -156,7 +156,7 @@ def _over_all_levels(
     # A tensor neighbours layers alone: each boundary has one at an end, or none.
     boundaries, at = np.nonzero(np.isin(workload.ends, tensors))
     tensor_ends, other = workload.ends[boundaries, at], workload.ends[boundaries, 1 - at]
-    kinds = kinds_of_boundaries(workload, cost.marks_of_ends(workload)).numbers[boundaries]
+    kinds = kinds_of_boundaries(workload, cost.end_keys(workload)).numbers[boundaries]
     # What is alike is charged once: the kind and end of a boundary, and its other end's choices.
     cases = np.ascontiguousarray(np.column_stack([kinds, at, choices[:, other].T]))
     numbers, first = numbered(row.tobytes() for row in cases)
@@ -167,7 +167,7 @@ def _over_all_levels(
             [np.where(at[some] == end, states[..., None], choices[:, None, other[some]])]
             for end in range(2)
         )
-        charges = added_up(cost.edge(workload, boundaries[some][None], sources, targets))
+        charges = exact_sum(cost.edge(workload, boundaries[some][None], sources, targets))
         charged += [*np.broadcast_to(charges, (states.shape[1], len(some))).T]
     beside: dict[int, list[int]] = {node: [] for node in workload.tensor_writers}
     for node, number in zip(tensor_ends.tolist(), numbers.tolist(), strict=True):
@@ -177,7 +177,7 @@ def _over_all_levels(
         key = tuple(around), tuple(workload.split_sizes[:, node])
         if key not in cheapest:
             fits = _allowed(workload, node, states, rule) & are_first(states, orders)
-            total = added_up([charged[number] for number in around])[fits]
+            total = exact_sum([charged[number] for number in around])[fits]
             cheapest[key] = states[:, fits][:, total.argmin()].tolist()
         for level, column in zip(levels, cheapest[key], strict=True):
             level[node] = column
@@ -223,7 +223,7 @@ def _allowed(
     not_forbidden: NDArray[np.bool_] = ~workload.forbidden[node, states].any(axis=0)
     if rule is None:
         return not_forbidden
-    parts = parts_of(states, states.shape[1], len(workload.choices), rule.hierarchy)
+    parts = shard_counts(states, states.shape[1], len(workload.choices), rule.hierarchy)
     allowed = may_split(workload, rule, parts, slice(None), [node]).astype(bool)
     fits: NDArray[np.bool_] = not_forbidden & allowed.all(axis=0)
     return fits

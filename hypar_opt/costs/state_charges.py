@@ -22,7 +22,7 @@ from hypar_opt.costs.base import CostModel
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
 from hypar_opt.integers import Integers, exact_dtype
-from hypar_opt.step.states import Indices, added_up, every_state
+from hypar_opt.step.states import Indices, exact_sum, state_grid
 from hypar_opt.workload.parallelism import on_all_sides
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def charged_pairs(
     shape = np.broadcast_shapes(sources.shape, targets.shape)
     number = np.full((1,) * (len(shape) - 1), boundary)
     charges = cost.edge(workload, number, [sources], [targets])
-    return np.broadcast_to(added_up(charges), shape[1:])
+    return np.broadcast_to(exact_sum(charges), shape[1:])
 
 
 def edges_by_level(
@@ -117,8 +117,8 @@ def edges_by_level(
     """Return the charges of boundaries at each level, with axes for the levels of both ends."""
     numbers = np.arange(len(workload.ends)) if boundaries is None else boundaries
     choices = choices_by_level(workload, levels)
-    sources = every_state(choices, behind=levels)
-    targets = every_state(choices, before=levels)
+    sources = state_grid(choices, behind=levels)
+    targets = state_grid(choices, before=levels)
     return cost.edge(workload, numbers.reshape(-1, *[1] * 2 * levels), sources, targets)
 
 
@@ -141,20 +141,20 @@ def nodes_by_state(
         The only states; by default all, in mixed-radix order.
     """
     shape = choices_by_level(workload, levels) if some is None else some.shape[1:]
-    columns, states = math.prod(shape), every_state(shape) if some is None else [some[:, None]]
+    columns, states = math.prod(shape), state_grid(shape) if some is None else [some[:, None]]
     step = max(1, _LARGEST_ARRAY // columns)
     totals = []
     for first in range(0, len(nodes), step):
         deadline.check()
         these = nodes[first : first + step].reshape(-1, *[1] * len(shape))
-        total = added_up(cost.attributed.node(workload, these, states))
+        total = exact_sum(cost.attributed.node(workload, these, states))
         totals.append(np.broadcast_to(total, (len(these), *shape)).reshape(len(these), columns))
     largest = beside + sum(sum(total.max(axis=1).tolist()) for total in totals)
     dtype = np.result_type(exact_dtype(largest), *totals)
     return np.concatenate([total.astype(dtype, copy=False) for total in totals])
 
 
-def in_mixed_radix(states: Sequence[State] | Indices, choices: Sequence[int]) -> NDArray[np.intp]:
+def state_indices(states: Sequence[State] | Indices, choices: Sequence[int]) -> NDArray[np.intp]:
     """Return each state's number: its choices as digits, H1's first, of so many at each level."""
     columns = np.zeros(len(states), np.intp)
     digits = np.array(states, np.intp).reshape(len(states), -1).T

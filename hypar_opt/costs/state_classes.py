@@ -30,8 +30,8 @@ from hypar_opt.costs.state_charges import (
     charged_pairs,
     choices_by_level,
     in_blocks,
-    in_mixed_radix,
     nodes_by_state,
+    state_indices,
 )
 from hypar_opt.costs.weights import unlike
 from hypar_opt.deadline import NEVER
@@ -237,7 +237,7 @@ class KnownCharges:
     Parameters
     ----------
     cost
-        Or of a time, `TimeCost.of_boundaries`.
+        Or of a time, `TimeCost.edge_cost_key`.
     of_kinds
         By kind of a batch that passes once, how often its ends exchange, and the choices that they
         may make: what `PairsOfStates.least` finds.
@@ -311,11 +311,11 @@ def classed(
         If the deadline passes.
     """
     columns = np.array(states, np.intp).reshape(len(states), -1).T
-    boundary_kinds, boundaries = kinds_of_boundaries(workload, cost.marks_of_ends(workload))
+    boundary_kinds, boundaries = kinds_of_boundaries(workload, cost.end_keys(workload))
     below, above = bounds or (cost, cost)
     symmetries = below.symmetries(workload, len(columns))
     own_kinds = zip(
-        kinds_of_nodes(workload).numbers.tolist(), symmetries.marks, allowed, strict=True
+        kinds_of_nodes(workload).numbers.tolist(), symmetries.node_keys, allowed, strict=True
     )
     node_kinds, nodes = numbered((kind, mark, row.tobytes()) for kind, mark, row in own_kinds)
     choices = choices_by_level(workload, len(columns))
@@ -325,10 +325,12 @@ def classed(
     )
     classes = StateClasses(groups, columns, len(workload.choices))
     check_size(max(len(nodes) * len(states), len(boundaries) * classes.count**2))
-    costs = [(model.by_levels(workload) or model).attributed for model in (cost, below, above)]
+    costs = [
+        (model.level_separable(workload) or model).attributed for model in (cost, below, above)
+    ]
     known = known or KnownCharges()
     time = costs[1].time
-    of_kinds = known.of(costs[1] if time is None else time.of_boundaries)
+    of_kinds = known.of(costs[1] if time is None else time.edge_cost_key)
     node = known.nodes_in(columns, cost, workload, nodes, deadline)
     ends = _choices_of_ends(workload, columns, allowed[nodes], node_kinds, boundary_kinds)
     arguments = workload, columns, boundaries, ends, node.max(axis=1)[node_kinds]
@@ -370,7 +372,7 @@ def _nodes_in(
         return nodes_by_state(cost, workload, nodes, levels, deadline, some=states)
     # Amounts of all states are computed once for those below.
     charged = nodes_by_state(cost, workload, nodes, levels, deadline)
-    return charged[:, in_mixed_radix(states.T, choices)]
+    return charged[:, state_indices(states.T, choices)]
 
 
 def _choices_of_ends(
@@ -446,8 +448,8 @@ class PairsOfStates:
         RefusedError
             If there are more alignments than memory allows.
         """
-        marks = self.cost.marks_of_ends(self.workload)
-        once = kinds_of_boundaries(repeated(self.workload, ONCE), marks).numbers[self.boundaries]
+        end_keys = self.cost.end_keys(self.workload)
+        once = kinds_of_boundaries(repeated(self.workload, ONCE), end_keys).numbers[self.boundaries]
         counts = self.workload.repeats.counts(len(self.workload.nodes))[-2:]
         sources, targets = self.workload.ends[self.boundaries].T
         read, written = (

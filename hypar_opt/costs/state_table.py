@@ -21,8 +21,8 @@ from hypar_opt.costs.state_charges import (
     choices_by_level,
     edges_by_level,
     in_blocks,
-    in_mixed_radix,
     nodes_by_state,
+    state_indices,
     states_of,
 )
 from hypar_opt.costs.state_classes import KnownCharges, classed
@@ -30,7 +30,7 @@ from hypar_opt.costs.table import CostTable
 from hypar_opt.costs.weights import constrained, with_penalties
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.integers import Integers, exact_dtype
-from hypar_opt.step.states import Indices, added_up
+from hypar_opt.step.states import Indices, exact_sum
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
@@ -150,12 +150,14 @@ class StateTable:
         cost, workload, choices = self.cost, self.workload, self._choices
         # An edge's matrix has an entry for each pair of states.
         check_states(len(workload.nodes), choices * 2)
-        order = in_mixed_radix(self.states, choices)
-        kinds, of_kinds = kinds_of_boundaries(workload, cost.marks_of_ends(workload))
+        order = state_indices(self.states, choices)
+        kinds, of_kinds = kinds_of_boundaries(workload, cost.end_keys(workload))
         charged: list[Integers] = []
         for boundary in of_kinds:
             deadline.check()
-            total = added_up(edges_by_level(cost.attributed, workload, self.levels, boundary[None]))
+            total = exact_sum(
+                edges_by_level(cost.attributed, workload, self.levels, boundary[None])
+            )
             every_pair = np.broadcast_to(total, (1, *choices * 2))
             charged.append(every_pair.reshape((math.prod(choices),) * 2)[order[:, None], order])
         largest = sum(int(charged[kind].max()) for kind in kinds)
@@ -185,14 +187,14 @@ class StateTable:
         """
         cost, workload, levels = self.cost, self.workload, self.levels
         choices = len(workload.choices)
-        by_levels, exact = cost.by_levels(workload), None
-        if by_levels is None and bounding and cost.time is not None and not workload.shared:
-            by_levels = cost.time.bound_by_levels(workload)
+        separable, exact = cost.level_separable(workload), None
+        if separable is None and bounding and cost.time is not None and not workload.shared:
+            separable = cost.time.level_separable_bound(workload)
             exact = self._charged_columns
-        if by_levels is None or workload.has_replicas or len({*self._choices}) > 1:
+        if separable is None or workload.has_replicas or len({*self._choices}) > 1:
             return None
         pairs: list[Integers] = []
-        for level, row in enumerate(edges_by_level(by_levels, workload, levels)):
+        for level, row in enumerate(edges_by_level(separable, workload, levels)):
             deadline.check()
             # An axis for each level of the source, and then of the target; of size 1 if left out.
             row = row.reshape(*[1] * (2 * levels + 1 - row.ndim), *row.shape)
@@ -215,7 +217,7 @@ class StateTable:
         pairs = [np.array(pair, node.dtype) for pair in pairs]
         each_choice = [(choice,) for choice in range(choices)]
         node, pairs = with_penalties(workload, node, pairs, each_choice)
-        columns, units = in_mixed_radix(self.states, self._choices), (cost.unit, cost.resolution)
+        columns, units = state_indices(self.states, self._choices), (cost.unit, cost.resolution)
         table = FactoredTable(node, tuple(pairs), workload.ends, columns, *units, exact=exact)
         return table if self.allowed is None else table.among(self.allowed)
 

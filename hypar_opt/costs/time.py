@@ -26,7 +26,7 @@ from hypar_opt.costs.reductions import by_stage, joined, reductions_of
 from hypar_opt.costs.work import Work
 from hypar_opt.hardware.links import BisectionLink
 from hypar_opt.sharding.passes import Phase
-from hypar_opt.step.states import levels_of, of_rows, shape_of
+from hypar_opt.step.states import levels_of, shape_of, states_from_rows
 from hypar_opt.step.uneven import sizes_at_ends, split_sizes, uneven_boundaries
 from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import ONCE
@@ -74,14 +74,14 @@ class TimeCost(ArrayCost):
         What each node is charged of its bucket's latencies; None if each has its own. A bucket has
         one all-reduce for each set of levels that its nodes reduce over, so that no plan is charged
         more than it takes, and one as much if all nodes of a bucket reduce over the same levels.
-    longest
-        Whether an exchange takes as long as that of the longest part, where an axis is not divided
+    by_largest_shard
+        Whether an exchange takes as long as that of the largest shard, where an axis is not divided
         evenly. Only all levels say how long that is: by then more is charged, with the last.
     rule
         How constraints let levels split an axis; None for any way.
     memory
         What bytes of memory are charged, in a bound on the plans within a capacity.
-    cut
+    relaxes_ring_splits
         Whether a ring of gradients takes no more than if inner levels split more of weights.
     price
         Of a second, in the unit of a total.
@@ -96,10 +96,10 @@ class TimeCost(ArrayCost):
     placement: tuple[int, ...] = ()
     bucket_elements: int = 1
     latencies: LatencyShares | None = None
-    longest: bool = False
+    by_largest_shard: bool = False
     rule: SplitRule | None = None
     memory: PricedLoad | None = None
-    cut: bool = False
+    relaxes_ring_splits: bool = False
     price: Fraction | int = 1
     hops: Hops | None = None
 
@@ -123,15 +123,15 @@ class TimeCost(ArrayCost):
                 array.accelerator.updated_by(problem.constraints.optimizer),
                 problem.hierarchy,
                 problem.element_bytes,
-                longest=problem.step_model.by_largest_shard,
+                by_largest_shard=problem.step_model.by_largest_shard,
             ),
             placement=placement,
             bucket_elements=array.bucket_elements(problem.element_bytes),
-            longest=problem.step_model.by_largest_shard,
+            by_largest_shard=problem.step_model.by_largest_shard,
             rule=problem.split_rule,
             hops=Hops.of_stage(problem, workload),
         )
-        return cost.in_buckets(workload).in_parts(None, workload)
+        return cost.in_buckets(workload).in_units(None, workload)
 
     def in_buckets(self, workload: Workload) -> Self:
         """Return the cost with latencies shared out over their buckets, by elements."""
@@ -166,7 +166,7 @@ class TimeCost(ArrayCost):
         together: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
         buckets = buckets_of(workload, self.bucket_elements)
         nodes = np.arange(len(workload.nodes))
-        for reduction in self._of_gradients(workload, nodes, of_rows(rows, len(nodes))):
+        for reduction in self._of_gradients(workload, nodes, states_from_rows(rows, len(nodes))):
             levels = joined(reduction.moved, nodes.shape)[0].tolist()
             for number, bucket in enumerate(buckets):
                 for node in bucket:
@@ -207,7 +207,7 @@ class TimeCost(ArrayCost):
             rings = UncontendedRings(**of_rings | {"among": last})
         return replace(self, splits=splits, rings=rings)
 
-    def of_plan(self, workload: Workload, rows: Rows) -> Self:
+    def for_plan(self, workload: Workload, rows: Rows) -> Self:
         """Return the cost as this plan's own all-reduces share their latencies: what it takes."""
         if self.latencies is None:
             return self
@@ -222,10 +222,10 @@ class TimeCost(ArrayCost):
             lambda cost: cost.exchanges_of_nodes(workload, nodes, states), differ=differ
         )
         # Any earlier the final shards, on which the DRAM's time depends, would be a guess.
-        if self.work is not None and self._are_all(levels):
+        if self.work is not None and self._is_full_state(levels):
             work = self.compute(workload, nodes, states)
             rows[-1] = rows[-1] + work.astype(rows[-1].dtype)
-        if not self._are_all(levels):
+        if not self._is_full_state(levels):
             return rows
         further = []
         if self.hops is not None:
@@ -252,58 +252,64 @@ class TimeCost(ArrayCost):
         ends = workload, boundaries, sources, targets
         return self._of_parts(lambda cost: ArrayCost.edge(cost, *ends), differ=differ)
 
-    def by_levels(self, workload: Workload) -> TimeCost | None:
-        if not self.longest:
-            return super().by_levels(workload)
+    def level_separable(self, workload: Workload) -> TimeCost | None:
+        if not self.by_largest_shard:
+            return super().level_separable(workload)
         if uneven_boundaries(workload, self.communication.hierarchy, self.rule):
             return None
-        return self.bound_by_levels(workload)
+        return self.level_separable_bound(workload)
 
-    def bound_by_levels(self, workload: Workload) -> TimeCost | None:
+    def level_separable_bound(self, workload: Workload) -> TimeCost | None:
         """Return a cost that charges boundaries no more than this one does, level by level.
 
-        As if all parts were of the mean size; None as for `by_levels`.
+        As if all parts were of the mean size; None as for `level_separable`.
         """
-        return replace(self, longest=False).by_levels(workload)
+        return replace(self, by_largest_shard=False).level_separable(workload)
 
     @property
-    def over_equal_links(self) -> tuple[TimeCost, TimeCost]:
+    def uniform_link_bounds(self) -> tuple[TimeCost, TimeCost]:
         values, levels = [*zip(*map(astuple, self.splits), strict=True)], len(self.splits)
         fastest, slowest = (BisectionLink(*map(of, values)) for of in (min, max))
         return replace(self, splits=(fastest,) * levels), replace(self, splits=(slowest,) * levels)
 
     @property
-    def of_boundaries(self) -> TimeCost:
+    def edge_cost_key(self) -> TimeCost:
         return replace(
-            self, work=None, latencies=None, memory=None, hops=None, largest=0, cut=False
+            self,
+            work=None,
+            latencies=None,
+            memory=None,
+            hops=None,
+            largest=0,
+            relaxes_ring_splits=False,
         )
 
-    def _are_all(self, levels: int) -> bool:
+    def _is_full_state(self, levels: int) -> bool:
         return levels == len(self.communication.sizes) > 0
 
     def _differ(self, levels: int, workload: Workload, *sizes: NDArray[np.int64]) -> bool:
         """Return whether parts of axes may differ in states of so many levels."""
-        if not (self.longest and self._are_all(levels)):
+        if not (self.by_largest_shard and self._is_full_state(levels)):
             return False
         accelerators = self.communication.hierarchy.accelerators
         return bool(workload.loads) or any((extents % accelerators).any() for extents in sizes)
 
     @cached_property
-    def of_longest(self) -> TimeCost:
-        """The same exchanges, as if all parts were like the longest."""
-        communication = replace(self.communication, longest=True)
-        return replace(self, communication=communication, longest=False)
+    def of_largest_shard(self) -> TimeCost:
+        """The same exchanges, as if all parts were like the largest."""
+        communication = replace(self.communication, by_largest_shard=True)
+        return replace(self, communication=communication, by_largest_shard=False)
 
     def _of_parts(
         self, charges: Callable[[TimeCost], list[Integers]], *, differ: bool
     ) -> list[Integers]:
-        """Return charges of exchanges, which are those of the longest parts where parts differ.
+        """Return charges of exchanges, which are those of the largest shards where parts differ.
 
         Of these the last level has what they take in addition, unless a level has what crosses it.
         """
         if not differ:
             return charges(self)
-        longest = charges(self.of_longest)
+        longest = charges(self.of_largest_shard)
         if self.crossing:
             return longest
         rows = charges(self)
@@ -328,9 +334,9 @@ class TimeCost(ArrayCost):
                     )
                 ]
             else:
-                cut = self.cut and phase is Phase.GRADIENT
+                relaxes = self.relaxes_ring_splits and phase is Phase.GRADIENT
                 charged = self._around_rings(
-                    reduction, np.broadcast_to(reduction.below, shape), share, cut=cut
+                    reduction, np.broadcast_to(reduction.below, shape), share, relaxes=relaxes
                 )
             rows = [a + b for a, b in zip(rows, charged, strict=True)] if rows else charged
         return rows
@@ -367,7 +373,7 @@ class TimeCost(ArrayCost):
             is_below = is_below | (row > 0)
 
     def _around_rings(
-        self, reduction: Reduction, steps: Integers, share: Share | None, *, cut: bool
+        self, reduction: Reduction, steps: Integers, share: Share | None, *, relaxes: bool
     ) -> list[Integers]:
         """Return the time of reductions around rings, by the bytes that cross the levels.
 
@@ -388,7 +394,7 @@ class TimeCost(ArrayCost):
             rates, often = self._rates_of(rings.link(stage)), steps[places].astype(object)
             return self._sharing(over_all, rates, often, shared and partial(shared, here=places))
 
-        charge_alone = partial(charge, share and half_shared(share)) if cut else None
+        charge_alone = partial(charge, share and half_shared(share)) if relaxes else None
         context = (
             levels,
             reduced,
@@ -413,8 +419,8 @@ class TimeCost(ArrayCost):
         """Return what is charged alike; nodes by the share of their bucket's latency, too."""
         symmetries = super().symmetries(workload, levels)
         by_node = self.latencies, self.memory and self.memory.load, self.hops
-        marks = [charge.marks for charge in by_node if charge]
-        return symmetries._replace(marks=[*zip(*marks, strict=True)]) if marks else symmetries
+        keys = [charge.node_keys for charge in by_node if charge]
+        return symmetries._replace(node_keys=[*zip(*keys, strict=True)]) if keys else symmetries
 
     def with_memory(self, memory: PricedLoad) -> Self:
         """Return the cost with a price of memory, in integers that hold both."""
@@ -446,7 +452,7 @@ class TimeCost(ArrayCost):
         latency = max(split.latency for split in self.splits)
         # Between pairs an all-reduce crosses each level at most twice.
         rounds = 2 * sum(map(self.rounds, levels))
-        if self.communication.by_levels(workload) is None:
+        if self.communication.level_separable(workload) is None:
             # An all-to-all over all levels sends every accelerator a message.
             rounds = 2 * math.prod(self.communication.sizes)
         if self.rings is not None:
@@ -459,7 +465,7 @@ class TimeCost(ArrayCost):
         users = sum(map(len, workload.weight_users.values()))
         messages = workload.most_repeats * (messages + users)
         seconds = rounds * messages * latency
-        communication = (self.of_longest if self.longest else self).communication
+        communication = (self.of_largest_shard if self.by_largest_shard else self).communication
         for level in levels:
             level_bytes = Fraction(
                 communication.upper_bound(workload, level), self.communication.resolution

@@ -15,8 +15,8 @@ from hypar_opt.costs.kinds import kinds_of_nodes
 from hypar_opt.hardware.accelerator import OPERATIONS_PER_MAC, exactly
 from hypar_opt.integers import Integers, scale
 from hypar_opt.sharding.passes import Phase
-from hypar_opt.step.states import added_up
-from hypar_opt.step.uneven import most_stretched
+from hypar_opt.step.states import exact_sum
+from hypar_opt.step.uneven import max_padding_factor
 from hypar_opt.step.work import MOST_QUARTERS, NO_SIZES, Sizes, WorkRules, elements_touched
 from hypar_opt.workload.mirrored import causal_nodes
 from hypar_opt.workload.operators.kernels import Fused
@@ -49,7 +49,7 @@ class Work:
     ----------
     input_sizes
         As `hypar_opt.step.work.layer_macs` takes them.
-    longest
+    by_largest_shard
         Whether a pass lasts as long as on the accelerator with most of a layer, where an axis is
         not divided evenly. Otherwise it is divided exactly, as in the paper.
     part
@@ -62,7 +62,7 @@ class Work:
     hierarchy: Hierarchy
     element_bytes: int = 4
     input_sizes: Sizes = field(default_factory=lambda: NO_SIZES)
-    longest: bool = False
+    by_largest_shard: bool = False
     part: WorkOfPart | None = None
 
     def charges(
@@ -83,7 +83,7 @@ class Work:
             The passes of a step, which repeats them as the workload says.
         """
         passes = self.each_pass(workload, nodes, states, per_second, phases)
-        return added_up([times * _longer(linear) for times, linear in passes])
+        return exact_sum([times * _longer(linear) for times, linear in passes])
 
     def charges_of_update(
         self, workload: Workload, nodes: Indices, states: States, per_second: Fraction | int
@@ -114,7 +114,7 @@ class Work:
         # Passes that are all alike are rounded together where each is taken once.
         together = len(phases) if workload.repeats.computes_once else 1
         passes = [kernel.times for kernel in kernels if not kernel.epilogue]
-        often = 1 if together > 1 else added_up(passes)
+        often = 1 if together > 1 else exact_sum(passes)
         yield often, self._times(kernels[0], workload, nodes, per_second * together)
 
     def passes(
@@ -174,7 +174,7 @@ class Work:
     def _rules(self) -> WorkRules:
         return WorkRules(
             self.hierarchy,
-            self.longest,
+            self.by_largest_shard,
             self.accelerator.mac_count,
             self.input_sizes,
             self._runs_kernels and Fused.on(self.accelerator).attention,
@@ -229,7 +229,7 @@ class Work:
             _timed(words, per_word / 4, per_second),
             _timed(kernels.launches[nodes], launch, per_second),
         )
-        return [added_up([time, *rest]) if per_second else sum(rest, time) for time in times]
+        return [exact_sum([time, *rest]) if per_second else sum(rest, time) for time in times]
 
     def _computing(
         self,
@@ -310,11 +310,11 @@ def _once_at_most(work: Work, workload: Workload) -> Fraction:
     computing = sum((count * seconds for seconds, count in done.items()), Fraction())
     launches = sum(max(kernels.launches.tolist(), default=0) for kernels in passes)
     launching = launches * len(workload.nodes) * (accelerator.launch or 0)
-    stretch = 1
-    if work.longest:
-        stretch = most_stretched(workload, work.hierarchy)
-        stretch *= 2 if causal_nodes(workload).any() else 1
-    return Fraction((loading + computing / accelerators) * stretch + launching)
+    factor = 1
+    if work.by_largest_shard:
+        factor = max_padding_factor(workload, work.hierarchy)
+        factor *= 2 if causal_nodes(workload).any() else 1
+    return Fraction((loading + computing / accelerators) * factor + launching)
 
 
 class _Pass(NamedTuple):
@@ -360,7 +360,7 @@ def _pass_of(
     if epilogue:
         kernels = [kernel.epilogue for kernel in kernels]
     columns = np.array(
-        [(bool(k.products), k.scores, k.each, k.output, k.inner, k.launches) for k in kernels],
+        [(bool(k.products), k.scores, k.io, k.output, k.inner, k.launches) for k in kernels],
         np.int64,
     ).T
     kind_seconds = [

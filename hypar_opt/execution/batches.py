@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def splits_of_batch(program: Program) -> set[tuple[int, ...]]:
     """Return the levels at which layers split the batch: those of each layer together."""
     return {
-        tuple(level for level, layout in enumerate(own) if layout == BATCH)
-        for node, own in enumerate(program.written)
+        tuple(level for level, layout in enumerate(layouts) if layout == BATCH)
+        for node, layouts in enumerate(program.written)
         if node not in program.workload.weight_users
     }
 

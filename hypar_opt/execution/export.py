@@ -143,9 +143,9 @@ def check_trains(plan: Plan) -> None:
 
 def _check_whole_images(program: Program) -> None:
     layouts = zip(program.read, program.written, program.stored, strict=True)
-    for node, own in zip(program.workload.nodes, layouts, strict=True):
+    for node, ends in zip(program.workload.nodes, layouts, strict=True):
         for layout in (ROW, COLUMN):
-            if any(layout in one for one in own):
+            if any(layout in one for one in ends):
                 raise RefusedError(
                     f"{node.name} is split by {layout}, and DTensor's convolutions and pools do not"
                     " exchange what lies at the borders of such parts; choices without rows and"

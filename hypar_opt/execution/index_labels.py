@@ -73,9 +73,9 @@ def levels_by(program: Program, axis: Layout) -> tuple[int, ...]:
     """Return the levels at which any feature map is split by an axis, H1 first."""
     weights = program.workload.weight_users
     layouts = [
-        own
-        for every in (program.read, program.written, program.stored)
-        for node, own in enumerate(every)
+        node_layouts
+        for by_node in (program.read, program.written, program.stored)
+        for node, node_layouts in enumerate(by_node)
         if node not in weights
     ]
     return tuple(
@@ -91,8 +91,8 @@ def contiguous_labels(program: Program, size: int, axis: Layout) -> Integers:
     for level in levels_by(program, axis):
         turn, digits = 0, []
         for images in np.unique(labels, return_counts=True)[1].tolist():
-            own, turn = _digits(program, level, images, turn)
-            digits.append(own)
+            block, turn = _digits(program, level, images, turn)
+            digits.append(block)
         labels += np.concatenate(digits) * program.hierarchy.stride(level)
     return labels
 
@@ -158,8 +158,8 @@ class _Labelling:
         }
         for position, (layer, maps) in enumerate(zip(network.layers, network.maps(), strict=True)):
             sizes[Axis(position)] = maps.pooled.channels
-            if layer.reads_ids and "i" in (own := layer.sizes(maps)):
-                sizes[Axis(position, rows=True)] = own["i"]
+            if layer.reads_ids and "i" in (axis_sizes := layer.sizes(maps)):
+                sizes[Axis(position, rows=True)] = axis_sizes["i"]
         self.axes = list(sizes)
         ends = np.cumsum(list(sizes.values()))
         self.slices = {
@@ -197,8 +197,8 @@ class _Labelling:
         for level, axes in enumerate(split):
             for node in range(len(program.workload.nodes)):
                 position = program.workload.tensor_writers.get(node, node) - shared
-                kept = (program.written[node][level], program.stored[node][level])
-                if position >= 0 and CHANNEL in kept:
+                layouts = (program.written[node][level], program.stored[node][level])
+                if position >= 0 and CHANNEL in layouts:
                     axes.add(Axis(position))
                 if node < shared:
                     continue
@@ -232,12 +232,12 @@ class _Labelling:
             waits[member_class[unknown]] = True
             ready = waiting & ~waits if (waiting & ~waits).any() else waiting.copy()
             chosen = ready[member_class]
-            known = np.where(source >= 0, part[source], -1)[chosen]
+            source_part = np.where(source >= 0, part[source], -1)[chosen]
             results, labels = self.result_of[members[chosen]], self.label[members[chosen]]
             codes = results * self.program.hierarchy.accelerators + labels
-            codes = codes * (size + 1) + known + 1
+            codes = codes * (size + 1) + source_part + 1
             of_class = np.full(len(first), -1)
-            for together in _alike(member_class[chosen], codes):
+            for together in _classes_by_codes(member_class[chosen], codes):
                 among = component[self.axis_of[first[together[0]]]]
                 of_class[together], turns[among] = _digits(
                     self.program, level, len(together), turns.get(among, 0)
@@ -324,7 +324,7 @@ class _Labelling:
         return source
 
 
-def _alike(of: Integers, codes: Integers) -> list[Integers]:
+def _classes_by_codes(of: Integers, codes: Integers) -> list[Integers]:
     """Return the classes with the same codes together, each in order.
 
     Parameters
@@ -337,4 +337,4 @@ def _alike(of: Integers, codes: Integers) -> list[Integers]:
     together: dict[bytes, list[int]] = {}
     for one, part in zip(classes.tolist(), np.split(codes[order], starts[1:]), strict=True):
         together.setdefault(part.tobytes(), []).append(one)
-    return [np.array(alike) for alike in together.values()]
+    return [np.array(members) for members in together.values()]

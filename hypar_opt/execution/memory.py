@@ -30,7 +30,7 @@ def step_bytes(network: Network, program: Program) -> int:
     # Gradients of two micro-batches, or of all of them and a shard's; new weights, and those
     # expected.
     trained = 2 * bool(workload.repeats.sharded) + (count > 1)
-    held = working = weights_held = 0
+    saved = working = weights_held = 0
     for position, layer in enumerate(network.layers):
         node = position + workload.shared
         weights = workload.weights[node]
@@ -43,10 +43,10 @@ def step_bytes(network: Network, program: Program) -> int:
         )
         written = workload.outputs[node] * _copies(program, program.written[node])
         stored = _copies(program, program.stored[node])
-        outputs, pooled = (each[node] * stored for each in (workload.outputs, workload.pooled))
+        outputs, pooled = (sizes[node] * stored for sizes in (workload.outputs, workload.pooled))
         # All devices keep these for the backward pass; one device, its outputs and gradients.
-        held += footprint.kept * read_copies + (1 + footprint.inputs) * inputs
-        held += outputs + 2 * pooled + workload.pooled[node]
+        saved += footprint.saved * read_copies + (1 + footprint.inputs) * inputs
+        saved += outputs + 2 * pooled + workload.pooled[node]
         weights_held += weights * (3 + 2 * copies + trained * (1 + copies))
         # Temporaries: tensors before and after an exchange, and received messages.
         exchanged = 4 * inputs + 3 * written + 2 * outputs + 3 * weights * copies
@@ -55,8 +55,8 @@ def step_bytes(network: Network, program: Program) -> int:
         statistics = 6 * max(workload.nodes[node].statistics) * sharing
         working = max(working, footprint.working + exchanged + statistics)
     for shared, writer in workload.tensor_writers.items():
-        held += 2 * workload.pooled[writer] * _copies(program, program.stored[shared])
-    return ELEMENT_BYTES * (count * (held + working) + weights_held)
+        saved += 2 * workload.pooled[writer] * _copies(program, program.stored[shared])
+    return ELEMENT_BYTES * (count * (saved + working) + weights_held)
 
 
 def _copies(program: Program, layouts: Layouts) -> int:

@@ -189,14 +189,14 @@ def largest_difference(compared: Iterable[tuple[Array, Iterable[tuple[Array, Arr
     compared
         Each tensor of one device, with the expected and the actual part of each device.
     """
-    each = [(float(np.abs(whole).max(initial=0.0)), pairs) for whole, pairs in compared]
+    tensors = [(float(np.abs(whole).max(initial=0.0)), pairs) for whole, pairs in compared]
     # A tensor that is zero up to rounding sets no scale: see `RunResult`.
-    least = 1e-4 * max((largest for largest, _ in each), default=0.0)
+    floor = 1e-4 * max((largest for largest, _ in tensors), default=0.0)
     difference = 0.0
-    for largest, pairs in each:
+    for largest, pairs in tensors:
         for part, block in pairs:
-            apart = float(np.abs(part - block).max(initial=0.0))
-            if apart:
-                relative = apart / max(largest, least) if apart == apart else np.inf
+            error = float(np.abs(part - block).max(initial=0.0))
+            if error:
+                relative = error / max(largest, floor) if error == error else np.inf
                 difference = max(difference, relative)
     return difference

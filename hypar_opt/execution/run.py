@@ -100,7 +100,10 @@ def run_program(
     return Compared(
         exchange_rows(program, record.fabric.received, element_bytes, phases),
         by_level(
-            ((own.level, n * element_bytes) for own, n in record.bias_fabric.received.items()),
+            (
+                (purpose.level, n * element_bytes)
+                for purpose, n in record.bias_fabric.received.items()
+            ),
             program.hierarchy.levels,
         ),
         notes_of(network),
@@ -199,7 +202,7 @@ def _difference_of_values(division: Division, record: StepRecord, one: StepRecor
         tensor, micro_batches = division.output_tensor(position), np.split(wholes[position], count)
         addends = [level for level, layout in enumerate(layouts) if layout == PARTIAL]
         for device in range(len(blocks)):
-            parts = [tensor.part_of(own, layouts, device) for own in micro_batches]
+            parts = [tensor.part_of(micro_batch, layouts, device) for micro_batch in micro_batches]
             group = division.hierarchy.group(device, addends)
             yield np.concatenate(parts), sum(map(blocks.__getitem__, group[1:]), blocks[group[0]])
 
@@ -214,27 +217,32 @@ def _difference_of_gradients(
 
     program = division.program
 
-    def apart(
-        wholes: Mapping[int, Array], own: Mapping[int, Blocks], *words: str
+    def compared(
+        wholes: Mapping[int, Array], parts: Mapping[int, Blocks], *words: str
     ) -> Iterator[tuple[Array, Iterator[tuple[Array, Array]]]]:
         def pairs(position: int) -> Iterator[tuple[Array, Array]]:
-            for device, block in enumerate(own[position]):
+            for device, block in enumerate(parts[position]):
                 part = wholes[position][np.ix_(*division.stored(position, device))]
                 node = division.weight_node(position)
                 if part.shape != block.shape and node is not None:
                     shard = partial(program.workload.repeats.shard, node)
-                    every = program.gradient_steps(node)
-                    steps = [step for step in every if shard(step.level) in words]
+                    steps = tuple(
+                        step for step in program.gradient_steps(node) if shard(step.level) in words
+                    )
                     part = record.fabric.chunk(part.reshape(-1), steps, device)
                 yield part, block
 
         return ((whole, pairs(position)) for position, whole in wholes.items())
 
     biases = _biases(division, record, one)
-    difference = largest_difference(chain(apart(gradients, record.gradients, *SHARDED[1:]), biases))
+    difference = largest_difference(
+        chain(compared(gradients, record.gradients, *SHARDED[1:]), biases)
+    )
     if record.weights:
         updated = {n: data.weights[n] - gradient for n, gradient in gradients.items()}
-        difference = max(difference, largest_difference(apart(updated, record.weights, "weights")))
+        difference = max(
+            difference, largest_difference(compared(updated, record.weights, "weights"))
+        )
     return difference
 
 
@@ -243,5 +251,8 @@ def _biases(
 ) -> Iterator[tuple[Array, list[tuple[Array, Array]]]]:
     """Yield the gradients of biases, each with the parts of devices."""
     for position, (whole, *_) in one.bias_gradients.items():
-        own = enumerate(record.bias_gradients[position])
-        yield whole, [(whole[np.ix_(*division.bias_held(position, n))], block) for n, block in own]
+        blocks = enumerate(record.bias_gradients[position])
+        yield (
+            whole,
+            [(whole[np.ix_(*division.bias_held(position, n))], block) for n, block in blocks],
+        )

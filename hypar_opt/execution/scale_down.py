@@ -71,10 +71,10 @@ def scaled_down(
     else:
         raise RefusedError(f"{network.name} has no smaller network of its structure")
     norms = any(getattr(layer, "norm", None) == "batch" for layer in network.layers)
-    each = _NORMALISED if norms else 1
+    per_device = _NORMALISED if norms else 1
     # Every part of H1 has an image for each device.
-    least = 1 if shares is None else Fraction(len(shares) * min(shares), sum(shares))
-    images = micro_batches * devices * ceil(each / least)
+    smallest = 1 if shares is None else Fraction(len(shares) * min(shares), sum(shares))
+    images = micro_batches * devices * ceil(per_device / smallest)
     changes = [f"batch {batch} -> {images}"]
     now = small.input.feature_map()
     if largest > 1:

@@ -81,11 +81,11 @@ def shardings(plan: Plan) -> dict[str, Any]:
     operators = {layer.name: layer for layer in layers}
     positions = dict(zip(operators, map(_activation, sharded.positions), strict=True))
     array = partial(_array, range(sharded.levels))
-    own = biases_of(sharded)
+    stored = biases_of(sharded)
     biases = {
         layer.name: _trained(array, one, _BIAS[-len(one.tensor.dims) :])
         for layer in layers
-        if layer.has_bias and (one := own[bias_of(layer.name)])
+        if layer.has_bias and (one := stored[bias_of(layer.name)])
     }
     return {
         **_of_plan(plan, SCHEMA, sharded.program),
@@ -180,7 +180,7 @@ def _shards(plan: Plan, division: Division) -> dict[str, Any]:
 def _runs(indices: NDArray[np.intp]) -> list[list[int]]:
     """Return ascending indices as the ends of their runs, ``[first, behind the last]``."""
     pieces = np.split(indices, np.flatnonzero(np.diff(indices) > 1) + 1)
-    return [[int(own[0]), int(own[-1]) + 1] for own in pieces if len(own)]
+    return [[int(piece[0]), int(piece[-1]) + 1] for piece in pieces if len(piece)]
 
 
 def _layer(network: Network, program: Program, position: int) -> dict[str, Any]:
@@ -192,13 +192,13 @@ def _layer(network: Network, program: Program, position: int) -> dict[str, Any]:
         return dict(zip(axes, layouts, strict=True))
 
     inputs = range(1, len(operands_of(network)[position]))
-    others = [program.read_as(node, number) for number in inputs]
-    differ = any(layouts != program.read[node] for layouts in others)
+    reads = [program.read_as(node, number) for number in inputs]
+    differ = any(layouts != program.read[node] for layouts in reads)
     return {
         "kind": layer.kind,
         "choices": dict(zip(axes, program.words(node), strict=True)),
         "reads": named(program.read[node]),
-        **({"reads_others": list(map(named, others))} if differ else {}),
+        **({"reads_others": list(map(named, reads))} if differ else {}),
         "writes": named(program.written[node]),
     }
 

@@ -37,8 +37,8 @@ def step_work(network: Network, program: Program) -> int:
         choices = workload.choices_of_nodes[node]
         taken = [choices[row[node]] for row in program.rows]
         # All parts do the same work where a choice splits nothing.
-        alike = [choice is None or not choice.axis for choice in taken]
-        copies = 1 + hierarchy.parts(compress(range(hierarchy.levels), alike))
+        is_replicated = [choice is None or not choice.axis for choice in taken]
+        copies = 1 + hierarchy.parts(compress(range(hierarchy.levels), is_replicated))
         total += copies * PASSES * tensors.macs + _CALL * hierarchy.accelerators
     for position, (layer, maps) in enumerate(zip(network.layers, network.maps(), strict=True)):
         images = workload.nodes[position + workload.shared].sizes[BATCH]

@@ -78,13 +78,13 @@ class Updates(Document):
         State is read once and written once; all else is as in the update of Adam, or of momentum.
         """
         if isinstance(optimizer, str):
-            found: Fraction | None = getattr(self, optimizer, None)
-            return found
+            stated: Fraction | None = getattr(self, optimizer, None)
+            return stated
         for name in ("adam", "momentum"):
-            known: Fraction | None = getattr(self, name)
-            if known is not None and optimizer:
+            traffic: Fraction | None = getattr(self, name)
+            if traffic is not None and optimizer:
                 state = state_bytes(name, SINGLE, copies=1)
-                return max(known + 2 * (optimizer - state), Fraction())
+                return max(traffic + 2 * (optimizer - state), Fraction())
         return None
 
 
@@ -168,8 +168,8 @@ class Accelerator(Document):
 
     def updated_by(self, optimizer: str | int) -> Self:
         """Return the accelerator with what an optimizer reads and writes as ``update``."""
-        own = self.updates and self.updates.of(optimizer)
-        return self if own is None else self.model_copy(update={"update": own})
+        update = self.updates and self.updates.of(optimizer)
+        return self if update is None else self.model_copy(update={"update": update})
 
     def reserved(self, communicators: int = 1, *, experts: bool = False) -> int:
         """Return the bytes that no tensor may take, with so many communicators.

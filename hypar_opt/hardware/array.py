@@ -171,16 +171,16 @@ class Array(Documented, Document):
                 f"accelerator: groups should have the topology's {total:,} accelerators together,"
                 f" got {together}"
             )
-        parts, each = self.hierarchy().sizes[0], self._in_each_part
-        if any(count % each for count in counts):
+        parts, per_part = self.hierarchy().sizes[0], self._in_each_part
+        if any(count % per_part for count in counts):
             raise rule(
                 f"whole_levels: should be false where groups are no parts of H1, of"
-                f" {each:,} accelerators each, got {together}"
+                f" {per_part:,} accelerators each, got {together}"
             )
         if parts > MOST_PARTS:
             raise rule(
                 f"accelerator: groups should be at most {MOST_PARTS} equal parts together, got"
-                f" {parts} of {each:,} in {together}"
+                f" {parts} of {per_part:,} in {together}"
             )
         check_alike(self.groups, together)
         return self
@@ -275,9 +275,9 @@ class Array(Documented, Document):
         if count > MAX_LISTED:
             folded = None if self.groups else self.topology.folded(self._levels)
             if folded is None:
-                alike = "identical" if self.groups else "on links that are alike"
+                condition = "identical" if self.groups else "on links that are alike"
                 raise HyparError(
-                    f"should have at most {MAX_LISTED:,} accelerators unless all are {alike},"
+                    f"should have at most {MAX_LISTED:,} accelerators unless all are {condition},"
                     f" got {count:,}"
                 )
             return folded
@@ -334,8 +334,8 @@ class Array(Documented, Document):
         """
         topology = self.topology.part(parts) if parts in self.part_counts else None
         if topology is None:
-            *counts, most = map(str, self.part_counts)
-            possible = f"{', '.join(counts)} or {most}" if counts else most
+            *counts, last = map(str, self.part_counts)
+            possible = f"{', '.join(counts)} or {last}" if counts else last
             raise HyparError(
                 f"{argument('stages')} should be {possible} on the array {self.name},"
                 f" {self._parts_in_words}, got {excerpt(parts)}"
@@ -375,18 +375,18 @@ class Array(Documented, Document):
         """
         if parts == 1:  # an accelerator has what it sends
             return BisectionLink(Fraction(), Fraction(), Fraction())
-        each = self.interconnect.accelerators // parts
+        per_part = self.interconnect.accelerators // parts
         is_listed = self.interconnect.accelerators <= MAX_LISTED
-        among = range(part * each, (part + 1) * each) if is_listed else None
-        everyone = MessagePattern(tuple(range(self.levels)), ahead * each)
+        among = range(part * per_part, (part + 1) * per_part) if is_listed else None
+        everyone = MessagePattern(tuple(range(self.levels)), ahead * per_part)
         rounds = [MessageRound((Lane(everyone, Fraction(1)),))]
         link = self.interconnect.link(rounds, among)
         return replace(link, seconds_per_byte=link.seconds_per_byte * parts)
 
     def with_bucket(self, size: int) -> Array:
         """Return the array with gradients reduced in buckets of so many bytes; 0 for each alone."""
-        own = {key: value for key, value in self.description().items() if key != "bucket"}
-        return Array.model_validate({**own, "bucket": f"{size} B"} if size else own)
+        fields = {key: value for key, value in self.description().items() if key != "bucket"}
+        return Array.model_validate({**fields, "bucket": f"{size} B"} if size else fields)
 
     @property
     def energies(self) -> EnergyConstants:
@@ -448,7 +448,7 @@ class Array(Documented, Document):
         # second.
         several = len(self._dimensions) > 1
         within = [number > 0 or not several for number in self.dimensions_of(order)]
-        inside = [level for level, own in enumerate(within, 1) if own]
+        inside = [level for level, is_inside in enumerate(within, 1) if is_inside]
         return inside if inside and inside[-1] - inside[0] + 1 == len(inside) and within[-1] else []
 
     def orders(self) -> Iterator[tuple[int, ...]]:

@@ -161,8 +161,8 @@ class FoldedGrid(FoldedInterconnect):
         channels, digit = 0, hierarchy.levels
         for line in lines:
             digit -= line.levels
-            own = range(digit, digit + line.levels)
-            self._of_digit |= dict.fromkeys(own, (line, digit, channels))
+            digits = range(digit, digit + line.levels)
+            self._of_digit |= dict.fromkeys(digits, (line, digit, channels))
             channels += len(line.channel_link)
             stride = hierarchy.stride(hierarchy.levels - 1 - digit)
             many = hierarchy.accelerators // line.accelerators
@@ -181,8 +181,8 @@ class FoldedGrid(FoldedInterconnect):
         return traffic, traffic.loads(len(self.channel_link))
 
     def _represented(self, pattern: MessagePattern) -> Traffic:
-        (line, lowest, first), *others = {self._of_digit[digit] for digit in pattern.digits}
-        if others:
+        (line, lowest, first), *rest = {self._of_digit[digit] for digit in pattern.digits}
+        if rest:
             raise RefusedError(
                 f"one ring through several dimensions of {self.accelerators:,} accelerators is not"
                 f" supported, but of at most {MAX_LISTED:,}; use the collective 'ring'"

@@ -120,12 +120,12 @@ class GridPaths(Frozen, Paths):
         unit = lcm(*(share.denominator for route in routes for share in route.shares))
         messages, channels, weights = [], [], []
         for number, route in enumerate(routes):
-            alike = np.flatnonzero(of_message == number).astype(np.int32)
-            messages.append(np.repeat(alike, len(route.ways)))
-            channels.append(self._from(senders[alike], start[:, alike], route))
+            members = np.flatnonzero(of_message == number).astype(np.int32)
+            messages.append(np.repeat(members, len(route.ways)))
+            channels.append(self._from(senders[members], start[:, members], route))
             units = [int(share * unit) for share in route.shares]
             weight = np.array(units, weight_type(unit, sum(units) * len(senders)))
-            weights.append(np.broadcast_to(weight, (len(alike), len(weight))).reshape(-1))
+            weights.append(np.broadcast_to(weight, (len(members), len(weight))).reshape(-1))
         # All links have one latency, so a message has as many of it as hops.
         counts, latency = np.unique(np.abs(moves).sum(axis=0), return_inverse=True)
         return Traffic(
@@ -144,7 +144,7 @@ class GridPaths(Frozen, Paths):
         An aligned block of these extents is itself a grid, which the exchange leaves only over
         a whole dimension's wrap-around link.
         """
-        extents, below, found = [], 1, 0
+        extents, below, matched = [], 1, 0
         for size in reversed(self.shape):
             # Of a dimension, or of whole blocks of its neighbours.
             tops = [
@@ -152,11 +152,11 @@ class GridPaths(Frozen, Paths):
                 for digit in digits
                 if digit.stride % below == 0 and below * size % (digit.stride * digit.parts) == 0
             ]
-            found += len(tops)
+            matched += len(tops)
             extents.append(max(tops, default=1))
             below *= size
         # A digit of several dimensions: no symmetry is known.
-        return tuple(reversed(extents)) if found == len(digits) else ()
+        return tuple(reversed(extents)) if matched == len(digits) else ()
 
     def inside(self, numbers: Indices, block: Block) -> NDArray[np.bool_]:
         if not block:
@@ -172,8 +172,8 @@ class GridPaths(Frozen, Paths):
         everywhere = np.zeros_like(with_none)
         position = _coordinates(np.arange(len(self.channels)), self.shape)
         extents = np.array(block or self.shape, np.int32)[:, None]
-        alike = np.ravel_multi_index(tuple(position % extents), self.shape)
-        everywhere[self.channels] = with_none[self.channels[alike]]
+        representative = np.ravel_multi_index(tuple(position % extents), self.shape)
+        everywhere[self.channels] = with_none[self.channels[representative]]
         return everywhere[:-1]
 
     def _displacements(self, steps: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -236,9 +236,9 @@ def _box(lengths: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int, Fractio
         before = _orders(position)
         for dimension, length in enumerate(lengths):
             if position[dimension] < length:
-                left = [n - at for n, at in zip(lengths, position, strict=True)]
-                left[dimension] -= 1
-                yield position, dimension, Fraction(before * _orders(left), total)
+                remaining = [n - at for n, at in zip(lengths, position, strict=True)]
+                remaining[dimension] -= 1
+                yield position, dimension, Fraction(before * _orders(remaining), total)
 
 
 def _orders(steps: Sequence[int]) -> int:

@@ -151,8 +151,8 @@ class Interconnect:
     @cached_property
     def paths(self) -> Paths:
         """The routes, each computed on first use."""
-        if self._routes is not None and (own := self._routes(self.links)) is not None:
-            return own
+        if self._routes is not None and (paths := self._routes(self.links)) is not None:
+            return paths
         # First: a mesh of one dimension is a tree as well, and a grid's blocks repeat.
         grid = GridPaths.of(self._shape, self.links) if self._shape else None
         return grid or TreePaths.of(self.graph, self.links) or ShortestPaths(self.graph, self.links)
@@ -317,10 +317,10 @@ class Interconnect:
             # Fractions: ties between levels and between plans have to be exact.
             unit = lcm(*((share / load.unit).denominator for load, share in sent))
             weights = [int(share / load.unit * unit) for load, share in sent]
-            each = [load.of_channels for load, _ in sent]
-            most = sum(w * int(x.max()) for w, x in zip(weights, each, strict=True))
-            dtype = weight_type(unit, most)
-            total = np.sum([w * x.astype(dtype) for w, x in zip(weights, each, strict=True)], 0)
+            loads = [load.of_channels for load, _ in sent]
+            bound = sum(w * int(x.max()) for w, x in zip(weights, loads, strict=True))
+            dtype = weight_type(unit, bound)
+            total = np.sum([w * x.astype(dtype) for w, x in zip(weights, loads, strict=True)], 0)
             self._links[lanes, among] = BisectionLink(
                 # The bottleneck's time of one byte from every accelerator at once.
                 seconds_per_byte=self._longest(total) / unit / self.accelerators,

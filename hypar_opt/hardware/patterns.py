@@ -103,17 +103,17 @@ def around_rings(rings: tuple[Group, ...], times: int, at_once: bool) -> tuple[M
     everyone = prod(ring.accelerators for ring in rings)
     # A message's part of the tensor, over what an accelerator sends of it in all rounds.
     of_tensor = Fraction(everyone, times * (everyone - 1))
-    left = [Fraction(1, 2 * count)] * count
+    parts = [Fraction(1, 2 * count)] * count
     rounds: list[MessageRound] = []
     for phase in range(count):
         ways = [rings[(first + phase) % count] for first in range(count)]
-        left = [part / way.accelerators for part, way in zip(left, ways, strict=True)]
+        parts = [part / way.accelerators for part, way in zip(parts, ways, strict=True)]
         # Smaller rings are done first.
         done = 0
         for size in sorted({way.accelerators for way in ways}):
             lanes = tuple(
                 Lane(MessagePattern(way.digits, shift), part * of_tensor)
-                for part, way in zip(left, ways, strict=True)
+                for part, way in zip(parts, ways, strict=True)
                 if way.accelerators >= size
                 for shift in (1, way.accelerators - 1)
             )

@@ -56,31 +56,31 @@ class RailPaths(Frozen, Paths):
         inside = [(n, switches[n // per_node]) for n in range(nodes * per_node)]
         up = [channels[number, switch] for number, switch in inside]
         down = [channels[switch, number] for number, switch in inside]
-        out = [[channels[switch, own] for own in rails] for switch in switches]
-        into = [[channels[own, switch] for own in rails] for switch in switches]
+        out = [[channels[switch, end] for end in rails] for switch in switches]
+        into = [[channels[end, switch] for end in rails] for switch in switches]
         latency = {ends: link.latency for link in links for ends in (link.source, link.target)}
-        own, further = latency[0], latency[rail(0)]
-        latencies = 2 * own, 2 * own + 2 * further
+        near, far = latency[0], latency[rail(0)]
+        latencies = 2 * near, 2 * near + 2 * far
         return cls(np.array(up), np.array(down), np.array(out), np.array(into), latencies)
 
     def traffic(self, senders: Indices, receivers: Indices) -> Traffic:
         nodes, adapters = self.out.shape
         per_node = len(self.up) // nodes
         source, target = senders // per_node, receivers // per_node
-        own = senders % per_node * adapters // per_node
+        adapter = senders % per_node * adapters // per_node
         all_of = np.arange(len(senders))
-        apart = np.flatnonzero(source != target)
-        check_crossed(2 * (len(all_of) + len(apart)))
+        remote = np.flatnonzero(source != target)
+        check_crossed(2 * (len(all_of) + len(remote)))
         channels = [
             self.up[senders],
             self.down[receivers],
-            self.out[source[apart], own[apart]],
-            self.into[target[apart], own[apart]],
+            self.out[source[remote], adapter[remote]],
+            self.into[target[remote], adapter[remote]],
         ]
         crosses = (source != target).astype(np.intp)
         kinds, latency = np.unique(crosses, return_inverse=True)
         return Traffic(
-            np.concatenate([all_of, all_of, apart, apart]),
+            np.concatenate([all_of, all_of, remote, remote]),
             np.concatenate(channels),
             weight=np.broadcast_to(np.int64(1), sum(map(len, channels))),
             unit=1,

@@ -72,21 +72,21 @@ class Roofline:
 
 def roofline(array: Array, placement: Sequence[int] | None = None) -> Roofline:
     """Return the roofs of an array, in a placement of levels; by default in its own."""
-    own = (array.groups or [array.accelerator])[0]
-    share = float(own.utilisation or own.gemm or 1)
+    accelerator = (array.groups or [array.accelerator])[0]
+    share = float(accelerator.utilisation or accelerator.gemm or 1)
     count = array.interconnect.accelerators
     rates = [
         (float(1 / array.interconnect.bisection(digit).seconds_per_byte) / count, level, digit)
         for level, digit in enumerate(placement or array.placement, 1)
     ]
-    roofs = [Roof(DRAM, float(own.dram_bandwidth))]
-    for rate, alike in groupby(rates, key=lambda level: level[0]):
-        levels = list(alike)
+    roofs = [Roof(DRAM, float(accelerator.dram_bandwidth))]
+    for rate, group in groupby(rates, key=lambda level: level[0]):
+        levels = list(group)
         first, last = levels[0][1], levels[-1][1]
         name = f"H{first}" if first == last else f"H{first}–H{last}"
         link = _full_link(array, levels[0][2])
         roofs.append(Roof(name, rate, link, tuple(range(first - 1, last))))
-    return Roofline(share * float(own.units * own.operations), tuple(roofs))
+    return Roofline(share * float(accelerator.units * accelerator.operations), tuple(roofs))
 
 
 def _full_link(array: Array, digit: int) -> Link:

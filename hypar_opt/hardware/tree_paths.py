@@ -60,14 +60,14 @@ class TreePaths(Frozen, Paths):
             for ends in ([link.source for link in links], [link.target for link in links])
         )
         forth, back = directions(links)
-        ends, others = np.concatenate([source, target]), np.concatenate([target, source])
+        ends, peers = np.concatenate([source, target]), np.concatenate([target, source])
         away, home = np.concatenate([forth, back]), np.concatenate([back, forth])
         parent, depth, up, down = np.full((4, len(number)), -1, np.int32)
         depth[0] = farthest = 0
         # Accelerator 0 is the root; any other root would give the same paths.
-        while (reached := (depth[ends] == farthest) & (depth[others] < 0)).any():
+        while (reached := (depth[ends] == farthest) & (depth[peers] < 0)).any():
             farthest += 1
-            node = others[reached]
+            node = peers[reached]
             parent[node], depth[node] = ends[reached], farthest
             up[node], down[node] = home[reached], away[reached]
         if (depth < 0).any():
@@ -95,8 +95,8 @@ class TreePaths(Frozen, Paths):
                 ends[climbs] = self.parent[ends[climbs]]
                 crossed += len(messages[-1])
             check_crossed(crossed)
-            apart = up != down
-            message, up, down = message[apart], up[apart], down[apart]
+            unmet = up != down
+            message, up, down = message[unmet], up[unmet], down[unmet]
         message, channel = np.concatenate(messages), np.concatenate(channels)
         seconds = np.zeros(len(senders), self.latency.dtype)
         np.add.at(seconds, message, self.latency[channel])

@@ -30,7 +30,7 @@ from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.sharding.weights import with_users
 from hypar_opt.solvers.feasibility import trivially_infeasible
 from hypar_opt.step.shares import Share
-from hypar_opt.step.states import parts_of
+from hypar_opt.step.states import shard_counts
 from hypar_opt.workload.contiguous import are_first, check_contiguous, may_go_on
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, on_all_sides
 from hypar_opt.workload.splitting import may_split_tensors
@@ -156,7 +156,7 @@ class ConstraintSet:
             )
         loads = np.zeros(table.node.shape, object)
         # Layers with the same splits above have the same loads below: computed once.
-        split = parts_of(above, table.layers, table.choices, self._hierarchy).T
+        split = shard_counts(above, table.layers, table.choices, self._hierarchy).T
         for parts in {tuple(column) for column in split.tolist()}:
             layers = np.all(split == np.array(parts, split.dtype), axis=1)
             for choice in range(table.choices):
@@ -303,7 +303,7 @@ class ConstraintSet:
                         f"constraints: {tensor.name} should be {words[column]} at H{level}, got"
                         f" {words[row[node]]}"
                     )
-        parts = parts_of(nodes, len(self._workload.nodes), len(self._choices), self._hierarchy)
+        parts = shard_counts(nodes, len(self._workload.nodes), len(self._choices), self._hierarchy)
         for position, split in enumerate(parts.T[: self._workload.shared].tolist()):
             if not self._allowed_tensors(tuple(split))[position]:
                 tensor = self._workload.nodes[position]

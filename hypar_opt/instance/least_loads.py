@@ -330,7 +330,7 @@ def axes_of(layer: LayerTensors, choices: Sequence[str]) -> str:
         if layer.results:
             channels += f", divided as {' and '.join(map(str, layer.results))}"
         images = (
-            f", and {border.size} {axis} for at most {border.most} equal parts"
+            f", and {border.size} {axis} for at most {border.max_parts} equal parts"
             for axis, border in zip(OF_IMAGES, map(layer.borders.get, SPATIAL), strict=True)
             if border and axis in choices
         )

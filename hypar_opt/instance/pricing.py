@@ -170,7 +170,7 @@ def _charges(
             _Charges(charges, cost.resolution) for charges in charges_by_level(workload, cost, full)
         ]
     # Each by its own shares.
-    models = [cost.of_plan(workload, nodes) for nodes in full]
+    models = [cost.for_plan(workload, nodes) for nodes in full]
     return [
         _Charges(charges_by_level(workload, one, [nodes])[0], one.resolution)
         for one, nodes in zip(models, full, strict=True)

@@ -40,7 +40,7 @@ from hypar_opt.plan.stored_layouts import tensor_columns
 from hypar_opt.plan.training import Training
 from hypar_opt.sharding.layouts import WHOLE
 from hypar_opt.simulator.pipeline_order import in_flight_of_stages
-from hypar_opt.step.states import of_rows
+from hypar_opt.step.states import states_from_rows
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, on_all_sides, part_word
 from hypar_opt.workload.patterns import compact, words_by_layer
 from hypar_opt.workload.shards import renumbered, renumbered_words
@@ -176,7 +176,9 @@ class StagePlan:
         if time.hops is None:
             return Fraction()
         count = len(self.instance.workload.nodes)
-        charges = time.hops.charges(np.arange(count), of_rows(self.nodes, count), time.per_unit)
+        charges = time.hops.charges(
+            np.arange(count), states_from_rows(self.nodes, count), time.per_unit
+        )
         return Fraction(int(charges.sum()), time.per_unit)
 
 

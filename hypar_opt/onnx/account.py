@@ -45,10 +45,10 @@ def check(network: Network, layers: Sequence[Layer]) -> None:
         operator, maps = described[layer.name]
         counted, weights = operator.parameters(maps), layer.weights
         if counted != weights.elements and layer.node is not None:
-            held = {region.name: region.elements for region in weights.regions}
+            elements = {region.name: region.elements for region in weights.regions}
             raise layer.node.refuse(
                 f"makes a layer of {counted:,} parameters, where the file has"
-                f" {_shown(held) if held else 'none'}; a network has no layer for that"
+                f" {_shown(elements) if elements else 'none'}; a network has no layer for that"
             )
 
 
@@ -102,14 +102,14 @@ def _shared_vectors(layers: Sequence[Layer]) -> str:
 
 def left_out(state: ImportState, layers: Sequence[Layer]) -> list[str]:
     """Return a phrase on the initializers that operators read and no layer has, if any."""
-    kept: dict[str, set[Region]] = {}
+    layer_regions: dict[str, set[Region]] = {}
     for layer in layers:
         for region in layer.weights.regions:
-            kept.setdefault(region.name, set()).add(region.flat())
+            layer_regions.setdefault(region.name, set()).add(region.flat())
     read: dict[str, set[Region]] = {}
     for constant in _learned(state):
         flat = [region.flat() for region in constant.regions]
-        missing = [region for region in flat if region not in kept.get(region.name, ())]
+        missing = [region for region in flat if region not in layer_regions.get(region.name, ())]
         # The mask is checked last, since that reads values.
         if missing and not _is_mask(constant):
             for region in missing:
@@ -117,8 +117,8 @@ def left_out(state: ImportState, layers: Sequence[Layer]) -> list[str]:
     stated = {name for node in state.graph.nodes if node.op == "Constant" for name in node.outputs}
     counts = {}
     for name, regions in read.items():
-        others = kept.get(name, set())
-        count = distinct(regions | others) - distinct(others)
+        covered = layer_regions.get(name, set())
+        count = distinct(regions | covered) - distinct(covered)
         if count and _is_float(state, name, stated):
             counts[name] = count
     return [f"tensors that no layer has: {_shown(counts)}, learned or not"] if counts else []
@@ -160,7 +160,7 @@ def _learned(state: ImportState) -> Iterator[Constant]:
 
 def _is_mask(constant: Constant) -> bool:
     """Whether a constant's values hide scores: they are very low, or ones and zeros."""
-    if not constant.known or constant.elements > MAX_ELEMENTS:
+    if not constant.has_values or constant.elements > MAX_ELEMENTS:
         return False
     value = constant.value
     if value.dtype.kind != "f":

@@ -59,15 +59,15 @@ def _sequence(
     features, windows = in_windows(state, node, features)
     *_, rows, columns = features.dims
     tokens = extent(rows) if windows else state.layer(features.source).sizes.get("t", 1)
-    held = axes_of([rows]), axes_of([columns])
-    if (held[0] | held[1]) & {"h", "w"}:
+    axes = axes_of([rows]), axes_of([columns])
+    if (axes[0] | axes[1]) & {"h", "w"}:
         raise node.refuse(
             "multiplies two feature maps over the rows or columns of an image; attention is read"
             " over tokens, or over all pixels as one dimension"
         )
-    if held[0] - {"t"} or held[1] - {"c"}:
+    if axes[0] - {"t"} or axes[1] - {"c"}:
         raise node.refuse(
-            f"multiplies two feature maps over {_named(held[1])} for each of {_named(held[0])};"
+            f"multiplies two feature maps over {_named(axes[1])} for each of {_named(axes[0])};"
             " attention sums queries times keys over the channels of a head, for each token"
         )
     if rows != whole_dim("t", tokens):
@@ -159,8 +159,8 @@ def _weighted_values(
         leading = original_dims(state, heads.leading, windows)
         dims = (*leading, windows.pixels, whole_dim("c", width))
     words = attention_keys(heads.queries, heads.keys, causal=False) | inner.keys | words
-    made = Layer("attention", words, inputs, sizes, node, dims=dims, orders=orders)
-    return state.emit(made)
+    layer = Layer("attention", words, inputs, sizes, node, dims=dims, orders=orders)
+    return state.emit(layer)
 
 
 def _alpha(node: OnnxNode) -> float:

@@ -36,8 +36,8 @@ def reshape_target(shape: Sequence[int], target: Sequence[int], *, allow_zero: b
         shape[axis] if size == 0 and not allow_zero else size for axis, size in enumerate(target)
     ]
     if sizes.count(-1) == 1:
-        known = -math.prod(sizes)
-        rest, remainder = divmod(math.prod(shape), known) if known else (0, 0)
+        divisor = -math.prod(sizes)
+        rest, remainder = divmod(math.prod(shape), divisor) if divisor else (0, 0)
         if remainder:
             raise ValueError("the elements do not fit")
         sizes[sizes.index(-1)] = rest
@@ -219,9 +219,9 @@ def _binary(function: Callable[..., Array], _: Attributes, *inputs: Array) -> Ar
 def _clip(
     attributes: Attributes, data: Array, low: Array | None = None, high: Array | None = None
 ) -> Array:
-    least = attributes.get("min") if low is None else low
-    most = attributes.get("max") if high is None else high
-    return np.asarray(np.clip(data, least, most))
+    minimum = attributes.get("min") if low is None else low
+    maximum = attributes.get("max") if high is None else high
+    return np.asarray(np.clip(data, minimum, maximum))
 
 
 def _modulo(attributes: Attributes, a: Array, b: Array) -> Array:

@@ -48,7 +48,7 @@ class Constant:
         Its dimensions.
     load
         Returns its value, or a placeholder where it is unknown.
-    known
+    has_values
         Whether the value is the real one, not a placeholder.
     regions
         The elements of the file's initializers that it is made of: one region, except for sums.
@@ -60,7 +60,7 @@ class Constant:
 
     shape: tuple[int, ...]
     load: Callable[[], Array]
-    known: bool = True
+    has_values: bool = True
     regions: Regions = ()
     is_input: bool = False
     one_image: Array | None = None
@@ -146,7 +146,7 @@ def of_tensor(tensor: TensorProto) -> Constant:
     regions = (whole(tensor.name, shape),)
     hidden = tensor.external_data or tensor.data_location == 1 or tensor.data_type in _NO_NUMBERS
     if hidden or math.prod(shape) > MAX_ELEMENTS:
-        return Constant(shape, lambda: placeholder(shape), known=False, regions=regions)
+        return Constant(shape, lambda: placeholder(shape), has_values=False, regions=regions)
 
     def load() -> Array:
         if tensor.data_type == INT64:

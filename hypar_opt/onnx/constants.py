@@ -89,13 +89,15 @@ class Constants:
 
     def _of_tensor(self, tensor: TensorProto) -> Constant:
         constant = of_tensor(tensor)
-        value = None if constant.known else self.read_integers(tensor)
-        return constant if value is None else replace(constant, load=_returns(value), known=True)
+        value = None if constant.has_values else self.read_integers(tensor)
+        return (
+            constant if value is None else replace(constant, load=_returns(value), has_values=True)
+        )
 
     def integers(self, name: str) -> list[int] | None:
         """Return the values of a list of integers; None where they are unknown or too many."""
         constant = self.get(name)
-        if not constant.known or constant.elements > MAX_INTEGERS:
+        if not constant.has_values or constant.elements > MAX_INTEGERS:
             return None
         if not self._budget.take(_LISTED * constant.elements):
             return None
@@ -106,8 +108,8 @@ class Constants:
         folded = fold(node, inputs, self._budget)
         read = [constant for constant in inputs if constant is not None]
         # Shapes are known even where the values are in another file.
-        known = node.op in ("Shape", "Size") or all(constant.known for constant in read)
-        known = known and folded is not None and folded.known
+        has_values = node.op in ("Shape", "Size") or all(constant.has_values for constant in read)
+        has_values = has_values and folded is not None and folded.has_values
         is_input = any(constant.is_input for constant in read)
         folded_arrays = folded.arrays if folded else []
         names: list[str] = []
@@ -120,14 +122,14 @@ class Constants:
                 array = folded_arrays[index]
             else:
                 shapes = self._shapes(node, inputs) if shapes is None else shapes
-                array, known = placeholder(self._shape(node, name, shapes)), False
+                array, has_values = placeholder(self._shape(node, name, shapes)), False
             names.append(name)
             arrays.append(array)
         if not self._budget.take(_REGION * sum(len(constant.regions) for constant in read)):
             raise node.refuse("is made of too many weights, together with the constants before it")
         regions = regions_of(node, inputs, [array.shape for array in arrays])
-        for name, array, held in zip(names, arrays, regions, strict=False):
-            self._made[name] = Constant(array.shape, _returns(array), known, held, is_input)
+        for name, array, sources in zip(names, arrays, regions, strict=False):
+            self._made[name] = Constant(array.shape, _returns(array), has_values, sources, is_input)
 
     def _shapes(self, node: OnnxNode, inputs: list[Constant | None]) -> dict[str, tuple[int, ...]]:
         """Return shapes by ONNX's own inference, which runs only where ours has no answer."""

@@ -42,13 +42,13 @@ def document(
             del layer.keys["vocabulary"]
     further = _named(inputs, layers, blocks)
     given = {-1: "input", **further}
-    for place, own in given.items():
-        inputs[place].stated = own
+    for place, label in given.items():
+        inputs[place].stated = label
     names = given | {place: layer.name for place, layer in enumerate(layers)}
     tables = _tables(layers, {place: names[place] for place in alone}, names)
     out = {"schema": SCHEMA, "name": name, "source": source, "input": shown_input, "layer": tables}
     if further:
-        shown = {own: _input(inputs[n].layer.sizes, ()) for n, own in further.items()}
+        shown = {label: _input(inputs[n].layer.sizes, ()) for n, label in further.items()}
         out = {**out, "inputs": shown, "layer": out.pop("layer")}
     if runs:
         out["block"] = [_block(layers, given, *block) for block in zip(runs, blocks, strict=True)]
@@ -147,13 +147,13 @@ def _block(
 ) -> Table:
     head, local = names
     before = run.first - 1
-    own = dict(enumerate(local, run.first))
+    local_names = dict(enumerate(local, run.first))
     # Within a block ``input`` is the block's; no layer of a run reads the network's first.
     return {
         "name": head,
         "repeat": run.count,
         "inputs": [layers[before].name],
-        "layer": _tables(layers, own, {**given, before: "input", **own}),
+        "layer": _tables(layers, local_names, {**given, before: "input", **local_names}),
     }
 
 

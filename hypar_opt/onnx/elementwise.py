@@ -90,15 +90,15 @@ def elementwise(state: ImportState, node: OnnxNode) -> Features:
     one_by_one = joins or op in ("Add", "Sum", "Mul")
     result, marks = whole, {node.stated}
     for name in constants:
-        result, done, held = _with_constant(state, node, result, name)
+        result, done, is_absorbed = _with_constant(state, node, result, name)
         marks |= done
         operators = result.operators | done
-        if held:
+        if is_absorbed:
             one_by_one = True
         elif one_by_one:
             operand = _operand(state, node, result, name)
-            made = applied(op, {}, [result.function, operand], {op, *done}, operators | {op})
-            result = result._replace(function=made.rounded(precision(state.constant(name))))
+            function = applied(op, {}, [result.function, operand], {op, *done}, operators | {op})
+            result = result._replace(function=function.rounded(precision(state.constant(name))))
         result = result._replace(operators=operators)
     if not one_by_one and MIXED not in whole.function.rest:
         function = applied(
@@ -112,8 +112,8 @@ def elementwise(state: ImportState, node: OnnxNode) -> Features:
         result = result._replace(function=function.rounded(rounded))
     if node.op in _OF_SUMS:
         op = _OF_SUMS[node.op]
-        made = applied(op, {}, [result.function], {op}, result.operators | {op})
-        result = result._replace(function=made)
+        function = applied(op, {}, [result.function], {op}, result.operators | {op})
+        result = result._replace(function=function)
     return result if joins else result._replace(operators=result.operators | {node.op})
 
 
@@ -125,9 +125,9 @@ def _operands(state: ImportState, node: OnnxNode, whole: Features) -> list[Opera
         return [_operand(state, node, whole, name) for name in node.inputs]
     attributes = node.attributes()
     bounds: list[Operand] = []
-    for place, (name, most) in enumerate(zip(("min", "max"), _BOUNDS, strict=True), start=1):
+    for place, (name, bound) in enumerate(zip(("min", "max"), _BOUNDS, strict=True), start=1):
         given = node.input(place)
-        number = np.asarray(attributes.get(name, most), np.float64)
+        number = np.asarray(attributes.get(name, bound), np.float64)
         bounds.append(_operand(state, node, whole, given) if given else number)
     return [state.features(node.inputs[0]).function, *bounds]
 
@@ -139,7 +139,7 @@ def _operand(state: ImportState, node: OnnxNode, whole: Features, name: str) -> 
     if not state.is_constant(name):
         return state.features(name).function
     constant = state.constant(name)
-    if whole.pooled and not constant.known and constant.elements == 1 and node.op in _SHIFTS:
+    if whole.pooled and not constant.has_values and constant.elements == 1 and node.op in _SHIFTS:
         return np.asarray(EPSILON)  # as is said where the norm is settled
     return operand_of(constant, by_channel=_is_of_channels(state, whole, constant))
 
@@ -151,12 +151,12 @@ def _is_of_channels(state: ImportState, features: Features, constant: Constant) 
     """
     if len(constant.shape) > len(features.dims):
         return False
-    held = _held(features.dims, constant)
-    if axes_of(held) - {"b"} != {"c"}:
+    dims = _dims_of_constant(features.dims, constant)
+    if axes_of(dims) - {"b"} != {"c"}:
         return False
     if size := _of_heads(state, features):
-        return head_size({part_of_channels(held)}) == size
-    return not features.taken and is_whole("c", state.layer(features.source).channels, held)
+        return head_size({part_of_channels(dims)}) == size
+    return not features.taken and is_whole("c", state.layer(features.source).channels, dims)
 
 
 def _of_heads(state: ImportState, features: Features) -> int | None:
@@ -167,7 +167,7 @@ def _of_heads(state: ImportState, features: Features) -> int | None:
     return head_size(norm.over)
 
 
-def _held(dims: Sequence[Dim], constant: Constant) -> tuple[Dim, ...]:
+def _dims_of_constant(dims: Sequence[Dim], constant: Constant) -> tuple[Dim, ...]:
     """Return those dimensions of a map in which a constant has more than one index."""
     places = len(dims) - len(constant.shape)
     return tuple(dims[places + place] for place, size in enumerate(constant.shape) if size > 1)
@@ -181,7 +181,7 @@ def _check_dropout(state: ImportState, node: OnnxNode) -> None:
         state.note(node, "dropout")  # of old it is switched on, unless the file says otherwise
     if training := node.input(2):
         switch = state.constant(training)
-        is_off = switch.known and switch.elements == 1 and not switch.value.any()
+        is_off = switch.has_values and switch.elements == 1 and not switch.value.any()
         if not is_off:
             state.note(node, "dropout")
 
@@ -311,13 +311,13 @@ def _with_constant(
     bare = features._replace(dims=broadcast(features, constant.shape, state.batch))
     if layer.is_scores:
         return bare, frozenset(), False  # attention accounts for it
-    held = _held(bare.dims, constant)
-    axes = axes_of(held) - {"b"}
+    dims = _dims_of_constant(bare.dims, constant)
+    axes = axes_of(dims) - {"b"}
     done = with_constant(node.op, constant, absorbed=state.is_ids(features))
     if constant.is_input and "c" in axes:
         raise node.refuse(f"reads a further input of the model, through {name!r}")
     if features.pooled and node.op in _SHIFTS and constant.elements == 1:
-        epsilon = repr(float(constant.value.ravel()[0])) if constant.known else "?"
+        epsilon = repr(float(constant.value.ravel()[0])) if constant.has_values else "?"
         norm = replace(bare.norm or PendingNorm(of=bare.unpooled), epsilon=epsilon)
         return bare._replace(norm=norm), done, False
     if constant.is_input or not axes or features.pooled:
@@ -329,13 +329,13 @@ def _with_constant(
     is_learned = _is_of_channels(state, bare, constant) and constant.is_stored
     is_learned = is_learned and (features.source >= 0 or features.norm is not None)
     if is_learned and node.op in _SCALES | _SHIFTS:
-        in_order = merged(digit for dim in held for digit in dim)
+        in_order = merged(digit for dim in dims for digit in dim)
         if not _of_heads(state, features) and in_order != whole_dim("c", layer.channels):
             # The channels of this view are in another order than the layer's.
             bare = state.ordered(state.settle(bare, node), node)
         add = _scaled if node.op in _SCALES else _shifted
         return add(state, node, bare, name), frozenset(), True
-    if node.op in _SHIFTS and _is_table(state, features, constant, held):
+    if node.op in _SHIFTS and _is_table(state, features, constant, dims):
         return _with_tables(state, node, bare, constant), frozenset(), True
     return bare, done, False
 
@@ -432,17 +432,19 @@ def _with_tables(
             state.note(
                 node, "positions or types by which a table is read: the network's are token ids"
             )
-        every = by_index or longer
-        keys = {"features": channels, "vocabulary": rows if every else tokens}
+        all_rows = by_index or longer
+        keys = {"features": channels, "vocabulary": rows if all_rows else tokens}
         keys |= {"tokens": tokens} if longer else {}
         inputs = [-1] if by_index else []
         if by_index and ids.layer.sizes.get("t", 1) != tokens:
             inputs, keys = [], keys | {"ids": tokens}
         sizes = {"t": tokens, "c": channels}
-        weights = LayerWeights(region.name, table.stored if every else (region,))
+        weights = LayerWeights(region.name, table.stored if all_rows else (region,))
         dims = tuple(without(dim, "b") for dim in features.dims)
-        made = state.emit_once(Layer("embedding", keys, inputs, sizes, node, weights, dims=dims))
-        tables[made.source] = made
+        embedding = state.emit_once(
+            Layer("embedding", keys, inputs, sizes, node, weights, dims=dims)
+        )
+        tables[embedding.source] = embedding
     return join(state, node, "add", [features, *tables.values()])
 
 

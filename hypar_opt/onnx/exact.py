@@ -48,7 +48,7 @@ def with_constant(op: str, constant: Constant, *, absorbed: bool) -> frozenset[s
     if constant.elements != 1:
         return frozenset({MAP})
     sign = _OF_A_NUMBER.get(op)
-    if sign is None or not constant.known:
+    if sign is None or not constant.has_values:
         return frozenset({f"{sign}?"} if sign else ())
     return frozenset({f"{sign}{float(constant.value.ravel()[0]):.9g}"})
 

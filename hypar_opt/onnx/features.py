@@ -130,10 +130,6 @@ class Features(NamedTuple):
         function = self.function.unknown(*operators)
         return self._replace(operators=self.operators.union(operators), function=function)
 
-    def made(self, function: Function, *operators: str) -> Features:
-        """Return the tensor after elementwise operators that make this of its layer's map."""
-        return self._replace(operators=self.operators.union(operators), function=function)
-
     @property
     def border_value(self) -> float | None:
         """What its border is filled with, after what has been made of it; None if unknown."""

@@ -69,7 +69,7 @@ class Folded(NamedTuple):
     """The outputs of a node that reads constants, and whether they are the real values."""
 
     arrays: list[Array]
-    known: bool = True
+    has_values: bool = True
 
 
 def fold(node: OnnxNode, inputs: list[Constant | None], budget: Budget) -> Folded | None:
@@ -92,9 +92,9 @@ def _fold(node: OnnxNode, inputs: list[Constant | None], budget: Budget) -> Fold
     if op in BROADCAST:
         shape = np.broadcast_shapes(*(constant.shape for constant in read))
         work = math.prod(shape) * max(1, len(read) - 1)
-        known = all(constant.known or constant.is_input for constant in read)
-        if not known or not _may_write(work, budget):
-            return Folded([placeholder(shape)], known=False)
+        has_values = all(constant.has_values or constant.is_input for constant in read)
+        if not has_values or not _may_write(work, budget):
+            return Folded([placeholder(shape)], has_values=False)
         if len(read) < len(inputs) and op not in OMITS:
             return None
         return _written(BROADCAST[op](attributes, *map(_value, inputs)), budget)
@@ -103,8 +103,8 @@ def _fold(node: OnnxNode, inputs: list[Constant | None], budget: Budget) -> Fold
     if op in VIEWS or op == "Split":
         # Their shape depends on the values of all inputs but the data, and these are few.
         shapes = inputs if op in ("ConstantOfShape", "Range") else inputs[1:]
-        most = max(MAX_RANK, len(node.outputs))
-        if any(c is not None and not (c.known and c.elements <= most) for c in shapes):
+        limit = max(MAX_RANK, len(node.outputs))
+        if any(c is not None and not (c.has_values and c.elements <= limit) for c in shapes):
             return None
         values = [_value(constant) for constant in inputs]
         if op == "Split":
@@ -113,16 +113,16 @@ def _fold(node: OnnxNode, inputs: list[Constant | None], budget: Budget) -> Fold
             return None
         result = VIEWS[op](attributes, *values)
         tensor = attributes.get("value")
-        known = tensor is None or of_tensor(tensor).known
-        return Folded([result], known) if result.ndim <= MAX_RANK else None
-    known = all(constant.known for constant in read)
+        has_values = tensor is None or of_tensor(tensor).has_values
+        return Folded([result], has_values) if result.ndim <= MAX_RANK else None
+    has_values = all(constant.has_values for constant in read)
     total = sum(constant.elements for constant in read)
     if op in ("Concat", "Trilu"):
-        if not known or not _may_write(total, budget):
-            return Folded([placeholder(_joined(read, attributes))], known=False)
+        if not has_values or not _may_write(total, budget):
+            return Folded([placeholder(_joined(read, attributes))], has_values=False)
         compute = triangle if op == "Trilu" else concatenated
         return _written(compute(attributes, *map(_value, inputs)), budget)
-    return _by_reference(node, inputs, budget) if known and total <= MAX_ELEMENTS else None
+    return _by_reference(node, inputs, budget) if has_values and total <= MAX_ELEMENTS else None
 
 
 def _value(constant: Constant | None) -> Any:
@@ -163,9 +163,9 @@ def _gathered(inputs: list[Any], attributes: Attributes, budget: Budget) -> Fold
     shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
     if len(shape) > MAX_RANK:
         return None
-    known = data.known and indices.known
-    if not known or not _may_write(max(math.prod(shape), indices.elements), budget):
-        return Folded([placeholder(shape)], known=False)
+    has_values = data.has_values and indices.has_values
+    if not has_values or not _may_write(max(math.prod(shape), indices.elements), budget):
+        return Folded([placeholder(shape)], has_values=False)
     return _written(np.take(data.value, indices.value.astype(np.int64), axis=axis), budget)
 
 
@@ -176,8 +176,8 @@ def _by_reference(node: OnnxNode, inputs: list[Constant | None], budget: Budget)
     elements = 2 * sum(constant.elements for constant in inputs if constant is not None)
     if node.op == "GatherND":
         elements += _gathered_parts(inputs, node.attributes())
-    each = _BY_ELEMENT.get(node.op, MAX_ELEMENT_BYTES)
-    if elements > 2 * MAX_ELEMENTS or not budget.take(_REFERENCE + each * elements):
+    per_element = _BY_ELEMENT.get(node.op, MAX_ELEMENT_BYTES)
+    if elements > 2 * MAX_ELEMENTS or not budget.take(_REFERENCE + per_element * elements):
         return None
     from onnx.reference import ReferenceEvaluator
 

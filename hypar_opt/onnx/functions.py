@@ -71,16 +71,16 @@ def _check(model: ModelProto) -> None:
         name: {_call(node) for node in _nodes(function.node)} & functions.keys()
         for name, function in functions.items()
     }
-    known: dict[_Name, _Expansion] = {}
+    expansions: dict[_Name, _Expansion] = {}
     try:
         for name in TopologicalSorter(calls).static_order():
             function = functions[name]
             defaults = sum(a.ByteSize() for a in function.attribute_proto)
-            known[name] = _expanded(function.node, known, defaults)
+            expansions[name] = _expanded(function.node, expansions, defaults)
     except CycleError as error:
         (_, name, _), *_ = error.args[1]
         raise InputError(f"its function {name!r} calls itself") from None
-    whole = _expanded(model.graph.node, known, 0)
+    whole = _expanded(model.graph.node, expansions, 0)
     if whole.size > MAX_STRUCTURE:
         raise InputError(
             f"its functions, where they are called, should come to at most"

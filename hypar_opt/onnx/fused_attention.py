@@ -79,8 +79,8 @@ def _order(state: ImportState, node: OnnxNode, features: Features) -> Regions:
         raise node.refuse(
             "should read queries, keys and values of 3 dimensions, or of 4 with heads before tokens"
         )
-    held = channels_of(features, (2,) if rank == 3 else (1, 3))
-    return () if in_order([held], 0, held.elements) else (held,)
+    channels = channels_of(features, (2,) if rank == 3 else (1, 3))
+    return () if in_order([channels], 0, channels.elements) else (channels,)
 
 
 def _is_causal(node: OnnxNode) -> bool:
@@ -96,8 +96,8 @@ def _window(node: OnnxNode) -> int:
     ONNX counts those to its left, ONNX Runtime itself, too.
     """
     attributes = node.attributes()
-    if (left := int(attributes.get("left_window_size", -1))) >= 0:
-        return left + 1
+    if (past := int(attributes.get("left_window_size", -1))) >= 0:
+        return past + 1
     return max(0, int(attributes.get("local_window_size", -1)))
 
 
@@ -109,8 +109,8 @@ def fused_projection(state: ImportState, node: OnnxNode) -> Features:
     features = state.settled(node.inputs[0], node)
     if len(features.dims) != 3 or len(weight.shape) != 2:
         raise shape_error(node, features.shape, weight.shape)
-    held = weight.matrix(node.inputs[1], (0,), (1,))
-    projected = linear(state, node, features, (2,), weight.shape[1:], held, place=2)
+    matrix = weight.matrix(node.inputs[1], (0,), (1,))
+    projected = linear(state, node, features, (2,), weight.shape[1:], matrix, place=2)
     projection = state.layer(projected.source)
     if bias := node.input(2):
         projection.add_bias(state.constant(bias).stored)

@@ -101,7 +101,7 @@ def heads_of(
     first = _parts((queries.dims[:-2], keys.dims[:-2]))
     numbered = [*zip(first, _row_major(first), strict=True)]
     rows = (scores.dims[:-2], values.dims[:-2])
-    parts = [each for part in _parts(rows) for each in _resolved(part, numbered)]
+    parts = [resolved for part in _parts(rows) for resolved in _resolved(part, numbered)]
     inner = [part for part in parts if not part.images]
     if any(bool(key) != bool(value) for _, key, value in (part.strides for part in inner)):
         raise node.refuse("has keys and values of different numbers of heads")
@@ -122,10 +122,10 @@ def heads_of(
         for place in range(max(map(len, rows)))
     )
     orders = tuple(
-        _order(one, [(part.size, part.strides[n]) for part in own])
-        for n, (one, own) in enumerate(zip(operands, (ordered, groups, groups), strict=True))
+        _order(one, [(part.size, part.strides[n]) for part in group])
+        for n, (one, group) in enumerate(zip(operands, (ordered, groups, groups), strict=True))
     )
-    count, shared = (math.prod(part.size for part in own) for own in (ordered, groups))
+    count, shared = (math.prod(part.size for part in group) for group in (ordered, groups))
     return Heads(count, shared, orders, leading)
 
 
@@ -157,12 +157,12 @@ def _divided(place: int, dims: Sequence[Dim]) -> Iterator[_HeadPart]:
     for upper, lower in pairwise(sorted(cuts, reverse=True)):
         if upper % lower:
             raise UnalignedError
-        held = [("", 0) if dim is None else _step(dim, lower) for dim in wide]
-        axes = {axis for axis, _ in held}
+        steps = [("", 0) if dim is None else _step(dim, lower) for dim in wide]
+        axes = {axis for axis, _ in steps}
         if axes - {"", "b", "c", "g", "r"} or ("b" in axes and axes & {"c", "g"}):
             raise UnalignedError
-        images = max(by if axis == "b" else 0 for axis, by in held)
-        strides = tuple(by if axis in ("c", "g") else 0 for axis, by in held)
+        images = max(by if axis == "b" else 0 for axis, by in steps)
+        strides = tuple(by if axis in ("c", "g") else 0 for axis, by in steps)
         yield _HeadPart(place, upper // lower, images, strides)
 
 
@@ -186,12 +186,14 @@ def _resolved(part: _HeadPart, numbered: Sequence[tuple[_HeadPart, int]]) -> Ite
     end = number * part.size
     cuts = {number, end, *(stride for _, stride in numbered if number < stride < end)}
     for upper, lower in pairwise(sorted(cuts, reverse=True)):
-        own, stride = next(
-            (own, stride) for own, stride in numbered if stride <= lower < stride * own.size
+        reference, stride = next(
+            (candidate, stride)
+            for candidate, stride in numbered
+            if stride <= lower < stride * candidate.size
         )
-        if upper % lower or lower % stride or upper > stride * own.size:
+        if upper % lower or lower % stride or upper > stride * reference.size:
             raise UnalignedError
-        query, key = (each * (lower // stride) for each in own.strides)
+        query, key = (step * (lower // stride) for step in reference.strides)
         yield _HeadPart(part.place, upper // lower, 0, (query, key, value * (lower // number)))
 
 
@@ -210,8 +212,8 @@ def _first(features: Features) -> int:
 def channels_of(features: Features, places: Sequence[int]) -> Region:
     """Return the channels that some dimensions of a map hold, in their order."""
     digits = (digit for place in places for digit in features.dims[place])
-    held = (Digit(_CHANNEL, one.size, one.stride * unit(one.axis)) for one in digits)
-    return Region("", (merged(held),), _first(features))
+    channels = (Digit(_CHANNEL, one.size, one.stride * unit(one.axis)) for one in digits)
+    return Region("", (merged(channels),), _first(features))
 
 
 def in_order(orders: Sequence[Region], first: int, channels: int) -> bool:

@@ -161,10 +161,10 @@ def original_dims(state: ImportState, leading: Sequence[Dim], windows: CutWindow
                 new.append(digit)
                 continue
             end = digit.stride * digit.size
-            held = [own for own, by in parts if digit.stride <= by and by * own.size <= end]
-            if extent(tuple(held)) != digit.size:
+            pieces = [piece for piece, by in parts if digit.stride <= by and by * piece.size <= end]
+            if extent(tuple(pieces)) != digit.size:
                 raise UnalignedError
-            new += held
+            new += pieces
         dims.append(merged(new))
     if state.batch == 1:
         dims[0] = (Digit("b", 1), *dims[0])
@@ -184,15 +184,22 @@ def added_scores(
     if (rows, columns) != (whole_dim("t", inside), whole_dim("s", inside)):
         return None
     heads = math.prod(digit.size for dim in leading for digit in dim if digit.axis == "g")
-    tensors = [state.graph.initialisers.get(own) for own in state.constant(name).weights]
-    tables = [own for own in tensors if own and own.data_type in FLOATS and len(own.dims) == 2]
+    tensors = [state.graph.initialisers.get(weight) for weight in state.constant(name).weights]
+    tables = [
+        tensor
+        for tensor in tensors
+        if tensor and tensor.data_type in FLOATS and len(tensor.dims) == 2
+    ]
     if windows:
         shapes = [windows.shape]
     else:
         sizes = [(inside // width, width) for width in (divisors(inside) if tables else ())]
         shapes = [ImageWindows(size=size, columns=size[1]) for size in sizes]
     fits = [
-        (shape, own) for own in tables for shape in shapes if [*own.dims] == [shape.biases, heads]
+        (shape, table)
+        for table in tables
+        for shape in shapes
+        if [*table.dims] == [shape.biases, heads]
     ]
     # Without a table it is a mask, the same for all heads.
     of_heads = [dim for dim in leading if "g" in axes_of([dim])]
@@ -202,7 +209,7 @@ def added_scores(
     )
     if windows and is_mask and not fits:
         return _shown(state, leading, name, windows.shape, windows, None)
-    shown = (_shown(state, leading, name, shape, windows, own) for shape, own in fits)
+    shown = (_shown(state, leading, name, shape, windows, table) for shape, table in fits)
     return next(filter(None, shown), None)
 
 
@@ -222,9 +229,9 @@ def _shown(
 
         of = np.arange(1, math.prod(table.dims) + 1).reshape(table.dims)
         dtype = helper.tensor_dtype_to_np_dtype(table.data_type)
-        given = [{table.name: own.astype(dtype)} for own in (0 * of, of)]
+        given = [{table.name: values.astype(dtype)} for values in (0 * of, of)]
         expected = of[shape.relative(), head]
-    without, added = (state.mask_values.get(name, own) for own in (given[0], given[-1]))
+    without, added = (state.mask_values.get(name, tensors) for tensors in (given[0], given[-1]))
     if isinstance(without, Unknown) or isinstance(added, Unknown):
         return None
     seen = without > ENOUGH
@@ -248,8 +255,8 @@ def _along(dims: Sequence[Dim], axis: str) -> Iterator[Array]:
     for place, dim in enumerate(dims):
         index = np.zeros(1, int)
         for digit in dim:
-            own = np.arange(digit.size) * digit.stride * (digit.axis == axis)
-            index = (index[:, None] + own).ravel()
+            steps = np.arange(digit.size) * digit.stride * (digit.axis == axis)
+            index = (index[:, None] + steps).ravel()
         if not index.any():
             index = index[:1]
         yield index.reshape(-1, *[1] * (len(dims) - place + 1))

@@ -115,8 +115,8 @@ class ImportState:
     def features(self, name: str) -> Features:
         """Return the features of a tensor; of an input with its axes named, if known."""
         features = self.seen(name)
-        own = self.inputs.get(features.source)
-        return features if own is None else own.renamed(features)
+        axes = self.inputs.get(features.source)
+        return features if axes is None else axes.renamed(features)
 
     def name_image(self, features: Features) -> None:
         """Name the axes of an input as a convolution reads it: channels, rows, columns."""
@@ -125,8 +125,8 @@ class ImportState:
 
     def named(self, features: Features) -> Features:
         """Return features; of an input with its axes' names, by its rank unless a layer said."""
-        own = self.inputs.get(features.source)
-        return features if own is None else own.settled(features)
+        axes = self.inputs.get(features.source)
+        return features if axes is None else axes.settled(features)
 
     def seen(self, name: str) -> Features:
         """Return the features of a tensor; an input of the network with its axes unnamed.
@@ -256,9 +256,9 @@ class ImportState:
         # A network's norm has a scale, even where the file has none.
         weights = LayerWeights(name, vectors=vectors, added=0 if norm.scale else channels)
         sizes = self.layer(source).sizes
-        own = norm.node or node
+        origin = norm.node or node
         dims = self.layer(source).dims or bare.dims
-        layer = Layer("norm", keys, [source], sizes, own, weights, dims=dims, is_nameless=True)
+        layer = Layer("norm", keys, [source], sizes, origin, weights, dims=dims, is_nameless=True)
         return Features(self.emit_once(layer).source, bare.dims, only=features.only)
 
     def heads_of(self, features: Features, over: Collection[str]) -> tuple[int | None, int]:
@@ -356,8 +356,8 @@ class ImportState:
         layer = self.layer(features.source)
         layer.read_as.add(self.activation_of(features, node))
         keys = {} if over == "average" else {"over": over}
-        made = Layer("global_pool", keys, [features.source], {"c": layer.channels}, node)
-        return self.emit_once(made).source
+        pooled = Layer("global_pool", keys, [features.source], {"c": layer.channels}, node)
+        return self.emit_once(pooled).source
 
     def ordered(self, features: Features, node: OnnxNode) -> Features:
         """Return features whose channels are in order, after a shuffle layer if need be.
@@ -409,10 +409,10 @@ class ImportState:
             bare = features._replace(function=IDENTITY, operators=frozenset())
             source = self.read(bare if pending else features, node)
             tokens = Layer("flatten", {"to": "tokens"}, [source], sizes, node)
-            made = Features(self.emit_once(tokens).source, dims, only=features.only)
+            flattened = Features(self.emit_once(tokens).source, dims, only=features.only)
             if not pending:
-                return made
-            return made._replace(function=features.function, operators=features.operators)
+                return flattened
+            return flattened._replace(function=features.function, operators=features.operators)
         # Parts of the channels are parts of those of the tokens.
         if any(axes_of([(part.of,)]) != {"c"} for part in features.taken):
             return features
@@ -445,18 +445,18 @@ class ImportState:
         if len(rest) == 2 and not (channels or rows) and not layer.is_tokens:
             return features  # one pixel, whose channels are the last dimension
         if layer.is_image:
-            found = block_layer(layer, channels, rows, columns)
+            match = block_layer(layer, channels, rows, columns)
         else:
-            found = _image_keys(layer, channels, rows, columns)
-        if found is None:
+            match = _image_keys(layer, channels, rows, columns)
+        if match is None:
             return features
-        kind, keys = found
+        kind, keys = match
         sizes = {"c": extent(channels), "h": height, "w": width}
         source = self.read(features, node)
         dims = [whole_dim(axis, size) for axis, size in sizes.items()]
-        made = self.emit_once(Layer(kind, keys, [source], sizes, node))
+        image = self.emit_once(Layer(kind, keys, [source], sizes, node))
         places = dims if len(features.dims) == 4 else [dims[0], dims[2]]
-        return Features(made.source, (features.dims[0], *places), only=features.only)
+        return Features(image.source, (features.dims[0], *places), only=features.only)
 
     def read(self, features: Features, node: OnnxNode) -> int:
         """Return the layer whose whole map a node reads, and record the activation.
@@ -527,7 +527,7 @@ class ImportState:
         steps = (
             (part.of.axis, part.step, part.of.size * part.of.stride) for part in features.taken
         )
-        return len(features.taken) < 2 and all(own == ("c", 1, channels) for own in steps)
+        return len(features.taken) < 2 and all(step == ("c", 1, channels) for step in steps)
 
     def apart(self, features: Features, node: OnnxNode) -> Features:
         """Return channels that are no range, such as some of each head, as a new layer's map."""
@@ -539,11 +539,11 @@ class ImportState:
             return features
         source = self._slice(features, node)
         if not self.is_range(features):
-            held = sorted(_channel_digits(features), key=_stride)
-            strides = accumulate((digit.size for digit in held), mul, initial=1)
+            digits = sorted(_channel_digits(features), key=_stride)
+            strides = accumulate((digit.size for digit in digits), mul, initial=1)
             new = {
                 digit: Digit("c", digit.size, stride)
-                for digit, stride in zip(held, strides, strict=False)
+                for digit, stride in zip(digits, strides, strict=False)
             }
             dims = tuple(merged(new.get(digit, digit) for digit in dim) for dim in features.dims)
             return Features(source, dims, features.operators, features.function, only=features.only)
@@ -565,9 +565,11 @@ def _stand_in(shape: tuple[int, ...], batch: int, open_batch: bool) -> Constant:
 
     The meaning of an input with more than one number per token is unknown.
     """
-    known = len(shape) < 3 and shape[:1] in ((), (batch,))
-    one = placeholder((1, *shape[1:])) if known and shape and open_batch else None
-    return Constant(shape, lambda: placeholder(shape), known=known, is_input=True, one_image=one)
+    has_values = len(shape) < 3 and shape[:1] in ((), (batch,))
+    one = placeholder((1, *shape[1:])) if has_values and shape and open_batch else None
+    return Constant(
+        shape, lambda: placeholder(shape), has_values=has_values, is_input=True, one_image=one
+    )
 
 
 def epsilon_key(epsilon: float) -> dict[str, float]:
@@ -600,8 +602,8 @@ def _image_keys(
     """Return the layer that makes an image of tokens or a vector, if that is how one is seen."""
     axis = "t" if layer.is_tokens else "c"
     pixels = merged((*rows, *columns))
-    held = [pixels] if layer.is_tokens else [merged((*channels, *pixels))]
-    if axes_of([pixels]) != {axis} or held[0] != whole_dim(axis, layer.sizes[axis]):
+    dims = [pixels] if layer.is_tokens else [merged((*channels, *pixels))]
+    if axes_of([pixels]) != {axis} or dims[0] != whole_dim(axis, layer.sizes[axis]):
         return None
     if layer.is_tokens and axes_of([channels]) - {"c"}:
         return None

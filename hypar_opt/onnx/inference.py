@@ -49,7 +49,7 @@ def inferred(
         for name, constant in dict(zip(node.inputs, inputs, strict=True)).items():
             if constant is None:
                 continue
-            if constant.known and constant.elements <= _MAX_SHAPE_VALUES:
+            if constant.has_values and constant.elements <= _MAX_SHAPE_VALUES:
                 tensors.append(numpy_helper.from_array(constant.value, name))
             else:
                 values.append(helper.make_tensor_value_info(name, _FLOAT, constant.shape))

@@ -35,9 +35,11 @@ def network_inputs(graph: OnnxGraph) -> dict[int, InputAxes]:
         raise InputError("has no input; a network needs one")
     ids, features = _token_inputs(graph), _feature_inputs(graph)
     first = () if ids else _first(graph)
-    kept = [value for value in graph.inputs if value.name in ids | features | {*first}]
-    kept.sort(key=lambda value: value.name not in first)
-    inputs = {~n: InputAxes(value, ~n, is_tokens=value.name in ids) for n, value in enumerate(kept)}
+    values = [value for value in graph.inputs if value.name in ids | features | {*first}]
+    values.sort(key=lambda value: value.name not in first)
+    inputs = {
+        ~n: InputAxes(value, ~n, is_tokens=value.name in ids) for n, value in enumerate(values)
+    }
     for axes in inputs.values():
         if axes.batch != inputs[-1].batch:
             raise InputError(
@@ -118,9 +120,9 @@ class InputAxes:
             if len(dim) > 1 or (dim and dim[0].axis not in free):
                 return
         # Dimensions of size 1 have no digit: they get the remaining axes in order.
-        left = [axis for axis in free if all(axis != d.axis for dim in dims for d in dim)]
+        spare = [axis for axis in free if all(axis != d.axis for dim in dims for d in dim)]
         for dim, name in zip(dims[1:], names, strict=True):
-            axis = dim[0].axis if dim else left.pop(0)
+            axis = dim[0].axis if dim else spare.pop(0)
             assert isinstance(axis, str)
             named[axis] = name
         self._name(named)
@@ -160,16 +162,16 @@ def _feature_inputs(graph: OnnxGraph) -> frozenset[str]:
     """
     of: dict[str, frozenset[str]] = {value.name: frozenset((value.name,)) for value in graph.inputs}
     numbers = {v.name for v in graph.inputs if v.is_float or math.prod(v.shape[1:]) == 1}
-    found: set[str] = set()
+    multiplied: set[str] = set()
     none: frozenset[str] = frozenset()
     for node in graph.nodes:
         read = none.union(*(of[name] for name in node.inputs if name in of))
         weights = of.keys().isdisjoint(node.inputs[1:])
         if node.op in PRODUCTS and weights and len(read) == 1:
-            found |= read & numbers
+            multiplied |= read & numbers
         if read and node.op != "Shape":
             of.update(dict.fromkeys(node.outputs, read))
-    return frozenset(found)
+    return frozenset(multiplied)
 
 
 def _first(graph: OnnxGraph) -> tuple[str, ...]:

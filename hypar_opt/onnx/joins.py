@@ -21,13 +21,13 @@ def fit(rows: Sequence[Sequence[Dim]]) -> tuple[Dim, ...] | None:
     out = []
     for axis in range(rank):
         columns = (dims[axis - rank] if axis - rank + len(dims) >= 0 else () for dims in rows)
-        held = [dim for column in columns if (dim := without(column, "r"))]
-        if len(set(held)) > 1:
+        candidates = [dim for column in columns if (dim := without(column, "r"))]
+        if len(set(candidates)) > 1:
             # A batch of one image is a digit of size 1, which a learned tensor lacks.
-            held = [dim for dim in held if extent(dim) > 1]
-            if len(set(held)) != 1:
+            candidates = [dim for dim in candidates if extent(dim) > 1]
+            if len(set(candidates)) != 1:
                 return None
-        out.append(held[0] if held else ())
+        out.append(candidates[0] if candidates else ())
     return tuple(out)
 
 
@@ -78,7 +78,7 @@ def join(state: ImportState, node: OnnxNode, kind: str, maps: Sequence[Features]
     keys: dict[str, Any] = {}
     tokens = {layer.sizes.get("t", 0) for layer in layers}
     if len(channels) > 1 and any(
-        "Softmax" in own for features in maps for own in features.operators
+        "Softmax" in operator for features in maps for operator in features.operators
     ):
         raise node.refuse(
             "weighs a map by a softmax of another, as pooling by attention without queries and"

@@ -106,14 +106,14 @@ def _needed(layers: list[Layer], ends: list[int]) -> list[Layer]:
             waiting += layers[position].inputs
     read = {source for position in alive for source in layers[position].inputs}
     loose = [end for end in ends if end not in read and not layers[end].operator.ends]
-    kept = sorted(alive)
+    positions = sorted(alive)
     if len(ends) - sum(end in read for end in ends) > 1:
         for end in loose:
             layers.append(Layer("output", {"loss": "none"}, [end], layers[end].sizes))
-            kept.append(len(layers) - 1)
-    new = {position: place for place, position in enumerate(kept)}
+            positions.append(len(layers) - 1)
+    new = {position: place for place, position in enumerate(positions)}
     out = []
-    for position in kept:
+    for position in positions:
         layer = layers[position]
         if layer.is_scores:
             assert layer.node is not None
@@ -156,12 +156,12 @@ def _divided(layers: list[Layer]) -> list[Layer]:
                     f" {layers[source].kind!r} writes; only fc and conv can be divided so, where"
                     " each channel is read in one part"
                 )
-            out.append(replace(layer, inputs=[new.get(each, each) for each in layer.inputs]))
+            out.append(replace(layer, inputs=[new.get(source, source) for source in layer.inputs]))
             continue
         whole = layers[source]
         size = "filters" if "filters" in whole.keys else "units"
         keys = {**whole.keys, size: layer.keys["size"], "part": True}
-        inputs = [new.get(each, each) for each in whole.inputs]
+        inputs = [new.get(source, source) for source in whole.inputs]
         part = replace(whole, keys=keys, inputs=inputs, sizes=layer.sizes)
         out.append(
             replace(part, weights=whole.weights.part(_channels(layer)), read_as=layer.read_as)

@@ -140,7 +140,7 @@ class MaskValues:
         constant = self._constants.get(name)
         if constant.one_image is not None:
             return constant.one_image
-        if not constant.known:
+        if not constant.has_values:
             return Unknown(f"is {name!r}, an input of the model", constant.shape)
         return constant.value
 
@@ -156,7 +156,7 @@ class MaskValues:
         constant = of_tensor(tensor)
         if constant.elements > MAX_MASK_ELEMENTS:
             return Unknown(_too_large(constant.shape), constant.shape)
-        if constant.known:
+        if constant.has_values:
             return constant.value
         if not tensor.external_data:
             return Unknown(_too_large(constant.shape), constant.shape)
@@ -256,7 +256,7 @@ def _computed(node: OnnxNode, inputs: Sequence[Known | None], room: int) -> list
         folded = fold(node, constants, Budget(room))
     except (ValueError, TypeError):
         folded = None
-    if folded is None or not folded.known:
+    if folded is None or not folded.has_values:
         return [_not_computed(node)] * len(node.outputs)
     return [np.asarray(array) for array in folded.arrays]
 

@@ -107,19 +107,19 @@ def _is_of_heads(state: ImportState, scores: Features, name: str) -> bool:
         if size > 1 and "g" in axes_of([dim])
     ]
     tensors = [state.graph.initialisers.get(region.name) for region in constant.regions]
-    held = sum(
+    learned = sum(
         region.elements
         for region, tensor in zip(constant.regions, tensors, strict=True)
         if tensor is not None and tensor.data_type in FLOATS
     )
-    return held >= math.prod(heads) > 1
+    return learned >= math.prod(heads) > 1
 
 
 def read_mask_of_tokens(mask: Features) -> Mask:
     """Return what a mask made of token ids shows; no id is padding."""
     if OTHER in mask.operators:
         return Mask("it depends on the token ids")
-    past = [own for own in map(past_in, mask.operators) if own is not None]
+    past = [visible for visible in map(past_in, mask.operators) if visible is not None]
     return Mask(_word(reduce(narrower, past)) if past else ALL)
 
 

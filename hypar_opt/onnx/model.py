@@ -90,8 +90,8 @@ class OnnxNode(NamedTuple):
 
         torch.onnx writes them; other exporters do not.
         """
-        found = [one.value for one in self.proto.metadata_props if one.key == SCOPES]
-        return _QUOTED.findall(found[0]) if found and isinstance(found[0], str) else []
+        values = [one.value for one in self.proto.metadata_props if one.key == SCOPES]
+        return _QUOTED.findall(values[0]) if values and isinstance(values[0], str) else []
 
     @property
     def changes_nothing(self) -> bool:
@@ -244,8 +244,8 @@ def _bytes_of(path: str | Path) -> bytes:
     except BrokenError:
         raise InputError("should be an ONNX model: its bytes are not a protobuf message") from None
     except TooLargeError:
-        most = MAX_STRUCTURE // 2**20
-        raise InputError(f"should have at most {most} MiB besides its weights") from None
+        limit = MAX_STRUCTURE // 2**20
+        raise InputError(f"should have at most {limit} MiB besides its weights") from None
 
 
 def graph_of(model: ModelProto, dims: Mapping[str, int]) -> OnnxGraph:
@@ -272,9 +272,9 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> OnnxGraph:
             "sparse weights are not supported", where=f"initializer {sparse.values.name!r}"
         )
     inputs = [value for value in graph.input if value.name not in initialisers]
-    known = {"", *initialisers, *(value.name for value in inputs)}
+    available = {"", *initialisers, *(value.name for value in inputs)}
     producer = model.producer_name, model.producer_version
-    in_order = _sorted(nodes, known)
+    in_order = _sorted(nodes, available)
     _check_control_flow(in_order, [value.name for value in graph.output])
     return OnnxGraph(
         nodes=in_order,
@@ -322,9 +322,9 @@ def _without_sequences(nodes: list[OnnxNode], graph: GraphProto) -> list[OnnxNod
     out = []
     for node in nodes:
         if node.op == "SplitToSequence":
-            own, sizes = parts[node.outputs[0]], integers(node.input(1))
-            count = max(len(sizes), max(own, default=0) + 1)
-            names = [own.get(n, f"{node.outputs[0]}:{n}") for n in range(count)]
+            outputs, sizes = parts[node.outputs[0]], integers(node.input(1))
+            count = max(len(sizes), max(outputs, default=0) + 1)
+            names = [outputs.get(n, f"{node.outputs[0]}:{n}") for n in range(count)]
             axis = node.attributes().get("axis", 0)
             proto = helper.make_node("Split", node.inputs[:2], names, name=node.name, axis=axis)
             out.append(_node(proto))
@@ -376,21 +376,21 @@ def _node(proto: NodeProto) -> OnnxNode:
     return OnnxNode(op, proto.name, tuple(proto.input), tuple(proto.output), proto)
 
 
-def _sorted(nodes: list[OnnxNode], known: set[str]) -> tuple[OnnxNode, ...]:
+def _sorted(nodes: list[OnnxNode], available: set[str]) -> tuple[OnnxNode, ...]:
     """Return nodes in topological order: the file's order, if it is one."""
     writers: dict[str, int] = {}
     in_order = True
     for position, node in enumerate(nodes):
-        in_order = in_order and all(name in known or name in writers for name in node.inputs)
+        in_order = in_order and all(name in available or name in writers for name in node.inputs)
         for name in filter(None, node.outputs):
-            if name in writers or name in known:
+            if name in writers or name in available:
                 raise node.refuse(f"writes {name!r}, which is written already")
             writers[name] = position
-    return tuple(nodes) if in_order else _reordered(nodes, known, writers)
+    return tuple(nodes) if in_order else _reordered(nodes, available, writers)
 
 
 def _reordered(
-    nodes: list[OnnxNode], known: set[str], writers: Mapping[str, int]
+    nodes: list[OnnxNode], available: set[str], writers: Mapping[str, int]
 ) -> tuple[OnnxNode, ...]:
     """Return nodes in topological order, ties broken by their order in the file."""
     import networkx as nx
@@ -399,7 +399,7 @@ def _reordered(
     graph.add_nodes_from(range(len(nodes)))
     for position, node in enumerate(nodes):
         for name in node.inputs:
-            if name not in writers and name not in known:
+            if name not in writers and name not in available:
                 raise node.refuse(f"reads {name!r}, which nothing writes")
             if name in writers:
                 graph.add_edge(writers[name], position, name=name)

@@ -41,8 +41,8 @@ def proposals(layers: Sequence[Layer]) -> list[str]:
         weight = layer.weights.name
         fits = shared[weight] == 1 or ("tied" in layer.keys and weight in tables)
         fits = fits and weight.startswith(_own_module(layer))
-        own = [name for name in _biases(layer) if biases[name] == 1]
-        names.append(_name(layer, weight if fits else "", own))
+        bias_names = [name for name in _biases(layer) if biases[name] == 1]
+        names.append(_name(layer, weight if fits else "", bias_names))
     # Drop a first component that all names share, such as gpu_0/; modules' names have dots.
     while len({name.partition("/")[0] for name in names if name}) == 1 and all(
         "/" in name for name in names if name
@@ -80,11 +80,11 @@ def _own_module(layer: Layer) -> str:
 
 def _module(layer: Layer, node: OnnxNode) -> str:
     """Return the name of the module that a node is in, for what learns nothing with its own."""
-    module, own = _own_module(layer), (node.scopes or [""])[-1]
+    module, scope = _own_module(layer), (node.scopes or [""])[-1]
     if layer.weights.regions or not module:
         return module
-    own = re.sub(r"_\d+$", "", own)
-    return "" if layer.is_nameless else f"{module}.{own}"
+    scope = re.sub(r"_\d+$", "", scope)
+    return "" if layer.is_nameless else f"{module}.{scope}"
 
 
 def _legal(text: str) -> str:
@@ -122,7 +122,7 @@ def unique(names: Sequence[str], layers: Sequence[Layer]) -> list[str]:
     for name, places in zip(wanted, parts.values(), strict=True):
         ends = [""]
         if "part" in layers[places[0]].keys:
-            places.sort(key=lambda place: [own.first for own in layers[place].weights.matrix])
+            places.sort(key=lambda place: [region.first for region in layers[place].weights.matrix])
             ends = [f".{n}" for n in range(1, len(places) + 1)]
         candidate, is_kept = name, count[name] == 1 and ends == [""]
         while not is_kept and (

@@ -42,8 +42,8 @@ def _normed(
     weights = LayerWeights(vectors[0].name if vectors else (*names, "")[0], vectors=vectors)
     keys: dict[str, Any] = {"norm": node.word}
     if node.word != "affine":
-        least = 1e-12 if node.op.startswith("Skip") else EPSILON
-        keys |= epsilon_key(node.attributes().get("epsilon", least))
+        default = 1e-12 if node.op.startswith("Skip") else EPSILON
+        keys |= epsilon_key(node.attributes().get("epsilon", default))
     if bias != (node.word != "rms"):
         keys["bias"] = bias
     if heads > 1:
@@ -114,7 +114,7 @@ def _is_all(state: ImportState, name: str, number: float) -> bool:
     if not (name and state.is_constant(name)):
         return False
     constant = state.constant(name)
-    if not constant.known or constant.elements > MAX_ELEMENTS:
+    if not constant.has_values or constant.elements > MAX_ELEMENTS:
         return False
     return bool((constant.value == number).all())
 

@@ -79,9 +79,9 @@ def _note_borders(
         state.note(node, node.stated)
     if node.word == "max" and border:
         # Numbers that no window takes: those below all of the map's, or zeros below none.
-        least = 0.0 if values is not None and (values >= 0).all() else -MAX_FLOAT
+        floor = 0.0 if values is not None and (values >= 0).all() else -MAX_FLOAT
         value = features.border_value
-        if value is None or value > least:
+        if value is None or value > floor:
             state.note(node, f"a border of {filling(features)}, which is left out of its windows")
     if node.word == "average" and border:
         state.note(node, f"a border of {filling(features)}, which is left out of its windows")
@@ -122,7 +122,7 @@ def _repeats(node: OnnxNode, size: int, factor: int) -> bool:
     new = size * factor
     places = np.arange(new, dtype=np.float64)
     half = (places + 0.5) / factor - 0.5
-    found = {
+    positions = {
         "half_pixel": half,
         "half_pixel_symmetric": half,
         "pytorch_half_pixel": half if new > 1 else np.zeros(1),
@@ -130,13 +130,13 @@ def _repeats(node: OnnxNode, size: int, factor: int) -> bool:
         "align_corners": places * (size - 1) / max(1, new - 1),
         "tf_half_pixel_for_nn": (places + 0.5) / factor,
     }.get(attributes.get("coordinate_transformation_mode", "half_pixel"))
-    if found is None:
+    if positions is None:
         return False
     nearest = {
-        "round_prefer_floor": np.ceil(found - 0.5),
-        "round_prefer_ceil": np.floor(found + 0.5),
-        "floor": np.floor(found),
-        "ceil": np.ceil(found),
+        "round_prefer_floor": np.ceil(positions - 0.5),
+        "round_prefer_ceil": np.floor(positions + 0.5),
+        "floor": np.floor(positions),
+        "ceil": np.ceil(positions),
     }[attributes.get("nearest_mode", "round_prefer_floor")]
     return bool((nearest.clip(0, size - 1) == places // factor).all())
 
@@ -154,7 +154,7 @@ def _factors(state: ImportState, node: OnnxNode, shape: Sequence[int]) -> list[F
     if scales is None:
         # After a region of interest, but in the oldest versions.
         name = node.inputs[min(2, len(node.inputs) - 1)]
-        if not state.is_constant(name) or not state.constant(name).known:
+        if not state.is_constant(name) or not state.constant(name).has_values:
             raise node.refuse(f"its scales {name!r} should be in the file")
         state.fixed.add(name)
         scales = state.constant(name).value
@@ -203,17 +203,17 @@ def axes_over(
     InputError
         Where it is over some positions apart from others, as those of a window.
     """
-    held = [features.dims[axis] for axis in axes]
-    over = axes_of(held) - {"r"}
-    kept = axes_of(dim for axis, dim in enumerate(features.dims) if axis not in axes)
-    if over & kept & POSITIONS:
+    dims = [features.dims[axis] for axis in axes]
+    over = axes_of(dims) - {"r"}
+    remaining = axes_of(dim for axis, dim in enumerate(features.dims) if axis not in axes)
+    if over & remaining & POSITIONS:
         raise node.refuse(
             "reduces a part of the positions, as those of a window, which a network has no layer"
             " for"
         )
     channels = state.layer(features.source).channels
-    if "c" in over and (features.taken or not is_whole("c", channels, held)):
-        rest = (tuple(d for d in dim if not axes_of([(d,)]) & POSITIONS) for dim in held)
+    if "c" in over and (features.taken or not is_whole("c", channels, dims)):
+        rest = (tuple(d for d in dim if not axes_of([(d,)]) & POSITIONS) for dim in dims)
         return (over - {"c"}) | {part_of_channels(rest)}
     return over
 
@@ -229,7 +229,7 @@ def _reduced(
     """Return features without some dimensions, which are of size 1 if ``keep``."""
     features = state.named(features)
     over, layer = axes_over(state, node, features, axes), state.layer(features.source)
-    held = [features.dims[axis] for axis in axes]
+    reduced_dims = [features.dims[axis] for axis in axes]
     dims = tuple(
         () if axis in axes else dim
         for axis, dim in enumerate(features.dims)
@@ -240,15 +240,15 @@ def _reduced(
     exact = node.op.removeprefix("Global") in ("ReduceMean", "ReduceMax", "AveragePool", "MaxPool")
     done = frozenset() if exact else frozenset({node.op})
     dims_of = dims_over(over, layer.sizes)
-    count = math.prod(extent(dim) for dim in held)
+    count = math.prod(extent(dim) for dim in reduced_dims)
     values = reduced(node.op, node.attributes(), features.function.values, dims_of, count)
     function = Function(values, None, frozenset({node.op}), features.function.tolerance)
-    made = features._replace(dims=dims, pool=node.word, operators=features.operators | done)
+    result = features._replace(dims=dims, pool=node.word, operators=features.operators | done)
     if not over & (POSITIONS | {"c", "b"}) and not any(map(is_part, over)):
-        return made if features.function.is_like(function) else made._replace(function=function)
+        return result if features.function.is_like(function) else result._replace(function=function)
     unpooled = features.unpooled if features.pooled else features.function
-    made = made._replace(function=function, unpooled=unpooled)
-    return made._replace(pooled=features.pooled | over)
+    result = result._replace(function=function, unpooled=unpooled)
+    return result._replace(pooled=features.pooled | over)
 
 
 def pad(state: ImportState, node: OnnxNode) -> Features:
@@ -298,5 +298,5 @@ def _border_value(state: ImportState, node: OnnxNode) -> float | None:
     if not state.is_constant(name):
         return None
     constant = state.constant(name)
-    known = constant.known and not constant.is_input and constant.elements == 1
-    return float(constant.value.ravel()[0]) if known else None
+    is_scalar = constant.has_values and not constant.is_input and constant.elements == 1
+    return float(constant.value.ravel()[0]) if is_scalar else None

@@ -82,9 +82,9 @@ def convolution(state: ImportState, node: OnnxNode) -> Features:
         features = state.emit_once(pixel)._replace(dims=(features.dims[0], *places))
         image = replace(image, features=features)
     elif not layer.is_image:
-        held = weight.matrix(node.inputs[1], summed, written)
-        made = linear(state, node, features, (1,), (filters,), held, place=1)
-        return _biased(state, made, node.input(2))
+        matrix = weight.matrix(node.inputs[1], summed, written)
+        output = linear(state, node, features, (1,), (filters,), matrix, place=1)
+        return _biased(state, output, node.input(2))
     stride = image.pair(attributes.get("strides"), 1)
     dilation = image.pair(attributes.get("dilations"), 1)
     window = image.pair(kernel, 1)
@@ -104,38 +104,38 @@ def convolution(state: ImportState, node: OnnxNode) -> Features:
             features.border.node, f"a border of {filling(features)}, which is taken as zeros"
         )
     inputs = [state.read(features._replace(border=None), node)]
-    held = weight.matrix(node.inputs[1], (*summed, *range(2, len(weight.shape))), written)
+    matrix = weight.matrix(node.inputs[1], (*summed, *range(2, len(weight.shape))), written)
     dims = image.dims(filters, height, width)
-    made = state.emit(Layer("conv", keys, inputs, sizes, node, held, dims=dims))
-    made = _biased(state, made, node.input(2))
-    return _activated(made, attributes)
+    output = state.emit(Layer("conv", keys, inputs, sizes, node, matrix, dims=dims))
+    output = _biased(state, output, node.input(2))
+    return _activated(output, attributes)
 
 
-def _activated(made: Features, attributes: Mapping[str, Any]) -> Features:
+def _activated(output: Features, attributes: Mapping[str, Any]) -> Features:
     """Return the output of com.microsoft.FusedConv after its activation."""
     op = str(attributes.get("activation") or "Identity")
     given = attributes.get("activation_params") or []
     names = _PARAMETERS.get(op, ())
-    own = dict(zip(names, given, strict=False)) if len(given) <= len(names) else None
+    parameters = dict(zip(names, given, strict=False)) if len(given) <= len(names) else None
     done = stated("activation", op)
-    if own is None:
-        return made._replace(function=made.function.unknown(done))
-    operands: list[Any] = [made.function]
+    if parameters is None:
+        return output._replace(function=output.function.unknown(done))
+    operands: list[Any] = [output.function]
     if op == "Clip":
-        operands += [np.float64(own.get(name, most)) for name, most in _BOUNDS.items()]
-    function = applied(op, own, operands, {done}, frozenset({done}))
-    return made._replace(function=function)
+        operands += [np.float64(parameters.get(name, bound)) for name, bound in _BOUNDS.items()]
+    function = applied(op, parameters, operands, {done}, frozenset({done}))
+    return output._replace(function=function)
 
 
-def _biased(state: ImportState, made: Features, name: str) -> Features:
+def _biased(state: ImportState, output: Features, name: str) -> Features:
     """Return a layer's output with its bias; copies of fewer numbers are not counted as one."""
     if name:
-        bias, layer = state.constant(name), state.layer(made.source)
+        bias, layer = state.constant(name), state.layer(output.source)
         if bias.elements == layer.channels and bias.is_stored:
             layer.add_bias(bias.stored)
-        elif not (bias.known and not bias.value.any()):
+        elif not (bias.has_values and not bias.value.any()):
             state.note(layer.node, "a bias that is not one number of the file for each channel")
-    return made
+    return output
 
 
 def product(state: ImportState, node: OnnxNode) -> Features:
@@ -160,9 +160,9 @@ def product(state: ImportState, node: OnnxNode) -> Features:
             state.note(node, stated("alpha", factor))
         place = max(0, len(features.dims) - 2)
         _fits(node, features, place, weight.shape[axes[-1]], weight)
-        held = weight.matrix(node.inputs[0], axes[-1:], axes[:-1])
+        matrix = weight.matrix(node.inputs[0], axes[-1:], axes[:-1])
         units = tuple(weight.shape[axis] for axis in axes[:-1])
-        return linear(state, node, features, (place,), units, held, place=place)
+        return linear(state, node, features, (place,), units, matrix, place=place)
     left, right = (
         _as_multiplied(node, state.settled(name, node), side)
         for name, side in zip((a, b), "AB", strict=True)
@@ -207,9 +207,9 @@ def _last_product(
     if node.op != "Gemm" and (factor := attributes.get("alpha", 1.0)) != 1:
         state.note(node, stated("alpha", factor))
     _fits(node, features, -1, weight.shape[axes[0]], weight)
-    held = weight.matrix(node.inputs[1], axes[:1], axes[1:])
+    matrix = weight.matrix(node.inputs[1], axes[:1], axes[1:])
     units = tuple(weight.shape[axis] for axis in axes[1:])
-    return linear(state, node, features, (rank,), units, held, place=rank)
+    return linear(state, node, features, (rank,), units, matrix, place=rank)
 
 
 def general_product(state: ImportState, node: OnnxNode) -> Features:
@@ -224,14 +224,14 @@ def general_product(state: ImportState, node: OnnxNode) -> Features:
     features = state.settled(node.inputs[0], node)
     if len(features.dims) != 2 or len(axes) != 2:
         raise shape_error(node, features.shape, weight.shape)
-    made = _last_product(state, node, features, weight, axes)
+    output = _last_product(state, node, features, weight, axes)
     bias = node.input(2)
     if bias and not state.is_constant(bias):
         raise node.refuse("adds a feature map to its product; its third input should be a bias")
     for name in ("alpha", "beta") if bias else ("alpha",):
         if (factor := attributes.get(name, 1.0)) != 1:
             state.note(node, stated(name, factor))
-    return _biased(state, made, bias)
+    return _biased(state, output, bias)
 
 
 def quantised_product(state: ImportState, node: OnnxNode) -> Features:
@@ -244,8 +244,8 @@ def quantised_product(state: ImportState, node: OnnxNode) -> Features:
     units = (attributes["N"],)
     # The tensor is packed: its elements are not the weights.
     name = weight.named(node.inputs[1])
-    held = LayerWeights(name, (whole(name, (attributes["K"], *units)),))
-    return linear(state, node, features, (rank,), units, held, place=rank)
+    weights = LayerWeights(name, (whole(name, (attributes["K"], *units)),))
+    return linear(state, node, features, (rank,), units, weights, place=rank)
 
 
 def linear(
@@ -268,7 +268,7 @@ def linear(
     layer = state.layer(features.source)
     batch_of_one = Digit("b", 1)
     summed = [tuple(x for x in features.dims[n] if x != batch_of_one) for n in places]
-    kept = [dim for axis, dim in enumerate(features.dims) if axis not in places]
+    remaining = [dim for axis, dim in enumerate(features.dims) if axis not in places]
     axes = axes_of(summed)
     if unrolled(summed) != tuple(map(merged, summed)):
         raise node.refuse("multiplies a rolled feature map by weights of each position")
@@ -291,7 +291,7 @@ def linear(
         sizes |= {axis: layer.sizes[axis] for axis in ("h", "w")}
     new = reshaped([whole_dim("c", width)], units)
     weights = replace(weights, rows=tuple(digit for dim in summed for digit in dim))
-    dims = (*kept[:place], *new, *kept[place:])
+    dims = (*remaining[:place], *new, *remaining[place:])
     return state.emit(Layer(kind, keys, [source], sizes, node, weights, dims=dims))
 
 
@@ -333,14 +333,14 @@ def einsum(state: ImportState, node: OnnxNode) -> Features:
         _fits(node, features, mine.index(label), sizes[label], weight)
     rest = [label for label in mine if label not in summed]
     rows, columns = ([theirs.index(label) for label in of] for of in (summed, new))
-    held = weight.matrix(node.inputs[index], rows, columns)
-    made = linear(state, node, features, places, units, held, place=len(rest))
-    return _in_order(made, [*rest, *new], out)
+    matrix = weight.matrix(node.inputs[index], rows, columns)
+    output = linear(state, node, features, places, units, matrix, place=len(rest))
+    return _in_order(output, [*rest, *new], out)
 
 
-def _in_order(made: Features, written: list[str], out: str) -> Features:
+def _in_order(output: Features, written: list[str], out: str) -> Features:
     """Return what has labelled dimensions, in the order of the equation's output."""
-    return made._replace(dims=tuple(made.dims[written.index(label)] for label in out))
+    return output._replace(dims=tuple(output.dims[written.index(label)] for label in out))
 
 
 def _einsum_of_maps(state: ImportState, node: OnnxNode, labels: list[str], out: str) -> Features:
@@ -356,7 +356,7 @@ def _einsum_of_maps(state: ImportState, node: OnnxNode, labels: list[str], out: 
         raise shape_error(node, left.shape, right.shape)
     first = [left.dims[a.index(label)] for label in (*both, *rows, *summed)]
     second = [right.dims[b.index(label)] for label in (*both, *summed, *columns)]
-    made = product_of_maps(
+    output = product_of_maps(
         state, node, left._replace(dims=tuple(first)), right._replace(dims=tuple(second))
     )
-    return _in_order(made, [*both, *rows, *columns], out)
+    return _in_order(output, [*both, *rows, *columns], out)

@@ -137,15 +137,15 @@ def _of_rows(indices: Constant | None) -> Constant | None:
 
 def _gathered(region: Region, indices: Constant | None, axis: int) -> Region:
     """Return consecutive indices of a dimension, or one of them; the same for each image."""
-    if indices is None or not indices.known or not 0 < indices.elements <= MAX_ELEMENTS:
+    if indices is None or not indices.has_values or not 0 < indices.elements <= MAX_ELEMENTS:
         raise UnalignedError
     *outer, count = indices.shape or (1,)
-    every = indices.value.reshape(-1, count)
-    values = every[0]
-    if count > region.shape[axis] or (np.diff(values) != 1).any() or (every != values).any():
+    rows = indices.value.reshape(-1, count)
+    values = rows[0]
+    if count > region.shape[axis] or (np.diff(values) != 1).any() or (rows != values).any():
         raise UnalignedError
     region = taken(region, axis, int(values[0]) % region.shape[axis], count)
     axis %= len(region.dims)
     copies = (whole_dim(_COPIES, size) for size in outer)
-    own = (*copies, region.dims[axis]) if indices.shape else ()
-    return region._replace(dims=(*region.dims[:axis], *own, *region.dims[axis + 1 :]))
+    gathered = (*copies, region.dims[axis]) if indices.shape else ()
+    return region._replace(dims=(*region.dims[:axis], *gathered, *region.dims[axis + 1 :]))

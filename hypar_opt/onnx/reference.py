@@ -61,7 +61,7 @@ def outputs_of(state: ImportState, model: ModelProto, given: Mapping[int, Array]
         raise _cannot_run(error) from None  # an operator that it does not have
     kinds = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
     parts = []
-    own = {
+    arrays = {
         axes.name: _as_input(axes, given[source])
         for source, axes in state.inputs.items()
         if source in given
@@ -70,13 +70,17 @@ def outputs_of(state: ImportState, model: ModelProto, given: Mapping[int, Array]
         feed = {}
         for value in state.graph.inputs:
             shape = (fixed, *value.shape[1:])
-            part = own[value.name][first : first + fixed] if value.name in own else np.ones(shape)
+            part = (
+                arrays[value.name][first : first + fixed]
+                if value.name in arrays
+                else np.ones(shape)
+            )
             feed[value.name] = part.reshape(shape).astype(_type_of(kinds[value.name]))
         try:
             parts.append(evaluator.run(None, feed))
         except Exception as error:
             raise _cannot_run(error) from None  # whatever an operator's reference raises
-    return [np.concatenate(own) for own in zip(*parts, strict=True)]
+    return [np.concatenate(outputs) for outputs in zip(*parts, strict=True)]
 
 
 def _cannot_run(error: Exception) -> InputError:
@@ -106,9 +110,9 @@ def _order(features: Features) -> list[int] | None:
     None if any is of several axes.
     """
     axes = [{str(digit.axis) for digit in dim} for dim in features.dims[1:]]
-    if any(len(own) > 1 for own in axes):
+    if any(len(letters) > 1 for letters in axes):
         return None
-    places = ["tchw".find("".join(own)) for own in axes]
+    places = ["tchw".find("".join(letters)) for letters in axes]
     return [0, *(1 + n for n in sorted(range(len(places)), key=places.__getitem__))]
 
 
@@ -148,9 +152,9 @@ def _train(node: Any) -> None:
     """Let a batch norm take the statistics of the batch."""
     from onnx import helper
 
-    kept = [attribute for attribute in node.attribute if attribute.name != "training_mode"]
+    attributes = [attribute for attribute in node.attribute if attribute.name != "training_mode"]
     del node.attribute[:]
-    node.attribute.extend([*kept, helper.make_attribute("training_mode", 1)])
+    node.attribute.extend([*attributes, helper.make_attribute("training_mode", 1)])
     first = node.output[0]
     node.output.extend(f"{first} {what}" for what in ("mean", "variance")[len(node.output) - 1 :])
 

@@ -116,7 +116,7 @@ class LayerWeights:
 
     def part(self, outputs: Region) -> LayerWeights:
         """Return the weights of some of the outputs, ascending."""
-        matrix, vectors = (_part(held, outputs) for held in (self.matrix, self.vectors))
+        matrix, vectors = (_part(regions, outputs) for regions in (self.matrix, self.vectors))
         return replace(self, name=f"{self.name}.{outputs.first}", matrix=matrix, vectors=vectors)
 
 
@@ -227,5 +227,5 @@ def _range(dim: Dim, start: int, size: int, step: int) -> tuple[Dim, int]:
         return (*whole_dim(axis, count, stride * step), *rest), top * step_of
     if top != (start + (size - 1) * step) // inner:
         raise UnalignedError
-    left, first = _range(tuple(rest), under, size, step)
-    return left, first + top * step_of
+    dims, first = _range(tuple(rest), under, size, step)
+    return dims, first + top * step_of

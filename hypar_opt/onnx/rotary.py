@@ -92,12 +92,12 @@ def rotation_of(state: ImportState, name: str, size: int) -> Rotation | None:
     if between is None or not all(_is_linear(state, node) for node in between.nodes):
         return None
     turned = _turned(state, between, size)
-    found = None if turned is None else _key(turned)
-    if found is None:
+    key = None if turned is None else _key(turned)
+    if key is None:
         return None
     read = {name for node in between.nodes for name in node.inputs if name}
     state.fixed.update(name for name in read if state.is_constant(name))
-    return Rotation(between.first, *found)
+    return Rotation(between.first, *key)
 
 
 def _is_linear(state: ImportState, node: OnnxNode) -> bool:
@@ -121,11 +121,11 @@ def _joined_nodes(state: ImportState, name: str) -> _Nodes | None:
     opened, last = {name}, ""
     nodes: list[OnnxNode] = []
     while len(nodes) < MAX_NODES:
-        latest = max(opened, key=lambda each: writers.get(each, -1))
+        latest = max(opened, key=lambda tensor: writers.get(tensor, -1))
         if latest not in writers:
             return None
         node = state.graph.nodes[writers[latest]]
-        maps = {each for each in node.inputs if each and not state.is_constant(each)}
+        maps = {tensor for tensor in node.inputs if tensor and not state.is_constant(tensor)}
         if not last and (len(maps) > 1 or node.op == "RotaryEmbedding"):
             last = latest
         opened = (opened - set(node.outputs)) | maps
@@ -142,8 +142,8 @@ def _turned(state: ImportState, between: _Nodes, size: int) -> Array | None:
     if places is None or into is None:
         return None
     # Other dimensions are most often broadcast: one index of them tells as much, in less memory.
-    own = (places.tokens, *places.features)
-    alone = tuple(extent if axis in own else 1 for axis, extent in enumerate(before.shape))
+    axes = (places.tokens, *places.features)
+    alone = tuple(extent if axis in axes else 1 for axis, extent in enumerate(before.shape))
     for shape in (alone, before.shape):
         if math.prod(shape) > MAX_ELEMENTS:
             continue
@@ -160,16 +160,16 @@ def _turned(state: ImportState, between: _Nodes, size: int) -> Array | None:
 def _places(features: Features, size: int) -> _Places | None:
     """Return where a map has its tokens and the features of a head, the latter in order."""
     axes = [axes_of([dim]) for dim in features.dims]
-    tokens = [place for place, own in enumerate(axes) if own == {"t"}]
-    held = [
+    tokens = [place for place, names in enumerate(axes) if names == {"t"}]
+    steps = [
         [(digit.size, digit.stride * unit(digit.axis)) for digit in dim] for dim in features.dims
     ]
     inside = [
         place
-        for place, own in enumerate(axes)
-        if own == {"c"} and all(count * stride <= size for count, stride in held[place])
+        for place, names in enumerate(axes)
+        if names == {"c"} and all(count * stride <= size for count, stride in steps[place])
     ]
-    digits = [digit for place in inside for digit in held[place]]
+    digits = [digit for place in inside for digit in steps[place]]
     extents = math.prod(count for count, _ in digits)
     in_order = all(outer == count * inner for (_, outer), (count, inner) in pairwise(digits))
     if len(tokens) != 1 or extents != size or not in_order:
@@ -190,10 +190,10 @@ def _run(
         for name in read
         if state.is_constant(name) and name not in written
     }
-    known = {name: one for name, one in constants.items() if isinstance(one, np.ndarray)}
-    if len(known) < len(constants):
+    arrays = {name: one for name, one in constants.items() if isinstance(one, np.ndarray)}
+    if len(arrays) < len(constants):
         return None
-    kinds = [one.dtype for one in known.values() if one.dtype.kind == "f"]
+    kinds = [one.dtype for one in arrays.values() if one.dtype.kind == "f"]
     kind = kinds[0] if kinds else np.dtype(np.float32)
     wide = [extent if axis in places.features else 1 for axis, extent in enumerate(shape)]
     given = np.broadcast_to(_drawn(math.prod(wide)).reshape(wide), shape).astype(kind)
@@ -203,7 +203,7 @@ def _run(
         "rotation",
         [helper.make_tensor_value_info(between.first, element, shape)],
         [helper.make_tensor_value_info(between.last, element, None)],
-        [numpy_helper.from_array(one, name) for name, one in known.items()],
+        [numpy_helper.from_array(one, name) for name, one in arrays.items()],
     )
     model = helper.make_model(graph, opset_imports=state.graph.proto.opset_import)
     try:
@@ -222,7 +222,7 @@ def _drawn(features: int) -> Array:
 def _value(state: ImportState, name: str) -> NDArray[Any] | Unknown:
     """Return a constant's value, which may be in a file in the model's folder."""
     constant = state.constant(name)
-    if constant.known and not constant.is_input:
+    if constant.has_values and not constant.is_input:
         return np.asarray(constant.value)
     if name not in state.tables:
         state.tables[name] = state.mask_values.get(name)
@@ -278,8 +278,8 @@ def _base(turned: Array, count: int, *, interleaved: bool) -> float | None:
     tolerance = 1e-5 + 1e-6 * tokens
     for guess in (float(f"{base:.3g}"), float(f"{base:.6g}")):
         angles = np.arange(tokens)[:, None] * guess**-rates
-        apart = np.abs(pairs - pairs[0] * np.exp(1j * angles)).max(initial=0.0)
+        difference = np.abs(pairs - pairs[0] * np.exp(1j * angles)).max(initial=0.0)
         rest = np.abs(turned[:, count:] - turned[0, count:]).max(initial=0.0)
-        if max(apart, rest) <= tolerance * 3:
+        if max(difference, rest) <= tolerance * 3:
             return guess
     return None

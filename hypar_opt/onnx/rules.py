@@ -61,8 +61,8 @@ def read_graph(
             if features is not None:
                 state.put(node, features)
                 continue
-            for each in span.nodes:
-                _read(state, each)
+            for member in span.nodes:
+                _read(state, member)
         elif between.isdisjoint(node.outputs):
             _read(state, node)
     return state
@@ -98,25 +98,23 @@ def _read_learned_tokens(state: ImportState, node: OnnxNode) -> None:
         if constant.is_input or sum(size > 1 for size in constant.shape[:-2]) == 0:
             continue  # a matrix of weights
         table = name
-        while (made := state.constants.node(table)) is not None and made.inputs:
-            chain.append(made)
-            first, *others = made.inputs
+        while (writer := state.constants.node(table)) is not None and writer.inputs:
+            chain.append(writer)
+            first, *rest = writer.inputs
             # A bias and a table are both of the file; what nodes make of one is the table.
-            swapped = made.op in ("Add", "Mul") and state.constants.node(first) is None
-            table = (
-                next((x for x in others if state.constants.node(x)), first) if swapped else first
-            )
-        is_known = all(made.op in OPERATORS for made in chain)
+            swapped = writer.op in ("Add", "Mul") and state.constants.node(first) is None
+            table = next((x for x in rest if state.constants.node(x)), first) if swapped else first
+        is_known = all(writer.op in OPERATORS for writer in chain)
         if table not in state.graph.initialisers or not is_known:
             continue
         if math.prod(state.constant(table).shape[:-2]) > 1:
             continue  # folded, with copies for each image
         state.tensors[table] = views.learned_tokens(state, chain[-1] if chain else node, table)
-        for made in reversed(chain):
-            with refusals(made):
-                features = RULES[OPERATORS[made.op].rule](state, made)
+        for writer in reversed(chain):
+            with refusals(writer):
+                features = RULES[OPERATORS[writer.op].rule](state, writer)
                 if features is not None:
-                    state.put(made, features)
+                    state.put(writer, features)
 
 
 def _check_borders(state: ImportState, node: OnnxNode) -> None:
@@ -125,8 +123,8 @@ def _check_borders(state: ImportState, node: OnnxNode) -> None:
         return
     for name in node.inputs:
         border = state.tensors[name].border if name in state.tensors else None
-        others = [other for other in node.inputs if other and other != name]
-        numbers = all(state.is_constant(o) and state.constant(o).elements == 1 for o in others)
+        operands = [other for other in node.inputs if other and other != name]
+        numbers = all(state.is_constant(o) and state.constant(o).elements == 1 for o in operands)
         if border and not (OPERATORS[node.op].rule == "elementwise" and numbers):
             reader = f"node {node.label!r} ({node.op})"
             raise border.node.refuse(
@@ -156,6 +154,6 @@ def _unknown(node: OnnxNode) -> InputError:
 
     if node.op in CONTROL_FLOW:
         return node.refuse(CONTROL_FLOW[node.op])
-    known = [name for name in OPERATORS if "." not in name]
-    near = difflib.get_close_matches(node.op, known, n=1, cutoff=0.0)
+    names = [name for name in OPERATORS if "." not in name]
+    near = difflib.get_close_matches(node.op, names, n=1, cutoff=0.0)
     return node.refuse(f"is not an operator that can be imported; the nearest known is {near[0]!r}")

@@ -95,7 +95,7 @@ class Function:
         """Whether the values are these, to the precision of the constants."""
         if self.values is None or self.values.shape != expected.shape:
             return False
-        return bool(_apart(self.values, expected[None])[0] <= self.tolerance)
+        return bool(_distances(self.values, expected[None])[0] <= self.tolerance)
 
 
 IDENTITY = Function(SAMPLE)
@@ -124,16 +124,16 @@ def _table() -> Array:
         return np.stack([ACTIVATIONS[word][0](SAMPLE) for word in _WORDS])
 
 
-def _apart(values: Array, others: Array) -> Array:
+def _distances(values: Array, references: Array) -> Array:
     """Return how far some values are from each of several others; an overflow is no difference."""
     finite = np.isfinite(values)
     if finite.mean() < _ENOUGH:
-        return np.full(len(others), np.inf)
+        return np.full(len(references), np.inf)
     with np.errstate(all="ignore"):
-        apart = np.abs(values - others) / np.maximum(1.0, np.abs(others))
-    apart[(values == others) | ~finite] = 0.0
-    largest: Array = np.nan_to_num(apart, nan=np.inf, posinf=np.inf).max(
-        tuple(range(1, others.ndim))
+        distances = np.abs(values - references) / np.maximum(1.0, np.abs(references))
+    distances[(values == references) | ~finite] = 0.0
+    largest: Array = np.nan_to_num(distances, nan=np.inf, posinf=np.inf).max(
+        tuple(range(1, references.ndim))
     )
     return largest
 
@@ -176,9 +176,9 @@ def _word(values: Array | None, tolerance: float) -> str | None:
     """Return the activation whose values these are."""
     if values is None or values.shape != SAMPLE.shape or values.dtype.kind != "f":
         return None
-    apart = _apart(values, _table())
-    nearest = int(apart.argmin())
-    return _WORDS[nearest] if apart[nearest] <= tolerance else None
+    distances = _distances(values, _table())
+    nearest = int(distances.argmin())
+    return _WORDS[nearest] if distances[nearest] <= tolerance else None
 
 
 def computed(op: str, attributes: Attributes, operands: Sequence[Array | None]) -> Array | None:
@@ -198,10 +198,10 @@ def operand_of(constant: Constant, *, by_channel: bool) -> Array | None:
 
     None if it is neither, or unknown.
     """
-    if constant.known and constant.elements == 1:
+    if constant.has_values and constant.elements == 1:
         value = constant.value.reshape(())
         return value.astype(np.float64) if value.dtype.kind in "fiuV" else value
-    if constant.known and constant.is_input and constant.elements:
+    if constant.has_values and constant.is_input and constant.elements:
         value = constant.value
         return value.flat[0].astype(np.float64) if (value == value.flat[0]).all() else None
     return stand_in(constant) if by_channel else None
@@ -217,7 +217,9 @@ def stand_in(constant: Constant) -> Array:
 
 def precision(constant: Constant) -> float:
     """Return the tolerance of what is computed with a number: more for half precision."""
-    kind = constant.value.dtype if constant.known and constant.elements == 1 else np.dtype(float)
+    kind = (
+        constant.value.dtype if constant.has_values and constant.elements == 1 else np.dtype(float)
+    )
     if kind.itemsize != 2 or kind.kind not in "fV":
         return TOLERANCE
     return 2.0**-7 if kind.kind == "V" else 2.0**-9
@@ -274,8 +276,8 @@ def reduced(
         return np.asarray(of.mean(tuple(over), keepdims=True))
 
     with np.errstate(all="ignore"):
-        made = np.asarray(compute(values, mean, tuple(over), count, attributes.get("p", 2)))
-    return np.broadcast_to(made, values.shape).reshape(whole) if HEAD in over else made
+        result = np.asarray(compute(values, mean, tuple(over), count, attributes.get("p", 2)))
+    return np.broadcast_to(result, values.shape).reshape(whole) if HEAD in over else result
 
 
 _REDUCTIONS: dict[str, Callable[..., Array]] = {

@@ -78,7 +78,7 @@ def number_of(state: ImportState, node: OnnxNode) -> float | None:
     constant = state.constant(node.inputs[constants.index(True)])
     if constant.elements != 1:
         return None
-    if not constant.known or constant.is_input:
+    if not constant.has_values or constant.is_input:
         return math.nan
     value = float(constant.value.ravel()[0])
     if node.op == "Div":
@@ -96,8 +96,8 @@ def _writer(state: ImportState, name: str, source: int) -> OnnxNode | None:
     if place is None:
         return None
     node = state.graph.nodes[place]
-    maps = [each for each in node.inputs if each in state.tensors]
-    return node if all(state.tensors[each].source == source for each in maps) else None
+    maps = [tensor for tensor in node.inputs if tensor in state.tensors]
+    return node if all(state.tensors[tensor].source == source for tensor in maps) else None
 
 
 def operand(
@@ -117,7 +117,7 @@ def operand(
     # An image's pixels are read as tokens, which are another layer's.
     source = state.tensors[name].source if name in state.tensors else features.source
     while (node := _writer(state, name, source)) is not None:
-        maps = [each for each in node.inputs if each in state.tensors]
+        maps = [tensor for tensor in node.inputs if tensor in state.tensors]
         number = number_of(state, node)
         if len(maps) == 1 and (number is not None or _is_view(node)):
             name, factor = maps[0], factor * (1.0 if number is None else number)
@@ -131,9 +131,9 @@ def operand(
     if "RotaryEmbedding" in operators or (MAP in operators and operators & _ROTATES):
         state.note(reader, "rotary positions")
         operators, function = frozenset(), IDENTITY
-    known = None if math.isnan(factor) else factor
+    scale = None if math.isnan(factor) else factor
     return AttentionOperand(
-        features._replace(operators=operators, function=function), known, rotary
+        features._replace(operators=operators, function=function), scale, rotary
     )
 
 
@@ -203,9 +203,9 @@ def _nodes_between(state: ImportState, product: OnnxNode, name: str, source: int
             continue
         places.add(place)
         waiting += [
-            each
-            for each in node.inputs
-            if each in state.tensors and state.tensors[each].source == source
+            tensor
+            for tensor in node.inputs
+            if tensor in state.tensors and state.tensors[tensor].source == source
         ]
     return [state.graph.nodes[place] for place in sorted(places)]
 
@@ -246,9 +246,9 @@ class _Scores:
     def take(self, node: OnnxNode) -> None:
         """Account for one node."""
         state = self._state
-        maps = [each for each in node.inputs if each in state.tensors]
-        scores = [each for each in maps if state.tensors[each].source == self._source]
-        shared = any(each in self.shares for each in scores)
+        maps = [tensor for tensor in node.inputs if tensor in state.tensors]
+        scores = [tensor for tensor in maps if state.tensors[tensor].source == self._source]
+        shared = any(tensor in self.shares for tensor in scores)
         if shared or node.op == "Softmax":
             self.shares.update(node.outputs)
         if len(maps) == 1 and _is_view(node):
@@ -258,25 +258,29 @@ class _Scores:
         if shared:
             self._of_shares(node)
         elif len(scores) == 1:
-            self._of_scores(node, scores[0], [each for each in maps if each not in scores])
+            self._of_scores(node, scores[0], [tensor for tensor in maps if tensor not in scores])
         else:
             self._name(node, "scores")
 
     def _name(self, node: OnnxNode, what: str) -> None:
         number = ""
-        for each in node.inputs:
-            if each and self._state.is_constant(each):
-                constant = self._state.constant(each)
-                if constant.elements == 1 and constant.known and constant.value.dtype.kind == "f":
+        for tensor in node.inputs:
+            if tensor and self._state.is_constant(tensor):
+                constant = self._state.constant(tensor)
+                if (
+                    constant.elements == 1
+                    and constant.has_values
+                    and constant.value.dtype.kind == "f"
+                ):
                     number += f" {float(constant.value.ravel()[0]):.6g}"
         self._state.note(node, f"{node.op}{number} of attention's {what}")
 
-    def _of_scores(self, node: OnnxNode, scores: str, others: list[str]) -> None:
+    def _of_scores(self, node: OnnxNode, scores: str, mask_names: list[str]) -> None:
         """Account for a node that reads the scores once: with constants, or masks of token ids."""
         state = self._state
-        constants = [each for each in node.inputs if each and state.is_constant(each)]
-        if others:
-            self._of_token_ids(node, others, constants)
+        constants = [tensor for tensor in node.inputs if tensor and state.is_constant(tensor)]
+        if mask_names:
+            self._of_token_ids(node, mask_names, constants)
             return
         number = number_of(state, node)
         # Behind biases it is a factor of these, too.
@@ -290,13 +294,13 @@ class _Scores:
             self._see(node, read_mask(state, node, state.tensors[scores], node.inputs[0]))
         elif node.op in ("Add", "Sum", "Sub", "Mul", "Div") and constants:
             self._is_moved = True
-            tables = [each for each in constants if state.constant(each).elements != 1]
+            tables = [tensor for tensor in constants if state.constant(tensor).elements != 1]
             if len(tables) < len(constants) and not self._shifts(node, constants):
                 self._name(node, "scores")
-            for each in tables:
-                if node.op in ("Add", "Sum") and self._takes(state.tensors[scores], each):
+            for tensor in tables:
+                if node.op in ("Add", "Sum") and self._takes(state.tensors[scores], tensor):
                     continue
-                self._see(node, read_mask(state, node, state.tensors[scores], each))
+                self._see(node, read_mask(state, node, state.tensors[scores], tensor))
         else:
             self._name(node, "scores")
 
@@ -316,8 +320,8 @@ class _Scores:
             node.op == "Sub" and self._state.is_constant(node.inputs[0])
         ):
             return False
-        numbers = [each for each in constants if self._state.constant(each).elements == 1]
-        values = [self._value(each) for each in numbers]
+        numbers = [tensor for tensor in constants if self._state.constant(tensor).elements == 1]
+        values = [self._value(tensor) for tensor in numbers]
         return all(value is not None and abs(value) <= MAX_SHIFT for value in values)
 
     def _value(self, name: str) -> float | None:
@@ -327,13 +331,13 @@ class _Scores:
             return None
         return float(value.ravel()[0])
 
-    def _of_token_ids(self, node: OnnxNode, others: list[str], constants: list[str]) -> None:
+    def _of_token_ids(self, node: OnnxNode, mask_names: list[str], constants: list[str]) -> None:
         """Account for a mask that is made of token ids, of which none is padding."""
         state, self._is_moved = self._state, True
-        masks = [state.tensors[each] for each in others]
-        hides = node.op in ("Add", "Sum") or (node.op == "Sub" and node.inputs[1] in others)
-        if node.op == "Where" and node.inputs[0] in others and len(others) == 1:
-            values = [self._value(each) for each in constants]
+        masks = [state.tensors[tensor] for tensor in mask_names]
+        hides = node.op in ("Add", "Sum") or (node.op == "Sub" and node.inputs[1] in mask_names)
+        if node.op == "Where" and node.inputs[0] in mask_names and len(mask_names) == 1:
+            values = [self._value(tensor) for tensor in constants]
             hides = all(value is not None and value <= HIDDEN for value in values)
         elif constants:
             hides = False
@@ -360,16 +364,16 @@ class _Scores:
             return
         if node.op == "Where" and state.is_constant(node.inputs[0]):
             value = state.mask_values.get(node.inputs[0])
-            kept = [state.is_constant(each) for each in node.inputs[1:]]
-            if sum(kept) == 1 and isinstance(value, np.ndarray):
+            are_constant = [state.is_constant(tensor) for tensor in node.inputs[1:]]
+            if sum(are_constant) == 1 and isinstance(value, np.ndarray):
                 chosen = value.astype(bool)
-                if (chosen if kept[1] else ~chosen).all():
+                if (chosen if are_constant[1] else ~chosen).all():
                     return
-        constants = [each for each in node.inputs if each and state.is_constant(each)]
+        constants = [tensor for tensor in node.inputs if tensor and state.is_constant(tensor)]
         neutral = {"Mul": 1.0, "Div": 1.0, "Add": 0.0, "Sub": 0.0, "Sum": 0.0}.get(node.op)
         inverted = node.op in ("Div", "Sub") and state.is_constant(node.inputs[0])
         if neutral is not None and not inverted and len(constants) == len(node.inputs) - 1:
-            values = [state.mask_values.get(each) for each in constants]
+            values = [state.mask_values.get(tensor) for tensor in constants]
             if all(isinstance(v, np.ndarray) and (v == neutral).all() for v in values):
                 return
         self._name(node, "probabilities")

@@ -72,17 +72,17 @@ def sinusoid(state: ImportState, span: StepNodes) -> Features | None:
 
 def _ends(state: ImportState, axes: InputAxes) -> list[str]:
     """Return the tensors made of an input alone that are multiplied with weights."""
-    others = {value.name for value in state.graph.inputs} - {axes.name}
-    own, ends = {axes.name}, dict[str, None]()
+    foreign = {value.name for value in state.graph.inputs} - {axes.name}
+    derived, ends = {axes.name}, dict[str, None]()
     for node in state.graph.nodes:
-        mixed = not others.isdisjoint(node.inputs)
-        if node.op in PRODUCTS and node.inputs[0] in own:
+        mixed = not foreign.isdisjoint(node.inputs)
+        if node.op in PRODUCTS and node.inputs[0] in derived:
             ends[node.inputs[0]] = None
             mixed = True
         if mixed:
-            others.update(node.outputs)
-        elif not own.isdisjoint(node.inputs):
-            own.update(node.outputs)
+            foreign.update(node.outputs)
+        elif not derived.isdisjoint(node.inputs):
+            derived.update(node.outputs)
     return [*ends]
 
 
@@ -100,20 +100,20 @@ def _between(state: ImportState, first: str, last: str) -> list[OnnxNode]:
             return []
     # Constants that nodes compute are known by themselves.
     changing = {first}
-    made = []
+    chain = []
     for _, node in sorted(nodes.items()):
         if not changing.isdisjoint(node.inputs):
             changing.update(node.outputs)
-            made.append(node)
-    inner = {name for node in made for name in node.outputs} - {last}
-    places = {id(node) for node in made}
+            chain.append(node)
+    inner = {name for node in chain for name in node.outputs} - {last}
+    places = {id(node) for node in chain}
     outside = [
         node
         for name in inner
         for node in state.graph.readers.get(name, ())
         if id(node) not in places
     ]
-    return [] if outside or inner & {*state.graph.outputs} else made
+    return [] if outside or inner & {*state.graph.outputs} else chain
 
 
 def _numbers(axes: InputAxes) -> Array:
@@ -125,10 +125,10 @@ def _values(state: ImportState, axes: InputAxes, nodes: Sequence[OnnxNode]) -> A
     from onnx import helper, numpy_helper
     from onnx.reference import ReferenceEvaluator
 
-    name, written = nodes[-1].outputs[0], {own for node in nodes for own in node.outputs}
-    read = {own for node in nodes for own in node.inputs if own} - written - {axes.name}
-    known = {own: state.constant(own) for own in sorted(read)}
-    if not all(one.known and not one.is_input for one in known.values()):
+    name, written = nodes[-1].outputs[0], {tensor for node in nodes for tensor in node.outputs}
+    read = {tensor for node in nodes for tensor in node.inputs if tensor} - written - {axes.name}
+    constants = {tensor: state.constant(tensor) for tensor in sorted(read)}
+    if not all(one.has_values and not one.is_input for one in constants.values()):
         return None
     kinds = {
         value.name: value.type.tensor_type.elem_type for value in state.graph.proto.graph.input
@@ -138,7 +138,10 @@ def _values(state: ImportState, axes: InputAxes, nodes: Sequence[OnnxNode]) -> A
         "sinusoid",
         [helper.make_tensor_value_info(axes.name, kinds[axes.name], None)],
         [helper.make_tensor_value_info(name, 1, None)],
-        [numpy_helper.from_array(np.asarray(one.value), own) for own, one in known.items()],
+        [
+            numpy_helper.from_array(np.asarray(one.value), tensor)
+            for tensor, one in constants.items()
+        ],
     )
     model = helper.make_model(graph, opset_imports=state.graph.proto.opset_import)
     numbers, parts = _numbers(axes), []
@@ -148,8 +151,8 @@ def _values(state: ImportState, axes: InputAxes, nodes: Sequence[OnnxNode]) -> A
         for first in range(0, len(numbers), state.batch):
             part = np.resize(numbers[first : first + state.batch], state.batch)
             given = part.reshape(axes.shape).astype(kind)
-            (made,) = evaluator.run(None, {axes.name: given})
-            parts.append(np.asarray(made, np.float64))
+            (output,) = evaluator.run(None, {axes.name: given})
+            parts.append(np.asarray(output, np.float64))
     except Exception:
         # Whatever does not run is not recognised, and read node by node.
         return None
@@ -183,8 +186,8 @@ def _keys(values: Array, numbers: Array) -> dict[str, Any] | None:
         bases = [float(f"{base:.4g}"), stated ** (half / (half - 1)), base]
     for base in bases:
         expected = numbers[:, None] * scale * base ** (-np.arange(half) / half)
-        apart = np.abs([np.cos(expected) - cosines, np.sin(expected) - sines]).max()
-        if apart <= _TOLERANCE + _PRECISION * expected.max():
+        difference = np.abs([np.cos(expected) - cosines, np.sin(expected) - sines]).max()
+        if difference <= _TOLERANCE + _PRECISION * expected.max():
             keys: dict[str, Any] = {"features": features}
             keys |= {} if base == SINUSOID_BASE else {"base": base}
             keys |= {} if scale == 1.0 else {"scale": scale}

@@ -54,7 +54,7 @@ def integers(state: ImportState, node: OnnxNode, index: int, name: str) -> list[
         raise node.refuse(f"its {name} {tensor!r} depends on the network's input")
     values = state.constants.integers(tensor)
     if values is None:
-        problem = "is too long" if state.constant(tensor).known else "is not in the file"
+        problem = "is too long" if state.constant(tensor).has_values else "is not in the file"
         raise node.refuse(f"its {name} {tensor!r} {problem}")
     return values
 
@@ -97,16 +97,16 @@ def pixel_shuffle(state: ImportState, node: OnnxNode) -> Features:
     batch, channels, height, width = features.shape
     block = attributes["blocksize"]
     if node.op == "SpaceToDepth":
-        apart = (batch, channels, height // block, block, width // block, block)
+        divided = (batch, channels, height // block, block, width // block, block)
         order, whole = (0, 3, 5, 1, 2, 4), (height // block, width // block)
         channels *= block * block
     else:
         whole, channels = (height * block, width * block), channels // (block * block)
-        apart = (batch, block, block, channels, height, width)
+        divided = (batch, block, block, channels, height, width)
         order = (0, 3, 4, 1, 5, 2)
         if attributes.get("mode", "DCR") == "CRD":
-            apart, order = (batch, channels, block, block, height, width), (0, 1, 4, 2, 5, 3)
-    dims = reshaped(features.dims, apart)
+            divided, order = (batch, channels, block, block, height, width), (0, 1, 4, 2, 5, 3)
+    dims = reshaped(features.dims, divided)
     moved = tuple(dims[axis] for axis in order)
     return features._replace(dims=reshaped(moved, (batch, channels, *whole)))
 
@@ -179,11 +179,11 @@ def _as_image_of_last(state: ImportState, node: OnnxNode, features: Features) ->
     """Return what is seen as rows, columns and channels as an image, as patches are merged."""
     batch, rows, columns, channels = features.dims
     first = features._replace(dims=(batch, channels, rows, columns))
-    made = state.as_image(first, node)
-    if made is first:
+    image = state.as_image(first, node)
+    if image is first:
         return features
-    batch, channels, rows, columns = made.dims
-    return made._replace(dims=(batch, rows, columns, channels))
+    batch, channels, rows, columns = image.dims
+    return image._replace(dims=(batch, rows, columns, channels))
 
 
 def _fewer_windows(
@@ -213,7 +213,7 @@ def _fewer_windows(
     layer.keys["padding"] = numbers(padding)
     layer.sizes = {**layer.sizes, name: size}
     new = whole_dim(name, size)
-    layer.dims = tuple(new if own == dim else own for own in layer.dims)
+    layer.dims = tuple(new if current == dim else current for current in layer.dims)
     return features._replace(dims=(*features.dims[:axis], new, *features.dims[axis + 1 :]))
 
 
@@ -259,8 +259,8 @@ def _take(
         # Channels that a view has shuffled.
         features = state.ordered(state.settle(features, node), node)
         dim = features.dims[axis]
-    left, part = sliced(dim, start, size, step)
-    dims = (*features.dims[:axis], left, *features.dims[axis + 1 :])
+    remaining, part = sliced(dim, start, size, step)
+    dims = (*features.dims[:axis], remaining, *features.dims[axis + 1 :])
     if part.of.axis == "r":
         return features._replace(dims=dims, only=False)
     return features._replace(dims=dims, taken=features.taken | {part}, only=False)
@@ -367,11 +367,11 @@ def _embedding(state: ImportState, node: OnnxNode, axis: int) -> Features:
     dims = (*ids.dims, (Digit("c", features),))
     layer = Layer("embedding", keys, [ids.source], sizes, node, weights, dims=dims)
     # Two lookups of the same ids are one layer.
-    made = state.emit_once(layer, of=node.inputs[1])
+    output = state.emit_once(layer, of=node.inputs[1])
     if len(ids.dims) > 1:
-        return made
+        return output
     # One id an image, such as its class: a vector.
-    vector = Layer("global_pool", {"over": "first"}, [made.source], {"c": features}, node)
+    vector = Layer("global_pool", {"over": "first"}, [output.source], {"c": features}, node)
     return Features(state.emit_once(vector).source, dims, only=True)
 
 
@@ -403,8 +403,8 @@ def _rejoined(parts: list[Features], axis: int) -> Features | None:
     if any(len(some) != 1 for some in taken):
         return None
     ranges: list[DigitRange] = [next(iter(some)) for some in taken]
-    others = {(*part.dims[:axis], *part.dims[axis + 1 :]) for part in parts}
-    if not tiles(ranges) or len(others) > 1:
+    remaining = {(*part.dims[:axis], *part.dims[axis + 1 :]) for part in parts}
+    if not tiles(ranges) or len(remaining) > 1:
         return None
     like = all(part.function.is_like(first.function) for part in parts)
     roll = rolled(ranges) if like and axes_of([(ranges[0].of,)]) & POSITIONS else None
@@ -440,16 +440,16 @@ def _blocks_rejoined(parts: list[Features], axis: int) -> Features | None:
         if part.norm or part.pooled or not part.function.is_like(first.function):
             return None
         blocks.append((by_axis["w"], by_axis["h"]))
-    for own in (blocks, [block[::-1] for block in blocks]):
-        steps = [one.step for one in own[0]]
-        starts = [tuple(one.start for one in block) for block in own]
+    for pairs in (blocks, [block[::-1] for block in blocks]):
+        steps = [one.step for one in pairs[0]]
+        starts = [tuple(one.start for one in block) for block in pairs]
         whole = all(
             one.step * one.size == one.of.size and (one.of, one.step) == (head.of, head.step)
-            for block in own
-            for one, head in zip(block, own[0], strict=True)
+            for block in pairs
+            for one, head in zip(block, pairs[0], strict=True)
         )
         if whole and starts == [*np.ndindex(*steps)]:
-            inner = (Digit(one.of.axis, one.step, one.of.stride) for one in own[0])
+            inner = (Digit(one.of.axis, one.step, one.of.stride) for one in pairs[0])
             dims = (*first.dims[:axis], (*inner, *first.dims[axis]), *first.dims[axis + 1 :])
             return first._replace(dims=dims, taken=common, only=False)
     return None
@@ -461,10 +461,15 @@ def _concat_maps(state: ImportState, node: OnnxNode, axis: int) -> Features:
         for name in node.inputs
         if not state.is_constant(name)
     }
-    if "t" in axes_of(own.dims[axis] for own in settled.values()):
-        settled = {name: state.vector_as_token(own, node) for name, own in settled.items()}
-    settled = {name: state.as_image(state.sliced(own, node), node) for name, own in settled.items()}
-    if any(unrolled(own.dims) != own.dims for own in settled.values()):
+    if "t" in axes_of(features.dims[axis] for features in settled.values()):
+        settled = {
+            name: state.vector_as_token(features, node) for name, features in settled.items()
+        }
+    settled = {
+        name: state.as_image(state.sliced(features, node), node)
+        for name, features in settled.items()
+    }
+    if any(unrolled(features.dims) != features.dims for features in settled.values()):
         raise node.refuse("joins a rolled feature map to another, which a network has no layer for")
     # The axis is that of any part, since a dimension of size 1 has none.
     axes = frozenset().union(*(axes_of([x.dims[axis]]) for x in settled.values()))
@@ -479,9 +484,9 @@ def _concat_maps(state: ImportState, node: OnnxNode, axis: int) -> Features:
         if part is None:
             part = _learned_tokens(state, node, name, example, over)
         parts.append(state.ordered(part, node))
-    others = [[*part.dims[:axis], *part.dims[axis + 1 :]] for part in parts]
+    remaining = [[*part.dims[:axis], *part.dims[axis + 1 :]] for part in parts]
     letter = over[0]
-    rest = fit(others)
+    rest = fit(remaining)
     whole = all(extent(p.dims[axis]) == state.layer(p.source).sizes.get(letter, 1) for p in parts)
     if rest is None or not whole:
         raise node.refuse("joins feature maps of different sizes")

@@ -138,20 +138,24 @@ class _Values:
                 if not self._state.is_constant(node.outputs[0]):
                     read.append(value)
                     continue
-                made = value if node.op in SAME_VALUES else self._made(node, name, value)
-                if made is not None:
-                    waiting += [(output, made) for output in node.outputs if output]
+                result = value if node.op in SAME_VALUES else self._made(node, name, value)
+                if result is not None:
+                    waiting += [(output, result) for output in node.outputs if output]
         first = read[0] if read else array
-        return first if all(own is first or np.array_equal(own, first) for own in read) else None
+        return (
+            first
+            if all(values is first or np.array_equal(values, first) for values in read)
+            else None
+        )
 
     def _made(self, node: OnnxNode, name: str, array: NDArray[Any]) -> NDArray[Any] | None:
         """Return what a node makes of a tensor and numbers; None where it reads anything else."""
         if node.op not in BROADCAST or not all(node.inputs):
             return None
         operands = []
-        for own in node.inputs:
-            number = None if own == name else self._state.constant(own)
-            if number is not None and not (number.known and number.elements == 1):
+        for input_name in node.inputs:
+            number = None if input_name == name else self._state.constant(input_name)
+            if number is not None and not (number.has_values and number.elements == 1):
                 return None
             operands.append(array if number is None else number.value.reshape(()))
         return BROADCAST[node.op](node.attributes(), *operands)
@@ -182,11 +186,11 @@ def _indices(region: Region) -> NDArray[np.intp]:
     """Return the flat indices of a region's elements, in its shape."""
     indices = np.array(region.first, np.intp)
     for dim in region.dims:
-        own = np.zeros(1, np.intp)
+        offsets = np.zeros(1, np.intp)
         for axis, size, stride in dim:
             steps = np.arange(size) * (stride if axis == "e" else 0)
-            own = (own[:, None] + steps).reshape(-1)
-        indices = indices[..., None] + own
+            offsets = (offsets[:, None] + steps).reshape(-1)
+        indices = indices[..., None] + offsets
     return indices
 
 

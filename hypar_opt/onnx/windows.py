@@ -182,12 +182,12 @@ def transposed_padding(
     if wanted is not None:
         extents = transposed_extents(image, window, stride, dilation)
         cut = [a + b - c for a, b, c in zip(extents, more, image.pair(wanted, 1), strict=True)]
-        if any(own % 2 for own in cut):
+        if any(size % 2 for size in cut):
             raise node.refuse(
                 "cuts off an odd number of rows or columns, of which versions of ONNX cut one more"
                 " at either end; pads would say it"
             )
-        before = after = [own // 2 for own in cut]
+        before = after = [size // 2 for size in cut]
     else:
         pads = [0] * (2 if image.is_row else 4) if mode == "VALID" else attributes.get("pads")
         pads = pads or [0] * (2 if image.is_row else 4)
@@ -195,7 +195,7 @@ def transposed_padding(
         before, after = list(image.pair(pads[:half], 0)), list(image.pair(pads[half:], 0))
         if image.is_row:
             before[0] = after[0] = 0
-    bottom, right = (own - extra for own, extra in zip(after, more, strict=True))
+    bottom, right = (border - extra for border, extra in zip(after, more, strict=True))
     if min(*before, bottom, right) < 0:
         raise node.refuse("writes rows or columns beyond its windows, which no layer has")
     return before[0], before[1], bottom, right

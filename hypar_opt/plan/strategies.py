@@ -151,7 +151,7 @@ def pins_within(network: Network, sizes: Sequence[int], inner: Mapping[str, int]
 def _even_levels(border: Border, sizes: Sequence[int]) -> int:
     """Return at how many of some levels, from the first, rows may be split: others stay free."""
     parts = list(accumulate(sizes, mul))
-    even = (size <= border.most and border.size % size == 0 for size in parts)
+    even = (size <= border.max_parts and border.size % size == 0 for size in parts)
     return len(list(takewhile(bool, even)))
 
 

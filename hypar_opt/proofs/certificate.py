@@ -250,14 +250,14 @@ def certify(plan: Plan) -> Certificate:
         certificate, bound = _proved(plan, tables_of(plan))
         if bound != total and (by_order := tables_by_order(plan)):
             certificate, bound = _proved(plan, by_order)
-        alike = not _leaves_ways_open(plan)
-        if bound == total and not alike and (of_ways := table_of_ways(plan)) is not None:
-            in_any, least = _proved(plan, [of_ways], "any")
-            certificate = in_any if least == total else certificate
-        lacks_ways = not alike and certificate.training is None and training_left_open(plan)
+        uniform = not _leaves_ways_open(plan)
+        if bound == total and not uniform and (of_ways := table_of_ways(plan)) is not None:
+            ways_certificate, ways_bound = _proved(plan, [of_ways], "any")
+            certificate = ways_certificate if ways_bound == total else certificate
+        lacks_ways = not uniform and certificate.training is None and training_left_open(plan)
         if bound != total or lacks_ways:
-            tables = priced_tables(plan, alike=alike)
-            within = None if tables is None else _within_memory(plan, tables, alike=alike)
+            tables = priced_tables(plan, uniform=uniform)
+            within = None if tables is None else _within_memory(plan, tables, uniform=uniform)
             if within is not None:
                 return within
     except RefusedError as error:
@@ -302,7 +302,7 @@ def _of_cuts(plan: Plan) -> Certificate:
         As `CutProblem`, or if a table is larger than memory allows.
     """
     proofs: dict[UnitSpan, Proof] = {}
-    least: dict[Hashable, int] = {}
+    bounds: dict[Hashable, int] = {}
     refused: set[Hashable] = set()
     try:
         problem = CutProblem(plan)
@@ -311,7 +311,7 @@ def _of_cuts(plan: Plan) -> Certificate:
         while missing and len(proofs) < _MOST_SPANS:
             for span in missing:
                 kind = problem.kind(span)
-                if kind in least:
+                if kind in bounds:
                     continue
                 try:
                     table = problem.table(span)
@@ -322,10 +322,10 @@ def _of_cuts(plan: Plan) -> Certificate:
                     refused.add(kind)
                     continue
                 proofs[span] = proof
-                least[kind] = math.ceil(_bound_of(table, proof, ""))
-            bound = problem.bound(least)
-            known = refused | least.keys()
-            missing = [own for own in bound.stages if problem.kind(own) not in known]
+                bounds[kind] = math.ceil(_bound_of(table, proof, ""))
+            bound = problem.bound(bounds)
+            settled = refused | bounds.keys()
+            missing = [span for span in bound.stages if problem.kind(span) not in settled]
             if bound.charge >= charge:
                 break
     except RefusedError as error:
@@ -349,16 +349,16 @@ def _bound_on_cuts(plan: Plan, certificate: Certificate) -> Fraction:
     CheckFailedError
         If they prove another one than it states; or naming what does not hold.
     """
-    spans = [UnitSpan(*own) for own in certificate.spans or ()]
+    spans = [UnitSpan(*ends) for ends in certificate.spans or ()]
     if len(spans) != len(certificate.tables):
         raise CheckFailedError(f"spans: should be {len(certificate.tables)}, got {len(spans)}")
     try:
         problem = CutProblem(plan)
-        least: dict[Hashable, int] = {}
+        bounds: dict[Hashable, int] = {}
         for index, (span, proof) in enumerate(zip(spans, certificate.tables, strict=True)):
             bound = _bound_of(problem.table(span), proof, f"tables[{index}]")
-            least[problem.kind(span)] = math.ceil(bound)
-        charge = problem.bound(least).charge
+            bounds[problem.kind(span)] = math.ceil(bound)
+        charge = problem.bound(bounds).charge
     except RefusedError as error:
         raise CheckFailedError(f"spans: {error.message}") from None
     stated = problem.charge if certificate.bound is None else certificate.bound
@@ -435,7 +435,7 @@ def _proof_of(table: ReferenceTable, enough: int) -> TableProof | FlowProof | El
     return prove_chain(table.by_edge) if table.is_chain else prove(table, enough)
 
 
-def _within_memory(plan: Plan, tables: PricedTables, *, alike: bool) -> Certificate | None:
+def _within_memory(plan: Plan, tables: PricedTables, *, uniform: bool) -> Certificate | None:
     """Return a bound on plans of as many micro-batches that fit the memory of a device.
 
     Of those that train alike, or of all. None where nothing is proved, or memory excludes no plan
@@ -449,7 +449,7 @@ def _within_memory(plan: Plan, tables: PricedTables, *, alike: bool) -> Certific
     price, enough = best_price(tables)
     if not price and plan.solver.status != "optimal":
         return None
-    certificate, priced = _proved(plan, [tables.at(price)], None if alike else "any", enough)
+    certificate, priced = _proved(plan, [tables.at(price)], None if uniform else "any", enough)
     bound, total = _less_all_bytes(priced, price, tables), Fraction(plan.cost.total)
     if bound > total:
         raise HyparError("no certificate: plans that fit the memory cost more than this one")
@@ -545,7 +545,7 @@ def proved_bound(plan: Plan, certificate: Certificate) -> Fraction:
 
 
 def _bound_within_memory(plan: Plan, certificate: Certificate) -> Fraction:
-    tables = priced_tables(plan, alike=certificate.training is None)
+    tables = priced_tables(plan, uniform=certificate.training is None)
     price = certificate.price
     if tables is None or price is None or price < 0:
         raise CheckFailedError(

@@ -26,12 +26,12 @@ def check_device_memory(plan: Plan) -> None:
     CheckFailedError
         With what it takes.
     """
-    most, stated = plan.problem.device_memory, plan.constraints.memory
-    if most is None or plan.array is None:
+    capacity, stated = plan.problem.device_memory, plan.constraints.memory
+    if capacity is None or plan.array is None:
         return
     if plan.is_staged and (stated or plan.solver.bound is not None):
         for stage in stages_of_plan(plan):
-            _check_fits(stage.plan, stated or most, stage.name)
+            _check_fits(stage.plan, stated or capacity, stage.name)
     elif stated is not None:
         _check_fits(plan, stated, "the plan")
 
@@ -42,9 +42,9 @@ def _check_fits(plan: Plan, stated: int, name: str) -> None:
     options = RunOptions(**plan.training.stated)
     assert plan.array is not None
     array = plan.array.description
-    held = memory_of(plan, workload, rows_of_plan(plan, workload), options, array)
+    memory = memory_of(plan, workload, rows_of_plan(plan, workload), options, array)
     # What is stated is of tensors; the device's own has the reserve, too.
-    taken, own = held.tensors, (held.capacity or stated) - held.reserve
-    most = min(stated, own)
-    if taken > most:
-        raise CheckFailedError(f"constraints: {name} takes {taken:,} bytes of {most:,}")
+    taken, available = memory.tensors, (memory.capacity or stated) - memory.reserve
+    limit = min(stated, available)
+    if taken > limit:
+        raise CheckFailedError(f"constraints: {name} takes {taken:,} bytes of {limit:,}")

@@ -333,9 +333,9 @@ class Cells:
 
         rows = rows_at_most(threshold, buckets, self.sizes, 0, NEVER)
         refined = []
-        for layer, kept, before in zip(self.layers, rows, self.refined, strict=True):
+        for layer, allowed, before in zip(self.layers, rows, self.refined, strict=True):
             cells, sizes = (
-                np.unique(kept.choices[0]),
+                np.unique(allowed.choices[0]),
                 np.diff(layer.starts, append=len(layer.columns)),
             )
             refined.append((*before, *layer.names[cells[sizes[cells] > 1]].tolist()))
@@ -347,8 +347,8 @@ def _maximum_flow(table: CostTable) -> FlowProof:
     from hypar_opt.solvers.pseudo_boolean import PseudoBoolean
 
     networks = networks_of(PseudoBoolean.of(table))
-    (found,) = networks.maximum_flows(NEVER)
-    flows = [networks.unit * flow for flow in found.flows(np.arange(len(networks.tail))).tolist()]
+    (maximum,) = networks.maximum_flows(NEVER)
+    flows = [networks.unit * flow for flow in maximum.flows(np.arange(len(networks.tail))).tolist()]
     layers = table.layers
     return FlowProof(
         layer_flows=tuple(
@@ -446,15 +446,15 @@ def _flow_bound(table: CostTable, proof: FlowProof, where: str) -> int:
         if len(flows) != count:
             raise CheckFailedError(f"{where}, {key}: should be {count} flows, got {len(flows)}")
     # What is left in every layer: nothing, in a flow.
-    left = list(proof.layer_flows)
+    residuals = list(proof.layer_flows)
     for (u, v), flow in zip(pairs, proof.pair_flows, strict=True):
         if not 0 <= flow <= network.capacities[u, v]:
             raise CheckFailedError(
                 f"{where}, pair_flows: from layer {u} to layer {v} it should be 0 to"
                 f" {network.capacities[u, v]}, got {flow}"
             )
-        left[u] -= flow
-        left[v] += flow
+        residuals[u] -= flow
+        residuals[v] += flow
     bound = network.constant
     for layer, (flow, charge) in enumerate(zip(proof.layer_flows, network.charges, strict=True)):
         if not -max(charge, 0) <= flow <= max(-charge, 0):
@@ -462,9 +462,9 @@ def _flow_bound(table: CostTable, proof: FlowProof, where: str) -> int:
                 f"{where}, layer_flows: of layer {layer} it should be {-max(charge, 0)} to"
                 f" {max(-charge, 0)}, got {flow}"
             )
-        if left[layer]:
+        if residuals[layer]:
             raise CheckFailedError(
-                f"{where}: {left[layer]} more flow into layer {layer} than out of it"
+                f"{where}: {residuals[layer]} more flow into layer {layer} than out of it"
             )
         bound += min(charge, 0) + max(flow, 0)
     return bound

@@ -352,8 +352,8 @@ class SharedLatencies:
         """
         table = self.table
         parts = shares.ends[:, 1] - shares.ends[:, 0]
-        marks = zip(table.node_kinds.tolist(), map(bytes, parts.T.copy()), strict=True)
-        numbers, nodes = numbered(marks)
+        keys = zip(table.node_kinds.tolist(), map(bytes, parts.T.copy()), strict=True)
+        numbers, nodes = numbered(keys)
         kinds = table.node_kinds[nodes]
         part = parts[self.kinds[kinds], nodes[:, None]]
         charges = table.node[kinds] + scale(self.latencies[kinds], (part, LATENCY), "down")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hypar_opt.costs.contract import cost_of
 from hypar_opt.costs.shared_nodes import rows_with_shared
-from hypar_opt.costs.state_charges import in_mixed_radix
+from hypar_opt.costs.state_charges import state_indices
 from hypar_opt.costs.state_table import StateTable
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError
@@ -56,7 +56,7 @@ def fastest_order(instance: Instance, rows: Rows, deadline: Deadline = NEVER) ->
         timed = problem.model_copy(update={"cost": "time"})
         rows_by_level = [nodes[row] for row in given_order]
         # In any order the levels reduce the same nodes together.
-        cost = cost_of(timed, instance.workload).of_plan(instance.workload, rows_by_level)
+        cost = cost_of(timed, instance.workload).for_plan(instance.workload, rows_by_level)
         distinct = np.array(nodes, np.intp)
         times = _times_of(cost, instance.workload, distinct, problem.levels, deadline)
         orders = list(islice(_orders(Counter(given_order), interchangeable), MAX_ORDERS + 1))
@@ -150,7 +150,7 @@ def _times_of(
     table = states.by_level(deadline)
     if table is None:
         plain = states.dense(deadline)
-        column_of = np.argsort(in_mixed_radix(states.states, [2] * levels))
+        column_of = np.argsort(state_indices(states.states, [2] * levels))
 
     def times(orders: NDArray[np.intp]) -> Integers:
         # A layer's state as a number whose binary digits are its choices, H1's first.

@@ -70,7 +70,7 @@ from hypar_opt.simulator.tasks import of_one_micro_batch
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.apart import call
 from hypar_opt.solvers.base import Status
-from hypar_opt.step.states import added_up
+from hypar_opt.step.states import exact_sum
 from hypar_opt.workload.contiguous import first_gap
 from hypar_opt.workload.recomputation import units_of
 from hypar_opt.workload.splitting import spatial_columns
@@ -575,12 +575,12 @@ class PlansWithOverlap:
         All other nodes stay as they are: ``(nodes, states)``.
         """
         workload, columns = self.workload, np.arange(choices.shape[1])
-        marks = numbered(cost.symmetries(workload, len(choices)).marks).numbers
+        keys = numbered(cost.symmetries(workload, len(choices)).node_keys).numbers
         states = self._allowed_states[0][:, None]
 
         def of_kinds(keys: NDArray[np.intp], charge: Callable[[Indices], Any]) -> Any:
             _, first, kind = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-            charged = np.broadcast_to(added_up(charge(first)), (len(first), states.shape[2]))
+            charged = np.broadcast_to(exact_sum(charge(first)), (len(first), states.shape[2]))
             return charged[kind.reshape(-1)]
 
         def of_nodes(first: Indices) -> Any:
@@ -588,9 +588,9 @@ class PlansWithOverlap:
             rows = (cost.node(workload, nodes, [state]) for state in (states, now))
             return [row - before for row, before in zip(*rows, strict=True)]
 
-        kinds = np.stack([kinds_of_nodes(workload).numbers, marks, *choices])
+        kinds = np.stack([kinds_of_nodes(workload).numbers, keys, *choices])
         changes: NDArray[Any] = of_kinds(kinds, of_nodes).astype(exact_dtype(cost.largest))
-        numbers = kinds_of_boundaries(workload, cost.marks_of_ends(workload)).numbers
+        numbers = kinds_of_boundaries(workload, cost.end_keys(workload)).numbers
         sources, targets = workload.ends.T
         kinds = np.stack([numbers, *choices[:, sources], *choices[:, targets]])
         for moved in (0, 1):

@@ -25,7 +25,7 @@ from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.search.local_search import descent, free_levels
 from hypar_opt.solvers.elimination.solve import solve
-from hypar_opt.step.states import added_up
+from hypar_opt.step.states import exact_sum
 from hypar_opt.workload.contiguous import orders_of
 
 if TYPE_CHECKING:
@@ -135,21 +135,21 @@ def _table(
         The choices in which they differ, by column.
     """
     cost, workload, levels = instance.cost, instance.workload, len(made)
-    marks = cost.symmetries(workload, levels).marks
-    keys = zip(kinds_of_nodes(workload).numbers.tolist(), marks, *made.tolist(), strict=True)
+    node_keys = cost.symmetries(workload, levels).node_keys
+    keys = zip(kinds_of_nodes(workload).numbers.tolist(), node_keys, *made.tolist(), strict=True)
     kinds, nodes = numbered(keys)
-    charges = added_up(cost.attributed.node(workload, nodes[:, None], [states[:, nodes]]))
+    charges = exact_sum(cost.attributed.node(workload, nodes[:, None], [states[:, nodes]]))
     node: Integers = np.broadcast_to(charges, (len(nodes), len(own)))[kinds]
-    between = (cost.by_levels(workload) or cost).attributed
+    between = (cost.level_separable(workload) or cost).attributed
     ends = made[:, workload.ends.T].reshape(2 * levels, -1)
-    boundary_kinds = kinds_of_boundaries(workload, cost.marks_of_ends(workload)).numbers.tolist()
+    boundary_kinds = kinds_of_boundaries(workload, cost.end_keys(workload)).numbers.tolist()
     kinds, boundaries = numbered(zip(boundary_kinds, *ends.tolist(), strict=True))
     step = max(1, _PAIRS // len(own) ** 2)
     tables: list[Integers] = []
     for some in np.split(boundaries, range(step, len(boundaries), step)):
         sources, targets = (states[:, nodes] for nodes in workload.ends[some].T)
         pairs = [sources[..., None]], [targets[:, :, None]]
-        total = added_up(between.edge(workload, some[:, None, None], *pairs))
+        total = exact_sum(between.edge(workload, some[:, None, None], *pairs))
         tables += [*np.broadcast_to(total, (len(some), len(own), len(own)))]
     highest = sum(int(tables[kind].max()) for kind in kinds)
     dtype = exact_dtype(highest + sum(node.max(axis=1).tolist()))

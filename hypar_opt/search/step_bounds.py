@@ -27,7 +27,7 @@ from hypar_opt.search.step_queues import Queue, QueueExchanges, Visits, queues_o
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.step import phases_of, repeats_on
-from hypar_opt.step.states import added_up
+from hypar_opt.step.states import exact_sum
 from hypar_opt.step.work import passes_of
 from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import COLLECTIVES, ZERO_STAGES, Repeats
@@ -207,8 +207,10 @@ class StepBounds(ShortSteps):
         workload = self._trained(one, self._uniform, self._base)
         cost = self._least_of(workload)
         phases = Phase.GRADIENT in cost.communication.phases and (Phase.GRADIENT,)
-        communication = replace(cost.communication, phases=phases or (), longest=cost.longest)
-        cost = replace(cost, communication=communication, latencies=None, longest=False)
+        communication = replace(
+            cost.communication, phases=phases or (), by_largest_shard=cost.by_largest_shard
+        )
+        cost = replace(cost, communication=communication, latencies=None, by_largest_shard=False)
         rows = np.array([self._rows(mesh, lengths) for mesh in meshes], np.intp)
         states, nodes = rows.transpose(1, 2, 0), np.arange(len(workload.nodes))[:, None]
         levels, shape = len(states), states.shape[1:]
@@ -229,7 +231,7 @@ class StepBounds(ShortSteps):
         for key, exchanges in together.items():
             charged = [
                 np.broadcast_to(
-                    added_up(cost.charges(of, workload, nodes, shape, levels)), shape
+                    exact_sum(cost.charges(of, workload, nodes, shape, levels)), shape
                 ).astype(np.float64)
                 / cost.per_unit
                 for of in (exchanges, [exchange._replace(times=0) for exchange in exchanges])
@@ -337,7 +339,7 @@ class StepBounds(ShortSteps):
                     (between, all_edges, places[ends[1]]),
                 ]
             for charges, inverse, at in charged:
-                amounts = np.broadcast_to(added_up(charges), inverse.max() + 1).astype(np.float64)
+                amounts = np.broadcast_to(exact_sum(charges), inverse.max() + 1).astype(np.float64)
                 np.add.at(of_pass, at, amounts[inverse] / program.per_unit)
         return seconds.transpose(2, 0, 1)
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.base import check_additive
-from hypar_opt.costs.state_charges import in_mixed_radix
+from hypar_opt.costs.state_charges import state_indices
 from hypar_opt.costs.state_table import StateTable
 from hypar_opt.costs.table import chain_ends
 from hypar_opt.errors import RefusedError
@@ -61,7 +61,7 @@ def charges_of_states(
     table = states.dense()
     # The table has its states in the search's order; here a state's number is its index.
     choices = len(workload.choices)
-    order = in_mixed_radix(states.states, [choices] * levels)
+    order = state_indices(states.states, [choices] * levels)
     # Infinite where no node may have a state.
     node = np.full((len(table.node), choices**levels), np.inf)
     edge = np.full((len(table.edge), choices**levels, choices**levels), np.inf)

@@ -16,7 +16,7 @@ from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.tasks import ExchangeKind
 from hypar_opt.step.order import PlanExchanges, in_pass
 from hypar_opt.step.shares import Parts, Share, received, senders
-from hypar_opt.step.states import of_rows
+from hypar_opt.step.states import states_from_rows
 from hypar_opt.workload.repeats import COLLECTIVES
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def of_groups(
     }
     equal, unequal = PlanExchanges.of(rules, rows), cost.rules(workload, len(rows))
     steps: list[tuple[ExchangeKey, LevelBytes]] = []
-    states = of_rows(rows, len(workload.nodes))
+    states = states_from_rows(rows, len(workload.nodes))
     for operation, number, step in _received(
         unequal.node(np.arange(len(equal.nodes)), states), cost, parts
     ):
@@ -252,7 +252,9 @@ def _received(
 ) -> Iterator[tuple[Collective, int, LevelBytes]]:
     """Yield what parts of H1 receive, and send, of each node or boundary, and its number."""
     collectives, shares, count = list(operations), Share.of_parts(parts), len(parts)
-    shared, longest = (received(collectives, shares, cost.scale, longest=n) for n in (False, True))
+    shared, longest = (
+        received(collectives, shares, cost.scale, by_longest_message=n) for n in (False, True)
+    )
     for operation, *of_parts in zip(collectives, shared, longest, strict=True):
         amounts = np.broadcast_arrays(*(part.quarters for part in chain(*of_parts)))
         for number, charges in enumerate(zip(*(part.tolist() for part in amounts), strict=True)):

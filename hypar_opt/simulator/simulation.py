@@ -34,7 +34,7 @@ from hypar_opt.simulator.step import (
     repeats_on,
 )
 from hypar_opt.simulator.tasks import ExchangeTask, Task, of_one_micro_batch
-from hypar_opt.step.states import of_rows
+from hypar_opt.step.states import states_from_rows
 from hypar_opt.step.work import layer_macs, local_words
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _accessed(plan: Plan, workload: Workload, rows: Rows, times: Sequence[int]) 
     """
     nodes = np.arange(len(workload.nodes))
     weights, inputs, outputs = local_words(
-        workload, nodes, of_rows(rows, len(nodes)), plan.hierarchy
+        workload, nodes, states_from_rows(rows, len(nodes)), plan.hierarchy
     )
     # Split by image, input channel or output channel, a layer has two of its three tensors in the
     # vaults that use them; the third, chosen to be the smallest, moves between all vaults.

@@ -27,8 +27,8 @@ from hypar_opt.simulator.schedule import Schedule
 from hypar_opt.step.order import PlanExchanges
 from hypar_opt.step.rules import rules_of
 from hypar_opt.step.shares import WorkOfPart
-from hypar_opt.step.states import copies, of_rows, parts_of
-from hypar_opt.step.uneven import most_loaded, split_sizes, stretches_of
+from hypar_opt.step.states import copies, shard_counts, states_from_rows
+from hypar_opt.step.uneven import most_loaded, padded_sizes, split_sizes
 from hypar_opt.workload.early_stop import needed_again
 from hypar_opt.workload.operators.attention import Attention
 from hypar_opt.workload.operators.axes import TOKENS
@@ -253,9 +253,9 @@ def _exchanges(
         return of_groups(rules_of(*step), workload, rows, cost, shares, in_halves=in_halves)
     uneven = _longest(workload, array, options)
     if uneven and not workload.loads:
-        states = of_rows(rows, len(workload.nodes))
-        uneven = bool(stretches_of(split_sizes(workload), states, step[1]))
-    longest = rules_of(*step, longest=True) if uneven else None
+        states = states_from_rows(rows, len(workload.nodes))
+        uneven = bool(padded_sizes(split_sizes(workload), states, step[1]))
+    longest = rules_of(*step, by_largest_shard=True) if uneven else None
     return of_plan(rules_of(*step), rows, problem.element_bytes, longest, in_halves=in_halves)
 
 
@@ -278,7 +278,7 @@ def fullest_experts(
     if not workload.loads:
         return None
     fullest = []
-    parts = parts_of(rows, len(workload.nodes), len(workload.choices), problem.hierarchy)
+    parts = shard_counts(rows, len(workload.nodes), len(workload.choices), problem.hierarchy)
     for choice, node in zip(*workload.split_loads.nonzero(), strict=True):
         if workload.nodes[node].operator.axes.weight:
             load, count = workload.nodes[node].load, int(parts[choice, node])
@@ -289,7 +289,10 @@ def fullest_experts(
         return None
     step = repeated(workload, repeats), problem.hierarchy, problem.reading, phases_of(problem)
     received = (
-        sum(one.quarters for one in PlanExchanges.of(rules_of(*step, longest=longest), rows))
+        sum(
+            one.quarters
+            for one in PlanExchanges.of(rules_of(*step, by_largest_shard=longest), rows)
+        )
         for longest in (False, True)
     )
     quarter = problem.element_bytes / 4 / problem.accelerators
@@ -316,7 +319,7 @@ def _seconds(
 ) -> Mapping[Phase, Sequence[float | OfParts]]:
     """Return the seconds of every node's computation on one accelerator, by pass."""
     phases = phases_of(problem)
-    nodes, states = np.arange(len(workload.nodes)), of_rows(rows, len(workload.nodes))
+    nodes, states = np.arange(len(workload.nodes)), states_from_rows(rows, len(workload.nodes))
     if options.profile is None:
         works = _works(problem, workload, array, options)
         computed = [work.passes(workload, states, phases) for work in works]
@@ -342,7 +345,7 @@ def _works(problem: Problem, workload: Workload, array: Array, options: RunOptio
         Work(
             accelerator.updated_by(problem.constraints.optimizer),
             *(problem.hierarchy, problem.element_bytes, options.input_sizes),
-            longest=_longest(workload, array, options),
+            by_largest_shard=_longest(workload, array, options),
             part=WorkOfPart(share, share.indices) if share else None,
         )
         for accelerator, share in parts_between_groups(problem, array)
@@ -376,7 +379,7 @@ def _updates(
     if problem.inference or options.profile is not None:
         return []
     works = _works(problem, workload, array, options)
-    states = of_rows(rows, len(workload.nodes))
+    states = states_from_rows(rows, len(workload.nodes))
     return _of_parts([work.updates(workload, states, repeats) for work in works])
 
 
@@ -386,6 +389,6 @@ def _epilogues(
     """Return the seconds of what follows each node's products; a profile does not tell them."""
     if options.profile is not None:
         return [0.0] * len(workload.nodes)
-    states = of_rows(rows, len(workload.nodes))
+    states = states_from_rows(rows, len(workload.nodes))
     works = _works(problem, workload, array, options)
     return _of_parts([work.epilogues(workload, states) for work in works])

@@ -378,7 +378,7 @@ class HoldRules:
 
     def _own(self, node: int) -> Iterator[tuple[Hashable, Hold]]:
         """Yield what a layer saves that no other reads."""
-        for number, tensor in enumerate(self._saves[node].own):
+        for number, tensor in enumerate(self._saves[node].intermediates):
             bytes_ = tensor.elements * self.element_bytes + tensor.bytes
             yield (node, number), self._with_axes(node, bytes_, tensor.axes)
 
@@ -389,8 +389,8 @@ class HoldRules:
         """
         layer = self.workload.nodes[node]
         sources = self.network.sources[node - self.workload.shared]
-        shapes = [layer.input, *layer.others]
-        if sources and layer.others and len(sources) == 1:  # several operands side by side
+        shapes = [layer.input, *layer.further_inputs]
+        if sources and layer.further_inputs and len(sources) == 1:  # several operands side by side
             shapes = [(*layer.input[:-1], sum(shape[-1] for shape in shapes))]
         for number, source in enumerate(sources):
             if source >= 0:

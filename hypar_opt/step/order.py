@@ -15,7 +15,7 @@ from hypar_opt.sharding.passes import TRAINING, Phase
 from hypar_opt.step.operations import Collective
 from hypar_opt.step.rules import exchanges_of, rules_of
 from hypar_opt.step.shares import Share
-from hypar_opt.step.states import of_rows
+from hypar_opt.step.states import states_from_rows
 from hypar_opt.workload.parallelism import SIDES
 from hypar_opt.workload.repeats import COLLECTIVES, ZERO_STAGES
 
@@ -54,7 +54,7 @@ class PlanExchanges:
         workload = rules.workload
         nodes: list[list[Collective]] = [[] for _ in workload.nodes]
         boundaries: list[list[Collective]] = [[] for _ in workload.boundaries]
-        states, ends = of_rows(rows, len(nodes)), workload.ends
+        states, ends = states_from_rows(rows, len(nodes)), workload.ends
         for exchange in _by_number(rules.node(np.arange(len(nodes)), states), len(nodes)):
             nodes[exchange.node].append(exchange)
         of_ends = ([block[:, end] for block in states] for end in ends.T)

@@ -31,11 +31,11 @@ from hypar_opt.step.uneven import (
     SplitLoads,
     loads_at_ends,
     loads_of,
-    most_stretched,
+    max_padding_factor,
+    padded,
+    padded_sizes,
     sizes_at_ends,
     split_sizes,
-    stretched,
-    stretches_of,
 )
 from hypar_opt.workload.addends import passes_addends, takes_addends
 from hypar_opt.workload.layer_tensors import Extent
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from hypar_opt.step.operations import Amount
     from hypar_opt.step.readings import Reading
     from hypar_opt.step.states import Indices, States
-    from hypar_opt.step.uneven import Stretches
+    from hypar_opt.step.uneven import PaddedSizes
     from hypar_opt.workload.tensors import Workload
 
     Flags = NDArray[np.bool_]
@@ -99,8 +99,8 @@ class StepRules:
         The name of a row of factors in ``hypar_opt.step.readings``.
     phases
         The passes of the step: all three of training, or fewer.
-    longest
-        Whether amounts are as if all parts sent and received as much as the longest, where axes
+    by_largest_shard
+        Whether amounts are as if all parts sent and received as much as the largest, where axes
         are divided unevenly: of states over all levels. Otherwise they are what moves.
     unequal
         Whether parts of H1 are unequal: then operations say what H1 splits, for
@@ -114,11 +114,15 @@ class StepRules:
         reading: str = "executed",
         phases: tuple[Phase, ...] = TRAINING,
         *,
-        longest: bool = False,
+        by_largest_shard: bool = False,
         unequal: bool = False,
     ) -> None:
         self.workload, self.hierarchy, self.phases = workload, hierarchy, phases
-        self.reading, self.longest, self.unequal = reading_of(reading), longest, unequal
+        self.reading, self.by_largest_shard, self.unequal = (
+            reading_of(reading),
+            by_largest_shard,
+            unequal,
+        )
         self._layouts, self._repeats = workload.layouts, workload.repeats
         self._choices = len(workload.choices)
 
@@ -202,7 +206,7 @@ class StepRules:
                 parts: Integers | int = self.hierarchy.sizes[level]
                 if of_weights and not level and self._repeats.holders:
                     parts = self._holders[nodes]
-                yield level, stretched(quarters * (partial * (parts - 1)), uneven)
+                yield level, padded(quarters * (partial * (parts - 1)), uneven)
                 quarters = quarters * np.where(partial, parts, 1)
 
     def _uneven(
@@ -212,8 +216,8 @@ class StepRules:
         choices: Sequence[Indices],
         *,
         of_weights: bool = False,
-    ) -> Stretches:
-        """Return the axes of nodes' tensors whose longest part counts for all, if any does.
+    ) -> PaddedSizes:
+        """Return the axes of nodes' tensors whose largest shard counts for all, if any does.
 
         Parameters
         ----------
@@ -222,7 +226,7 @@ class StepRules:
         of_weights
             Whether it has weights, which experts have equally many of.
         """
-        if not self.longest:
+        if not self.by_largest_shard:
             return ()
         sizes = np.where(lacks, 0, split_sizes(self.workload))[:, nodes]
         loads = None if of_weights else loads_of(self.workload, lacks, nodes)
@@ -230,9 +234,9 @@ class StepRules:
 
     def _stretches(
         self, sizes: NDArray[np.int64], choices: Sequence[Indices], loads: SplitLoads | None
-    ) -> Stretches:
+    ) -> PaddedSizes:
         states = [choice[None] for choice in choices]
-        return stretches_of(sizes, states, self.hierarchy, loads=loads)
+        return padded_sizes(sizes, states, self.hierarchy, loads=loads)
 
     def _at_h1(
         self, tensor: PartialSums, nodes: Indices, choices: Sequence[Indices]
@@ -335,7 +339,7 @@ class StepRules:
                 for phase in (Phase.FORWARD, Phase.BACKWARD):
                     if phase in self.phases:
                         times = exchanges_of(self.workload, phase, inputs=True)[nodes]
-                        moved = stretched(quarters * times, uneven)
+                        moved = padded(quarters * times, uneven)
                         yield Collective(phase, StepKind.HALO, "halo", level, moved, times)
 
     @property
@@ -433,9 +437,9 @@ class StepRules:
             (kind, True): (layouts.names, layout, layout) for kind, layout in below.items()
         }
 
-    def _uneven_ends(self, boundaries: Indices, *ends: Sequence[Indices]) -> list[Stretches]:
-        """Return the axes of tensors whose longest part counts: as written, and as read."""
-        if not self.longest:
+    def _uneven_ends(self, boundaries: Indices, *ends: Sequence[Indices]) -> list[PaddedSizes]:
+        """Return the axes of tensors whose largest shard counts: as written, and as read."""
+        if not self.by_largest_shard:
             return []
         loads = self.workload.loads
         at_ends = zip(
@@ -654,8 +658,8 @@ class StepRules:
         # No reading charges a tensor more than 2 (n - 1) elements in all passes. A part is no
         # shorter than its halo: all borders have fewer than 8 times the tensor.
         bound = 8 * (max(self.hierarchy.sizes, default=2) - 1) * (9 if self.has_borders else 1)
-        if self.longest:
-            bound *= most_stretched(self.workload, self.hierarchy)
+        if self.by_largest_shard:
+            bound *= max_padding_factor(self.workload, self.hierarchy)
         return bound * self.workload.elements * self.workload.most_repeats
 
 
@@ -665,11 +669,13 @@ def rules_of(
     hierarchy: Hierarchy,
     reading: str,
     phases: tuple[Phase, ...],
-    longest: bool = False,
+    by_largest_shard: bool = False,
     unequal: bool = False,
 ) -> StepRules:
     """Return a workload's rules, whose tables are computed once."""
-    return StepRules(workload, hierarchy, reading, phases, longest=longest, unequal=unequal)
+    return StepRules(
+        workload, hierarchy, reading, phases, by_largest_shard=by_largest_shard, unequal=unequal
+    )
 
 
 @lru_cache(maxsize=64)
@@ -685,14 +691,14 @@ def exchanges_of(workload: Workload, phase: Phase, *, inputs: bool = False) -> N
     return times if phase is Phase.FORWARD else np.full_like(times, workload.repeats.micro_batches)
 
 
-def _slowest(amounts: Integers, uneven: Sequence[Stretches]) -> Integers:
+def _slowest(amounts: Integers, uneven: Sequence[PaddedSizes]) -> Integers:
     """Return amounts as the slowest part has them: by either end whose axes are uneven.
 
-    It sends the longest part of what is written, or receives that of what is read.
+    It sends the largest shard of what is written, or receives that of what is read.
     """
     if not any(uneven):
         return amounts
-    slowest: Integers = reduce(np.maximum, [stretched(amounts, end) for end in uneven])
+    slowest: Integers = reduce(np.maximum, [padded(amounts, end) for end in uneven])
     return slowest
 
 

@@ -31,7 +31,7 @@ from hypar_opt.integers import Integers, scale
 from hypar_opt.sharding.layouts import PARTIAL, WHOLE
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.states import copies
-from hypar_opt.step.uneven import split_sizes, stretched, stretches_of
+from hypar_opt.step.uneven import padded, padded_sizes, split_sizes
 from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class WorkOfPart:
         states: States,
         hierarchy: Hierarchy,
         *,
-        longest: bool,
+        by_largest_shard: bool,
     ) -> Integers:
         """Return what `hypar_opt.step.work.WorkRules` has of tensors, as if all parts had as much.
 
@@ -197,25 +197,25 @@ class WorkOfPart:
             Before any split: the product of the sizes of axes.
         lacks : (choices, nodes)
             Whether a choice splits none of them, so that each part has all.
-        longest
+        by_largest_shard
             Whether the part has whole indices of what H1 splits; else exactly its share.
         """
         key = tuple(sizes.tolist()), lacks.tobytes()
         if key not in self.equal:
             self.equal[key] = sizes[nodes] * copies(lacks, nodes, states, hierarchy)
         amounts, top, share = self.equal[key], states[0][0], self.share
-        if not longest:
+        if not by_largest_shard:
             ratio = share.of_nodes(workload, nodes, states), share.whole
             return np.where(lacks[top, nodes], amounts, scale(amounts, ratio))
         split = np.where(lacks, 0, split_sizes(workload))
         if self.indices is None:
             at_h1, split = split[top, nodes], split[:, nodes]
             below = [np.where(top == choice, 0, size) for choice, size in enumerate(split)]
-            amounts = stretched(amounts, stretches_of(below, states, hierarchy), down=True)
+            amounts = padded(amounts, padded_sizes(below, states, hierarchy), down=True)
             amounts = self._at_least(amounts, at_h1)
         else:
-            uneven = stretches_of(split[:, nodes], states, hierarchy, self.indices)
-            amounts = stretched(amounts, uneven)
+            uneven = padded_sizes(split[:, nodes], states, hierarchy, self.indices)
+            amounts = padded(amounts, uneven)
         for choice, name in enumerate(workload.choices):
             if name in SIDES:  # the part has all of a layer, or nothing
                 has = len(share.parts) * (SIDES[name] == share.side)
@@ -248,7 +248,7 @@ def received(
     shares: tuple[Share, ...],
     charge: Callable[[int], int],
     *,
-    longest: bool = False,
+    by_longest_message: bool = False,
 ) -> Iterator[list[Collective]]:
     """Yield operations of equal parts as some parts of H1 receive them, as if all had as much.
 
@@ -260,13 +260,14 @@ def received(
         Of `StepRules` with ``unequal``.
     charge
         Returns the charge of a quarter of an element at a level: the amounts are whole charges.
-    longest
+    by_longest_message
         Whether amounts are those of the longest message of each round, for which a part waits.
     """
-    longest = longest and len(shares[0].parts) > 2  # between two parts a round has one message
+    # Between two parts a round has one message.
+    by_longest_message = by_longest_message and len(shares[0].parts) > 2
     begun: dict[tuple[int, int], Integers] = {}
     for operation in operations:
-        ratio = _ratio(operation, shares, longest=longest)
+        ratio = _ratio(operation, shares, by_longest_message=by_longest_message)
         price, charges, before = charge(operation.level), operation.quarters, None
         if price > 1:
             charges = scale(charges, (price, 1))
@@ -305,7 +306,7 @@ def senders(operation: Collective, number: int, parts: Parts) -> Parts | None:
 
 
 def _ratio(
-    operation: Collective, shares: tuple[Share, ...], *, longest: bool
+    operation: Collective, shares: tuple[Share, ...], *, by_longest_message: bool
 ) -> tuple[Integers, int]:
     """Return what parts receive of an operation, ``(shares, ...)``, of what equal parts do."""
     count, whole = len(shares[0].parts), shares[0].whole
@@ -315,13 +316,15 @@ def _ratio(
     if operation.level:
         return _of_layouts(names, shares)[:, after], whole
     if operation.tensor == "input":
-        tables = _between_layouts(names, shares, backward=backward, longest=longest)
+        tables = _between_layouts(
+            names, shares, backward=backward, by_longest_message=by_longest_message
+        )
         return tables[:, before, after], whole**2
     part = np.array([share.scaled for share in shares]).reshape(-1, *[1] * operation.quarters.ndim)
     if operation.tensor != "output":
         return np.ones_like(part), 1
     # Half of an all-reduce: a part receives others' addends of its own share, and then the rest.
-    if backward and not longest:
+    if backward and not by_longest_message:
         return count * whole - part, (count - 1) * whole
     return part, whole
 
@@ -336,7 +339,7 @@ def _of_layouts(names: tuple[str, ...], shares: tuple[Share, ...]) -> NDArray[np
 
 @lru_cache(maxsize=64)
 def _between_layouts(
-    names: tuple[str, ...], shares: tuple[Share, ...], *, backward: bool, longest: bool
+    names: tuple[str, ...], shares: tuple[Share, ...], *, backward: bool, by_longest_message: bool
 ) -> NDArray[np.int64]:
     """Return what parts receive at H1 of a tensor, as if all parts received as much.
 
@@ -359,11 +362,11 @@ def _between_layouts(
         )
         has: NDArray[Any] = stated[:, share.side]
         table = has[:, None] * (whole - has) if backward else (whole - has)[:, None] * has
-        if longest:
+        if by_longest_message:
             # Of two factors that grow no product of least ones exceeds any.
             sent = (lowest[:, None] * np.roll(lowest, -by, 1) for by in range(1, peers + 1))
             table = sum(messages.max(axis=2) for messages in sent)
-        gathered = peers * has if backward or longest else whole - has
+        gathered = peers * has if backward or by_longest_message else whole - has
         table = np.where(read == WHOLE, whole * gathered[:, None], table)
         tables.append((peers + 1) * np.where(unmoved, 0, table))
     return np.array(tables)

@@ -26,12 +26,12 @@ States = Sequence[Indices]
 """Blocks of levels: ``(levels, ...)``, with one axis more than the nodes that have the states."""
 
 
-def of_rows(rows: Sequence[Sequence[int]], nodes: int) -> list[Indices]:
+def states_from_rows(rows: Sequence[Sequence[int]], nodes: int) -> list[Indices]:
     """Return the states of a plan's nodes, from its choices, ``(levels, nodes)``."""
     return [np.array(rows, np.intp).reshape(len(rows), nodes)] if rows else []
 
 
-def parts_of(
+def shard_counts(
     rows: Sequence[Sequence[int]] | Indices, nodes: int, choices: int, hierarchy: Hierarchy
 ) -> Integers:
     """Return into how many parts each node's choices split it: ``(choices, nodes)``."""
@@ -43,7 +43,7 @@ def parts_of(
     return parts
 
 
-def every_state(choices: Sequence[int], *, before: int = 0, behind: int = 0) -> list[Indices]:
+def state_grid(choices: Sequence[int], *, before: int = 0, behind: int = 0) -> list[Indices]:
     """Return all states of nodes ``(nodes, 1, ...)``, each level's choices along an axis.
 
     Parameters
@@ -124,7 +124,7 @@ def copies(lacks: NDArray[np.bool_], nodes: Indices, states: States, parts: Hier
     return replicas(flags, parts.sizes)
 
 
-def added_up(charges: Sequence[Integers]) -> Integers:
+def exact_sum(charges: Sequence[Integers]) -> Integers:
     """Return the sum of charges that broadcast, in integers that hold it."""
     amounts = list(charges)
     dtype = exact_dtype(sum(int(charge.max(initial=0)) for charge in amounts))

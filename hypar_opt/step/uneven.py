@@ -1,8 +1,8 @@
-"""The longest part of a tensor whose axes levels divide unevenly: what its exchange waits for.
+"""The largest shard of a tensor whose axes levels divide unevenly: what its exchange waits for.
 
-Of 12 heads in eight parts the longest has two, so that the tensor counts as one of 16. An amount
+Of 12 heads in eight parts the largest has two, so that the tensor counts as one of 16. An amount
 that is no multiple of an axis is rounded up, axis by axis, in the order of the choices. Of experts
-with a load the longest part is that of the consecutive experts that take most tokens.
+with a load the largest shard is that of the consecutive experts that take most tokens.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.maps import Load
     from hypar_opt.workload.tensors import Workload
 
-Stretches = Sequence[tuple["NDArray[np.int64]", "NDArray[np.int64]"]]
-"""Of each axis that is divided unevenly: its size, and that of as many parts like the longest."""
+PaddedSizes = Sequence[tuple["NDArray[np.int64]", "NDArray[np.int64]"]]
+"""Of each axis that is divided unevenly: its size, and that of as many parts like the largest."""
 
 
 class SplitLoads(NamedTuple):
@@ -48,13 +48,13 @@ class SplitLoads(NamedTuple):
     numbers: NDArray[np.int64]
 
 
-def stretches_of(
+def padded_sizes(
     sizes: Iterable[NDArray[np.int64]],
     states: States,
     hierarchy: Hierarchy,
     at_h1: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None,
     loads: SplitLoads | None = None,
-) -> Stretches:
+) -> PaddedSizes:
     """Return the axes of tensors that states over all levels divide unevenly.
 
     Parameters
@@ -63,11 +63,11 @@ def stretches_of(
         The size of the axis that each choice splits; 0 where it splits none of the tensor's.
     at_h1
         Returns how many indices a part of H1 has of axes of some sizes, where its parts are
-        unequal: the longest parts are then those of that part.
+        unequal: the largest shards are then those of that part.
     loads
         None if all are even.
     """
-    stretches: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+    pairs: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
     for choice, size in enumerate(sizes):
         top = (states[0][0] == choice) & (size > 0) if at_h1 and states else np.zeros(1, bool)
         loaded = loads is not None and loads.numbers[choice].any()
@@ -80,27 +80,27 @@ def stretches_of(
         if at_h1 and top.any():
             divided = np.where(top, at_h1(extents), extents)
             below = np.where(top, parts // hierarchy.sizes[0], parts)
-        stretch = (extents, -(-divided // below) * parts)
+        pair = (extents, -(-divided // below) * parts)
         if loads is not None and loaded:
-            stretch = _by_load(loads, choice, parts, *stretch)
-        whole, longest = stretch
-        if loaded or (longest != whole).any():
-            stretches.append(stretch)
-    return stretches
+            pair = _by_load(loads, choice, parts, *pair)
+        whole, padded_size = pair
+        if loaded or (padded_size != whole).any():
+            pairs.append(pair)
+    return pairs
 
 
 def _by_load(
     loads: SplitLoads, choice: int, parts: Integers, *even: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return a stretch in tokens where it is of an axis with a load."""
+    """Return a size and its padded one, in tokens where the axis has a load."""
     numbers, parts, *axis = np.broadcast_arrays(loads.numbers[choice], parts, *even)
-    whole, longest = (extents.copy() for extents in axis)
+    whole, padded_size = (extents.copy() for extents in axis)
     for number in np.unique(numbers[numbers > 0]).tolist():
         load = loads.loads[number - 1]
         for count in np.unique(parts[numbers == number]).tolist():
             has = (numbers == number) & (parts == count)
-            whole[has], longest[has] = sum(load), most_loaded(load, count) * count
-    return whole, longest
+            whole[has], padded_size[has] = sum(load), most_loaded(load, count) * count
+    return whole, padded_size
 
 
 @lru_cache(maxsize=1024)
@@ -114,11 +114,11 @@ def most_loaded(load: Load, parts: int) -> int:
     return max(sum(load[begin:end]) for begin, end in itertools.pairwise(ends))
 
 
-def stretched(amounts: Integers, stretches: Stretches, *, down: bool = False) -> Integers:
-    """Return amounts of tensors as if all parts were like the longest, rounded up, or down."""
+def padded(amounts: Integers, pairs: PaddedSizes, *, down: bool = False) -> Integers:
+    """Return amounts of tensors as if all parts were like the largest, rounded up, or down."""
     scaled = amounts
-    for size, longest in stretches:
-        scaled = scale(scaled, (longest, size), "down" if down else "up")
+    for size, padded_size in pairs:
+        scaled = scale(scaled, (padded_size, size), "down" if down else "up")
     return scaled.astype(amounts.dtype, copy=False)
 
 
@@ -198,8 +198,8 @@ def _subsets(sizes: tuple[int, ...]) -> set[tuple[int, ...]]:
 
 
 @lru_cache(maxsize=64)
-def most_stretched(workload: Workload, hierarchy: Hierarchy) -> int:
-    """Return how many times as long as the mean part of a tensor the longest may be, at most."""
+def max_padding_factor(workload: Workload, hierarchy: Hierarchy) -> int:
+    """Return how many times as large as the mean part of a tensor the largest may be, at most."""
     if workload.loads:
         return hierarchy.accelerators
     more = hierarchy.accelerators - 1

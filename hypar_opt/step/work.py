@@ -20,8 +20,8 @@ from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.sharding.layouts import TOKEN
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.operations import Kernel, Update
-from hypar_opt.step.states import added_up, copies, level_choices, replicas
-from hypar_opt.step.uneven import loads_of, split_sizes, stretched, stretches_of
+from hypar_opt.step.states import copies, exact_sum, level_choices, replicas
+from hypar_opt.step.uneven import loads_of, padded, padded_sizes, split_sizes
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.mirrored import are_mirrored, causal_nodes, windowed_nodes
 from hypar_opt.workload.operators.attention import Attention
@@ -120,7 +120,7 @@ def local_words(
         sizes[nodes] * copies(lacks, nodes, states, hierarchy)
         for sizes, lacks in local_tensors(workload, hierarchy)
     )
-    return weights, added_up(inputs), pooled
+    return weights, exact_sum(inputs), pooled
 
 
 MOST_QUARTERS = 128
@@ -147,7 +147,7 @@ class WorkRules:
 
     Parameters
     ----------
-    longest
+    by_largest_shard
         Whether amounts are as if all accelerators had as much as that with most of a layer, where
         an axis is not divided evenly. Otherwise axes are divided exactly, as in the paper.
     mac_count, input_sizes
@@ -160,7 +160,7 @@ class WorkRules:
     """
 
     hierarchy: Hierarchy
-    longest: bool = False
+    by_largest_shard: bool = False
     mac_count: MacCount = "output"
     input_sizes: Sizes = field(default_factory=lambda: NO_SIZES)
     skips_masked: bool = False
@@ -178,7 +178,7 @@ class WorkRules:
         amounts = (
             self._macs(workload, nodes, states),
             weights,
-            added_up(operands).astype(output.dtype, copy=False),
+            exact_sum(operands).astype(output.dtype, copy=False),
             output,
             self._amounts(workload, inner, whole, nodes, states) if inner.any() else inner[nodes],
         )
@@ -227,7 +227,9 @@ class WorkRules:
         if mirrored:
             causal = windowed_nodes(once)  # all parts see as much of what is before them
         # Of an unequal part the first token is not known.
-        skips = self.skips_masked and self.longest and self.part is None and bool(causal.any())
+        skips = (
+            self.skips_masked and self.by_largest_shard and self.part is None and bool(causal.any())
+        )
         if not skips or TOKEN not in layouts.names:
             return done
         by_token = causal & (layouts.output == layouts.names.index(TOKEN))
@@ -235,8 +237,8 @@ class WorkRules:
         parts = replicas(split, self.hierarchy.sizes)
         if not windowed_nodes(once).any():
             # The last of some parts in order sees 2 - 1/parts times the mean.
-            return stretched(done, [(parts, 2 * parts - 1)])
-        return stretched(done, [_most_seen(once, nodes, parts, mirrored=mirrored)])
+            return padded(done, [(parts, 2 * parts - 1)])
+        return padded(done, [_most_seen(once, nodes, parts, mirrored=mirrored)])
 
     def _amounts(
         self,
@@ -250,7 +252,7 @@ class WorkRules:
     ) -> Integers:
         """Return an amount of nodes in all accelerators together: of words, or of operations.
 
-        Of the longest part an axis of 12 in eight parts counts as one of 16.
+        Of the largest shard an axis of 12 in eight parts counts as one of 16.
 
         Parameters
         ----------
@@ -263,12 +265,12 @@ class WorkRules:
         """
         if self.part is not None:
             arguments = workload, sizes, lacks, nodes, states, self.hierarchy
-            return self.part.amounts(*arguments, longest=self.longest)
+            return self.part.amounts(*arguments, by_largest_shard=self.by_largest_shard)
         amounts: Integers = sizes[nodes] * copies(lacks, nodes, states, self.hierarchy)
-        if self.longest:
+        if self.by_largest_shard:
             split = np.where(lacks, 0, split_sizes(workload))[:, nodes]
             loads = None if of_weights else loads_of(workload, lacks, nodes)
-            amounts = stretched(amounts, stretches_of(split, states, self.hierarchy, loads=loads))
+            amounts = padded(amounts, padded_sizes(split, states, self.hierarchy, loads=loads))
         return amounts
 
 

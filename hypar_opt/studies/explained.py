@@ -219,7 +219,7 @@ def _time(instance: Instance, states: Any, node: int, level: int) -> dict[str, A
     workload, cost = instance.workload, instance.cost
     if cost.time is None:
         return {}
-    attributed = (cost if cost.is_additive else cost.of_plan(workload, states.tolist())).attributed
+    attributed = (cost if cost.is_additive else cost.for_plan(workload, states.tolist())).attributed
     of_node = [states[:, None, [node]]]
     charges = int(attributed.node(workload, np.array([[node]]), of_node)[level].sum())
     for number in _read(workload, node):
@@ -231,7 +231,7 @@ def _time(instance: Instance, states: Any, node: int, level: int) -> dict[str, A
     if level == len(states) - 1:
         computes = int(attributed.time.compute(workload, np.array([[node]]), of_node).sum())
     time = attributed.time
-    exchanging = time.of_longest if time.longest else time
+    exchanging = time.of_largest_shard if time.by_largest_shard else time
     a_second = time.per_unit
     return {
         "seconds": (Fraction(charges - computes, a_second), Fraction(computes, a_second)),

@@ -23,7 +23,7 @@ from hypar_opt.plan.stored_layouts import plan_tensors, rows_of_plan
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.search.solver_settings import PlanArguments
 from hypar_opt.sharding.program import Program
-from hypar_opt.step.states import parts_of
+from hypar_opt.step.states import shard_counts
 from hypar_opt.studies.sources import planned
 from hypar_opt.workload.kept import left_out
 from hypar_opt.workload.recomputation import repeated
@@ -187,7 +187,7 @@ def _to_run(plan: Plan, *, scale_down: bool) -> _ToRun:
         may = without or not workload.forbidden[:, list(spatial)].all(axis=0).any()
         return may and divides_images(workload, parts)
 
-    parts = parts_of(rows, len(workload.nodes), len(workload.choices), plan.hierarchy)
+    parts = shard_counts(rows, len(workload.nodes), len(workload.choices), plan.hierarchy)
     small = scaled_down(
         *(instance.network, plan.batch, plan.hierarchy, plan.unequal_shares),
         micro_batches=repeats.micro_batches,

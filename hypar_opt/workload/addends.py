@@ -34,7 +34,7 @@ def joins_addends(network: Network) -> bool:
             if terms[-1] > 1:
                 return True
         else:
-            leaves = any(made(layer.axes.output, own) == PARTIAL for own in splits)
+            leaves = any(made(layer.axes.output, choice) == PARTIAL for choice in splits)
             terms.append(leaves and layer.keeps_addends)
     return False
 

@@ -36,8 +36,8 @@ def _operator(value: object) -> Operator:
     if kind == "linear":  # the name that frameworks give it
         value, kind = {**value, "kind": "fc"}, "fc"
     if not isinstance(kind, str) or kind not in OPERATORS:
-        known = ", ".join(map(repr, OPERATORS))
-        problem = rule(f"should be one of {known}, got {kind!r}")
+        kinds = ", ".join(map(repr, OPERATORS))
+        problem = rule(f"should be one of {kinds}, got {kind!r}")
         # A separate location makes the message name the key `kind`, not the whole table.
         error: InitErrorDetails = {"type": problem, "loc": ("kind",), "input": kind}
         raise ValidationError.from_exception_data("layer", [error])

@@ -100,8 +100,8 @@ def first_gap(
     """
     for column, levels in orders_of(workload, rows).items():
         for upper, lower in itertools.pairwise(levels):
-            for node, (above, own) in enumerate(zip(rows[upper], rows[lower], strict=True)):
-                if own == column != above:
+            for node, (above, below) in enumerate(zip(rows[upper], rows[lower], strict=True)):
+                if below == column != above:
                     return node, column, lower, upper
     return None
 

@@ -46,11 +46,13 @@ def needed_again(
     for boundary in workload.boundaries:
         writers[boundary.target].append(boundary.source)
     # What is converted again by itself is so for a backward pass.
-    needed: dict[int, int | None] = {n: own for n, own in again.items() if own == CONVERTED}
+    needed: dict[int, int | None] = {n: block for n, block in again.items() if block == CONVERTED}
     for node in reversed(range(workload.shared, len(workload.nodes))):
         saves = workload.nodes[node].operator.saves(fused=fused)
         passes_back = trained is None or trained[node]
-        of_its_own = passes_back and (saves.output or saves.before_activation or bool(saves.own))
+        of_its_own = passes_back and (
+            saves.output or saves.before_activation or bool(saves.intermediates)
+        )
         if node in again and (again[node] is None or of_its_own):
             needed[node] = again[node]
         for source in writers[node]:

@@ -60,19 +60,19 @@ def starred(names: Iterable[str], repeats: Sequence[Repeat]) -> list[str]:
     >>> starred(["h.0.up", "h.1.up", "h.2.up"], [Repeat("h", 0, 1, 1), Repeat("h", 1, 1, 2, 1)])
     ['h.0.up', 'h.1-2.up']
     """
-    kept = dict.fromkeys(names)
+    shortened = dict.fromkeys(names)
     blocks = Counter(block.name for block in repeats)
     for block in repeats:
         numbered = [f"{label}." for label in block.labels]
         of_all = f"{block.number}-{(block.number or 0) + block.count - 1}"
         numbers = "*" if blocks[block.name] == 1 else of_all
-        first = (name for name in kept if name.startswith(numbered[0]))
+        first = (name for name in shortened if name.startswith(numbered[0]))
         for rest in [name.removeprefix(numbered[0]) for name in first]:
-            every = {before + rest for before in numbered}
-            if block.count > 1 and every <= kept.keys():
+            members = {before + rest for before in numbered}
+            if block.count > 1 and members <= shortened.keys():
                 star = f"{block.name}.{numbers}.{rest}"
-                kept = dict.fromkeys(star if name in every else name for name in kept)
-    return list(kept)
+                shortened = dict.fromkeys(star if name in members else name for name in shortened)
+    return list(shortened)
 
 
 class Expanded(NamedTuple):
@@ -164,8 +164,8 @@ def _stated(
                 reads = (before,) if layer.inputs is None else layer.inputs
                 name = local[layer.name]
                 inputs = tuple(resolved(read, f"layer {name!r}", local) for read in reads)
-                own = layer.in_repetition(n, block.repeat or 1)
-                yield own.model_copy(update={"name": name}), inputs
+                repeated = layer.in_repetition(n, block.repeat or 1)
+                yield repeated.model_copy(update={"name": name}), inputs
                 before = layer.name
             entry = local[block.layers[-1].name]
 

@@ -69,20 +69,20 @@ class LayerGraph:
             edges[position[source], position[target]] = data["boundary"], data.get("input", 0)
         nodes = [data for _, data in graph.nodes(data=True)]
         maps = tuple(data["maps"] for data in nodes)
-        every = _by_operand([(*ends, *edge) for ends, edge in edges.items()], maps)
-        return cls(tuple(graph), tuple(data["layer"] for data in nodes), maps, every)
+        operands = _by_operand([(*ends, *edge) for ends, edge in edges.items()], maps)
+        return cls(tuple(graph), tuple(data["layer"] for data in nodes), maps, operands)
 
 
 def _by_operand(edges: Sequence[Edge], maps: Sequence[LayerMaps]) -> tuple[Edge, ...]:
     """Return edges, sorted; of a layer that reads its operands side by side one for each."""
-    every: list[Edge] = []
+    expanded: list[Edge] = []
     for source, target, crossing, number in edges:
         operands = maps[target].inputs
         if len(operands) == 1 or operands[number] == crossing:
-            every.append((source, target, crossing, number))
+            expanded.append((source, target, crossing, number))
         else:
-            every += ((source, target, over, n) for n, over in enumerate(operands))
-    return tuple(sorted(every, key=lambda edge: (*edge[:2], edge[3])))
+            expanded += ((source, target, over, n) for n, over in enumerate(operands))
+    return tuple(sorted(expanded, key=lambda edge: (*edge[:2], edge[3])))
 
 
 @checked

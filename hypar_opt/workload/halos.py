@@ -26,14 +26,14 @@ class Border(NamedTuple):
     ----------
     size
         What parts divide evenly: the rows of its output, after a pool.
-    most
+    max_parts
         The most parts, none of which is shorter than what another needs of it.
     before, behind
         The rows of the input that a part reads of those before and behind its own: its halo.
     """
 
     size: int
-    most: int
+    max_parts: int
     before: int = 0
     behind: int = 0
 

@@ -37,10 +37,10 @@ def without_hidden(
     boundaries
         A shared tensor's comes before those of its readers.
     """
-    hidden, own = [hidden_axes(node) for node in nodes], [*nodes]
+    hidden, restricted = [hidden_axes(node) for node in nodes], [*nodes]
     for edge in boundaries:
         if not edge.weights and (axes := hidden[edge.source]):
-            own[edge.target] = own[edge.target].without(axes)
+            restricted[edge.target] = restricted[edge.target].without(axes)
             if nodes[edge.target].kind == "tensor":
                 hidden[edge.target] |= axes
-    return own
+    return restricted

@@ -50,14 +50,14 @@ def remarks_after(before: Network, after: Network) -> tuple[str, ...]:
 
 def _slots(network: Network) -> dict[str, str | None]:
     """Return what each router's experts have slots for, in words; None for all tokens."""
-    found: dict[str, str | None] = {}
+    limits: dict[str, str | None] = {}
     for layer, maps in zip(network.layers, network.maps(), strict=True):
         if isinstance(layer, Router) and isinstance(maps.output, LogitMap):
             _, groups, slots = maps.output.slots
             group = maps.output.tokens // groups
             is_limited = not layer.load and slots < group
-            found[layer.name] = slots_in_words(slots, group) if is_limited else None
-    return found
+            limits[layer.name] = slots_in_words(slots, group) if is_limited else None
+    return limits
 
 
 def sentences(not_kept: Sequence[str], remarks: Sequence[str]) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ class LayerTensors:
     """F_{l+1} before pooling: the extent of model parallelism's partial sums."""
     pooled: Shape
     """F_{l+1} after pooling, as the next layer reads it."""
-    others: tuple[Shape, ...] = ()
+    further_inputs: tuple[Shape, ...] = ()
     """Further inputs."""
     statistics: tuple[int, int] = (0, 0)
     """Elements that a split of what they lack all-reduces in addition to tensors, forward and
@@ -124,8 +124,10 @@ class LayerTensors:
         if choice.axis in self.borders:
             return self.borders[choice.axis].size
         size = self.sizes[choice.axis] if choice.axis else 0
-        others = (BATCH, *POSITIONS, EXPERTS.axis)
-        divides_output = choice.axis not in others and choice.axis in self.operator.axes.output
+        non_channels = (BATCH, *POSITIONS, EXPERTS.axis)
+        divides_output = (
+            choice.axis not in non_channels and choice.axis in self.operator.axes.output
+        )
         return gcd(size, *self.results) if divides_output else size
 
     def called(self, name: str) -> LayerTensors:
@@ -136,9 +138,9 @@ class LayerTensors:
 
     def without(self, axes: Collection[str]) -> LayerTensors:
         """Return the same of a layer that may not split some axes of images."""
-        borders = {axis: own for axis, own in self.borders.items() if axis not in axes}
-        own = (choice.axis for choice in self.operator.splits.values())
-        lacked = tuple(axis for axis in own if axis in self.lacked or axis in axes)
+        borders = {axis: border for axis, border in self.borders.items() if axis not in axes}
+        split_axes = (choice.axis for choice in self.operator.splits.values())
+        lacked = tuple(axis for axis in split_axes if axis in self.lacked or axis in axes)
         return replace(self, lacked=lacked, borders=FrozenDict(borders))
 
     def _shape(self, axes: Sequence[str]) -> Shape:
@@ -215,15 +217,15 @@ def of_alike(
     make
         Called with a layer, and with what else tells it apart.
     """
-    known: dict[Hashable, Made] = {}
-    every = []
-    for layer, *others in layers:
-        own = [value for key, value in vars(layer).items() if key not in ("name", "inputs")]
-        key = type(layer), layer.inputs == (), *others, *own
-        if key not in known:
-            known[key] = make(layer, *others)
-        every.append(known[key])
-    return every
+    cache: dict[Hashable, Made] = {}
+    results = []
+    for layer, *arguments in layers:
+        settings = [value for key, value in vars(layer).items() if key not in ("name", "inputs")]
+        key = type(layer), layer.inputs == (), *arguments, *settings
+        if key not in cache:
+            cache[key] = make(layer, *arguments)
+        results.append(cache[key])
+    return results
 
 
 def tensors_of(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = False) -> LayerTensors:
@@ -249,7 +251,7 @@ def tensors_of(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = Fal
         input=shape(contraction.input, maps.input),
         output=shape(contraction.output, maps.output),
         pooled=shape(contraction.output, maps.pooled),
-        others=tuple((batch, *other) for other in maps.others),
+        further_inputs=tuple((batch, *other) for other in maps.further_inputs),
         statistics=layer.statistics.elements(sizes),
         tied=tied,
         lacked=tuple(
@@ -262,9 +264,9 @@ def tensors_of(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = Fal
                 else _all_have(choice.axis, contraction, sizes, maps)
             )
         ),
-        borders=FrozenDict({axis: own for axis, own in borders.items() if own}),
+        borders=FrozenDict({axis: border for axis, border in borders.items() if border}),
         load=next(
-            (own.load for own in (maps.output, maps.input) if isinstance(own, ExpertMap)), ()
+            (side.load for side in (maps.output, maps.input) if isinstance(side, ExpertMap)), ()
         ),
     )
 

@@ -77,15 +77,15 @@ def choices_of_nodes(
         Whether a choice may split nothing.
     """
     # Those of a kind are one mapping: its layers share their choices.
-    every = [(id(node.operator.splits), node.lacked) for node in nodes]
-    known = {
-        own: tuple(
+    keys = [(id(node.operator.splits), node.lacked) for node in nodes]
+    choices_by_key = {
+        key: tuple(
             c if c and node.has(c, may_be_whole=may_be_whole) else None
             for c in choices_of(node, choices)
         )
-        for own, node in dict(zip(every, nodes, strict=True)).items()
+        for key, node in dict(zip(keys, nodes, strict=True)).items()
     }
-    return tuple([known[own] for own in every])
+    return tuple([choices_by_key[key] for key in keys])
 
 
 def layouts_of(
@@ -105,12 +105,12 @@ def layouts_of(
     data = numbers[need((), DATA_CHOICE)]
     inputs = np.full((operands, *shape), data)
     weight, output, statistics = np.full((3, *shape), data)
-    alike: dict[tuple[Contraction, Axes, tuple[Choice | None, ...], int], list[int]] = {}
+    groups: dict[tuple[Contraction, Axes, tuple[Choice | None, ...], int], list[int]] = {}
     for position, (node, choices) in enumerate(zip(nodes, choices_of_nodes, strict=True)):
-        own = (node.operator.axes, node.operator.statistics.axes, choices, len(node.others))
-        alike.setdefault(own, []).append(position)
-    for (contraction, summed, choices, others), positions in alike.items():
-        read = contraction.read(1 + others, operands)
+        key = (node.operator.axes, node.operator.statistics.axes, choices, len(node.further_inputs))
+        groups.setdefault(key, []).append(position)
+    for (contraction, summed, choices, extra), positions in groups.items():
+        read = contraction.read(1 + extra, operands)
         for column, choice in enumerate(choices):
             if choice is None:
                 continue

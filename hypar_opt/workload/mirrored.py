@@ -32,8 +32,8 @@ def windowed_nodes(workload: Workload) -> NDArray[np.bool_]:
     causal = causal_nodes(workload).tolist()
     return np.array(
         [
-            own and 0 < (getattr(node.operator, "window", None) or 0) < node.sizes["t"]
-            for node, own in zip(workload.nodes, causal, strict=True)
+            is_causal and 0 < (getattr(node.operator, "window", None) or 0) < node.sizes["t"]
+            for node, is_causal in zip(workload.nodes, causal, strict=True)
         ]
     )
 
@@ -54,5 +54,5 @@ def are_mirrored(workload: Workload, accelerators: int) -> bool:
     return all(
         (size > 0 and size % (2 * accelerators) == 0) or (size == 1 and not is_causal)
         for node, size, is_causal in zip(workload.nodes, sizes, causal, strict=True)
-        if {3, 5} & {len(shape) for shape in (node.input, *node.others, node.output)}
+        if {3, 5} & {len(shape) for shape in (node.input, *node.further_inputs, node.output)}
     )

@@ -226,7 +226,9 @@ class Network(Displayed, Document):
         """
         read = Counter(source for reads in self.sources for source in reads if source >= 0)
         several = max(read.values(), default=0) > 1
-        return several or any({REPLICAS.word, ADDENDS.word} & {*own} for own in self.words(choices))
+        return several or any(
+            {REPLICAS.word, ADDENDS.word} & {*words} for words in self.words(choices)
+        )
 
     def maps(self) -> Iterator[LayerMaps]:
         """Yield each layer's maps for one image or sequence, in order."""
@@ -430,10 +432,10 @@ _NEW_KINDS = frozenset(name for name in OPERATORS.built_in_names() if name not i
 
 def _check_inputs(layer: Operator, reads: tuple[int, ...], network_input: Document) -> None:
     """Refuse too few or too many inputs, and token ids where numbers are read."""
-    fewest, most = layer.reads
-    if not fewest <= len(reads) <= most:
-        number = f"{fewest}" if fewest == most else f"{fewest} or more"
-        number = f"{fewest} to {most}" if fewest < most < 2**31 else number
+    minimum, maximum = layer.reads
+    if not minimum <= len(reads) <= maximum:
+        number = f"{minimum}" if minimum == maximum else f"{minimum} or more"
+        number = f"{minimum} to {maximum}" if minimum < maximum < 2**31 else number
         layers = "layer" if number == "1" else "layers"
         raise layer.refuse("inputs", f"should be {number} {layers}, got {len(reads)}")
     if len(set(reads)) < len(reads):

@@ -48,11 +48,13 @@ def with_results(
     for edge in boundaries:
         if not edge.weights:
             read[edge.source, edge.target].append(edge.extent.channels)
-    own = [*nodes]
+    updated = [*nodes]
     for (source, _), channels in read.items():
         if len(channels) > 1:
-            own[source] = replace(own[source], results=(*own[source].results, *channels))
-    return own
+            updated[source] = replace(
+                updated[source], results=(*updated[source].results, *channels)
+            )
+    return updated
 
 
 def _operands(sources: Sequence[int], maps: LayerMaps) -> tuple[LayerOperand, ...]:

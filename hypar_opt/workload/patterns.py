@@ -70,12 +70,12 @@ def patterns_naming(chosen: Sequence[str], names: Sequence[str]) -> list[str]:
     """
     wanted = {*chosen}
     patterns: dict[str, None] = {}
-    known: dict[str, bool] = {}
+    is_exact: dict[str, bool] = {}
     for name in chosen:
         pattern = re.sub(r"[.]\d+[.]", ".*.", glob.escape(name))
-        if pattern not in known:
-            known[pattern] = wanted.issuperset(n for n in names if fnmatchcase(n, pattern))
-        patterns[pattern if known[pattern] else glob.escape(name)] = None
+        if pattern not in is_exact:
+            is_exact[pattern] = wanted.issuperset(n for n in names if fnmatchcase(n, pattern))
+        patterns[pattern if is_exact[pattern] else glob.escape(name)] = None
     return [*patterns]
 
 
@@ -96,7 +96,7 @@ def words_by_layer(words: Words | None, names: Sequence[str], what: str) -> list
     """
     if words is None or isinstance(words, str):
         return [words] * len(names)
-    found: list[str | None] = [words.get(EVERY)] * len(names)
+    assigned: list[str | None] = [words.get(EVERY)] * len(names)
     positions = {name: n for n, name in enumerate(names)}
     named: dict[int, str] = {}
     for pattern in words.keys() - {EVERY} - positions.keys():
@@ -113,10 +113,10 @@ def words_by_layer(words: Words | None, names: Sequence[str], what: str) -> list
                     f"{argument(what)}: {first}={words[first]} and {second}={words[second]}"
                     f" conflict at {names[n]}"
                 )
-            found[n] = words[pattern]
+            assigned[n] = words[pattern]
     for name in words.keys() & positions.keys():
-        found[positions[name]] = words[name]
-    return found
+        assigned[positions[name]] = words[name]
+    return assigned
 
 
 def most_frequent(words: Sequence[str]) -> str:
@@ -126,6 +126,6 @@ def most_frequent(words: Sequence[str]) -> str:
 
 def compact(words: Sequence[str], names: Sequence[str]) -> Words:
     """Return layers' words as one, or as the most frequent and those of the other layers."""
-    every = most_frequent(words)
-    others = {name: word for name, word in zip(names, words, strict=True) if word != every}
-    return FrozenDict({EVERY: every, **others}) if others else every
+    default = most_frequent(words)
+    exceptions = {name: word for name, word in zip(names, words, strict=True) if word != default}
+    return FrozenDict({EVERY: default, **exceptions}) if exceptions else default

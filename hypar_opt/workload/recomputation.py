@@ -77,8 +77,8 @@ def repeats_of(
     by_op = recomputed_by_op(workload, block_of, fused=fused)
     if gather is not None:
         writers = workload.tensor_writers.items()
-        others = {*again, *(node for node, writer in writers if writer in block_of)}
-        again = FrozenDict(again | _converted(network, workload, gather, others, fused=fused))
+        excluded = {*again, *(node for node, writer in writers if writer in block_of)}
+        again = FrozenDict(again | _converted(network, workload, gather, excluded, fused=fused))
     if shard is not None:
         names = [layer.name for layer in network.layers]
         words = words_by_layer(with_tied(network, shard), names, "shard")
@@ -91,7 +91,7 @@ def _converted(
     network: Network,
     workload: Workload,
     gather: Words,
-    others: Collection[int],
+    excluded: Collection[int],
     *,
     fused: Fused,
 ) -> dict[int, int]:
@@ -102,7 +102,7 @@ def _converted(
 
     Parameters
     ----------
-    others
+    excluded
         The tensors of blocks that do.
     """
     words = words_by_layer(gather, [layer.name for layer in network.layers], "gather")
@@ -110,14 +110,14 @@ def _converted(
     readers: defaultdict[int, list[int]] = defaultdict(list)
     for boundary in workload.boundaries:
         readers[boundary.source].append(boundary.target)
-    found = {}
+    converted = {}
     for node, writer in workload.tensor_writers.items():
         blocks = {block_of.get(n - workload.shared) for n in (writer, *readers[node])}
         saved = (workload.nodes[n].operator.saves(fused=fused).inputs for n in readers[node])
-        stated = words[writer - workload.shared] == "again" and node not in others
+        stated = words[writer - workload.shared] == "again" and node not in excluded
         if stated and len(blocks) == 1 and any(saved):
-            found[node] = CONVERTED
-    return found
+            converted[node] = CONVERTED
+    return converted
 
 
 def with_tied(network: Network, shard: Words | None) -> Words | None:
@@ -135,9 +135,9 @@ def with_tied(network: Network, shard: Words | None) -> Words | None:
         sharing[getattr(layer, "tied", None) or layer.name].append(n)
     more: dict[str, str] = {}
     for layers in sharing.values():
-        own = {word for n in layers if n in named and (word := words[n])}
-        if len(own) == 1:
-            more |= dict.fromkeys((names[n] for n in layers if n not in named), own.pop())
+        stated = {word for n in layers if n in named and (word := words[n])}
+        if len(stated) == 1:
+            more |= dict.fromkeys((names[n] for n in layers if n not in named), stated.pop())
     return FrozenDict({**shard, **more}) if more else shard
 
 
@@ -200,7 +200,9 @@ def recomputed_words(network: Network, recompute: Words | None) -> list[str | No
         for word in OF_BLOCKS:  # of one that is computed again as a whole no layer says less
             if word in words[block.start : block.stop]:
                 words[block.start : block.stop] = [word] * len(block)
-    return ["none" if own in OF_BLOCKS and n not in inside else own for n, own in enumerate(words)]
+    return [
+        "none" if word in OF_BLOCKS and n not in inside else word for n, word in enumerate(words)
+    ]
 
 
 def recomputed(
@@ -267,30 +269,30 @@ def recomputed_by_op(
         if not edge.weights and edge.target >= workload.shared:
             readers[writers.get(edge.source, edge.source)].append(edge.target)
     tensors = {writer: node for node, writer in writers.items()}
-    found: dict[int, str] = {}
+    words: dict[int, str] = {}
     for node in sorted(block_of, reverse=True):
         operator = workload.nodes[node].operator
         saves, passes_back = operator.saves(fused=fused), trained is None or trained[node]
-        kept = dropped = False
+        stored = dropped = False
         for reader in readers[node]:
             saved = workload.nodes[reader].operator.saves(fused=fused).inputs
             reads = saved and reads_back(workload, reader, node, trained)
             if block_of.get(reader) == block_of[node]:
-                dropped |= reads or found.get(reader) == PASS
+                dropped |= reads or words.get(reader) == PASS
             else:
-                kept |= reads
-        dropped &= not kept
+                stored |= reads
+        dropped &= not stored
         if not operator.sums:
-            of_its_own = saves.output or saves.before_activation or bool(saves.own)
+            of_its_own = saves.output or saves.before_activation or bool(saves.intermediates)
             if dropped or (passes_back and of_its_own):
-                found[node] = PASS
+                words[node] = PASS
         elif not operator.keeps_addends and (dropped or (passes_back and saves.output)):
-            found[node] = EPILOGUE
+            words[node] = EPILOGUE
         elif saves.inputs and passes_back:
-            found[node] = INPUTS
-        if dropped and node in tensors and found.get(node) in (PASS, EPILOGUE):
-            found[tensors[node]] = PASS
-    return FrozenDict(sorted(found.items()))
+            words[node] = INPUTS
+        if dropped and node in tensors and words.get(node) in (PASS, EPILOGUE):
+            words[tensors[node]] = PASS
+    return FrozenDict(sorted(words.items()))
 
 
 def _sharded(workload: Workload, layers: Sequence[str | None]) -> FrozenDict[int, Shards]:
@@ -305,4 +307,4 @@ def _sharded(workload: Workload, layers: Sequence[str | None]) -> FrozenDict[int
             )
         of_node |= dict.fromkeys((node, *users), next(iter(words), None))
     shards = ((node, shards_of(word)) for node, word in sorted(of_node.items()) if word)
-    return FrozenDict((node, own) for node, own in shards if own != Shards())
+    return FrozenDict((node, split) for node, split in shards if split != Shards())

@@ -70,7 +70,9 @@ ZERO_STAGES: Mapping[str, tuple[GradientCollective, ...]] = FrozenDict(
 Source: S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter
 Models", SC20, section 7."""
 
-IN_HALVES = tuple(word for word, own in ZERO_STAGES.items() if own[0].each_micro_batch)
+IN_HALVES = tuple(
+    word for word, collectives in ZERO_STAGES.items() if collectives[0].each_micro_batch
+)
 """What is split where gradients are reduce-scattered in each micro-batch."""
 
 COLLECTIVES = (
@@ -184,16 +186,18 @@ class Repeats:
     @cached_property
     def begins(self) -> tuple[int, ...]:
         """The levels, the topmost first, from which on other things are split than above."""
-        firsts = {first for own in self._alike for first in own if first is not None}
+        firsts = {
+            first for shards in self._nodes_by_shards for first in shards if first is not None
+        }
         return tuple(sorted({0, *firsts}))
 
     @cached_property
-    def _alike(self) -> Mapping[Shards, Sequence[int]]:
+    def _nodes_by_shards(self) -> Mapping[Shards, Sequence[int]]:
         """The nodes of which the same is split."""
-        alike: dict[Shards, list[int]] = {}
-        for node, own in self.sharded.items():
-            alike.setdefault(own, []).append(node)
-        return alike
+        nodes: dict[Shards, list[int]] = {}
+        for node, shards in self.sharded.items():
+            nodes.setdefault(shards, []).append(node)
+        return nodes
 
     def shard(self, node: int, level: int) -> str:
         """Return what is split of a node's weights at a level, of `SHARDED`."""
@@ -202,8 +206,8 @@ class Repeats:
     def splits(self, nodes: int, level: int, word: str) -> NDArray[np.bool_]:
         """Return of which nodes a word of `SHARDED` says what is split at a level."""
         split = np.full(nodes, word == SHARDED[0])
-        for own, alike in self._alike.items():
-            split[alike] = own.at(level) == word
+        for shards, members in self._nodes_by_shards.items():
+            split[members] = shards.at(level) == word
         return split
 
     def first_levels(self, nodes: int, word: str) -> NDArray[np.int64]:
@@ -211,12 +215,12 @@ class Repeats:
 
         A level below all others where it does at none.
         """
-        found = np.full(nodes, np.iinfo(np.int64).max)
-        for own, alike in self._alike.items():
-            first = own[SHARDED.index(word) - 1]
+        levels = np.full(nodes, np.iinfo(np.int64).max)
+        for shards, members in self._nodes_by_shards.items():
+            first = shards[SHARDED.index(word) - 1]
             if first is not None:
-                found[alike] = first
-        return found
+                levels[members] = first
+        return levels
 
     def times(self, collective: GradientCollective, users: Any = 1) -> Any:
         """Return how often a step has a collective, of weights that so many layers use."""
@@ -237,13 +241,15 @@ class Repeats:
         users
             The layers that use each node's weights.
         """
-        own = np.array(users, np.int64)
-        moved = np.zeros_like(own)
+        counts = np.array(users, np.int64)
+        moved = np.zeros_like(counts)
         for word, collectives in ZERO_STAGES.items():
-            at = self.splits(len(own), level, word)
+            at = self.splits(len(counts), level, word)
             for collective in collectives:
                 moved[at] += (
-                    collective.halves * self.elements(collective) * self.times(collective, own[at])
+                    collective.halves
+                    * self.elements(collective)
+                    * self.times(collective, counts[at])
                 )
         return moved
 

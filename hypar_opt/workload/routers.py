@@ -53,7 +53,8 @@ def with_counts(content: dict[str, Any], folder: Path) -> dict[str, Any]:
     whole, blocks = of_layers(content), content.get("block")
     if isinstance(blocks, list):
         tables = (
-            of_layers(own, own.get("repeat", 1)) if isinstance(own, dict) else own for own in blocks
+            of_layers(block, block.get("repeat", 1)) if isinstance(block, dict) else block
+            for block in blocks
         )
         whole = {**whole, "block": [*tables]}
     return whole
@@ -88,11 +89,11 @@ def check_routers(layers: Sequence[Operator], sources: Sequence[Sequence[int]]) 
     # By layer the dispatches of what it writes: of no other kind's are any left at the end.
     dispatched: list[frozenset[int]] = []
     for position, (layer, reads) in enumerate(zip(layers, sources, strict=True)):
-        own = frozenset().union(*(dispatched[read] for read in reads if read >= 0))
+        origins = frozenset().union(*(dispatched[read] for read in reads if read >= 0))
         if isinstance(layer, Dispatch):
-            own = frozenset((position,))
+            origins = frozenset((position,))
         elif isinstance(layer, Combine):
-            for dispatch in sorted(own):
+            for dispatch in sorted(origins):
                 if sources[dispatch][1] != reads[1]:
                     right = layers[sources[dispatch][1]].name
                     raise layer.refuse(
@@ -100,5 +101,5 @@ def check_routers(layers: Sequence[Operator], sources: Sequence[Sequence[int]]) 
                         f"the second should be {right!r}, which {layers[dispatch].name!r} reads,"
                         f" got {layers[reads[1]].name!r}",
                     )
-            own = frozenset()
-        dispatched.append(own)
+            origins = frozenset()
+        dispatched.append(origins)

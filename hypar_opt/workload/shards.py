@@ -104,9 +104,9 @@ def _parsed(word: str) -> tuple[Shards, int | None]:
     """Return what a word says, and the last level that it names."""
     if word == SHARDED[0]:
         return Shards(), None
-    found = [_STAGE.fullmatch(part) for part in word.split("+")]
-    stages = [(SHARDED.index(own[1]), int(own[2] or 1) - 1) for own in found if own]
-    if len(stages) < len(found):
+    matches = [_STAGE.fullmatch(part) for part in word.split("+")]
+    stages = [(SHARDED.index(match[1]), int(match[2] or 1) - 1) for match in matches if match]
+    if len(stages) < len(matches):
         raise ValueError(
             f"{', '.join(SHARDED[:-1])} or {SHARDED[-1]}, or that from a level down, as"
             " weights@H2-H3, or inside the nodes of an array, as weights@node"
@@ -116,7 +116,7 @@ def _parsed(word: str) -> tuple[Shards, int | None]:
             "state, gradients, weights in this order, each from a lower level down, as"
             " state+weights@H2-H3"
         )
-    last = {int(own[3] or own[2]) for own in found if own and own[2]}
+    last = {int(match[3] or match[2]) for match in matches if match and match[2]}
     if len(last) > 1 or any(below >= end for _, below in stages for end in last):
         raise ValueError("levels down to one last level, as gradients@H2-H4+weights@H3-H4")
     # Weights are split with their gradients, and these with their state.

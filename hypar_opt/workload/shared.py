@@ -86,8 +86,8 @@ def weight_owners(graph: LayerGraph) -> dict[str, str]:
 def shared_weights(owner: LayerTensors) -> LayerTensors:
     """Return the node of weights that several layers use."""
     # A map of the sizes that `output` and `model` split, so that a node is made as a layer is.
-    own = (owner.sizes[owner.operator.splits[word].axis] for word in ("output", "model"))
-    maps = LayerMaps(FeatureMap(*own), FeatureMap(1), FeatureMap(1))
+    sizes = (owner.sizes[owner.operator.splits[word].axis] for word in ("output", "model"))
+    maps = LayerMaps(FeatureMap(*sizes), FeatureMap(1), FeatureMap(1))
     node = SharedWeights(name=f"weights of {owner.name}")
     return tensors_of(node, maps, owner.sizes[BATCH])
 
@@ -95,7 +95,7 @@ def shared_weights(owner: LayerTensors) -> LayerTensors:
 def with_shared_tensors(
     graph: LayerGraph,
     batch: int,
-    own: list[LayerTensors],
+    shared: list[LayerTensors],
     edges: list[Boundary],
     crossing: Collection[int] = (),
 ) -> tuple[list[LayerTensors], list[Boundary]]:
@@ -117,14 +117,14 @@ def with_shared_tensors(
         if source in crossing or len({e.target for e in read}) > 1
     ]
     through = {source: n - len(several) for n, source in enumerate(several)}
-    alike: dict[Map, LayerTensors] = {}
-    nodes = list(own)
+    by_map: dict[Map, LayerTensors] = {}
+    nodes = list(shared)
     for source in several:
         pooled = graph.maps[source].pooled
-        if pooled not in alike:
+        if pooled not in by_map:
             node = SharedTensor(name="output")
-            alike[pooled] = tensors_of(node, node.maps(pooled), batch)
-        nodes.append(alike[pooled].called(f"output of {graph.names[source]}"))
+            by_map[pooled] = tensors_of(node, node.maps(pooled), batch)
+        nodes.append(by_map[pooled].called(f"output of {graph.names[source]}"))
     into = [
         Boundary(source, node, (batch, *graph.maps[source].pooled))
         for source, node in through.items()

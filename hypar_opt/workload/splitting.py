@@ -26,7 +26,8 @@ def spatial_columns(workload: Workload) -> tuple[int, ...]:
         column
         for column in range(len(workload.choices))
         if any(
-            (choice := own[column]) and choice.axis in SPATIAL for own in workload.choices_of_nodes
+            (choice := choices[column]) and choice.axis in SPATIAL
+            for choices in workload.choices_of_nodes
         )
     )
 
@@ -37,11 +38,14 @@ def most_parts(workload: Workload) -> NDArray[np.object_]:
 
     These parts are equal, and no shorter than what they exchange.
     """
-    most = [
-        [node.borders[own.axis].most if own and own.axis in node.borders else 0 for own in choices]
+    limits = [
+        [
+            node.borders[choice.axis].max_parts if choice and choice.axis in node.borders else 0
+            for choice in choices
+        ]
         for node, choices in zip(workload.nodes, workload.choices_of_nodes, strict=True)
     ]
-    return np.array(most, object).T
+    return np.array(limits, object).T
 
 
 def may_split(
@@ -60,8 +64,8 @@ def may_split(
     fits = True if rule is None else rule.allows(sizes, parts)
     if not spatial_columns(workload):
         return fits
-    most = most_parts(workload)[choices, nodes]
-    return fits & ((most == 0) | ((sizes % parts == 0) & (parts <= most)))
+    limit = most_parts(workload)[choices, nodes]
+    return fits & ((limit == 0) | ((sizes % parts == 0) & (parts <= limit)))
 
 
 def may_split_tensors(
@@ -77,9 +81,9 @@ def may_split_tensors(
     allowed = np.ones(workload.shared, bool)
     if rule is not None:
         tensors, count = list(workload.tensor_writers), len(workload.choices)
-        made = np.array([*parts, *[1] * count][:count], object)[:, None]
-        lacks = workload.forbidden[tensors].T & (made > 1).astype(bool)
-        fits = may_split(workload, rule, made, slice(None), tensors)
+        divisors = np.array([*parts, *[1] * count][:count], object)[:, None]
+        lacks = workload.forbidden[tensors].T & (divisors > 1).astype(bool)
+        fits = may_split(workload, rule, divisors, slice(None), tensors)
         allowed[tensors] = (np.array(fits, bool) & ~lacks).all(axis=0)
     return allowed
 

@@ -83,7 +83,7 @@ def blocks_of_layers(network: Network) -> list[tuple[int, int] | None]:
 
 def block_starts(network: Network) -> list[int]:
     """Return the position of the first layer of each repetition of a block, in order."""
-    return sorted(own.start for repeat in network.repeats for own in repeat.repetitions)
+    return sorted(layers.start for repeat in network.repeats for layers in repeat.repetitions)
 
 
 def kinds_of_layers(network: Network) -> tuple[int, ...]:
@@ -237,12 +237,12 @@ class _Device:
         """The device's network."""
         whole, blocks = self._whole, [*self._blocks()]
         inside = {position for _, positions in blocks for position in positions}
-        layers: list[Operator] = [Message.model_validate(own) for own in self._messages]
+        layers: list[Operator] = [Message.model_validate(message) for message in self._messages]
         layers += [
             self._alone(self._with_reads(whole.layers[n], n), sorted(self._positions - inside))
             for n in sorted(self._positions - inside)
         ]
-        further = {name: own for name, own in self._inputs.items() if name != INPUT}
+        further = {name: entry for name, entry in self._inputs.items() if name != INPUT}
         described: dict[str, Any] = {
             "schema": SCHEMA,
             "name": whole.name,
@@ -258,18 +258,19 @@ class _Device:
     def _blocks(self) -> Iterator[tuple[Block, list[int]]]:
         """Yield repetitions of blocks that are there, and the positions of their layers."""
         stated = {
-            (own.name, own.repeat and (own.first or 0)): own for own in self._whole.blocks or ()
+            (block.name, block.repeat and (block.first or 0)): block
+            for block in self._whole.blocks or ()
         }
         for repeat in self._whole.repeats:
             block = stated[repeat.name, repeat.number]
-            there = [self._positions.issuperset(own) for own in repeat.repetitions]
+            there = [self._positions.issuperset(layers) for layers in repeat.repetitions]
             for is_there, run in groupby(range(repeat.count), there.__getitem__):
                 if is_there:
-                    first, *others = run
-                    numbers = range(first, first + 1 + len(others))
+                    first, *rest = run
+                    numbers = range(first, first + 1 + len(rest))
                     yield (
                         self._repetitions(block.repetitions(numbers), repeat, first),
-                        [n for own in numbers for n in repeat.repetitions[own]],
+                        [n for number in numbers for n in repeat.repetitions[number]],
                     )
 
     def _repetitions(self, block: Block, repeat: Repeat, first: int) -> Block:

@@ -137,11 +137,11 @@ class Workload:
     ) -> Workload:
         owners = weight_owners(graph)
         tied = [name in owners for name in graph.names]
-        alike = of_alike(
+        unnamed = of_alike(
             lambda layer, maps, tied: tensors_of(layer, maps, batch, tied=tied),
             zip(graph.layers, graph.maps, tied, strict=True),
         )
-        layers = [own.called(name) for own, name in zip(alike, graph.names, strict=True)]
+        layers = [layer.called(name) for layer, name in zip(unnamed, graph.names, strict=True)]
         edges = [
             Boundary(source, target, (batch, *crossing), input=number)
             for source, target, crossing, number in graph.edges
@@ -151,10 +151,10 @@ class Workload:
         for owner in dict.fromkeys(owners.values()):
             users = [position[name] for name, other in owners.items() if other == owner]
             nodes.append((shared_weights(layers[position[owner]]), users))
-        own = [node for node, _ in nodes]
+        shared = [node for node, _ in nodes]
         if shared_tensors:
-            own, edges = with_shared_tensors(graph, batch, own, edges, crossing)
-        shift = len(own)
+            shared, edges = with_shared_tensors(graph, batch, shared, edges, crossing)
+        shift = len(shared)
         # Shared nodes come first, so that ties, which are compared from the last position back, are
         # decided by the layers.
         boundaries = [
@@ -168,8 +168,8 @@ class Workload:
         ]
         # `CostTable.is_chain` and chain solvers need a chain's edges in the order of its layers.
         boundaries.sort(key=lambda b: (b.target, b.source))
-        every = with_results(without_hidden((*own, *layers), boundaries), boundaries)
-        return cls(batch, tuple(every), tuple(boundaries), shift, shared_tensors, tuple(choices))
+        complete = with_results(without_hidden((*shared, *layers), boundaries), boundaries)
+        return cls(batch, tuple(complete), tuple(boundaries), shift, shared_tensors, tuple(choices))
 
     @property
     def layers(self) -> tuple[LayerTensors, ...]:
@@ -202,7 +202,7 @@ class Workload:
         for position in range(self.shared, len(self.nodes)):
             node = self.nodes[position]
             last = max(1, len(node.operator.axes.inputs)) - 1
-            for number, shape in enumerate((node.input, *node.others)):
+            for number, shape in enumerate((node.input, *node.further_inputs)):
                 sizes[min(number, last)][position] += _count(shape)
         return tuple(map(tuple, sizes))
 
@@ -245,9 +245,9 @@ class Workload:
     @_of_tensors
     def extents(self) -> tuple[Extent, ...]:
         """The size of each boundary tensor, and of its batch and channels."""
-        alike = {(edge.shape, edge.weights): edge for edge in self.boundaries}
-        known = {kind: edge.extent for kind, edge in alike.items()}
-        return tuple([known[edge.shape, edge.weights] for edge in self.boundaries])
+        edges = {(edge.shape, edge.weights): edge for edge in self.boundaries}
+        extents = {kind: edge.extent for kind, edge in edges.items()}
+        return tuple([extents[edge.shape, edge.weights] for edge in self.boundaries])
 
     @_of_tensors
     def is_chain(self) -> bool:
@@ -310,8 +310,8 @@ class Workload:
         for node, users in self.weight_users.items():
             columns = {trick[user] for user in users}
             trick[node] = columns.pop() if len(columns) == 1 else trick[node]
-        every = len(self.nodes)
-        uniform = {word: (self.choices.index(word),) * every for word in PAPERS_CHOICES}
+        count = len(self.nodes)
+        uniform = {word: (self.choices.index(word),) * count for word in PAPERS_CHOICES}
         return uniform | {"trick": tuple(trick)}
 
     @_of_tensors
@@ -428,7 +428,9 @@ class Workload:
         """
         targets = (self.nodes[boundary.target].operator for boundary in self.boundaries)
         pairs = zip(self.boundaries, targets, strict=True)
-        return np.array([own.input not in reader.without_error for own, reader in pairs], bool)
+        return np.array(
+            [boundary.input not in reader.without_error for boundary, reader in pairs], bool
+        )
 
     @_of_tensors
     def is_weight_boundary(self) -> NDArray[np.bool_]:
@@ -447,9 +449,9 @@ def workload_of(
     """Return a network's tensors for a batch; parameters as for `Workload.of_network`."""
     # Workloads are frozen and cache much that is derived from them, so the last few of small
     # networks are kept.
-    made = _kept if len(network.layers) <= MAX_LAYERS_KEPT else Workload.of_network
+    factory = _kept if len(network.layers) <= MAX_LAYERS_KEPT else Workload.of_network
     chosen = tuple(choices)
-    return made(network, batch, chosen, shared_tensors=shared_tensors, crossing=crossing)
+    return factory(network, batch, chosen, shared_tensors=shared_tensors, crossing=crossing)
 
 
 @lru_cache(maxsize=16)

@@ -21,7 +21,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.operations import Amount, Collective
 from hypar_opt.step.readings import READINGS
-from hypar_opt.step.states import added_up
+from hypar_opt.step.states import exact_sum
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.parallelism import CHOICES
 from tests.search.test_classes import drawn
@@ -127,7 +127,7 @@ def test_levels_are_alike_only_if_no_two_states_tell_them_apart(seed: int) -> No
         *rules.node(np.arange(len(workload.nodes))[:, None], [states[:, None]]),
         *(rules.boundary(edges, [source], [target]) if few else ()),
     ]
-    charged = added_up(cost.edge(workload, edges, [source], [target])) if few else 0
+    charged = exact_sum(cost.edge(workload, edges, [source], [target])) if few else 0
     for one, other in itertools.combinations(range(levels), 2):
         if alike.kinds[one] == alike.kinds[other]:
             for own in operations:
@@ -138,7 +138,7 @@ def test_levels_are_alike_only_if_no_two_states_tell_them_apart(seed: int) -> No
             order = np.arange(levels)
             order[[one, other]] = other, one
             ends = [source[order]], [target[order]]
-            permuted = added_up(cost.edge(workload, edges, *ends))
+            permuted = exact_sum(cost.edge(workload, edges, *ends))
             assert np.equal(*np.broadcast_arrays(charged, permuted)).all()
 
 

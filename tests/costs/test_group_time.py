@@ -26,7 +26,7 @@ from hypar_opt.search.joint import joint
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.shares import GAP, best_share
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
-from hypar_opt.step.states import added_up
+from hypar_opt.step.states import exact_sum
 from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES
 from hypar_opt.workload.parallelism import SIDES as ALL_SIDES
 from tests.slow import slow_after
@@ -60,7 +60,7 @@ def test_equal_groups_in_halves_cost_what_one_array_does(
     assert isinstance(cost, GroupTime)
     assert isinstance(equal.cost, TimeCost)
     # Exchanges of groups are by exact shares, and 3 channels or 50257 words are uneven.
-    ours = replace(equal.cost, longest=False).in_parts(cost.per_unit, equal.workload)
+    ours = replace(equal.cost, by_largest_shard=False).in_units(cost.per_unit, equal.workload)
     workload, rng = equal.workload, np.random.default_rng(0)
     levels, count = equal.problem.levels, len(workload.nodes)
     states = rng.integers(0, len(choices), (levels, count, 20))
@@ -70,7 +70,7 @@ def test_equal_groups_in_halves_cost_what_one_array_does(
     pairs = [states[:, ends[:, 0]]], [states[:, ends[:, 1]]]
 
     def of_nodes(model: TimeCost) -> Integers:
-        return added_up(model.node(workload, every_node, [states]))
+        return exact_sum(model.node(workload, every_node, [states]))
 
     for one, other in zip(
         # Of groups H1 is charged some of the compute.

@@ -296,7 +296,9 @@ def test_the_part_of_a_sequence_that_sees_most_counts(tokens: int, window: int |
     assert price_of(plan) == plan.cost.total
     workload = workload_of(network, 4, plan.choices, shared_tensors=True)
     accelerator = load("h100-8").accelerator
-    rules = WorkRules(plan.hierarchy, longest=True, skips_masked=accelerator.attention != "unfused")
+    rules = WorkRules(
+        plan.hierarchy, by_largest_shard=True, skips_masked=accelerator.attention != "unfused"
+    )
     position = [node.kind for node in workload.nodes].index("attention")
     nodes = np.array([position])
     states = [np.array(row)[None, nodes] for row in rows_of_plan(plan, workload)]

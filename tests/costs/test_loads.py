@@ -15,7 +15,7 @@ from hypar_opt.documents.document import validate
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.proofs.check.operations import SplitAxis, padded_axes
 from hypar_opt.proofs.check.rows import price_of
-from hypar_opt.step.uneven import SplitLoads, stretches_of
+from hypar_opt.step.uneven import SplitLoads, padded_sizes
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.parallelism import CHOICES
 from tests.hardware.cubes import cubes
@@ -62,7 +62,7 @@ def test_the_fullest_part_is_that_of_the_device_with_most_tokens(sizes: tuple[in
             of_device[expert * parts // experts] += tokens
         axes, loads = np.array([[5 * parts], [experts]]), np.array([[0], [1]])
         states = [np.array(state)[:, None]]
-        *_, (size, longest) = stretches_of(
+        *_, (size, longest) = padded_sizes(
             axes, states, hierarchy, loads=SplitLoads((tuple(counts),), loads)
         )
         expected = Fraction(max(of_device) * parts, sum(counts))

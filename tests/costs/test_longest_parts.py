@@ -19,10 +19,10 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.proofs.check.operations import SplitAxis, padded, padded_axes
+from hypar_opt.proofs.check import operations
 from hypar_opt.sharding.program import Program
 from hypar_opt.step.order import exchanges_of_step
-from hypar_opt.step.uneven import stretched, stretches_of
+from hypar_opt.step.uneven import padded, padded_sizes
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.parallelism import CHOICES
 from tests.hardware.cubes import cubes
@@ -48,15 +48,17 @@ def test_the_longest_part_is_that_of_an_axis_divided_level_by_level(sizes: tuple
             longest = max(parts[0]) * max(parts[1]) * len(parts[0]) * len(parts[1])
             axes = np.array([first, second, 0])
             states = [np.array(state)[:, None]]
-            uneven = stretches_of(axes[:, None], states, hierarchy)
+            uneven = padded_sizes(axes[:, None], states, hierarchy)
             # A tensor of both axes counts as one of parts that are all like the longest.
-            (amount,) = stretched(np.array([first * second]), uneven).tolist()
+            (amount,) = padded(np.array([first * second]), uneven).tolist()
             assert amount == longest
             for some in (1, 7, 10**6 + 3):
-                (rounded,) = stretched(np.array([some]), uneven).tolist()
+                (rounded,) = padded(np.array([some]), uneven).tolist()
                 # The proofs' own derivation rounds axis by axis, too.
-                split = [SplitAxis(*own) for own in enumerate(axes.tolist())]
-                assert rounded == padded(some, padded_axes(split, state, sizes))
+                split = [operations.SplitAxis(*own) for own in enumerate(axes.tolist())]
+                assert rounded == operations.padded(
+                    some, operations.padded_axes(split, state, sizes)
+                )
                 exact = Fraction(some * longest, first * second)
                 assert exact <= rounded < exact + 1 + Fraction(longest, second)
 

@@ -69,13 +69,13 @@ def by_hand(plan: ho.Plan) -> tuple[Fraction, Fraction, int]:
                 amount = table.in_units(int(table.node[layer, choice]))
                 # It reduces the tensor that the other choices split.
                 others = {"data", "model", "output"} - {plan.choices[choice]}
-                amount = of_longest(plan, amount, layer, others)
+                amount = of_largest_shard(plan, amount, layer, others)
                 moved.setdefault((layer, choice), []).append((bit, amount))
             for edge, (source, target) in enumerate(table.ends):
                 amount = table.in_units(int(table.edge[edge, row[source], row[target]]))
                 amount = max(
-                    of_longest(plan, amount, source, {"data", "output"}),
-                    of_longest(plan, amount, target, {"data", "model"}),
+                    of_largest_shard(plan, amount, source, {"data", "output"}),
+                    of_largest_shard(plan, amount, target, {"data", "model"}),
                 )
                 moved[edge, 0, bit] = [(bit, amount)]
             above.append(row)
@@ -90,7 +90,7 @@ def by_hand(plan: ho.Plan) -> tuple[Fraction, Fraction, int]:
     return exchanges, work, count + (1 if array.accelerator.gemm is None else 7) * len(plan.layers)
 
 
-def of_longest(plan: ho.Plan, amount: Fraction, layer: int, splits: set[str]) -> Fraction:
+def of_largest_shard(plan: ho.Plan, amount: Fraction, layer: int, splits: set[str]) -> Fraction:
     """Bytes as if all parts of a tensor were like the longest, in whole quarters of elements."""
     quarters = amount * 4 / plan.element_bytes
     sizes = workload(plan).layers[layer].sizes

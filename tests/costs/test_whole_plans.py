@@ -18,7 +18,7 @@ from hypar_opt.costs.time import TimeCost
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_plans, price_table
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.step.states import every_state
+from hypar_opt.step.states import state_grid
 from tests.slow import examples
 
 
@@ -62,7 +62,7 @@ def test_a_whole_plan_costs_what_its_tables_say(instance: Instance, data: st.Dat
         tables = [level_table(cost, workload, plan[:level]) for level in range(levels)]
         by_level = [price_table(*pair) for pair in zip(tables, plan, strict=True)]
         # Reported with other levels than those that add it.
-        if workload.has_replicas or cost.by_levels(workload) is not cost:
+        if workload.has_replicas or cost.level_separable(workload) is not cost:
             assert sum(own) * cost.resolution == sum(by_level)
         elif not joins_levels(cost, workload, levels):
             assert [charge * cost.resolution for charge in own] == by_level
@@ -76,7 +76,7 @@ def test_charges_of_all_states_are_those_of_each(name: str, array: str) -> None:
     instance = Instance(ho.load("alexnet"), problem_of(cost=name, **asked))
     cost, workload, levels = instance.cost, instance.workload, 3
     states = np.array([*itertools.product(range(3), repeat=levels)], np.intp).T
-    every = list(every_state([3] * levels))
+    every = list(state_grid([3] * levels))
     nodes = np.arange(len(workload.nodes))
     at_once = cost.node(workload, nodes.reshape(-1, 1, 1, 1), every)
     for row, alone in zip(
@@ -89,8 +89,8 @@ def test_charges_of_all_states_are_those_of_each(name: str, array: str) -> None:
     pairs = cost.edge(
         workload,
         boundaries.reshape(-1, *[1] * 6),
-        every_state([3] * levels, behind=levels),
-        every_state([3] * levels, before=levels),
+        state_grid([3] * levels, behind=levels),
+        state_grid([3] * levels, before=levels),
     )
     ends = [states[:, None, :, None]], [states[:, None, None]]
     alone_pairs = cost.edge(workload, boundaries[:, None, None], *ends)

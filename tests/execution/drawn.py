@@ -23,7 +23,7 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.passes import TRAINING
 from hypar_opt.sharding.program import Program
 from hypar_opt.sharding.weights import shared_weights
-from hypar_opt.step.states import of_rows
+from hypar_opt.step.states import states_from_rows
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import Workload, workload_of
 from tests.strategies.drawn_networks import _Drawing
@@ -131,7 +131,7 @@ def charged(program: Program, reading: str) -> list[Fraction]:
     """Return the bytes that the cost model charges at each level."""
     workload = program.workload
     cost = CommunicationCost(reading, sizes=program.hierarchy.sizes)
-    states = of_rows(program.rows, len(workload.nodes))
+    states = states_from_rows(program.rows, len(workload.nodes))
     nodes, boundaries = np.arange(len(workload.nodes)), np.arange(len(workload.ends))
     ends = ([block[:, own] for block in states] for own in workload.ends.T)
     levels = zip(

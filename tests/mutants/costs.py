@@ -133,15 +133,15 @@ COSTS = (
     Mutant(
         "the mean part of an uneven axis is the longest",
         "step/uneven",
-        "stretch = (extents, -(-divided // below) * parts)",
-        "stretch = (extents, extents)",
+        "pair = (extents, -(-divided // below) * parts)",
+        "pair = (extents, extents)",
         ("costs/test_time",),
     ),
     Mutant(
         "parts of unequal groups are the longest of equal ones",
         "step/uneven",
-        "stretch = (extents, -(-divided // below) * parts)",
-        "stretch = (extents, -(-extents // parts) * parts)",
+        "pair = (extents, -(-divided // below) * parts)",
+        "pair = (extents, -(-extents // parts) * parts)",
         ("costs/test_whole_indices",),
     ),
     Mutant(
@@ -168,7 +168,7 @@ COSTS = (
     Mutant(
         "a part gathers as much as it has",
         _SHARES,
-        "gathered = peers * has if backward or longest else whole - has",
+        "gathered = peers * has if backward or by_longest_message else whole - has",
         "gathered = peers * has",
         ("step/test_shares",),
     ),
@@ -231,8 +231,8 @@ COSTS = (
     Mutant(
         "a fused loss holds its logits",
         "workload/operators/elementwise",
-        "return Saved(inputs=singles > 0, own=own, singles=singles, unwritten=not singles)",
-        "return Saved(inputs=True, own=own, singles=singles)",
+        "inputs=singles > 0, intermediates=tangents, singles=singles, unwritten=not singles",
+        "inputs=True, intermediates=tangents, singles=singles",
         ("simulator/test_losses_and_gathers",),
     ),
     Mutant(
@@ -259,8 +259,8 @@ COSTS = (
     Mutant(
         "statistics of groups are those of each position",
         "workload/operators/norm",
-        "own._replace(axes=(BATCH, GROUPS.axis)) if self.groups else own",
-        "own",
+        "statistics._replace(axes=(BATCH, GROUPS.axis)) if self.groups else statistics",
+        "statistics",
         ("workload/test_groups",),
     ),
     Mutant(

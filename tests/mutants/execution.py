@@ -89,15 +89,15 @@ EXECUTION = (
     Mutant(
         "a grouped convolution keeps the first group's weights",
         "execution/virtual/weights",
-        'held["g"] = np.unique(written // sizes[layer.axes.weight[-1]])',
-        'held["g"] = np.unique(written * 0)',
+        'indices["g"] = np.unique(written // sizes[layer.axes.weight[-1]])',
+        'indices["g"] = np.unique(written * 0)',
         ("execution/test_run",),
     ),
     Mutant(
         "shared weights are kept whole",
         "execution/virtual/division",
-        "for n, one in enumerate(kept) if is_split(one)}",
-        "for n, one in enumerate(kept) if not one}",
+        "for n, one in enumerate(layouts) if is_split(one)}",
+        "for n, one in enumerate(layouts) if not one}",
         ("sharding/test_program",),
     ),
     Mutant(
@@ -133,8 +133,8 @@ EXECUTION = (
     Mutant(
         "the gradient of the last micro-batch alone",
         "execution/virtual/trained_weights",
-        "gradients = [before + own for before, own in pairs]",
-        "gradients = [own for before, own in pairs]",
+        "gradients = [before + gradient for before, gradient in pairs]",
+        "gradients = [gradient for before, gradient in pairs]",
         ("execution/virtual/test_training",),
     ),
     Mutant(

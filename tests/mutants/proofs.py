@@ -39,15 +39,15 @@ PROOFS = (
     Mutant(
         "more flow into a layer than out of it",
         _FLOWS,
-        "        if left[layer]:\n",
-        "        if left[layer] < 0:\n",
+        "        if residuals[layer]:\n",
+        "        if residuals[layer] < 0:\n",
         ("proofs/test_graph_proofs",),
     ),
     Mutant(
         "more flow out of a layer than into it",
         _FLOWS,
-        "        if left[layer]:\n",
-        "        if left[layer] > 0:\n",
+        "        if residuals[layer]:\n",
+        "        if residuals[layer] > 0:\n",
         ("proofs/test_graph_proofs",),
     ),
     Mutant(
@@ -537,15 +537,15 @@ PROOFS = (
     Mutant(
         "of the first stages those of the shortest longest one alone are left",
         _CUTS,
-        "if not kept or own.total < kept[-1].total:",
-        "if not kept:",
+        "if not frontier or partial.total < frontier[-1].total:",
+        "if not frontier:",
         (_OF_CUTS,),
     ),
     Mutant(
         "all stages wait for all micro-batches",
         _CUTS,
-        "own.longest + others + summed",
-        "own.total + summed",
+        "partial.longest + rest + summed",
+        "partial.total + summed",
         (_OF_CUTS,),
     ),
     Mutant(

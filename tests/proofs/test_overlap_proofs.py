@@ -24,7 +24,7 @@ from hypar_opt.proofs.check.overlap import PRICE, StatedPrices, prices_of_nodes
 from hypar_opt.proofs.check.rows import PlanProblem
 from hypar_opt.proofs.check.tables import table_with_overlap
 from hypar_opt.search.overlap import OVERLAPS
-from hypar_opt.step.states import added_up
+from hypar_opt.step.states import exact_sum
 from hypar_opt.workload.recomputation import units_of
 from tests.search.test_overlap import IN_LOCKSTEP, TORI, Drawn, drawn
 from tests.slow import slow_after
@@ -40,7 +40,7 @@ def random_prices(rng: Random, layers: tuple[str, ...]) -> dict[str, int]:
 def charged_by_the_search(own: Drawn, cost: OverlapTime, node: int, state: State) -> int:
     """What the search's cost charges a node in a state of all levels."""
     block = np.array(state, np.intp)[:, None]
-    return int(added_up(cost.node(own.workload, np.array([node]), [block])).item())
+    return int(exact_sum(cost.node(own.workload, np.array([node]), [block])).item())
 
 
 @pytest.mark.parametrize("first", slow_after(2, range(12)))
@@ -60,7 +60,7 @@ def test_priced_tables_are_derived_twice_to_the_unit(first: int) -> None:
         more: Any = {"waits": waits_on(array), "units": units, "forward": forward}
         least = least_of(own.instance.cost.time, array, overlap)
         cost = OverlapTime.of(least, workload, nodes, **more)
-        cost = replace(cost.in_parts(own.instance.cost.time.per_unit, workload), largest=2**80)
+        cost = replace(cost.in_units(own.instance.cost.time.per_unit, workload), largest=2**80)
         assert problem.charges.resolution == cost.scale
         states: list[list[State]] = []
         for node, laid_out in enumerate(graph.nodes):
@@ -73,7 +73,7 @@ def test_priced_tables_are_derived_twice_to_the_unit(first: int) -> None:
             ends = (states[edge.source], states[edge.target])
             there: Integers = problem.charges.edge(n, *ends)
             blocks = [np.array(end, np.intp).T for end in ends]
-            here = added_up(
+            here = exact_sum(
                 cost.edge(
                     workload, np.array([[n]]), [blocks[0][:, :, None]], [blocks[1][:, None, :]]
                 )

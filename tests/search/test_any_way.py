@@ -15,8 +15,8 @@ import hypar_opt as ho
 from hypar_opt.costs import alignments
 from hypar_opt.costs.state_charges import (
     canonical_states,
-    in_mixed_radix,
     nodes_by_state,
+    state_indices,
     states_of,
 )
 from hypar_opt.costs.state_table import StateTable
@@ -61,7 +61,9 @@ def drawn(rng: Random, *, layers: int, levels: int, choices: int) -> tuple[ho.Ne
 
 
 @pytest.mark.parametrize("seed", slow_after(12, range(300)))
-def test_classes_over_equal_links_find_what_the_elimination_of_all_states_finds(seed: int) -> None:
+def test_classes_over_equal_links_find_what_the_elimination_of_all_states_finds(
+    seed: int,
+) -> None:
     """And bound it, charges included: boundaries lie between those over the fastest and slowest."""
     rng = Random(seed)
     network, asked = drawn(rng, layers=5, levels=rng.randint(2, 3), choices=rng.choice([2, 3]))
@@ -71,7 +73,7 @@ def test_classes_over_equal_links_find_what_the_elimination_of_all_states_finds(
     plain, _ = ByStates(instance).apply()
     states = states_of(instance.workload, instance.problem.levels)
     allowed = instance.constraints.allowed(states)
-    bounds = cost.over_equal_links
+    bounds = cost.uniform_link_bounds
     table = StateTable(cost, instance.workload, states, allowed).by_classes(bounds=bounds)
     if table.partitions[0].exact:
         pytest.skip("levels that sums make different")
@@ -99,8 +101,8 @@ def ways_of(network: ho.Network, problem: Problem, words: Sequence[str], count: 
         way = Instance(network, problem.model_copy(update={"training": training}))
         assert isinstance(cost, TimeCost)
         assert isinstance(way.cost, TimeCost)
-        own, nodes = way.cost.in_parts(cost.per_unit, way.workload), len(way.workload.nodes)
-        every = [own] if tables else [replace(own, cut=True), own]
+        own, nodes = way.cost.in_units(cost.per_unit, way.workload), len(way.workload.nodes)
+        every = [own] if tables else [replace(own, relaxes_ring_splits=True), own]
         asked = np.arange(nodes), problem.levels, NEVER
         tables += [nodes_by_state(each, way.workload, *asked) for each in every]
     return tables
@@ -146,7 +148,7 @@ def test_a_plan_of_too_many_states_has_a_bound_on_all_ways_of_training(
     words = [*reversed(words_on(asked["array"], problem.placement or ()))]
     instance = Instance(network, problem)
     plain, _ = ByStates(instance).apply()
-    order = in_mixed_radix(canonical_states(3, 2), [2] * 3)
+    order = state_indices(canonical_states(3, 2), [2] * 3)
     node = np.min(ways_of(network, problem, words, 1)[1:], axis=0)[:, order]
     best = DynamicProgramming().solve(replace(plain, node=node), SolverOptions()).objective
     monkeypatch.setattr(alignments, "MAX_ENTRIES", 150)

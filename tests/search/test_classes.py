@@ -30,7 +30,7 @@ from hypar_opt.solvers.base import SolverOptions, Status
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.elimination import classes, order
 from hypar_opt.solvers.elimination.order import elimination_order
-from hypar_opt.step.states import added_up
+from hypar_opt.step.states import exact_sum
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.parallelism import CHOICES
 from tests.slow import slow_after
@@ -207,12 +207,12 @@ def test_what_is_of_one_kind_is_charged_alike(seed: int) -> None:
     shape = instance.problem.levels, 1, 40
     states = rng.integers(0, len(workload.choices), (2, *shape))
     every = np.arange(len(workload.nodes))[:, None], np.arange(len(workload.ends))[:, None]
-    node = added_up(cost.node(workload, every[0], [states[0]]))
-    edge = added_up(cost.edge(workload, every[1], [states[0]], [states[1]]))
+    node = exact_sum(cost.node(workload, every[0], [states[0]]))
+    edge = exact_sum(cost.edge(workload, every[1], [states[0]], [states[1]]))
     of_nodes = kinds_of_nodes(workload).numbers.tolist()
-    marks = cost.symmetries(workload, instance.problem.levels).marks
+    keys = cost.symmetries(workload, instance.problem.levels).node_keys
     for charges, of_kinds, count in (
-        (node, numbered(zip(of_nodes, marks, strict=True)), len(of_nodes)),
+        (node, numbered(zip(of_nodes, keys, strict=True)), len(of_nodes)),
         (edge, kinds_of_boundaries(workload), len(workload.ends)),
     ):
         full = np.broadcast_to(charges, (count, 40))
@@ -232,7 +232,7 @@ def test_permuting_levels_of_a_group_changes_no_charge_of_a_boundary(seed: int) 
         order[groups == group] = rng.permutation(order[groups == group])
     boundaries = np.arange(len(workload.ends))[:, None]
     one, other = (
-        added_up(instance.cost.edge(workload, boundaries, [s], [t]))
+        exact_sum(instance.cost.edge(workload, boundaries, [s], [t]))
         for s, t in ((source, target), (source[order], target[order]))
     )
     assert (np.broadcast_to(one, shape[1:]) == other).all()

@@ -113,7 +113,7 @@ def test_equal_shares_charge_no_plan_more_and_equal_gradients_alike(seed: int) -
     )
     assert (charged <= more).all()
     for bucket in buckets_of(workload, exact.bucket_elements):
-        shares = {(workload.stored[node], *bound.latencies.marks[node]) for node in bucket}
+        shares = {(workload.stored[node], *bound.latencies.node_keys[node]) for node in bucket}
         assert len(shares) == len({workload.stored[node] for node in bucket})
         if len(bucket) == 1:
             assert (charged[list(bucket)] == more[list(bucket)]).all()

@@ -144,7 +144,7 @@ def fits_memory(instance: Instance, rows: tuple[tuple[int, ...], ...]) -> bool:
         contraction = layer.operator.axes
         if not layer.tied and layer.weight:
             load += held(prod(layer.weight), contraction.weight)
-        for shape in (layer.input, *layer.others):
+        for shape in (layer.input, *layer.further_inputs):
             load += held(prod(shape) if shape else 0, contraction.input)
         load += held(prod(layer.output) if layer.output else 0, contraction.output)
     memory = problem.constraints.memory

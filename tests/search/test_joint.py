@@ -20,7 +20,7 @@ from hypar_opt.costs import state_charges
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.level_tables import joins_levels, level_table
 from hypar_opt.costs.shared_nodes import level_tables
-from hypar_opt.costs.state_charges import canonical_states, in_mixed_radix
+from hypar_opt.costs.state_charges import canonical_states, state_indices
 from hypar_opt.costs.state_table import StateTable
 from hypar_opt.deadline import Deadline
 from hypar_opt.documents.document import preset_text
@@ -91,7 +91,7 @@ def test_factored_and_expanded_tables_price_every_plan_as_its_levels_do(
     cost = CommunicationCost(reading, level_weights=tuple(weights))
     workload = workload_of(network, batch, CHOICES[:choices])
     states = canonical_states(levels, choices)
-    columns = in_mixed_radix(states, [choices] * levels)
+    columns = state_indices(states, [choices] * levels)
     table = StateTable.of(cost, workload, levels)
     plain, split = table.dense(), table.by_level()
     assert split is not None
@@ -109,7 +109,7 @@ def test_factored_and_expanded_tables_price_every_plan_as_its_levels_do(
     for edge, (source, target) in enumerate(workload.ends.tolist()):
         for level, pairs in enumerate(split.pairs):
             above = states[picked[target]][:level]
-            prefix = int(in_mixed_radix([above], [choices] * level)[0]) if pairs.shape[1] > 1 else 0
+            prefix = int(state_indices([above], [choices] * level)[0]) if pairs.shape[1] > 1 else 0
             pair = states[picked[source]][level], states[picked[target]][level]
             by_parts += int(pairs[edge, prefix, pair[0], pair[1]])
     assert by_parts == total
@@ -248,7 +248,7 @@ def test_charges_of_some_states_alone_are_those_of_every_table_and_price() -> No
     plain, states = StateTable.of(cost, workload, 2).dense(), canonical_states(2, 2)
     table = StateTable.of(cost, workload, 2).by_level()
     assert table is not None
-    columns = in_mixed_radix(states, [2, 2])
+    columns = state_indices(states, [2, 2])
     assert (plain.node == table.node[:, columns]).all()
     both = states.index((1, 1))
     bare = StateTable.of(CommunicationCost("figures"), workload, 2).dense().node

@@ -150,7 +150,7 @@ class Drawn:
         assert self.plan.array is not None
         least = least_of(self.instance.cost.time, self.plan.array.description, overlap)
         cost = OverlapTime.of(least, self.workload, prices, **more)
-        return cost.in_parts(10**18, self.workload)
+        return cost.in_units(10**18, self.workload)
 
     def prices(self) -> list[int]:
         """Return prices of nodes that never fall along the backward pass."""
@@ -272,7 +272,7 @@ BLOCKS = ho.gpt(layers=3, hidden=256, heads=4, tokens=32, vocabulary=256)
 
 def charged_at(search: PlansWithOverlap, prices: Sequence[int]) -> float:
     """What a plan is charged at prices of the pieces, in fine units."""
-    cost = search._cost(prices).in_parts(10**18, search.workload)
+    cost = search._cost(prices).in_units(10**18, search.workload)
     return search._charged(search.start, cost)
 
 

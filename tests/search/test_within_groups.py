@@ -20,7 +20,7 @@ from hypar_opt.proofs.certificate import check_price
 from hypar_opt.simulator.memory import counted_memory
 from hypar_opt.step.holds import KEPT, WeightBytes, step_holds
 from hypar_opt.step.shares import Share
-from hypar_opt.step.states import of_rows
+from hypar_opt.step.states import states_from_rows
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import SIDES
@@ -87,7 +87,7 @@ def test_what_states_hold_is_what_each_part_holds_where_everything_divides(
                 Share.of_parts(plan.part_shares), array.groups_of_parts, strict=True
             ):
                 held = PartLoad(kept, workload, plan.hierarchy, part)
-                total = sum(held.of(every, of_rows(nodes, len(every))).tolist())
+                total = sum(held.of(every, states_from_rows(nodes, len(every))).tolist())
                 asked_of_part = (problem, network, workload, nodes, one)
                 found, _ = counted_memory(*asked_of_part, share=part)
                 exact = sum(n.weights + n.gradients + n.state + n.saved for n in found)

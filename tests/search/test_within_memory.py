@@ -39,7 +39,7 @@ from hypar_opt.solvers.elimination.buckets import PairwiseCharges, eliminate
 from hypar_opt.solvers.elimination.optima import rows_at_most
 from hypar_opt.solvers.elimination.order import elimination_order
 from hypar_opt.step.holds import KEPT, WeightBytes, step_holds
-from hypar_opt.step.states import of_rows
+from hypar_opt.step.states import states_from_rows
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
@@ -173,7 +173,7 @@ def _held_all_the_time(plan: ho.Plan, workload: Workload) -> Fraction:
     each = plan.element_bytes, WeightBytes.of(plan.element_bytes, "adam")
     step = step_holds(plan.network.description, workload, plan.hierarchy, *each, Fused())
     load = DeviceLoad(step.of(*KEPT), workload, plan.hierarchy)
-    states = of_rows(rows_of_plan(plan, workload), len(workload.nodes))
+    states = states_from_rows(rows_of_plan(plan, workload), len(workload.nodes))
     total = sum(load.of(np.arange(len(workload.nodes)), states).tolist())
     return Fraction(total, plan.accelerators)
 

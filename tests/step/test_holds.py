@@ -17,7 +17,7 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.layouts import is_split
 from hypar_opt.sharding.program import Program
 from hypar_opt.step.holds import Hold, HoldArrays, WeightBytes, step_holds
-from hypar_opt.step.states import of_rows
+from hypar_opt.step.states import states_from_rows
 from hypar_opt.workload.layer_tensors import Extent
 from hypar_opt.workload.operators.axes import BATCH, REPLICATING
 from hypar_opt.workload.operators.kernels import Fused
@@ -98,7 +98,7 @@ def test_all_accelerators_hold_what_states_do_and_the_fullest_what_a_plan_does(s
     for _, program, step in drawn_steps(seed):
         nodes = np.arange(len(step.holds))
         rows = np.array(program.rows)[:, step.nodes]
-        by_state = step.in_states(nodes, of_rows(rows.tolist(), len(nodes)))
+        by_state = step.in_states(nodes, states_from_rows(rows.tolist(), len(nodes)))
         (largest,) = step.largest([program]).tolist()
         for hold, together, fullest in zip(step.holds, by_state.tolist(), largest, strict=True):
             if hold.tensor in ("weights", "gradients", "state", "gathered", "errors", "logits"):
@@ -117,7 +117,7 @@ def test_states_hold_the_weights_that_the_devices_of_a_run_keep(seed: int) -> No
         weights = HoldArrays(step.of("weights"), len(program.workload.choices), hierarchy)
         rows = np.array(program.rows)[:, weights.nodes].tolist()
         amounts = weights.in_states(
-            np.arange(len(weights.nodes)), of_rows(rows, len(weights.nodes))
+            np.arange(len(weights.nodes)), states_from_rows(rows, len(weights.nodes))
         )
         division, devices = Division(network, program), range(hierarchy.accelerators)
         kept = {
@@ -135,6 +135,6 @@ def test_a_step_may_hold_nothing() -> None:
     hierarchy, nodes = Hierarchy((2,)), len(workload.nodes)
     load = DeviceLoad((), workload, hierarchy)
     assert load.at(np.array([2, 1], object)[:, None]).tolist() == [0] * nodes
-    assert len(load.marks) == nodes
+    assert len(load.node_keys) == nodes
     program = Program(workload, [[0] * nodes], hierarchy)
     assert HoldArrays((), len(workload.choices), hierarchy).largest([program]).tolist() == [[]]

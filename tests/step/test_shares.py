@@ -84,9 +84,13 @@ class Case:
         of_nodes = rules.node(np.arange(len(self.workload.nodes)), [self.rows])
         return [*of_nodes, *rules.boundary(np.arange(len(self.workload.ends)), *ends)]
 
-    def received(self, shares: tuple[Share, ...], *, longest: bool = False) -> list[Integers]:
+    def received(
+        self, shares: tuple[Share, ...], *, by_longest_message: bool = False
+    ) -> list[Integers]:
         """What each part receives of each operation: ``(parts, nodes or boundaries)``."""
-        by_operation = received(self.operations(), shares, lambda _: 1, longest=longest)
+        by_operation = received(
+            self.operations(), shares, lambda _: 1, by_longest_message=by_longest_message
+        )
         return [np.array([part.quarters for part in parts]) for parts in by_operation]
 
 
@@ -132,7 +136,7 @@ def test_between_two_parts_one_receives_back_what_the_other_did(seed: int) -> No
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_part_receives_more_than_the_longest_messages_of_all_rounds(seed: int) -> None:
     case = Case(seed)
-    waits = case.received(case.shares, longest=True)
+    waits = case.received(case.shares, by_longest_message=True)
     for parts, longest in zip(case.received(case.shares), waits, strict=True):
         assert (parts.max(axis=0) <= longest.max(axis=0) + 1).all()
 

@@ -124,8 +124,8 @@ def of_accpar(name: str, gigabytes: tuple[float, float], share: float, *sides: s
     )
     assert cost.work is not None
     # And fractions of images: 153.6 of 512.
-    of_parts = tuple(replace(work, longest=False) for work in cost.of_parts)
-    work = replace(cost.work, longest=False)
+    of_parts = tuple(replace(work, by_largest_shard=False) for work in cost.of_parts)
+    work = replace(cost.work, by_largest_shard=False)
     return instance.with_cost(
         replace(cost, links=(first, second), per_unit=10**15, work=work, of_parts=of_parts)
     )

@@ -16,7 +16,7 @@ from hypar_opt.integers import Integers
 from hypar_opt.pipeline import plans_of_stages
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import plan_tensors
-from hypar_opt.step.states import added_up, of_rows
+from hypar_opt.step.states import exact_sum, states_from_rows
 from hypar_opt.studies.alternatives import Regret
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.tensors import Workload
@@ -84,7 +84,7 @@ def cell_costs(plan: Plan, regrets: Sequence[Regret]) -> Cells:
     extra = {(regret.level, regret.layer, regret.choice): regret.extra for regret in regrets}
     first, tensors = workload.shared, plan_tensors(plan, workload)
     rows = rows_with_shared(workload, instance.cost, plan.assignments(), tensors)
-    cost = instance.cost.of_plan(workload, rows)
+    cost = instance.cost.for_plan(workload, rows)
     levels = []
     above: list[Sequence[int]] = []
     tables = level_tables(workload, cost, plan.assignments(), tensors)
@@ -164,9 +164,9 @@ def _own_costs(
         (nodes, choices), in the cost's resolution.
     """
     nodes = np.arange(len(workload.nodes))[:, None]
-    states = [row[..., None] for row in of_rows(above, len(nodes))]
-    before = added_up(cost.node(workload, nodes, states))
+    states = [row[..., None] for row in states_from_rows(above, len(nodes))]
+    before = exact_sum(cost.node(workload, nodes, states))
     choices = np.arange(len(workload.choices))[None, None]
-    charges = added_up(cost.node(workload, nodes, [*states, choices]))
+    charges = exact_sum(cost.node(workload, nodes, [*states, choices]))
     added: Integers = np.broadcast_to(charges - before, (len(nodes), choices.size))
     return list(added.tolist())

@@ -27,22 +27,22 @@ def in_jax(program: Program) -> tuple[Program, Sequence[str]]:
     workload = program.workload
     repeats, readers = workload.repeats, readers_of(workload)
     moving = {exchange.node for exchange in exchanges_of_step(program, (Phase.FORWARD,))}
-    kept, names = set(), []
+    saved, names = set(), []
     for node in sorted(repeats.converted_again):
         positions = readers[node]
         nodes = {n + workload.shared for n in positions}
         follow = positions == [*range(positions[0], positions[-1] + 1)]
         if node not in moving:
-            kept.add(node)
+            saved.add(node)
         elif not follow or nodes & moving or any(n in repeats.again for n in nodes):
-            kept.add(node)
+            saved.add(node)
             names.append(workload.nodes[workload.tensor_writers[node]].name)
     phrases = []
     if names:
         phrases.append(f"{', '.join(names)}: its output is gathered once, and kept as it is read")
     if repeats.reduced > 1:
         phrases.append("gradients are reduced in the elements of the weights")
-    again = FrozenDict({n: first for n, first in repeats.again.items() if n not in kept})
+    again = FrozenDict({n: first for n, first in repeats.again.items() if n not in saved})
     own_repeats = replace(repeats, again=again, reduced=1)
     if own_repeats == repeats:
         return program, ()

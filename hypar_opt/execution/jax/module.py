@@ -83,7 +83,7 @@ def module_text(
     }
     repeats = sharded.program.workload.repeats
     if not alone and repeats != ONCE:
-        gathers = any(own.over("weights") for own in weights_of(sharded).values())
+        gathers = any(weights.over("weights") for weights in weights_of(sharded).values())
         all_of = any(first is not None for first in repeats.again.values())
         by_op = bool(repeats.by_op)
         if gathers or all_of or by_op:
@@ -135,15 +135,17 @@ def _trained(sharded: ShardedNetwork) -> dict[str, str]:
         If weights do not divide into equal shards.
     """
     repeats, weights = sharded.program.workload.repeats, weights_of(sharded)
-    for name, own in weights.items():
-        size, parts = math.prod(own.part), sharded.hierarchy.parts(own.scattered)
+    for name, stored in weights.items():
+        size, parts = math.prod(stored.part), sharded.hierarchy.parts(stored.scattered)
         if size % parts:
             raise HyparError(
                 f"layer {name!r}: its {size:,} weights do not divide into {parts} equal shards,"
                 " which a program in JAX needs"
             )
-    rows = "".join(f"    {quoted(name)}: {own.part},\n" for name, own in weights.items())
-    shared = "".join(f"    {quoted(name)}: {_words(own.shard)},\n" for name, own in weights.items())
+    rows = "".join(f"    {quoted(name)}: {stored.part},\n" for name, stored in weights.items())
+    shared = "".join(
+        f"    {quoted(name)}: {_words(stored.shard)},\n" for name, stored in weights.items()
+    )
     constants = {
         "MICRO_BATCHES = ...": f"MICRO_BATCHES = {repeats.micro_batches}",
         "SHARDED = ...": f"SHARDED = {{\n{shared}}}" if shared else "SHARDED: dict = {}",

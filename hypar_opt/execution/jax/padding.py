@@ -52,7 +52,7 @@ class PaddedBatch(NamedTuple):
 
     def of(self, array: NDArray[Any], micro_batches: int) -> NDArray[Any]:
         """Return an array of images, in order, of as many micro-batches, with padding in each."""
-        return np.concatenate([own[self.images] for own in np.split(array, micro_batches)])
+        return np.concatenate([part[self.images] for part in np.split(array, micro_batches)])
 
 
 def padded(network: Network, program: Program) -> PaddedBatch | None:
@@ -65,9 +65,9 @@ def padded(network: Network, program: Program) -> PaddedBatch | None:
     RefusedError
         If a layer's device would have no image.
     """
-    levels, hierarchy, own = levels_by(program, BATCH), program.hierarchy, program.workload
-    labels = contiguous_labels(program, own.batch, BATCH)
-    part = np.zeros(own.batch, np.intp)
+    levels, hierarchy, workload = levels_by(program, BATCH), program.hierarchy, program.workload
+    labels = contiguous_labels(program, workload.batch, BATCH)
+    part = np.zeros(workload.batch, np.intp)
     for level in levels:
         part = part * hierarchy.sizes[level] + hierarchy.digit(labels, level)
     counts = np.bincount(part, minlength=hierarchy.parts(levels))
@@ -77,6 +77,6 @@ def padded(network: Network, program: Program) -> PaddedBatch | None:
     images = np.full((len(counts), counts.max()), -1)
     for one, count in enumerate(counts):
         images[one, :count] = np.flatnonzero(part == one)
-    workload = workload_of(network, images.size, own.choices, shared_tensors=own.replicas)
-    even = replace(program, workload=repeated(workload, own.repeats))
+    expanded = workload_of(network, images.size, workload.choices, shared_tensors=workload.replicas)
+    even = replace(program, workload=repeated(expanded, workload.repeats))
     return PaddedBatch(program, even, images.reshape(-1))

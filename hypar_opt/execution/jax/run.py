@@ -142,23 +142,23 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
     function = module.both if repeats.sharded else module.gradients
     compiled = module.on_devices(function, on).lower(*placed).compile()
     loss, gradients, *updated = compiled(*placed)
-    every = trained_of(sharded)
+    trained = trained_of(sharded)
 
     def original(name: str, array: Array, levels: Sequence[int]) -> Array:
         """Return weights, or their gradient, in the network's order, from the devices' shards."""
-        own = every[name]
-        whole = own.joined(array, sharded.hierarchy, levels) if levels else array
-        return own.tensor.original(whole)
+        weights = trained[name]
+        whole = weights.joined(array, sharded.hierarchy, levels) if levels else array
+        return weights.tensor.original(whole)
 
-    found = {
-        name: original(name, np.asarray(own), every[name].scattered)
-        for name, own in gradients.items()
+    originals = {
+        name: original(name, np.asarray(array), trained[name].scattered)
+        for name, array in gradients.items()
     }
-    apart = 0.0
-    for name, one in every.items() if updated else ():
+    difference = 0.0
+    for name, one in trained.items() if updated else ():
         new = original(name, np.asarray(updated[0][name]), one.over("weights"))
-        expected = data.weights[name] - module.RATE * found[name]
-        apart = max(apart, float(np.abs(new - expected).max() / np.abs(expected).max()))
+        expected = data.weights[name] - module.RATE * originals[name]
+        difference = max(difference, float(np.abs(new - expected).max() / np.abs(expected).max()))
     try:
         moved = list(collectives(compiled.as_text(), sharded.by_level.hierarchy.sizes))
     except ValueError as error:
@@ -167,8 +167,8 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
         *traffic(sharded, moved),
         _needed_bytes(sharded.by_level) - _needed_bytes(sharded.planned),
         float(loss),
-        found,
-        apart,
+        originals,
+        difference,
     )
 
 
@@ -245,18 +245,18 @@ def _stored(sharded: ShardedNetwork, data: Data, *, shards: bool = False) -> lis
     shards
         Whether weights are as devices keep them, which may be shards.
     """
-    own, count = {}, sharded.program.workload.repeats.micro_batches
+    weights, count = {}, sharded.program.workload.repeats.micro_batches
     for name, one in trained_of(sharded).items():
-        own[name] = one.tensor.stored(data.weights[name])
+        weights[name] = one.tensor.stored(data.weights[name])
         if shards and one.over("weights"):
-            own[name] = one.shards(own[name], sharded.hierarchy)
+            weights[name] = one.shards(weights[name], sharded.hierarchy)
     ends = targets_of(sharded).items()
 
     def given(one: StepInput, array: Array) -> Array:
         return one.stored(sharded.padding.of(array, count) if sharded.padding else array, count)
 
     return [
-        own,
+        weights,
         {
             name: given(one, data.inputs[one.sequence])
             for name, one in inputs_of(sharded)[0].items()
@@ -278,8 +278,8 @@ def traffic(
         planned[exchange.level, str(exchange.kind)] += moves
         unused += exchange.elements * ELEMENT_BYTES - moves
     compiled: Counter[tuple[int, str]] = Counter()
-    for each in moved:
-        compiled[each.level, _PLANNED.get(each.kind, each.kind)] += each.bytes
+    for transfer in moved:
+        compiled[transfer.level, _PLANNED.get(transfer.kind, transfer.kind)] += transfer.bytes
     of_biases = _bytes_of_biases(sharded)
     for level, size in of_biases.items():
         compiled[level, str(StepKind.ALL_REDUCE)] -= size
@@ -347,7 +347,9 @@ class _Needed:
             passed_on = edge is not None and tensor == "output"
             node = edge.source if edge is not None and passed_on else exchange.node
             inputs = exchange.kind is StepKind.HALO or (edge is not None and not passed_on)
-            word, needed = (own.get(node) for own in (self._workload.repeats.by_op, self._by_op))
+            word, needed = (
+                table.get(node) for table in (self._workload.repeats.by_op, self._by_op)
+            )
             if word == PASS or (word and inputs):
                 return Fraction(1 + (needed is not None if inputs else needed == PASS), 2)
         if phase is Phase.FORWARD and tensor != "weights" and exchange.node in self._together:

@@ -37,8 +37,8 @@ def loss_lines(lines: Lines) -> list[str]:
         if not lines.runs_again(part.layers[0]):
             body += part.lines
             continue
-        others = [one.read for n, one in enumerate(parts) if n != number]
-        body += ["", *part.as_function(lines, others=[*others, _names_of(ends).read])]
+        reads = [one.read for n, one in enumerate(parts) if n != number]
+        body += ["", *part.as_function(lines, other_reads=[*reads, _names_of(ends).read])]
     return [*body, "", *ends, "return total"]
 
 
@@ -85,19 +85,21 @@ class _Layers:
     def read(self) -> Mapping[str, None]:
         return _names_of(self.lines).read
 
-    def as_function(self, lines: Lines, *, others: Iterable[Mapping[str, None]]) -> Iterator[str]:
+    def as_function(
+        self, lines: Lines, *, other_reads: Iterable[Mapping[str, None]]
+    ) -> Iterator[str]:
         """Yield the lines of a function of these layers, and of its call.
 
         Parameters
         ----------
-        others
+        other_reads
             The names that other parts of the loss read.
         """
-        own = _names_of(self.lines)
+        uses = _names_of(self.lines)
         variables = {*lines.names, *(f"{name}_stored" for name in lines.names)}
-        read_elsewhere = {name for names in others for name in names}
-        given = [n for n in own.read if n in variables and n not in own.assigned]
-        results = [n for n in own.assigned if n in variables and n in read_elsewhere]
+        read_elsewhere = {name for names in other_reads for name in names}
+        given = [n for n in uses.read if n in variables and n not in uses.assigned]
+        results = [n for n in uses.assigned if n in variables and n in read_elsewhere]
         function = f"from_{lines.names[self.layers[0]]}"
         while function in variables:
             function += "_"
@@ -108,7 +110,7 @@ class _Layers:
         for line in [*self.lines[1:], f"return {returned}"]:
             yield f"    {line}".rstrip() if "\n" not in line else _indented(line)
         yield ""
-        names = "".join(f"\n    {quoted(name)}," for name in own.weights)
+        names = "".join(f"\n    {quoted(name)}," for name in uses.weights)
         yield f"own = [{names}\n]" if names else "own = []"
         arguments = ", ".join((function, lines.number(), "part_of(w, own)", "inputs", *given))
         yield f"{returned} = {'again_by_op' if by_op else 'again'}({arguments})"

@@ -39,9 +39,9 @@ def shardings_text(sharded: ShardedNetwork, *, title: str) -> str:
             parts[layer.module].append(weights[layer.name])
         if layer.has_bias:
             parts_of_biases[layer.module].append(stored[bias_of(layer.name)])
-    specs = {name: _spec_of_parts(sharded, own) for name, own in parts.items()}
-    biases = {name: _spec_of_parts(sharded, own) for name, own in parts_of_biases.items()}
-    sizes = {name: str(_sizes(own)) for name, own in parts.items()}
+    specs = {name: _spec_of_parts(sharded, pieces) for name, pieces in parts.items()}
+    biases = {name: _spec_of_parts(sharded, pieces) for name, pieces in parts_of_biases.items()}
+    sizes = {name: str(_sizes(pieces)) for name, pieces in parts.items()}
     outputs = {
         name: _spec(sharded, _split(tensor), tensor.sizes) for name, tensor in tensors.items()
     }
@@ -102,8 +102,8 @@ def _header(
 def _in_segments(tensor: StoredTensor) -> bool:
     dims = zip(tensor.dims, tensor.split, strict=True)
     return any(
-        isinstance(dim, StoredAxis) and own and len(dim.segments) > 1 and not dim.mirrored
-        for dim, own in dims
+        isinstance(dim, StoredAxis) and levels and len(dim.segments) > 1 and not dim.mirrored
+        for dim, levels in dims
     )
 
 
@@ -130,13 +130,13 @@ def _stacked(layers: Sequence[str]) -> str:
 
 def _sizes(parts: Sequence[StoredWeights]) -> tuple[int, ...]:
     """Return the sizes of weights whose outputs, the last dimension, are those of some parts."""
-    first, *_ = sizes = [own.tensor.sizes for own in parts]
-    return (*first[:-1], sum(own[-1] for own in sizes))
+    first, *_ = sizes = [part.tensor.sizes for part in parts]
+    return (*first[:-1], sum(shape[-1] for shape in sizes))
 
 
 def _spec_of_parts(sharded: ShardedNetwork, parts: Sequence[StoredWeights]) -> str:
     """Return the spec of weights that parts of them are split by, or of whole ones."""
-    splits = {(tuple(_split(own.tensor)), own.over("weights")) for own in parts}
+    splits = {(tuple(_split(part.tensor)), part.over("weights")) for part in parts}
     split, shared_out = splits.pop()
     if splits:
         split, shared_out = ((),) * len(split), ()

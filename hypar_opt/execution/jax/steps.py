@@ -188,8 +188,8 @@ class Lines(Values):
             self.program.read_as(position + self.shared, n)
             for n in range(len(operands_of(self.network)[position]))
         )
-        own = split_by(self.program.read_as(position + self.shared, number), TOKEN)
-        return self.mesh_levels([level for level in own if last[level] == WHOLE])
+        levels = split_by(self.program.read_as(position + self.shared, number), TOKEN)
+        return self.mesh_levels([level for level in levels if last[level] == WHOLE])
 
     def _of_group(self, position: int) -> tuple[int, ...]:
         """Return the dimensions of a group's channels, as a shuffle splits them."""

@@ -143,9 +143,9 @@ class ShardedNetwork(NetworkMaps):
                 layer.check_runs()
             activation = getattr(layer, "activation", None)
             if activation is not None and activation not in ACTIVATIONS:
-                known = ", ".join(ACTIVATIONS)
+                names = ", ".join(ACTIVATIONS)
                 raise HyparError(
-                    f"layer {layer.name!r}, activation: {activation!r} is not known; one of {known}"
+                    f"layer {layer.name!r}, activation: {activation!r} is not known; one of {names}"
                 )
         self.split  # noqa: B018 - refuses an uneven split at once
 
@@ -198,7 +198,7 @@ class ShardedNetwork(NetworkMaps):
         if len(sizes) == 2 and not self.splits_images:
             return sizes
         axes = zip(BETWEEN[len(sizes)], sizes, strict=False)
-        split = [self.split.axes[self.split.places[own]] for own in axes]
+        split = [self.split.axes[self.split.places[axis]] for axis in axes]
         return (*split, *sizes[len(split) :])
 
     def tokens(self, source: int) -> StoredAxis:

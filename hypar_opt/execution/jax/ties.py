@@ -87,13 +87,13 @@ def split_axes(maps: NetworkMaps) -> SplitAxes:
 def _below_heads(heads: Parts, queries: Parts) -> tuple[Parts, ...]:
     """Return the parts of attention that splits queries: a head's features, of keys each alone."""
     of_queries = {run.tensor: run._replace(repeats=1) for run in queries.runs}
-    every = Parts("head", heads.count * queries.count, tuple(of_queries.values()), queries.axis)
+    all_heads = Parts("head", heads.count * queries.count, tuple(of_queries.values()), queries.axis)
     keys = (
         Parts("feature", heads.count * run.scale, (run._replace(scale=1),), heads.axis)
         for run in heads.runs
         if run.tensor not in of_queries
     )
-    return every, *keys
+    return all_heads, *keys
 
 
 def _check_queries(maps: NetworkMaps, axes: Sequence[StoredAxis], shapes: Sequence[Shapes]) -> None:
@@ -107,8 +107,10 @@ def _check_queries(maps: NetworkMaps, axes: Sequence[StoredAxis], shapes: Sequen
             continue
         heads = tuple(level for level, word in enumerate(words) if word == HEADS.word)
         count = layer.sizes(maps.layer_maps[position])["g"]
-        own = [axes[number].split for number in (*shapes[position].reads, shapes[position].writes)]
-        outermost = all(split[: len(heads)] == heads for split in own)
+        splits = [
+            axes[number].split for number in (*shapes[position].reads, shapes[position].writes)
+        ]
+        outermost = all(split[: len(heads)] == heads for split in splits)
         if not outermost or maps.hierarchy.parts(heads) != count:
             raise HyparError(
                 f"layer {layer.name!r}: its queries can be split in JAX below levels that have one"
@@ -143,7 +145,7 @@ class _Tying:
         for position, (layer, reads) in enumerate(
             zip(network.layers, network.sources, strict=True)
         ):
-            written = given | {source: own.writes for source, own in enumerate(shapes)}
+            written = given | {source: shape.writes for source, shape in enumerate(shapes)}
             operands = operands_of(network)[position]
             shape = self._tied(position, layer, [written[one.source] for one in operands])
             if position in self.flattened_first:

@@ -86,7 +86,7 @@ class Values:
     def _reads_again(self) -> Mapping[int, int]:
         """The tensor that is gathered again for each layer that reads one."""
         readers = readers_of(self.program.workload)
-        return {position: node for node, own in readers.items() for position in own}
+        return {position: node for node, positions in readers.items() for position in positions}
 
     def number(self) -> str:
         """Return a number that no other call of `apart` has."""
@@ -100,7 +100,7 @@ class Values:
     def _gathered(self) -> frozenset[str]:
         """The layers of whose weights devices keep shards."""
         stored = {} if self.alone else weights_of(self.sharded)
-        return frozenset(name for name, own in stored.items() if own.over("weights"))
+        return frozenset(name for name, weights in stored.items() if weights.over("weights"))
 
     def _applied(self, function: str, position: int, read: str, more: str = "") -> str:
         """Return the call of a function of what a layer reads, its weights, and other arguments."""
@@ -115,10 +115,10 @@ class Values:
 
     def _weights(self, position: int) -> str:
         """Return a layer's weights; of shared weights, the slice that it uses."""
-        kept = self._kept_weights(position)
+        text = self._kept_weights(position)
         if self.gathers(position):
-            kept = f"whole({kept}, {self.number()})"
-        return self._slice(position, kept)
+            text = f"whole({text}, {self.number()})"
+        return self._slice(position, text)
 
     def bias(self, position: int) -> str:
         """Return a layer's bias, of the channels that a device has of its output."""
@@ -138,9 +138,9 @@ class Values:
         stored, used = (split_ends(self.sharded, one) for one in (shared, node))
         if self.sharded.transposes(position):
             text, stored = f"transposed({text})", stored[::-1]
-        for levels, kept, end in zip(used, stored, ("INPUTS", "OUTPUTS"), strict=True):
+        for levels, stored_levels, end in zip(used, stored, ("INPUTS", "OUTPUTS"), strict=True):
             for level in self.mesh_levels(levels):
-                if level not in kept:
+                if level not in stored_levels:
                     text = f"keep_part({text}, {self.sharded.axis(level)}, {end})"
         return text
 
@@ -190,8 +190,8 @@ class Values:
         padding, parts = tuple(borders), ""
         if not self.network.layers[position].fused_pool:
             padding = self._unless_extended(position, borders)
-            own = self.parts_of_images(position) if pool.kind == "average" else ()
-            parts = f", ({', '.join(own)},)" if own else ""
+            reads = self.parts_of_images(position) if pool.kind == "average" else ()
+            parts = f", ({', '.join(reads)},)" if reads else ""
         return f"{pool.kind}_pool({unwrapped(value)}, {pool.size}, {pool.stride}, {padding}{parts})"
 
     def _unless_extended(
@@ -200,13 +200,15 @@ class Values:
         """Return the padding of a layer's windows: none where they read parts of an image."""
         read = self.program.read[position + self.shared]
         split = [layout in read and not self.alone for layout in BETWEEN[2]]
-        return tuple((0, 0) if own else one for own, one in zip(split, padding, strict=True))
+        return tuple(
+            (0, 0) if is_split else one for is_split, one in zip(split, padding, strict=True)
+        )
 
     def parts_of_images(self, position: int) -> tuple[str, ...]:
         """Return what a layer reads at the borders of parts, as text: rows first, then columns."""
         return tuple(
-            f"({own.layout.upper()}, {self.axes(own.levels)}, {own.before}, {own.behind})"
-            for own in (() if self.alone else self.sharded.halos(position))
+            f"({halo.layout.upper()}, {self.axes(halo.levels)}, {halo.before}, {halo.behind})"
+            for halo in (() if self.alone else self.sharded.halos(position))
         )
 
     def local_places(self, over: Any, layouts: Layouts) -> tuple[int, ...]:
@@ -255,11 +257,11 @@ class Values:
         if QUERIES.word in words:
             function = "attention_below_heads"
             groups, queries = (
-                sizes[own.axis]
+                sizes[choice.axis]
                 // self.program.hierarchy.parts(
-                    self.mesh_levels([n for n, word in enumerate(words) if word == own.word])
+                    self.mesh_levels([n for n, word in enumerate(words) if word == choice.word])
                 )
-                for own in (HEADS, QUERIES)
+                for choice in (HEADS, QUERIES)
             )
         if layer.shares_features:
             function = "attention_with_shared_features"
@@ -279,7 +281,7 @@ class Values:
         if layer.rotary is not None:
             more += f", rotary={layer.rotary.of_head(sizes.get('m', sizes['e']))}"
         more += f", scale={layer.scale!r}" if layer.scale else ""
-        more += "".join(f", sinks={own}" for own in sinks)
+        more += "".join(f", sinks={sink}" for sink in sinks)
         again = position + self.shared in self.repeats.again
         if again and not (self.alone or self.runs_again(position)):
             return f"jax.checkpoint(lambda *x: {function}(*x, {more}))({inputs})"
@@ -319,9 +321,9 @@ class Values:
 
     def _shares(self, position: int) -> tuple[int, ...]:
         """Return the dimensions by which levels split the images that a layer reads."""
-        read, each = self.program.read[position + self.shared], self.sharded.levels + 1
+        read, stride = self.program.read[position + self.shared], self.sharded.levels + 1
         axes = enumerate((BATCH, *BETWEEN[2]))
-        return tuple(n * each + level for n, layout in axes for level in split_by(read, layout))
+        return tuple(n * stride + level for n, layout in axes for level in split_by(read, layout))
 
     def _broadcast(self, position: int, reads: Sequence[str], sign: str) -> str:
         places = self.sharded.places(position)
@@ -435,7 +437,7 @@ class Values:
                 f"layer {layer.name!r}: logits that are split part by part, as the channels of a"
                 " concatenation, have no program in JAX"
             )
-        (logits,) = self.sharded.layer_maps[position].others
+        (logits,) = self.sharded.layer_maps[position].further_inputs
         assert isinstance(logits, LogitMap)
         return logits.routing
 

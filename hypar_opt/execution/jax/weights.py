@@ -50,8 +50,8 @@ class StoredWeights:
 
     def over(self, *words: str) -> tuple[int, ...]:
         """Return the levels across which one of some words is shared out."""
-        each = zip(self.reduced, self.shard, strict=True)
-        return tuple(level for level, word in each if word in words)
+        pairs = zip(self.reduced, self.shard, strict=True)
+        return tuple(level for level, word in pairs if word in words)
 
     @property
     def scattered(self) -> tuple[int, ...]:
@@ -81,8 +81,8 @@ class StoredWeights:
         rows = np.split(shards, hierarchy.accelerators)
         for row, (place, number) in zip(rows, self._places(hierarchy, levels), strict=True):
             parts.setdefault(place, {})[number] = row
-        for place, own in parts.items():
-            row = np.concatenate([own[number] for number in sorted(own)])
+        for place, pieces in parts.items():
+            row = np.concatenate([pieces[number] for number in sorted(pieces)])
             stored[_index(place)] = row.reshape(stored[_index(place)].shape)
         return stored
 
@@ -126,7 +126,7 @@ class StepInput:
     def stored(self, array: NDArray[Any], micro_batches: int = 1) -> NDArray[Any]:
         """Return an array, given in the network's order, as stored: by micro-batch, if several."""
         if micro_batches > 1:
-            return np.stack([self.stored(own) for own in np.split(array, micro_batches)])
+            return np.stack([self.stored(part) for part in np.split(array, micro_batches)])
         if self.labels is not None:
             array = np.argsort(self.labels.order.ravel())[array]
         return self.tensor.stored(array)
@@ -241,12 +241,12 @@ def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, StepInput], dict[tuple
     for position, source in read:
         layer, node = network.layers[position], position + sharded.shared
         operands = enumerate(operands_of(network)[position])
-        own = [n for n, operand in operands if operand.source == source] or [0]
-        each = zip(*(sharded.program.read_as(node, n) for n in own), strict=True)
-        layouts = tuple(at[0] if len({*at}) == 1 else WHOLE for at in each)
+        numbers = [n for n, operand in operands if operand.source == source] or [0]
+        columns = zip(*(sharded.program.read_as(node, n) for n in numbers), strict=True)
+        layouts = tuple(at[0] if len({*at}) == 1 else WHOLE for at in columns)
         # What lies at the borders of its parts is cut out of a whole image.
         cut = {halo.layout for halo in sharded.halos(position)}
-        layouts = tuple(WHOLE if own in cut else own for own in layouts)
+        layouts = tuple(WHOLE if layout in cut else layout for layout in layouts)
         if layer.reads_ids:
             of = layer if source >= 0 else network.input
             below = getattr(of, "vocabulary", None)

@@ -194,7 +194,7 @@ def plain(configuration: Configuration, run: TrainingRun) -> Configuration:
     parallelism there is no sequence parallelism; all blocks are None, and none recompute nothing.
     """
     replicas, shards, cp, tp, ep, sp, micro_batches, recompute, blocks, zero = configuration[:10]
-    most = max(blocks_of_chunks(configuration, run))
+    largest = max(blocks_of_chunks(configuration, run))
     if zero == HYBRID and replicas == 1:
         zero = WEIGHTS
     if shards * cp == 1:
@@ -204,7 +204,7 @@ def plain(configuration: Configuration, run: TrainingRun) -> Configuration:
         replicas, shards = replicas * shards, 1
     if recompute == NONE or blocks == 0:
         recompute, blocks = NONE, None
-    elif blocks is not None and blocks >= most:
+    elif blocks is not None and blocks >= largest:
         blocks = None
     ep = ep if run.experts > 1 else 1
     return Configuration(

@@ -111,19 +111,19 @@ class Flow:
             choices, count = self._choices(position), len(sources)
             # Ids, which are no operand, have a batch and tokens alone.
             reads = tuple(
-                tuple(need(axes, own) for own in choices)
+                tuple(need(axes, choice) for choice in choices)
                 if layer.axes.inputs
-                else tuple(_OF_IDS.get(own.axis, WHOLE) for own in choices)
+                else tuple(_OF_IDS.get(choice.axis, WHOLE) for choice in choices)
                 for axes in layer.axes.read(count, count)
             )
-            writes = tuple(made(layer.axes.output, own) for own in choices)
+            writes = tuple(made(layer.axes.output, choice) for choice in choices)
             computed.append((choices, reads, writes if sources else _without_batch(writes)))
         return computed
 
     def _planned(self, position: int) -> tuple[Choice, ...]:
         workload = self.program.workload
         node = position + workload.shared
-        rows = (self.program.rows[own.levels[0]] for own in self.mesh.tensor)
+        rows = (self.program.rows[dimension.levels[0]] for dimension in self.mesh.tensor)
         return tuple(workload.choices_of_nodes[node][row[node]] or DATA_CHOICE for row in rows)
 
     def _reasons(self, position: int) -> tuple[str, ...]:
@@ -131,15 +131,19 @@ class Flow:
         layer, inputs = self.network.layers[position], len(self.network.sources[position])
         planned = self._planned(position)
         if layer.ends and len(planned) > 1 and any(map(_splits_channels, planned)):
-            return tuple(_LOSS if _splits_channels(own) else "" for own in planned)
+            return tuple(_LOSS if _splits_channels(choice) else "" for choice in planned)
         if len(parts := self.parts_of_weight(position)) > 1:
-            each = zip(*map(self._planned, parts), strict=True)
-            alike = tuple("" if len({*own}) == 1 else _UNLIKE for own in each)
+            columns = zip(*map(self._planned, parts), strict=True)
+            conflicts = tuple("" if len({*column}) == 1 else _UNLIKE for column in columns)
         else:
             cut = self._behind_parts[position] and not has_hook(layer)
-            alike = tuple(_IN_ONE if cut and _splits_channels(own) else "" for own in planned)
-        reasons = (without_rule(layer, own, inputs) for own in planned)
-        return tuple(own or other for own, other in zip(reasons, alike, strict=True))
+            conflicts = tuple(
+                _IN_ONE if cut and _splits_channels(choice) else "" for choice in planned
+            )
+        reasons = (without_rule(layer, choice, inputs) for choice in planned)
+        return tuple(
+            reason or conflict for reason, conflict in zip(reasons, conflicts, strict=True)
+        )
 
     def parts_of_weight(self, position: int) -> tuple[int, ...]:
         """Return the layers whose weights are in one with a layer's, itself among them."""
@@ -157,12 +161,12 @@ class Flow:
         """Whether each layer reads a part of what a module writes, as it is or through others."""
         behind: list[bool] = []
         for sources in self.network.sources:
-            own = (source for source in sources if source >= 0)
+            layers = (source for source in sources if source >= 0)
             behind.append(
                 any(
                     len(self.parts_of_weight(source)) > 1
                     or (behind[source] and not has_hook(self.network.layers[source]))
-                    for source in own
+                    for source in layers
                 )
             )
         return behind
@@ -176,13 +180,13 @@ class Flow:
 
     def _by_batch(self, choices: Sequence[Choice], instead: Iterable[bool]) -> tuple[Choice, ...]:
         """Return choices, by batch in place of some, or whole if it is too small."""
-        parts = self._parts(own.axis == BATCH_AXIS for own in choices) * self._data
+        parts = self._parts(choice.axis == BATCH_AXIS for choice in choices) * self._data
         changed = []
-        for own, change, dimension in zip(choices, instead, self.mesh.tensor, strict=True):
+        for choice, change, dimension in zip(choices, instead, self.mesh.tensor, strict=True):
             fits = self.program.workload.batch % (parts * dimension.size) == 0
             if change:
                 parts *= dimension.size if fits else 1
-            changed.append((DATA_CHOICE if fits else REPLICAS) if change else own)
+            changed.append((DATA_CHOICE if fits else REPLICAS) if change else choice)
         return tuple(changed)
 
     @property
@@ -192,7 +196,9 @@ class Flow:
     def _parts(self, split: Iterable[bool]) -> int:
         """Return the parts of the dimensions that split something."""
         return prod(
-            own.size for own, it_splits in zip(self.mesh.tensor, split, strict=True) if it_splits
+            dimension.size
+            for dimension, it_splits in zip(self.mesh.tensor, split, strict=True)
+            if it_splits
         )
 
     @cached_property
@@ -211,15 +217,17 @@ class Flow:
         That of parts leaves as one tensor, whose channels are whole for a model to take parts.
         """
         if position in self.sent:
-            return tuple(self.sent[position][own.levels[0]] for own in self.mesh.tensor)
-        own = self._wanted(position)
+            return tuple(self.sent[position][dimension.levels[0]] for dimension in self.mesh.tensor)
+        layouts = self._wanted(position)
         if len(parts := self.parts_of_weight(position)) == 1:
-            return own
-        each = zip(*map(self._wanted, parts), strict=True)
-        cut = [len({*wanted}) > 1 or wanted[0] in (CHANNEL, PARTIAL) for wanted in each]
+            return layouts
+        columns = zip(*map(self._wanted, parts), strict=True)
+        cut = [len({*wanted}) > 1 or wanted[0] in (CHANNEL, PARTIAL) for wanted in columns]
         output, choices = self.network.layers[position].axes.output, self._computed[position][0]
         whole = (made(output, choice) for choice in self._by_batch(choices, cut))
-        return tuple(new if it_is else old for new, it_is, old in zip(whole, cut, own, strict=True))
+        return tuple(
+            new if it_is else old for new, it_is, old in zip(whole, cut, layouts, strict=True)
+        )
 
     def _wanted(self, position: int) -> Layouts:
         """Return the layouts in which a layer's output would leave a module of its own."""
@@ -230,17 +238,17 @@ class Flow:
         wanted = (WHOLE,) * len(writes)
         if boundary is not None:
             stored = self.program.stored[workload.boundaries[boundary].target]
-            wanted = tuple(stored[own.levels[0]] for own in self.mesh.tensor)
+            wanted = tuple(stored[dimension.levels[0]] for dimension in self.mesh.tensor)
         elif self._readers[position]:
             ((reader, number),) = self._readers[position]
             wanted = self._computed[reader][1][number]
         if boundary is None and not self._converts(position):
             # The reader's hook converts the rest.
             wanted = tuple(
-                scattered(to) if own == PARTIAL else own
-                for own, to in zip(writes, wanted, strict=True)
+                scattered(to) if layout == PARTIAL else layout
+                for layout, to in zip(writes, wanted, strict=True)
             )
-        wanted = tuple(CHANNEL if own == SHUFFLED else own for own in wanted)
+        wanted = tuple(CHANNEL if layout == SHUFFLED else layout for layout in wanted)
         return wanted if self.network.sources[position] else _without_batch(wanted)
 
     def _converts(self, position: int) -> bool:
@@ -255,24 +263,25 @@ class Flow:
         """
         workload = self.program.workload
         node = position + workload.shared
-        shared = [own for own, users in workload.weight_users.items() if node in users]
-        stored = [self.program.weights(own) for own in shared]
+        shared = [owner for owner, users in workload.weight_users.items() if node in users]
+        stored = [self.program.weights(owner) for owner in shared]
         return tuple(
-            any(layouts[own.levels[0]] == WHOLE for layouts in stored) for own in self.mesh.tensor
+            any(layouts[dimension.levels[0]] == WHOLE for layouts in stored)
+            for dimension in self.mesh.tensor
         )
 
     def _differences(self, position: int, flow: LayerFlow) -> Iterable[str]:
         layer = self.network.layers[position]
-        for reason, own, dimension in zip(
+        for reason, choice, dimension in zip(
             self._reasons(position), flow.choices, self.mesh.tensor, strict=True
         ):
             if reason:
-                instead = "by batch" if own is DATA_CHOICE else "whole"
+                instead = "by batch" if choice is DATA_CHOICE else "whole"
                 yield f"{reason}; {instead} on {dimension.name}"
         yield otherwise(layer, flow.choices)
         if len(self.parts_of_weight(position)) > 1 and any(c.axis == "o" for c in flow.choices):
             yield "its outputs are split in one with other parts of its weight, not part by part"
-        splits = (own.axis in layer.axes.weight for own in flow.choices)
+        splits = (choice.axis in layer.axes.weight for choice in flow.choices)
         if any(map(and_, splits, self.is_shared_whole(position))):
             yield "its weight is shared with a layer that splits it otherwise, and replicated"
         if position in self.sent and self._is_sent_otherwise(position, flow):
@@ -282,12 +291,12 @@ class Flow:
                 what = "has no hook" if has_module(layer) else "is no module"
                 yield f"{what}: DTensor converts what it reads"
             return
-        if any(_crosses(*own) for own in flow.conversions):
+        if any(_crosses(*pair) for pair in flow.conversions):
             yield "DTensor splits an axis in the mesh's order, and may move more to convert it"
-        if self.program.joined and any(_exchanges_twice(*own) for own in flow.conversions):
+        if self.program.joined and any(_exchanges_twice(*pair) for pair in flow.conversions):
             yield "DTensor exchanges dimension by dimension what the plan exchanges at once"
         changed = (
-            own not in (PARTIAL, to) for own, to in zip(flow.writes, flow.leaves, strict=True)
+            layout not in (PARTIAL, to) for layout, to in zip(flow.writes, flow.leaves, strict=True)
         )
         if _slices_a_replica(self.network.sources[position], flow):
             yield "DTensor gathers the error of a replica that is sliced"
@@ -298,8 +307,8 @@ class Flow:
         """Whether the next stage gets a layer's output in other layouts than planned."""
         data = ((BATCH, self.mesh.data),) if self.mesh.data else ()
         return any(
-            self.sent[position][level] != own
-            for own, dimension in (*data, *zip(flow.leaves, self.mesh.tensor, strict=True))
+            self.sent[position][level] != layout
+            for layout, dimension in (*data, *zip(flow.leaves, self.mesh.tensor, strict=True))
             for level in dimension.levels
         )
 
@@ -307,29 +316,29 @@ class Flow:
         """Refuse sizes that are no multiple of their parts."""
         layer, maps = self.network.layers[position], self._maps[position]
         sizes = self.program.workload.layers[position].sizes
-        axes = [own.axis for own in flow.choices]
+        axes = [choice.axis for choice in flow.choices]
         tensors = (*flow.reads, flow.writes, flow.leaves)
 
-        def most(axis: str) -> int:
-            return max(self._parts(own == axis for own in tensor) for tensor in tensors)
+        def max_parts(axis: str) -> int:
+            return max(self._parts(layout == axis for layout in tensor) for tensor in tensors)
 
-        checks = [("the batch", self.program.workload.batch, most(BATCH) * self._data)]
-        checks.append((f"{layer.name}: its tokens", maps.output.tokens or 0, most(TOKEN)))
+        checks = [("the batch", self.program.workload.batch, max_parts(BATCH) * self._data)]
+        checks.append((f"{layer.name}: its tokens", maps.output.tokens or 0, max_parts(TOKEN)))
         checks += [
             (
-                f"{layer.name}: its number of {own.name}s",
-                own.count,
-                self._parts(choice.axis == own.axis for choice in flow.choices),
+                f"{layer.name}: its number of {parts.name}s",
+                parts.count,
+                self._parts(choice.axis == parts.axis for choice in flow.choices),
             )
-            for own in layer.parts(maps)
+            for parts in layer.parts(maps)
         ]
         checks += [
-            (f"{layer.name}: its size", sizes[axis], self._parts(own == axis for own in axes))
+            (f"{layer.name}: its size", sizes[axis], self._parts(other == axis for other in axes))
             for axis in layer.axes.weight
             if axis in sizes
         ]
         checks += [
-            (f"{layer.name}: its size", size, self._parts(own == CHANNEL for own in tensor))
+            (f"{layer.name}: its size", size, self._parts(layout == CHANNEL for layout in tensor))
             for tensor, size in (
                 (flow.writes, maps.output.channels),
                 (flow.leaves, maps.pooled.channels),
@@ -356,11 +365,11 @@ def in_best_order(flow: Flow) -> Flow:
     """
     if len(flow.mesh.tensor) > MOST_ORDERED:
         return flow
-    weighted = Counter(pair for own in flow.layers for pair in own.conversions)
+    weighted = Counter(pair for layer in flow.layers for pair in layer.conversions)
 
     def crossing(order: tuple[int, ...]) -> int:
         return sum(
-            times * _crosses(*(tuple(own[n] for n in order) for own in pair))
+            times * _crosses(*(tuple(layouts[n] for n in order) for layouts in pair))
             for pair, times in weighted.items()
         )
 
@@ -386,7 +395,7 @@ def _without_batch(layouts: Layouts) -> Layouts:
 
     So is a table of positions where others are split by token: slices of it take no exchange.
     """
-    return tuple(WHOLE if own in (BATCH, TOKEN) else own for own in layouts)
+    return tuple(WHOLE if layout in (BATCH, TOKEN) else layout for layout in layouts)
 
 
 def _slices_a_replica(sources: Sequence[int], flow: LayerFlow) -> bool:

@@ -54,7 +54,9 @@ class DeviceMesh:
     @property
     def order(self) -> tuple[int, ...]:
         """The digits in the order of the mesh's dimensions."""
-        return tuple(self.placement[level] for own in self.dimensions for level in own.levels)
+        return tuple(
+            self.placement[level] for dimension in self.dimensions for level in dimension.levels
+        )
 
     @property
     def is_permuted(self) -> bool:
@@ -73,17 +75,20 @@ def mesh_of(plan: Plan, program: Program) -> DeviceMesh:
     by_batch = [level for level in range(len(sizes)) if _splits_batch_alone(program, level)]
     rest = [level for level in range(len(sizes)) if level not in by_batch]
     # Every node's choice decides all layouts, so that equal rows are equal layouts.
-    alike = [tuple(own) for _, own in groupby(rest, key=lambda level: tuple(program.rows[level]))]
-    names = ["tp"] if len(alike) == 1 else list(map(_name, alike))
+    groups = [
+        tuple(levels) for _, levels in groupby(rest, key=lambda level: tuple(program.rows[level]))
+    ]
+    names = ["tp"] if len(groups) == 1 else list(map(_name, groups))
     return DeviceMesh(
         data=_dimension("dp", by_batch, program.hierarchy) if by_batch else None,
         tensor=tuple(
-            _dimension(name, own, program.hierarchy) for name, own in zip(names, alike, strict=True)
+            _dimension(name, levels, program.hierarchy)
+            for name, levels in zip(names, groups, strict=True)
         ),
         hierarchy=program.hierarchy,
         # A plan counts digits from the least significant one.
         # In stages those of the levels below H1, which the array numbers last.
-        placement=tuple(len(sizes) - 1 - own for own in plan.placement[-len(sizes) :])
+        placement=tuple(len(sizes) - 1 - level for level in plan.placement[-len(sizes) :])
         if plan.placement
         else tuple(range(len(sizes))),
     )

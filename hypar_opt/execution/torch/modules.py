@@ -75,14 +75,16 @@ class Module:
     @property
     def vector(self) -> Placements:
         """The placements of its bias, or of a norm's scale and shift."""
-        return tuple(own if own == BY_BATCH else REPLICATE for own in self.weight)
+        return tuple(placement if placement == BY_BATCH else REPLICATE for placement in self.weight)
 
 
 def modules_of(flow: Flow) -> Iterator[Module]:
     """Yield the modules of a plan, in the order of its layers."""
     workload = flow.program.workload
     maps = tuple(flow.network.maps())
-    for position, (layer, own) in enumerate(zip(flow.network.layers, flow.layers, strict=True)):
+    for position, (layer, layer_flow) in enumerate(
+        zip(flow.network.layers, flow.layers, strict=True)
+    ):
         parts = flow.parts_of_weight(position)
         if not has_module(layer) or position != parts[0]:
             continue
@@ -90,41 +92,45 @@ def modules_of(flow: Flow) -> Iterator[Module]:
         axes = _axes(layer, sizes)
         if len(parts) > 1:
             axes["o"] = sum(_axes(layer, workload.layers[n].sizes)["o"] for n in parts)
-        kept = tuple(axes)
-        weight = _weight(kept, own, flow.is_shared_whole(position))
+        names = tuple(axes)
+        weight = _weight(names, layer_flow, flow.is_shared_whole(position))
         read, written = maps[position].input, maps[position].pooled
         yield Module(
             position=position,
             name=layer.module,
-            axes=kept,
+            axes=names,
             shape=tuple(axes.values()),
             reads_first=getattr(layer, "is_table", False),
             has_bias=sizes.get("s") == 2 or layer.has_bias,
             weight=weight,
-            arrives=placements(own.arrives[0] if own.arrives else (WHOLE,) * len(weight), read),
-            input=placements(own.reads[0] if own.reads else (WHOLE,) * len(weight), read),
-            computes=placements(own.writes, written),
-            output=placements(own.leaves, written),
-            on_shards=kept in (_KERNEL, _TRANSPOSED)
-            or (kept == _MATRIX and TOKEN in own.reads[0])
+            arrives=placements(
+                layer_flow.arrives[0] if layer_flow.arrives else (WHOLE,) * len(weight), read
+            ),
+            input=placements(
+                layer_flow.reads[0] if layer_flow.reads else (WHOLE,) * len(weight), read
+            ),
+            computes=placements(layer_flow.writes, written),
+            output=placements(layer_flow.leaves, written),
+            on_shards=names in (_KERNEL, _TRANSPOSED)
+            or (names == _MATRIX and TOKEN in layer_flow.reads[0])
             or bool(getattr(layer, "groups", None)),
         )
 
 
 def _axes(layer: Operator, sizes: Mapping[str, int]) -> dict[str, int]:
     """Return the axes of a module's weight, in PyTorch's order, and their sizes."""
-    own = layer.axes.weight
-    if "o" not in own:  # a norm's scale, which has as many values as its shift
-        if "c" in own:
+    weight = layer.axes.weight
+    if "o" not in weight:  # a norm's scale, which has as many values as its shift
+        if "c" in weight:
             return {"c": sizes["c"] * sizes.get("g", 1)}
         return {"e": sizes["e"]}
     # A table's rows are its first axis, as a product's outputs are.
     if layer.reads_ids:
-        return dict(zip(_TABLE, (sizes[axis] for axis in own), strict=True))
+        return dict(zip(_TABLE, (sizes[axis] for axis in weight), strict=True))
     order = _TRANSPOSED if getattr(layer, "transposed", None) else _KERNEL
     groups = sizes.get("g", 1)
     return {
-        axis: sizes[axis] * (groups if axis == order[0] else 1) for axis in order if axis in own
+        axis: sizes[axis] * (groups if axis == order[0] else 1) for axis in order if axis in weight
     }
 
 
@@ -138,16 +144,16 @@ def _weight(axes: tuple[str, ...], own: LayerFlow, whole: Sequence[bool]) -> Pla
 def placements(layouts: Layouts, over: Map) -> Placements:
     """Return the placements of a feature map: of tokens features come last, else second."""
     channels = "Shard(-1)" if isinstance(over, TokenMap) else "Shard(1)"
-    known = {WHOLE: REPLICATE, BATCH: BY_BATCH, TOKEN: "Shard(1)", PARTIAL: "Partial()"}
-    return tuple(known.get(own, channels) for own in layouts)
+    by_layout = {WHOLE: REPLICATE, BATCH: BY_BATCH, TOKEN: "Shard(1)", PARTIAL: "Partial()"}
+    return tuple(by_layout.get(layout, channels) for layout in layouts)
 
 
 def style(module: Module) -> str:
     """Return a module's `ParallelStyle`, as text: PyTorch's own where one says the same."""
     if len(module.weight) == 1:
-        own = _of_pytorch(module)
-        if own:
-            return own
+        built_in = _of_pytorch(module)
+        if built_in:
+            return built_in
     keys = {"weight": module.weight, "input": module.input, "output": module.output}
     name = "Sharded"
     if module.on_shards:
@@ -168,7 +174,7 @@ def as_tuple(values: Sequence[str]) -> str:
 def _of_pytorch(module: Module) -> str | None:
     """Return the style of PyTorch's that a module has on one dimension, if there is one."""
     weight, arrives, read, leaves = (
-        own[0] for own in (module.weight, module.arrives, module.input, module.output)
+        tensor[0] for tensor in (module.weight, module.arrives, module.input, module.output)
     )
     if module.on_shards:
         return None

@@ -87,7 +87,7 @@ def _tables(flow: Flow, modules: Sequence[Module], pipeline: Pipeline | None) ->
     """Yield the file's constants."""
     mesh, repeats = flow.mesh, flow.network.repeats
 
-    sizes = [f"{quoted(own.name)}: {own.size}" for own in mesh.dimensions]
+    sizes = [f"{quoted(dimension.name)}: {dimension.size}" for dimension in mesh.dimensions]
     if pipeline is not None:
         sizes.insert(0, f'"pp": {pipeline.stages.parts}')
     yield f"MESH = {{{', '.join(sizes)}}}"
@@ -95,23 +95,27 @@ def _tables(flow: Flow, modules: Sequence[Module], pipeline: Pipeline | None) ->
         yield f"DIGITS = {mesh.digits}  # of a process' rank"
         yield f"ORDER = {mesh.order}"
     if mesh.tensor:
-        yield f"TENSOR = {as_tuple([quoted(own.name) for own in mesh.tensor])}"
+        yield f"TENSOR = {as_tuple([quoted(dimension.name) for dimension in mesh.tensor])}"
     yield "\n# Classes of modules whose weights have their inputs first, not nn.Linear's outputs."
     yield 'TURNED = {"Conv1D"}'
     yield "\n# The shape of each layer's weight."
-    shapes = [Entry(own.position, own.name, str(own.shape)) for own in modules]
+    shapes = [Entry(module.position, module.name, str(module.shape)) for module in modules]
     yield table_text("SHAPES", shapes, repeats)
-    if first := [quoted(own.name) for own in modules if own.reads_first]:
+    if first := [quoted(module.name) for module in modules if module.reads_first]:
         yield "\n# Tables of which the first rows are read: a model's may have more."
         yield f"READ_FIRST = {{{', '.join(first)}}}"
     if mesh.tensor:
         yield "\n# How each layer's module is split, and what it converts its input and output to."
-        styles = [Entry(own.position, own.name, style(own)) for own in modules if own.has_hook]
+        styles = [
+            Entry(module.position, module.name, style(module))
+            for module in modules
+            if module.has_hook
+        ]
         yield table_text("PLAN", styles, repeats)
-    dimensions = ", ".join(own.name for own in mesh.dimensions)
+    dimensions = ", ".join(dimension.name for dimension in mesh.dimensions)
     yield f"\n# The placements of each parameter, on {dimensions}; of those of TURNED, turned."
     yield table_text("PLACEMENTS", [*_placements(flow, modules)], repeats)
-    yield from shards.tables(flow, [own.name for own in modules])
+    yield from shards.tables(flow, [module.name for module in modules])
     if pipeline is not None:
         yield from pipeline.tables(flow)
 
@@ -119,12 +123,12 @@ def _tables(flow: Flow, modules: Sequence[Module], pipeline: Pipeline | None) ->
 def _placements(flow: Flow, modules: Sequence[Module]) -> Iterator[Entry]:
     """Yield each parameter's placements on the whole mesh."""
     words = shards.words_of(flow)
-    for own in modules:
-        along = BY_BATCH if words[own.name] != "none" else REPLICATE
+    for module in modules:
+        along = BY_BATCH if words[module.name] != "none" else REPLICATE
         data = (along,) if flow.mesh.data else ()
-        yield Entry(own.position, f"{own.name}.weight", as_tuple((*data, *own.weight)))
-        if own.has_bias:
-            yield Entry(own.position, f"{own.name}.bias", as_tuple((*data, *own.vector)))
+        yield Entry(module.position, f"{module.name}.weight", as_tuple((*data, *module.weight)))
+        if module.has_bias:
+            yield Entry(module.position, f"{module.name}.bias", as_tuple((*data, *module.vector)))
 
 
 def _functions(flow: Flow, modules: Sequence[Module], pipeline: Pipeline | None) -> Iterator[str]:
@@ -134,7 +138,7 @@ def _functions(flow: Flow, modules: Sequence[Module], pipeline: Pipeline | None)
     in_chunks = pipeline is not None
     steps = ["parallelize", *["parallelize: modules of chunk"] * in_chunks, "parallelize: shapes"]
     steps += [*["parallelize: shapes of chunk"] * in_chunks, "parallelize: weights"]
-    steps += ["parallelize: first rows"] * any(own.reads_first for own in modules)
+    steps += ["parallelize: first rows"] * any(module.reads_first for module in modules)
     steps.append("parallelize: refusal")
     if mesh.tensor:
         steps.append("parallelize: tensor")
@@ -154,8 +158,8 @@ def _functions(flow: Flow, modules: Sequence[Module], pipeline: Pipeline | None)
         which = "both" if mesh.tensor and mesh.data else "tensor" if mesh.tensor else "data"
         reduce = _parts(f"reduce: {which}", *tied)
         if some_whole:
-            found = "if parameter.grad is not None"
-            reduce = reduce.replace(found, f"{found} and not _is_sharded(parameter)")
+            condition = "if parameter.grad is not None"
+            reduce = reduce.replace(condition, f"{condition} and not _is_sharded(parameter)")
         yield reduce
         if mesh.tensor:
             yield _part("scattered")
@@ -182,9 +186,9 @@ def _of_chunks(pipeline: Pipeline, *, borders: bool) -> Iterator[str]:
 def _splits_loss(flow: Flow) -> bool:
     """Whether a loss is computed of logits that are split by vocabulary."""
     return any(
-        CHANNEL in own.reads[0]
-        for layer, own in zip(flow.network.layers, flow.layers, strict=True)
-        if layer.ends and own.reads
+        CHANNEL in layer_flow.reads[0]
+        for layer, layer_flow in zip(flow.network.layers, flow.layers, strict=True)
+        if layer.ends and layer_flow.reads
     )
 
 
@@ -220,34 +224,34 @@ def _notes(flow: Flow, training: Training, pipeline: Pipeline | None) -> Iterato
     stage = ' mesh.get_local_rank("pp") is its stage.' * (pipeline is not None)
     yield from _filled(f"A process computes {share} {times}; {part}.{stage}")
     yield ""
-    others = differences(flow, training)
+    notes = differences(flow, training)
     if pipeline is not None and (tied := pipeline.exchanged_whole(flow)):
-        others[_WHOLE_TIED] = tied
-    if others:
+        notes[_WHOLE_TIED] = tied
+    if notes:
         yield "What is not as in the plan:"
         yield ""
-    for phrase, layers in others.items():
+    for phrase, layers in notes.items():
         named = f"{', '.join(layers)}: " if layers else ""
         yield from _filled(f"- {named}{phrase}", "  ")
-    if not others:
+    if not notes:
         yield from _filled("Only gradients of biases move in addition to what the plan counts.")
     yield ""
 
 
 def differences(flow: Flow, training: Training) -> dict[str, list[str]]:
     """Return what is not as in a plan, as phrases, each with the layers that it is true of."""
-    found: dict[str, list[str]] = {}
+    phrases: dict[str, list[str]] = {}
     way, words = shards.of(flow), shards.words_of(flow)
-    for layer, own in zip(flow.network.layers, flow.layers, strict=True):
-        by_batch = any(choice.axis == BATCH_AXIS for choice in own.choices)
+    for layer, layer_flow in zip(flow.network.layers, flow.layers, strict=True):
+        by_batch = any(choice.axis == BATCH_AXIS for choice in layer_flow.choices)
         weighty = bool(layer.axes.weight)
         replicated = words[layer.name] != "none" and by_batch and weighty
         more = [_REPLICATED] * replicated
         more += [_ALIKE] * (words[layer.name] != words[layer.module])
         more += [_STATE] * (way == "by layer" and weighty and words[layer.name] == "state")
-        for phrase in (*own.differences, *more):
-            found.setdefault(phrase, []).append(layer.name)
-    named = {phrase: starred(names, flow.network.repeats) for phrase, names in found.items()}
+        for phrase in (*layer_flow.differences, *more):
+            phrases.setdefault(phrase, []).append(layer.name)
+    named = {phrase: starred(names, flow.network.repeats) for phrase, names in phrases.items()}
     if training.recompute not in (None, "none"):
         which = training.recompute if isinstance(training.recompute, str) else "by layer"
         named[f"recomputation ({which}) is left to torch.utils.checkpoint"] = []
@@ -282,11 +286,11 @@ def _imports(body: str) -> str:
     lines += [line for line in first if "torch" in line]
     words = {*re.findall(r"\w+", body)}
     for module, names in _FROM.items():
-        own = [name for name in names if name in words]
-        line = f"from {module} import {', '.join(own)}"
-        if own and len(line) > _WIDTH:
-            line = f"from {module} import (\n" + "".join(f"    {name},\n" for name in own) + ")"
-        lines += [line] if own else []
+        used = [name for name in names if name in words]
+        line = f"from {module} import {', '.join(used)}"
+        if used and len(line) > _WIDTH:
+            line = f"from {module} import (\n" + "".join(f"    {name},\n" for name in used) + ")"
+        lines += [line] if used else []
     return "\n".join(lines) + "\n"
 
 

@@ -118,11 +118,11 @@ def otherwise(layer: Operator, choices: Sequence[Choice]) -> str:
     """Return what DTensor does for a layer whatever its choices, and a plan does not."""
     if layer.axes.weight and not has_module(layer):
         return f"no module is known for layers of kind {layer.kind!r}: weights are replicated"
-    if getattr(layer, "norm", None) == "batch" and any(own.axis == BATCH for own in choices):
+    if getattr(layer, "norm", None) == "batch" and any(choice.axis == BATCH for choice in choices):
         return "DTensor gathers the batch of a batch norm, for the statistics of all of it"
-    if not layer.ends and any(not own.axis for own in choices):
+    if not layer.ends and any(not choice.axis for choice in choices):
         return "whole: DTensor may add up the parts of its error before its backward pass"
-    if layer.kind == "attention" and any(own.axis == TOKENS.axis for own in choices):
+    if layer.kind == "attention" and any(choice.axis == TOKENS.axis for choice in choices):
         return "DTensor may add up the error of keys and values on all sides before it is split"
     pool = getattr(layer, "pool", None)
     if getattr(pool, "kind", None) == "average":

@@ -53,10 +53,10 @@ def tables(flow: Flow, layers: Sequence[str]) -> Iterator[str]:
     yield "\n# Layers whose weights are gathered together, and whether the forward pass frees them."
     yield "UNITS = ["
     for unit in _units(flow, layers):
-        alike = len({words[layer] for layer in unit}) == 1 and not tied & {*unit}
-        for own in [unit] if alike else [[layer] for layer in unit if layer not in tied]:
-            if words[own[0]] != "none":
-                yield f"    ({_listed(own)}, {words[own[0]] == 'weights'}),"
+        is_uniform = len({words[layer] for layer in unit}) == 1 and not tied & {*unit}
+        for group in [unit] if is_uniform else [[layer] for layer in unit if layer not in tied]:
+            if words[group[0]] != "none":
+                yield f"    ({_listed(group)}, {words[group[0]] == 'weights'}),"
     yield "]"
     yield "# Those that share weights are the model's own."
     yield f"TIED_ARE_FREED = {any(words[layer] == 'weights' for layer in tied)}"
@@ -92,8 +92,8 @@ def _units(flow: Flow, layers: Sequence[str]) -> Iterator[list[str]]:
         for n in range(block.count):
             first = block.first + n * block.length
             inside_it = dict.fromkeys(names[first : first + block.length])
-            own = [name for name in inside_it if name in layers]
-            inside |= {*own}
-            if own:
-                yield own
+            unit = [name for name in inside_it if name in layers]
+            inside |= {*unit}
+            if unit:
+                yield unit
     yield from ([n] for n in dict.fromkeys(names) if n in layers and n not in inside)

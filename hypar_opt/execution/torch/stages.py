@@ -83,31 +83,31 @@ class Pipeline:
         yield f'    "micro_batches": {self.micro_batches},'
         yield f'    "chunks": {self.stages.chunks},'
         yield '    "modules": ['
-        for own in self.modules:
-            yield f"        [{', '.join(map(quoted, own))}],"
+        for names in self.modules:
+            yield f"        [{', '.join(map(quoted, names))}],"
         yield "    ],"
-        begins = (f'{quoted(own[0])}: "BEGINNING"' for own in self.modules[1:])
+        begins = (f'{quoted(names[0])}: "BEGINNING"' for names in self.modules[1:])
         yield f'    "split_spec": {{{", ".join(begins)}}},'
         yield "}"
         if self.stages.tied:
             yield "\n# Weights that stages share: the layer that has each, by its stage."
             yield "TIED = ["
             for by_stage in _tied(self.stages):
-                held = (f"{part}: {quoted(name)}" for part, name in by_stage.items())
-                yield f"    {{{', '.join(held)}}},"
+                entries = (f"{part}: {quoted(name)}" for part, name in by_stage.items())
+                yield f"    {{{', '.join(entries)}}},"
             yield "]"
         if flow.mesh.tensor:
             yield "\n# The placements of what each chunk but the last sends to the next one."
             yield "SENT = ["
             for border in self.stages.borders:
-                own = flow.layers[border.writer].leaves
-                yield f"    {as_tuple(placements(own, border.map))},"
+                layouts = flow.layers[border.writer].leaves
+                yield f"    {as_tuple(placements(layouts, border.map))},"
             yield "]"
 
     def exchanged_whole(self, flow: Flow) -> list[str]:
         """Return the layers that share weights with those of other stages, and are replicated."""
-        names = [name for held in _tied(self.stages) for name in held.values()]
-        words, weights = words_of(flow), {own.name: own.weight for own in modules_of(flow)}
+        names = [name for by_stage in _tied(self.stages) for name in by_stage.values()]
+        words, weights = words_of(flow), {module.name: module.weight for module in modules_of(flow)}
         whole = {name for name in names if REPLICATE in weights[name]}
         if flow.mesh.data:
             whole |= {name for name in names if words[name] == "none"}
@@ -120,7 +120,7 @@ def program_inside(plan: Plan) -> Program:
     choices = on_all_sides(plan.choices)
     problem = plan.problem.model_copy(update={"choices": choices})
     workload = micro_batch_of(problem, network, shared_tensors=True)
-    stored = {name: own[1:] for name, own in (plan.layouts or {}).items()}
+    stored = {name: layouts[1:] for name, layouts in (plan.layouts or {}).items()}
     columns = columns_of(plan.parallelism[1:], network.words(choices))
     rows = rows_with_stored(workload, columns, tensor_columns(workload, stored, levels))
     return Program(workload, rows, Hierarchy(plan.hierarchy.sizes[1:]), joined=plan.joins_levels)
@@ -151,14 +151,14 @@ def _check_borders(stages: Stages) -> None:
     """Refuse chunks that begin where no module does."""
     network = stages.network
     between = {*cuts_between_blocks(network)}
-    for own in stages.layers[1:]:
-        name = network.layers[own.start].name
-        if own.start not in between:
+    for layers in stages.layers[1:]:
+        name = network.layers[layers.start].name
+        if layers.start not in between:
             raise RefusedError(
                 f"a stage begins with layer {name!r}, inside a block, and PyTorch's have whole"
                 " modules: stages that are cut between blocks have a file"
             )
-        for position in own:
+        for position in layers:
             layer = network.layers[position]
             if layer.reads_ids:
                 raise RefusedError(
@@ -170,7 +170,9 @@ def _check_borders(stages: Stages) -> None:
 def _check_ties(plan: Plan, stages: Stages) -> None:
     """Refuse weights that chunks of one device share, or that are not sharded alike."""
     layers = stages.network.layers
-    chunk = {layers[n].name: c for c, own in enumerate(stages.layers) for n in own}
+    chunk = {
+        layers[n].name: c for c, chunk_layers in enumerate(stages.layers) for n in chunk_layers
+    }
     for layer in layers:
         owner = layer.shares_weights_with
         if owner is None or chunk[owner] == chunk[layer.name]:
@@ -182,10 +184,10 @@ def _check_ties(plan: Plan, stages: Stages) -> None:
             )
     shard = words_by_layer(plan.training.shard, plan.layers, "shard")
     words = dict(zip(plan.layers, shard, strict=True))
-    for own in _tied(stages):
-        if len({words[name] or "none" for name in own.values()}) > 1:
+    for tied in _tied(stages):
+        if len({words[name] or "none" for name in tied.values()}) > 1:
             raise RefusedError(
-                f"layers {' and '.join(map(repr, own.values()))} share a weight in several stages,"
+                f"layers {' and '.join(map(repr, tied.values()))} share a weight in several stages,"
                 " and are not sharded alike, as PyTorch would need them"
             )
 
@@ -194,8 +196,8 @@ def _modules(stages: Stages) -> tuple[tuple[str, ...], ...]:
     """Return the modules of each chunk."""
     layers = stages.network.layers
     inside = [
-        tuple(dict.fromkeys(layers[n].module for n in own if has_module(layers[n])))
-        for own in stages.layers
+        tuple(dict.fromkeys(layers[n].module for n in chunk if has_module(layers[n])))
+        for chunk in stages.layers
     ]
     chunks: dict[str, set[int]] = {}
     lists = set()
@@ -207,16 +209,16 @@ def _modules(stages: Stages) -> tuple[tuple[str, ...], ...]:
             parts = name.split(".")[1:]
             lists |= {path for path, item in zip(outer, parts, strict=True) if item.isdecimal()}
     outermost = []
-    for own, names in zip(stages.layers, inside, strict=True):
+    for chunk, names in zip(stages.layers, inside, strict=True):
         if not names:
             raise RefusedError(
-                f"the stage of layer {layers[own.start].name!r} has no module with weights"
+                f"the stage of layer {layers[chunk.start].name!r} has no module with weights"
             )
-        each = (
+        paths = (
             next((p for p in _paths(name) if len(chunks[p]) == 1 and p not in lists), name)
             for name in names
         )
-        outermost.append(tuple(dict.fromkeys(each)))
+        outermost.append(tuple(dict.fromkeys(paths)))
     return tuple(outermost)
 
 
@@ -230,7 +232,7 @@ def _tied(stages: Stages) -> Iterator[dict[int, str]]:
     """Yield the layers that share a weight, one of each stage that holds it."""
     part, layers = stages.part_of_layers, stages.network.layers
     for tied in stages.tied:
-        own: dict[int, str] = {}
+        by_stage: dict[int, str] = {}
         for n in (tied.owner, *tied.users):
-            own.setdefault(part[n], layers[n].name)
-        yield own
+            by_stage.setdefault(part[n], layers[n].name)
+        yield by_stage

@@ -34,9 +34,11 @@ class Entry(NamedTuple):
 def table_text(name: str, entries: Sequence[Entry], repeats: Sequence[Repeat]) -> str:
     """Return the statements that make a table; its rows are in the order of their first layers."""
     in_blocks = [_repetitions(entries, block) for block in repeats]
-    repeated = {own for rows in in_blocks for row in rows for own in row}
+    repeated = {entry for rows in in_blocks for row in rows for entry in row}
     lines = [f"{name} = {{"]
-    lines += [f"    {quoted(own.key)}: {own.value}," for own in entries if own not in repeated]
+    lines += [
+        f"    {quoted(entry.key)}: {entry.value}," for entry in entries if entry not in repeated
+    ]
     lines.append("}")
     for block, repetitions in zip(repeats, in_blocks, strict=True):
         lines += _loops(name, block, repetitions)
@@ -45,7 +47,7 @@ def table_text(name: str, entries: Sequence[Entry], repeats: Sequence[Repeat]) -
 
 def _repetitions(entries: Sequence[Entry], block: Repeat) -> list[tuple[Entry, ...]]:
     """Return the rows of each repetition of a block, if there are several and names are plain."""
-    own = [
+    repetitions = [
         tuple(
             entry
             for entry in entries
@@ -54,8 +56,8 @@ def _repetitions(entries: Sequence[Entry], block: Repeat) -> list[tuple[Entry, .
         for n in range(block.count)
     ]
     # In the text of a loop a name is part of an f-string.
-    plain = all(re.fullmatch(r"[\w.-]+", entry.key) for rows in own for entry in rows)
-    return own if block.count > 1 and plain else []
+    plain = all(re.fullmatch(r"[\w.-]+", entry.key) for rows in repetitions for entry in rows)
+    return repetitions if block.count > 1 and plain else []
 
 
 def _loops(name: str, block: Repeat, repetitions: Sequence[Sequence[Entry]]) -> Iterator[str]:

@@ -189,15 +189,15 @@ def _check_exchange(
     for layout in layouts.intersection((TOKEN, ROW, COLUMN, EXPERT)):
         labels[layout] = division.along(layout, edge.extent.along(layout)).labels
     counts = [_counts(division.hierarchy, step, n, labels) for n in range(len(step.levels) + 1)]
-    kept = [int(reduce(np.multiply, own.values()).sum()) for own in counts]
+    local = [int(reduce(np.multiply, by_axis.values()).sum()) for by_axis in counts]
     for n, level in enumerate(step.levels):
-        moved = step.copies * moved_but(edge.extent, kept[0], kept[0] - kept[n] + kept[n + 1])
+        moved = step.copies * moved_but(edge.extent, local[0], local[0] - local[n] + local[n + 1])
         if moved != modelled.get(level, 0):
             layer = division.network.layers[writer].name
             words = {BATCH: "images", **{axis: f"{axis}s" for axis in (TOKEN, ROW, COLUMN, EXPERT)}}
             has = [
-                f"{', '.join(map(str, own.reshape(-1)))} of its {words.get(axis, 'channels')}"
-                for axis, own in counts[n + 1].items()
+                f"{', '.join(map(str, numbers.reshape(-1)))} of its {words.get(axis, 'channels')}"
+                for axis, numbers in counts[n + 1].items()
             ]
             raise RefusedError(
                 f"layer {layer!r}: the parts of H{level + 1} have {' and '.join(has)}, tied to"
@@ -249,10 +249,10 @@ def _check_shuffles(division: Division) -> None:
         dealt = division.labels.shuffled(division.network, position)
         edge = program.workload.boundaries[division.boundary(position, 0)].source
         for level, read in enumerate(program.read[node]):
-            kept = program.stored[edge][level]
-            if read != SHUFFLED or kept != CHANNEL:
+            stored = program.stored[edge][level]
+            if read != SHUFFLED or stored != CHANNEL:
                 continue
-            sides = (program.hierarchy.digit(each, level) for each in (labels, dealt))
+            sides = (program.hierarchy.digit(numbers, level) for numbers in (labels, dealt))
             moved = int(np.count_nonzero(np.not_equal(*sides)))
             parts = program.hierarchy.sizes[level]
             if moved != len(labels) - len(labels) // parts:

@@ -43,12 +43,12 @@ class StepData:
     def part(self, number: int, count: int) -> StepData:
         """Return one of a number of micro-batches, of equally many images."""
 
-        def own(array: Array) -> Array:
-            each = len(array) // count
-            return array[number * each : (number + 1) * each]
+        def micro_batch(array: Array) -> Array:
+            size = len(array) // count
+            return array[number * size : (number + 1) * size]
 
         inputs, targets, errors = (
-            {position: own(array) for position, array in whole.items()}
+            {position: micro_batch(array) for position, array in whole.items()}
             for whole in (self.inputs, self.targets, self.errors)
         )
         return StepData(inputs, self.weights, self.biases, targets, errors)

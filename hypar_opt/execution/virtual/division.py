@@ -156,7 +156,7 @@ class Division:
         borders = self.program.workload.nodes[position + self.shared].borders
         around = [slice(None), slice(None)]
         for layout, axis in HALO_AXES:
-            levels = tuple(level for level, own in enumerate(layouts) if own == layout)
+            levels = tuple(level for level, candidate in enumerate(layouts) if candidate == layout)
             border = borders.get(axis)
             if levels and border and border.halo:
                 group = self.hierarchy.group(device, levels)
@@ -167,12 +167,12 @@ class Division:
         cut = {layout for (layout, _), span in zip(HALO_AXES, around[2:], strict=True) if span.stop}
         if not cut:
             return tensor.part_of(whole, layouts, device)
-        own, axes = whole[tuple(around)], {BATCH: self.images, CHANNEL: tensor.channels}
-        for (layout, _), size in zip(HALO_AXES, own.shape[2:], strict=True):
+        block, axes = whole[tuple(around)], {BATCH: self.images, CHANNEL: tensor.channels}
+        for (layout, _), size in zip(HALO_AXES, block.shape[2:], strict=True):
             # Nothing more is to be cut along what is cut already: no level splits an axis so named.
             name = f"cut {layout}" if layout in cut else layout
             axes[name] = self.along(name, size)
-        return DividedTensor(axes).part_of(own, layouts, device)
+        return DividedTensor(axes).part_of(block, layouts, device)
 
     def output_tensor(self, position: int) -> DividedTensor:
         """Return a layer's output as stored: split as its only reader does, if it has one."""
@@ -211,9 +211,9 @@ class Division:
             tensor = self.operand(position, 0)
             channels = tensor.channels.held(split_of(read, CHANNEL), device)
         data_slice = None
-        own = sources[0] if sources else position
-        if layer.reads_ids and own in data.inputs:
-            data_slice = data.inputs[own][np.ix_(images, tokens)]
+        source = sources[0] if sources else position
+        if layer.reads_ids and source in data.inputs:
+            data_slice = data.inputs[source][np.ix_(images, tokens)]
         elif position in data.targets:
             data_slice = data.targets[position][images]
             data_slice = (
@@ -245,7 +245,7 @@ class Division:
             return None
         by_place = by_place_of(self.program.read[node])
         rows, columns = map(len, held_of(places, by_place, device))
-        top, left = (not self.hierarchy.within(device, own) for own, _ in by_place)
+        top, left = (not self.hierarchy.within(device, levels) for levels, _ in by_place)
         return Extents((rows, columns), (top, left))
 
     def _pixels(self, of_images: Array, node: int, device: int) -> Array:
@@ -315,13 +315,13 @@ class Division:
 
     def weights(self, whole: Mapping[int, Array]) -> dict[int, list[Array]]:
         """Return the devices' parts of all weights, by node."""
-        kept = {}
+        parts = {}
         for position, array in whole.items():
             node = self.weight_node(position)
             if node is not None:
                 devices = range(self.hierarchy.accelerators)
-                kept[node] = [array[np.ix_(*self.stored(position, d))] for d in devices]
-        return kept
+                parts[node] = [array[np.ix_(*self.stored(position, d))] for d in devices]
+        return parts
 
     def stored(self, position: int, device: int) -> Held:
         """Return the elements of a layer's weights that a device keeps."""
@@ -330,10 +330,10 @@ class Division:
         if node >= self.shared:
             return self._held(position, device)
         # The levels at which all users split the weights alike.
-        kept = self.program.weights(node)
+        layouts = self.program.weights(node)
         users = [user - self.shared for user in self.program.workload.weight_users[node]]
         idle = all(self.is_idle(user, device) for user in users)
-        among = {n for n, one in enumerate(kept) if is_split(one)}
+        among = {n for n, one in enumerate(layouts) if is_split(one)}
         return self._held(position, device, among, idle=idle)
 
     def biases(self, whole: Mapping[int, Array]) -> dict[int, list[Array]]:
@@ -364,8 +364,8 @@ class Division:
         owner = self.owner(node)
         layer = self.network.layers[position]
         transposes = self.network.layers[owner].reads_ids and not layer.reads_ids
-        held, name = self._held(position, device), layer.name
-        used = held[::-1] if transposes else held
+        indices, name = self._held(position, device), layer.name
+        used = indices[::-1] if transposes else indices
         return within(self.stored(owner, device), used, name), transposes
 
     def _held(

@@ -43,8 +43,8 @@ class Epilogue:
         before, after = cast("FeatureMap", self._maps.output), cast("FeatureMap", self._maps.pooled)
         # A part of an image has whole windows alone.
         rows, columns = (
-            whole if own == size else own // stride
-            for own, size, whole, stride in zip(
+            whole if length == size else length // stride
+            for length, size, whole, stride in zip(
                 extent, before[1:], after[1:], self._window.stride, strict=True
             )
         )

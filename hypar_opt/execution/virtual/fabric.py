@@ -142,24 +142,24 @@ class Fabric:
             """Return what a device has of what another is to hold."""
             return cut(blocks[of], tensor.common(before, of, after, wanted_by)[0])
 
-        kept = [part(device, device) for device in self.devices]
+        local = [part(device, device) for device in self.devices]
         # Of replicas that become addends, the first is one and the others zeros.
         ends = zip(step.levels, step.sources, step.targets, strict=True)
-        if one := [level for level, *own in ends if own == [WHOLE, PARTIAL]]:
+        if one := [level for level, *layouts in ends if layouts == [WHOLE, PARTIAL]]:
             within = self.hierarchy.within
-            return [block * (not within(device, one)) for device, block in enumerate(kept)]
+            return [block * (not within(device, one)) for device, block in enumerate(local)]
         if step.kind is StepKind.SLICE:
-            return [block.copy() for block in kept]
+            return [block.copy() for block in local]
         arrived: list[dict[int, Array]] = [{} for _ in self.devices]
         if step.kind in _RECEIVING:
             topmost, *below = step.levels
             arrived = self.exchange(part, Purpose(whose, step.kind, topmost), *below)
         if step.kind is StepKind.REDUCE_SCATTER:
-            return [sum(of.values(), own) for own, of in zip(kept, arrived, strict=True)]
+            return [sum(of.values(), block) for block, of in zip(local, arrived, strict=True)]
         converted = []
         for device, received in enumerate(arrived):
             block = np.zeros(tensor.shape(blocks[device], after, device))
-            for source, values in {device: kept[device], **received}.items():
+            for source, values in {device: local[device], **received}.items():
                 place(block, tensor.common(before, source, after, device)[1], values)
             converted.append(block)
         return converted
@@ -217,7 +217,7 @@ class Fabric:
         """Return the chunk that each device reduces across a level."""
         groups = [self._group(device, purpose) for device in self.devices]
         chunks = [
-            np.array_split(own, len(group)) for own, group in zip(blocks, groups, strict=True)
+            np.array_split(block, len(group)) for block, group in zip(blocks, groups, strict=True)
         ]
 
         def chunk(source: int, device: int) -> Array:

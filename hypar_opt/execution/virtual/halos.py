@@ -43,8 +43,8 @@ class Piece(NamedTuple):
 
     def within(self, size: int) -> slice:
         """Return the rows of an image that a part reads."""
-        each = size // self.parts
-        begin, end = self.number * each, (self.number + 1) * each
+        extent = size // self.parts
+        begin, end = self.number * extent, (self.number + 1) * extent
         return slice(max(0, begin - self.before), min(size, end + self.behind))
 
 
@@ -80,21 +80,21 @@ def _along(array: Array, axis: int, begin: int, end: int) -> Array:
 def _neighbours(fabric: Fabric, halo: Halo, device: int) -> tuple[int | None, int | None]:
     """Return the devices of the parts before and behind a device's."""
     group = fabric.hierarchy.group(device, halo.levels)
-    own = group.index(device)
+    index = group.index(device)
     return (
-        group[own - 1] if own else None,
-        group[own + 1] if own + 1 < len(group) else None,
+        group[index - 1] if index else None,
+        group[index + 1] if index + 1 < len(group) else None,
     )
 
 
 def _extended(fabric: Fabric, blocks: Blocks, halo: Halo, whose: Source) -> Blocks:
     axis = _axis(halo)
-    own = blocks[0].shape[axis]
+    extent = blocks[0].shape[axis]
 
     def message(of: int, wanted_by: int) -> Array:
         before, behind = _neighbours(fabric, halo, wanted_by)
         if of == before:
-            return _along(blocks[of], axis, own - halo.before, own)
+            return _along(blocks[of], axis, extent - halo.before, extent)
         return _along(blocks[of], axis, 0, halo.behind if of == behind else 0)
 
     purpose = Purpose(whose, StepKind.HALO, halo.levels[0])
@@ -124,15 +124,15 @@ def _returned(fabric: Fabric, errors: Blocks, halo: Halo, whose: Source) -> Bloc
     arrived = fabric.exchange(message, purpose, *halo.levels[1:])
     returned = []
     for device, error in enumerate(errors):
-        own = _along(error, axis, halo.before, end).copy()
+        inner = _along(error, axis, halo.before, end).copy()
         before, behind = _neighbours(fabric, halo, device)
         # The part before has read the first rows as those behind its own.
         if before is not None and halo.behind:
-            _along(own, axis, 0, halo.behind)[...] += arrived[device][before]
+            _along(inner, axis, 0, halo.behind)[...] += arrived[device][before]
         if behind is not None and halo.before:
-            size = own.shape[axis]
-            _along(own, axis, size - halo.before, size)[...] += arrived[device][behind]
-        returned.append(own)
+            size = inner.shape[axis]
+            _along(inner, axis, size - halo.before, size)[...] += arrived[device][behind]
+        returned.append(inner)
     return returned
 
 

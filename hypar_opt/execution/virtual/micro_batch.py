@@ -168,8 +168,8 @@ class MicroBatch:
 
     def _computed(self, position: int, given: _Operands) -> Blocks:
         """Return what each device computes of a layer's output."""
-        each = zip(self._arithmetic[position], *given, self._used[position], strict=True)
-        return [one.forward(read, weights, sums) for one, read, sums, weights in each]
+        inputs = zip(self._arithmetic[position], *given, self._used[position], strict=True)
+        return [one.forward(read, weights, sums) for one, read, sums, weights in inputs]
 
     def _forget(self, position: int) -> None:
         """Drop what the backward pass computes again, once nothing forward reads it."""
@@ -275,7 +275,7 @@ class MicroBatch:
         blocks = self._stored[program.workload.boundaries[boundary].source]
         if operand.channels:
             there = self._within(position, number)
-            blocks = [block[..., own] for block, own in zip(blocks, there, strict=True)]
+            blocks = [block[..., channels] for block, channels in zip(blocks, there, strict=True)]
         return self._across(boundary, Phase.FORWARD, tensor, blocks)
 
     def _within(self, position: int, number: int) -> list[slice]:
@@ -352,9 +352,9 @@ class MicroBatch:
         results = [a.backward(e, s) for a, e, s in zip(layers, error, sums, strict=True)]
         del self._arithmetic[position], self._used[position]
         if halos := program.halos(node):
-            own = [errors[0] for errors, _ in results]
-            own = without_halos(self.fabric, own, halos, Source(phase, node, None))
-            results = [([error], of) for error, (_, of) in zip(own, results, strict=True)]
+            first = [errors[0] for errors, _ in results]
+            first = without_halos(self.fabric, first, halos, Source(phase, node, None))
+            results = [([error], of) for error, (_, of) in zip(first, results, strict=True)]
         for number, operand in enumerate(operands_of(self.network)[position]):
             if operand.source >= 0:
                 self._send_back(position, number, [errors[number] for errors, _ in results])
@@ -397,8 +397,8 @@ class MicroBatch:
         if operands_of(self.network)[position][number].channels:
             parts = list(zip(self._within(position, number), blocks, strict=True))
             blocks = [np.zeros_like(block) for block in self._stored[stored]]
-            for whole, (own, part) in zip(blocks, parts, strict=True):
-                whole[..., own] = part
+            for whole, (channels, part) in zip(blocks, parts, strict=True):
+                whole[..., channels] = part
         if stored in self._errors:
             blocks = [a + b for a, b in zip(self._errors[stored], blocks, strict=True)]
         self._errors[stored] = blocks
@@ -409,8 +409,8 @@ class MicroBatch:
         if node >= self.division.shared:
             idle = [self.division.is_idle(position, device) for device in self.devices]
             if any(idle):
-                kept = zip(gradients, self.weights.zeros(node), idle, strict=True)
-                gradients = [zeros if none else g for g, zeros, none in kept]
+                triples = zip(gradients, self.weights.zeros(node), idle, strict=True)
+                gradients = [zeros if none else g for g, zeros, none in triples]
             self.weights.add(node, gradients)
             return
         for device, gradient in enumerate(gradients):

@@ -28,15 +28,17 @@ def norm_groups(division: Division) -> dict[int, list[Group]]:
         split, by_place = split_of(read, BATCH), by_place_of(read)
         devices = range(division.hierarchy.accelerators)
         used = (device for device in devices if not division.is_idle(position, device))
-        levels = [level for own, _ in (split, *by_place) for level in own if level >= 0]
-        held = {division.hierarchy.within(device, levels): device for device in used}
+        levels = [
+            level for axis_levels, _ in (split, *by_place) for level in axis_levels if level >= 0
+        ]
+        representatives = {division.hierarchy.within(device, levels): device for device in used}
         places: tuple[DividedAxis, ...] = ()
-        if any(own for own, _ in by_place):
+        if any(axis_levels for axis_levels, _ in by_place):
             places = division.places(division.maps[position].input)
         groups[position] = [
             _group(begin + division.images.held(split, device), places, by_place, device)
             for begin in begins
-            for device in held.values()
+            for device in representatives.values()
         ]
     return groups
 
@@ -49,5 +51,5 @@ def _group(
 ) -> Group:
     if not places:
         return (images,)
-    held = held_of(places, by_place, device)
-    return (images, slice(None), *(slice(own[0], own[-1] + 1) for own in held))
+    extents = held_of(places, by_place, device)
+    return (images, slice(None), *(slice(extent[0], extent[-1] + 1) for extent in extents))

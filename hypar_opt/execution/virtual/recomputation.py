@@ -32,8 +32,8 @@ class Recomputation:
                 together[first].append(node - self._shared)
         self._by_op = workload.repeats.by_op
         self._block_of: dict[int, int] = {}
-        for first, *others in workload.repeats.blocks:
-            together[first] = [node - self._shared for node in (first, *others)]
+        for first, *rest in workload.repeats.blocks:
+            together[first] = [node - self._shared for node in (first, *rest)]
             self._block_of |= dict.fromkeys(together[first], first)
         self._ending = {layers[-1]: layers for layers in together.values()}
         self._kept = {
@@ -56,7 +56,8 @@ class Recomputation:
             if edge.source in self.converted:
                 self._read[edge.target - self._shared].add(edge.source)
         self._last = {
-            node: max(n for n, own in self._read.items() if node in own) for node in self.converted
+            node: max(n for n, tensors in self._read.items() if node in tensors)
+            for node in self.converted
         }
 
     def read_by(self, position: int) -> set[int]:

@@ -56,23 +56,25 @@ class DividedAxis:
         if key not in self._member:
             within = self._hierarchy.within
             # Nothing, where all is in the other of two groups.
-            held = np.full(self.size, not _is_elsewhere(split, self._hierarchy, device))
+            mask = np.full(self.size, not _is_elsewhere(split, self._hierarchy, device))
             split = split[0][1:] if _one_sided(split) else split[0], split[1]
             for levels, labels in zip(split, (self.labels, self._shuffled), strict=True):
                 if levels:
-                    held &= within(labels, levels) == within(device, levels)
-            self._member[key] = held
+                    mask &= within(labels, levels) == within(device, levels)
+            self._member[key] = mask
         return self._member[key]
 
     def held(self, split: Split, device: int) -> Indices:
         """Return the indices that a device holds, ascending."""
         return self.member(split, device).nonzero()[0]
 
-    def common(self, split: Split, device: int, others: Split, other: int) -> tuple[Where, Where]:
+    def common(
+        self, split: Split, device: int, peer_split: Split, peer: int
+    ) -> tuple[Where, Where]:
         """Return the positions, in either device's part, of the indices that both hold."""
-        key = *self._key(split, device), *self._key(others, other)
+        key = *self._key(split, device), *self._key(peer_split, peer)
         if key not in self._common:
-            mine, theirs = self.member(split, device), self.member(others, other)
+            mine, theirs = self.member(split, device), self.member(peer_split, peer)
             self._common[key] = _where(theirs[mine]), _where(mine[theirs])
         return self._common[key]
 
@@ -118,16 +120,16 @@ class DividedTensor:
 
     def part_of(self, whole: Array, layouts: Layouts, device: int) -> Array:
         """Return a copy of a device's part of a whole array."""
-        own = zip(self._axes, self._splits(layouts), strict=True)
-        return cut(whole, tuple(_where(axis.member(by, device)) for axis, by in own)).copy()
+        splits = zip(self._axes, self._splits(layouts), strict=True)
+        return cut(whole, tuple(_where(axis.member(by, device)) for axis, by in splits)).copy()
 
     def common(
-        self, layouts: Layouts, device: int, others: Layouts, other: int
+        self, layouts: Layouts, device: int, peer_layouts: Layouts, peer: int
     ) -> tuple[tuple[Where, ...], tuple[Where, ...]]:
         """Return the positions that two devices both hold, along each axis in either's part."""
-        every = zip(self._axes, self._splits(layouts), self._splits(others), strict=True)
-        both = [axis.common(by, device, its, other) for axis, by, its in every]
-        return tuple(own for own, _ in both), tuple(theirs for _, theirs in both)
+        triples = zip(self._axes, self._splits(layouts), self._splits(peer_layouts), strict=True)
+        both = [axis.common(by, device, its, peer) for axis, by, its in triples]
+        return tuple(first for first, _ in both), tuple(second for _, second in both)
 
     @property
     def sizes(self) -> dict[Layout, int]:
@@ -140,16 +142,16 @@ class DividedTensor:
 
     def shape(self, like: Array, layouts: Layouts, device: int) -> tuple[int, ...]:
         """Return the shape of a device's part; the other extents are those of ``like``."""
-        held = tuple(map(len, self.held(layouts, device)))
-        return (*held, *like.shape[len(held) :])
+        extents = tuple(map(len, self.held(layouts, device)))
+        return (*extents, *like.shape[len(extents) :])
 
 
 @lru_cache(maxsize=4096)
 def split_of(layouts: Layouts, axis: Layout) -> Split:
     """Return the levels that split an axis of a tensor in some layouts."""
     plain, shuffled = (
-        tuple(level for level, layout in enumerate(layouts) if layout == own)
-        for own in (axis, SHUFFLED)
+        tuple(level for level, layout in enumerate(layouts) if layout == kind)
+        for kind in (axis, SHUFFLED)
     )
     side = side_of(layouts[0]) if layouts else None
     if side is not None and axis == BATCH:
@@ -169,15 +171,15 @@ def by_place_of(layouts: Layouts) -> tuple[Split, Split]:
 
 def cut(array: Array, where: tuple[Where, ...]) -> Array:
     """Return positions of the first axes, as a view where all are slices."""
-    for axis, own in enumerate(where):
-        array = array[(slice(None),) * axis + (own,)]
+    for axis, index in enumerate(where):
+        array = array[(slice(None),) * axis + (index,)]
     return array
 
 
 def place(array: Array, where: tuple[Where, ...], values: Array) -> None:
     """Write values at positions of the first axes."""
-    if sum(not isinstance(own, slice) for own in where) > 1:
-        numbers = [np.arange(size)[own] for size, own in zip(array.shape, where, strict=False)]
+    if sum(not isinstance(index, slice) for index in where) > 1:
+        numbers = [np.arange(size)[index] for size, index in zip(array.shape, where, strict=False)]
         array[np.ix_(*numbers)] = values
     else:
         array[where] = values

@@ -66,9 +66,9 @@ class TrainingStep:
         division, trains = self.division, Phase.BACKWARD in self.phases
         program, repeats = division.program, division.program.workload.repeats
         count = repeats.micro_batches
-        each = len(division.network.layers) * (2 if trains else 1)
-        asked = program.hierarchy, repeats.reduced, repeats.holders
-        record = StepRecord(Fabric(*asked), Fabric(*asked))
+        per_micro_batch = len(division.network.layers) * (2 if trains else 1)
+        arguments = program.hierarchy, repeats.reduced, repeats.holders
+        record = StepRecord(Fabric(*arguments), Fabric(*arguments))
         weights = TrainedWeights(
             *(division, record.fabric, division.weights(self.data.weights)),
             *(program.gradient_steps, repeats.shard),
@@ -82,7 +82,7 @@ class TrainingStep:
             passes = MicroBatch(
                 division, record.fabric, weights, biases, self.data.part(number, count)
             )
-            done = partial(self._report, number * each, count * each)
+            done = partial(self._report, number * per_micro_batch, count * per_micro_batch)
             passes.forward(done)
             if trains:
                 passes.backward(done)
@@ -108,6 +108,6 @@ def _one_after_the_other(
         return outputs[0]
     joined = {}
     for position, (layouts, _) in outputs[0].items():
-        of_devices = zip(*(own[position][1] for own in outputs), strict=True)
+        of_devices = zip(*(output[position][1] for output in outputs), strict=True)
         joined[position] = layouts, [np.concatenate(parts) for parts in of_devices]
     return joined

@@ -49,9 +49,9 @@ class TrainedWeights:
         self._blocks = dict(blocks)
         self._shapes = {node: [b.shape for b in blocks] for node, blocks in self._blocks.items()}
         self._gradients: dict[int, Blocks] = {}
-        for node, own in self._blocks.items():
+        for node, parts in self._blocks.items():
             if self.sharded(node):
-                self._blocks[node] = self._chunks(own, self._over(node, "weights"))
+                self._blocks[node] = self._chunks(parts, self._over(node, "weights"))
 
     def sharded(self, node: int) -> bool:
         """Whether devices keep shards of a node's weights, and gather them for each pass."""
@@ -74,11 +74,13 @@ class TrainedWeights:
         if node in division.program.workload.repeats.holders:
             position = by - division.shared
             idle = [division.is_idle(position, device) for device in range(len(blocks))]
-        copies = [own[:0] if none else own.copy() for own, none in zip(blocks, idle, strict=True)]
+        copies = [
+            block[:0] if none else block.copy() for block, none in zip(blocks, idle, strict=True)
+        ]
         whose = Source(phase, by, None, weights=True)
         gathered = self._fabric.all_gather(copies, self._over(node, "weights"), whose)
-        each = zip(gathered, self._shapes[node], idle, strict=True)
-        return [own if none else own.reshape(shape) for own, shape, none in each]
+        triples = zip(gathered, self._shapes[node], idle, strict=True)
+        return [block if none else block.reshape(shape) for block, shape, none in triples]
 
     def zeros(self, node: int) -> Blocks:
         """Return zeros of the shapes of the devices' parts."""
@@ -90,14 +92,14 @@ class TrainedWeights:
             gradients = self._scattered(node, gradients, steps)
         if node in self._gradients:
             pairs = zip(self._gradients[node], gradients, strict=True)
-            gradients = [before + own for before, own in pairs]
+            gradients = [before + gradient for before, gradient in pairs]
         self._gradients[node] = gradients
 
     def reduced(self) -> dict[int, Blocks]:
         """Return the reduced gradients that devices keep, by layer: parts, or shards of them."""
-        for node, own in self._gradients.items():
+        for node, blocks in self._gradients.items():
             # The shards of what is split below are those that are reduced.
-            shards = self._scattered(node, own, self._over(node, "state"))
+            shards = self._scattered(node, blocks, self._over(node, "state"))
             steps, whose = self._over(node, "none"), Source(Phase.GRADIENT, node, None)
             reduced = self._fabric.all_reduce(_flat(shards), steps, whose)
             is_whole = not self._over(node, *SHARDED[1:])
@@ -117,8 +119,8 @@ class TrainedWeights:
         weights = {}
         for node, blocks in self._blocks.items():
             updated = self._over(node, "state", "gradients")
-            kept = self._chunks(blocks, updated) if updated else blocks
-            new = [w - g for w, g in zip(kept, reduced[self._layer(node)], strict=True)]
+            shards = self._chunks(blocks, updated) if updated else blocks
+            new = [w - g for w, g in zip(shards, reduced[self._layer(node)], strict=True)]
             whose = Source(Phase.GRADIENT, node, None, weights=True)
             if updated:
                 new = self._fabric.all_gather(new, updated, whose)
@@ -132,7 +134,9 @@ class TrainedWeights:
     def _chunks(self, blocks: Blocks, steps: Sequence[Step]) -> Blocks:
         """Return each device's own chunk of its block over the levels of some steps."""
         flat = _flat(blocks)
-        return [self._fabric.chunk(own, steps, device).copy() for device, own in enumerate(flat)]
+        return [
+            self._fabric.chunk(block, steps, device).copy() for device, block in enumerate(flat)
+        ]
 
     def _shaped(self, node: int, blocks: Blocks) -> Blocks:
         return [b.reshape(shape) for b, shape in zip(blocks, self._shapes[node], strict=True)]

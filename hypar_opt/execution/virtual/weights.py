@@ -36,19 +36,19 @@ def held_weights(
         All channels that the layer reads; a fully-connected layer has weights per position.
     """
     layer, sizes = tensors.operator, tensors.sizes
-    held = {axis: np.arange(sizes[axis]) for axis in layer.axes.weight if axis in sizes}
-    if "g" in held:  # whole groups
-        held["g"] = np.unique(written // sizes[layer.axes.weight[-1]])
-        return tuple(held.values())
-    if "x" in held:
-        held["x"] = experts
+    indices = {axis: np.arange(sizes[axis]) for axis in layer.axes.weight if axis in sizes}
+    if "g" in indices:  # whole groups
+        indices["g"] = np.unique(written // sizes[layer.axes.weight[-1]])
+        return tuple(indices.values())
+    if "x" in indices:
+        indices["x"] = experts
     if layer.reads_ids:
-        held[layer.axes.weight[0]] = rows
-    elif "i" in held:
+        indices[layer.axes.weight[0]] = rows
+    elif "i" in indices:
         # Of a flattened map all positions of a channel; a sequence has one position per token.
         positions = sizes["i"] // channels
-        held["i"] = (read[:, None] * positions + np.arange(positions)).reshape(-1)
-    return tuple(written if axis in ("o", "c") else held[axis] for axis in held)
+        indices["i"] = (read[:, None] * positions + np.arange(positions)).reshape(-1)
+    return tuple(written if axis in ("o", "c") else indices[axis] for axis in indices)
 
 
 def within(stored: Held, used: Held, layer: str) -> Held:

@@ -64,10 +64,10 @@ class HTree(Topology):
             width *= Fraction(str(self.growth))
 
     def part(self, parts: int) -> Self | None:
-        each, rest = divmod(self.accelerators, parts)
+        per_part, rest = divmod(self.accelerators, parts)
         if rest or parts & (parts - 1):
             return None
-        return self.model_copy(update={"accelerators": each})
+        return self.model_copy(update={"accelerators": per_part})
 
     def levels(self) -> tuple[tuple[int, ...], ...]:
         return ((2,) * (self.accelerators.bit_length() - 1),)

@@ -76,11 +76,11 @@ class NodesTopology(Topology):
         return FoldedTree(branches, [size for sizes in levels for size in sizes])
 
     def part(self, parts: int) -> Self | None:
-        each, rest = divmod(self.nodes * self.per_node, parts)
-        of_a_node = each < self.per_node
-        if rest or (self.per_node % each if of_a_node else each % self.per_node):
+        per_part, rest = divmod(self.nodes * self.per_node, parts)
+        of_a_node = per_part < self.per_node
+        if rest or (self.per_node % per_part if of_a_node else per_part % self.per_node):
             return None
-        size = {"nodes": 1, "per_node": each} if of_a_node else {"nodes": self.nodes // parts}
+        size = {"nodes": 1, "per_node": per_part} if of_a_node else {"nodes": self.nodes // parts}
         return self.model_copy(update=size)
 
     def levels(self) -> tuple[tuple[int, ...], ...]:

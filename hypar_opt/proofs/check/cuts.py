@@ -104,7 +104,7 @@ class CutProblem:
     def __post_init__(self) -> None:
         plan, stages = self.plan, self.plan.stages
         assert stages is not None
-        units = {own.per_second for own in self._charges}
+        units = {charge.per_second for charge in self._charges}
         lacking = {
             "interleaved stages": stages.chunks > 1,
             "stages with pins": bool(plan.constraints.fix),
@@ -147,14 +147,19 @@ class CutProblem:
         for n, (layer, sources) in enumerate(zip(network.layers, network.sources, strict=True)):
             if not layer.reads_ids:
                 last |= dict.fromkeys(sources, n)
-        inside = {n for block in network.repeats for own in block.repetitions for n in (*own,)[1:]}
+        inside = {
+            n
+            for block in network.repeats
+            for repetition in block.repetitions
+            for n in (*repetition,)[1:]
+        }
         ends = [0]
         for end in range(1, len(network.layers)):
             crossing = [n for n, reader in last.items() if n < end <= reader]
             routed = isinstance(network.map_of(end - 1), ExpertMap | LogitMap)
             if crossing == [end - 1] and end not in inside and not routed:
                 ends.append(end)
-        return [range(*own) for own in pairwise((*ends, len(network.layers)))]
+        return [range(*pair) for pair in pairwise((*ends, len(network.layers)))]
 
     @cached_property
     def _shared(self) -> dict[str, list[int]]:
@@ -178,8 +183,8 @@ class CutProblem:
         tied = {unit for pair in self._tied for unit in pair}
         first: dict[Hashable, int] = {}
         return [
-            unit if unit in tied else first.setdefault(tuple(self._described_layers(own)), unit)
-            for unit, own in enumerate(self.units)
+            unit if unit in tied else first.setdefault(tuple(self._described_layers(layers)), unit)
+            for unit, layers in enumerate(self.units)
         ]
 
     def _described_layers(self, unit: range) -> Iterator[Hashable]:
@@ -189,13 +194,13 @@ class CutProblem:
         place_in_block = {
             n: place
             for block in network.repeats
-            for own in block.repetitions
-            for place, n in enumerate(own)
+            for repetition in block.repetitions
+            for place, n in enumerate(repetition)
         }
         names, maps = [layer.name for layer in network.layers], [*network.maps()]
         for n in unit:
             layer = network.layers[n]
-            keys = {key: own for key, own in described(layer).items() if key != "name"}
+            keys = {key: value for key, value in described(layer).items() if key != "name"}
             owner = layer.shares_weights_with
             reads = tuple(
                 source - unit.start if source >= 0 else network.source_names[source]
@@ -235,8 +240,8 @@ class CutProblem:
 
     def _stages(self, stage: int) -> Iterator[UnitSpan]:
         """Yield all units that a stage may be of."""
-        every = (UnitSpan(*ends, stage) for ends in combinations(range(len(self.units) + 1), 2))
-        yield from filter(self._may_be_stage, every)
+        spans = (UnitSpan(*ends, stage) for ends in combinations(range(len(self.units) + 1), 2))
+        yield from filter(self._may_be_stage, spans)
 
     def table(self, span: UnitSpan) -> ReferenceTable:
         """Return the table of all plans of a span.
@@ -285,42 +290,46 @@ class CutProblem:
                 span: max(self.by_units(span, sums), least.get(self.kind(span), 0))
                 for span in self._stages(stage)
             }
-            for (start, holders), known in starts.items():
+            for (start, holders), partials in starts.items():
                 for span, charge in charges.items():
                     if span.first == start:
                         reached[span.end, self._with(holders, span)] += (
                             _Partial(
-                                max(own.longest, charge), own.total + charge, (*own.ends, span.end)
+                                max(partial.longest, charge),
+                                partial.total + charge,
+                                (*partial.ends, span.end),
                             )
-                            for own in known
+                            for partial in partials
                         )
-            starts = {end: _undominated(every) for end, every in reached.items()}
+            starts = {end: _undominated(partials) for end, partials in reached.items()}
         cuts = []
-        for (end, holders), known in starts.items():
+        for (end, holders), partials in starts.items():
             if end == len(self.units):
                 summed = self._summed(holders)
-                for own in known:
-                    others = Fraction(own.total - own.longest, self.micro_batches)
-                    cuts.append((own.longest + others + summed, own.ends))
+                for partial in partials:
+                    rest = Fraction(partial.total - partial.longest, self.micro_batches)
+                    cuts.append((partial.longest + rest + summed, partial.ends))
         if not cuts:
             raise CheckFailedError(f"stages: should be at most {len(self.units)}")
         charged, ends = min(cuts)
         spans = enumerate(pairwise((0, *ends)))
-        return BoundOnCuts(charged, tuple(UnitSpan(*own, stage) for stage, own in spans))
+        return BoundOnCuts(charged, tuple(UnitSpan(*pair, stage) for stage, pair in spans))
 
     def _with(self, holders: _Holders, span: UnitSpan) -> _Holders:
         """Return the stages that have each shared weight, with one more."""
         assert span.stage is not None
         return tuple(
-            (*held, span.stage) if any(span.first <= unit < span.end for unit in units) else held
-            for held, units in zip(holders, self._shared.values(), strict=True)
+            (*stages, span.stage)
+            if any(span.first <= unit < span.end for unit in units)
+            else stages
+            for stages, units in zip(holders, self._shared.values(), strict=True)
         )
 
     def _summed(self, holders: _Holders) -> Fraction:
         """Return the charge of sums of gradients between stages."""
         seconds = (
-            seconds_of_sum(self.plan, owner, held)
-            for owner, held in zip(self._shared, holders, strict=True)
+            seconds_of_sum(self.plan, owner, stages)
+            for owner, stages in zip(self._shared, holders, strict=True)
         )
         return sum(seconds, Fraction()) * self.per_second
 
@@ -352,14 +361,14 @@ class CutProblem:
         """Return what messages before a unit are charged at least: without copies."""
         size = self._elements[unit] * self.plan.element_bytes
         seconds = size * link.seconds_per_byte, link.latency
-        once = sum(floor(own * self.per_second + Fraction(1, 2)) for own in seconds)
+        once = sum(floor(duration * self.per_second + Fraction(1, 2)) for duration in seconds)
         return _PASSES * self.micro_batches * once
 
 
-def _undominated(every: Sequence[_Partial]) -> list[_Partial]:
+def _undominated(partials: Sequence[_Partial]) -> list[_Partial]:
     """Return those than which no other is as short, both in its longest stage and in all."""
-    kept: list[_Partial] = []
-    for own in sorted(every):
-        if not kept or own.total < kept[-1].total:
-            kept.append(own)
-    return kept
+    frontier: list[_Partial] = []
+    for partial in sorted(partials):
+        if not frontier or partial.total < frontier[-1].total:
+            frontier.append(partial)
+    return frontier

@@ -77,7 +77,7 @@ class Charges(ABC):
         """
         return False
 
-    def of_plan(self, chosen: Sequence[State]) -> Charges:  # noqa: ARG002
+    def for_plan(self, chosen: Sequence[State]) -> Charges:  # noqa: ARG002
         """Return the charges of one plan, whose nodes may share some, given their states."""
         return self
 
@@ -320,12 +320,12 @@ class PartsOfH1:
         )
         if read == WHOLE:
             return 1 - had[part] if forward and not self._waits else (self.count - 1) * had[part]
-        sent, kept = (had, has) if forward else (has, had)
+        sent, wanted = (had, has) if forward else (has, had)
         if not self._waits:
-            return kept[part] * (1 - sent[part])
+            return wanted[part] * (1 - sent[part])
         # In round r each part sends to the r-th after it.
         longest = (
-            max(share * kept[(n + r) % self.count] for n, share in enumerate(sent))
+            max(share * wanted[(n + r) % self.count] for n, share in enumerate(sent))
             for r in range(1, self.count)
         )
         return sum(longest, Fraction())
@@ -456,7 +456,7 @@ class Time(ArrayFold):
         self._between_pairs, self._around = cache(self._rate_of_pairs), cache(self._rate_of_ring)
         self._kernel_rates = cache(self._rates_of_kernels)
 
-    def of_plan(self, chosen: Sequence[State]) -> Time:
+    def for_plan(self, chosen: Sequence[State]) -> Time:
         """Return the charges of one plan: gradients share latencies that reduce alike."""
         return Time(self.plan, self.step.graph, chosen)
 
@@ -610,7 +610,7 @@ class Time(ArrayFold):
             read = (weights + maps) * bool(kernels.products) + kernels.scores * work.inner
             computing = 2 * kernels.products * work.macs
             once = max(_half_up(read * per_word), _half_up(computing * per_operation))
-            passing = kernels.each * maps + kernels.output * activations[-1]
+            passing = kernels.io * maps + kernels.output * activations[-1]
             once += _half_up((passing + kernels.inner * work.inner) * per_word / 4)
             once += _half_up(kernels.launches * launch * self.per_unit)
             charges.append(times * once)
@@ -644,7 +644,7 @@ class StepOfPart(PlanStep):
 
     def _shares_of_latency(self, chosen: Sequence[State]) -> list[dict[str, Share]]:
         nothing = Fraction(), Fraction()
-        return [dict.fromkeys(own, nothing) for own in super()._shares_of_latency(chosen)]
+        return [dict.fromkeys(shares, nothing) for shares in super()._shares_of_latency(chosen)]
 
 
 class TimeOfPart(Time):

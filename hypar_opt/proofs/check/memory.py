@@ -72,8 +72,8 @@ def bytes_held(
 ) -> int:
     """Return the bytes of all accelerators together that tensors take, in a way to train."""
     words = levels_of_word(shard, len(sizes))
-    kept = (hold for hold in holds if recompute not in hold.dropped)
-    return sum(hold.bytes * hold.copies(state, sizes, words) for hold in kept)
+    saved = (hold for hold in holds if recompute not in hold.dropped)
+    return sum(hold.bytes * hold.copies(state, sizes, words) for hold in saved)
 
 
 def held_by_layers(plan: Plan, node: PlanNode) -> list[HeldTensor]:
@@ -168,7 +168,7 @@ class NodeMemory:
             full = of_block[:1]
             passing = of_block if n in by_op.passes | by_op.epilogues else full
             scores = (*of_block, "selective") if node.inner else passing
-            for axes, elements, extra_bytes in saves.own:
+            for axes, elements, extra_bytes in saves.intermediates:
                 count = int(prod(sizes[axis] for axis in axes if axis in sizes))
                 holds[position].append(
                     HeldTensor((elements * size + extra_bytes) * count, dropped=scores)

@@ -335,8 +335,8 @@ def nodes_of(plan: Plan) -> PlanGraph:
     edges.sort(key=lambda edge: (edge.target, edge.source))
     hidden = [frozenset[str]()] * shared
     hidden += [_straddled(layer, maps) for layer, maps, _ in described]
-    kept = _without_hidden(_by_results(nodes, edges), edges, hidden)
-    return PlanGraph(tuple(kept), tuple(edges), shared)
+    visible = _without_hidden(_by_results(nodes, edges), edges, hidden)
+    return PlanGraph(tuple(visible), tuple(edges), shared)
 
 
 def _sizes(over: Map, plan: Plan) -> dict[str, int]:
@@ -354,8 +354,8 @@ def _load(maps: Iterable[Map]) -> Load:
 
 def _without(node: PlanNode, choices: Iterable[int]) -> PlanNode:
     """Return a node without some of its choices."""
-    left = (None if number in choices else split for number, split in enumerate(node.splits))
-    return replace(node, splits=tuple(left))
+    splits = (None if number in choices else split for number, split in enumerate(node.splits))
+    return replace(node, splits=tuple(splits))
 
 
 def _by_results(nodes: Sequence[PlanNode], edges: Sequence[PlanEdge]) -> list[PlanNode]:
@@ -379,15 +379,15 @@ def _without_hidden(
     nodes: Sequence[PlanNode], edges: Sequence[PlanEdge], hidden: list[frozenset[str]]
 ) -> list[PlanNode]:
     """Return nodes that read no rows or columns of a tensor whose own pool straddles them."""
-    kept = [*nodes]
+    visible = [*nodes]
     for edge in edges:
         if not edge.weights and (parts := hidden[edge.source]):
-            node = kept[edge.target]
+            node = visible[edge.target]
             straddled = [n for n, s in node.choices.items() if {*s.inputs, s.output} & parts]
-            kept[edge.target] = _without(node, straddled)
+            visible[edge.target] = _without(node, straddled)
             if node.name.startswith("output of "):  # whoever reads that reads it
                 hidden[edge.target] |= parts
-    return kept
+    return visible
 
 
 class Operand(NamedTuple):

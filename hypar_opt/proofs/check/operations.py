@@ -224,8 +224,8 @@ def _most_seen(tokens: int, window: int, parts: int, *, mirrored: bool) -> tuple
     seen = [after - before for before, after in pairwise(ends)]
     if mirrored:
         seen = [one + other for one, other in zip(seen[:parts], reversed(seen), strict=False)]
-    most, mean = (parts * max(seen) / ends[-1]).as_integer_ratio()
-    return mean, most
+    maximum, mean = (parts * max(seen) / ends[-1]).as_integer_ratio()
+    return mean, maximum
 
 
 def padded_axes(
@@ -297,7 +297,7 @@ class PlanStep:
         """Return what decides a node's operations: alike of two nodes, so are these."""
         counts, levels = self.counts, range(len(self.sizes))
         times = [counts.computed[step, n] for step in Pass]
-        times += [own[step, n] for own in (counts.exchanged, counts.read) for step in Pass]
+        times += [table[step, n] for table in (counts.exchanged, counts.read) for step in Pass]
         times.append(counts.epilogues[n])
         times += [
             half[n, level] for half in (counts.scattered, counts.gathered) for level in levels
@@ -756,8 +756,8 @@ def _exchanged(tensor: PlanEdge, parts: int, had: str, wanted: str) -> int:
     def share(size: int, part: int) -> int:  # the first parts have the remainder's indices
         return size // parts + (part < size % parts)
 
-    kept = sum(share(first, n) * share(second, n) for n in range(parts))
-    return tensor.elements // (first * second) * (first * second - kept)
+    local = sum(share(first, n) * share(second, n) for n in range(parts))
+    return tensor.elements // (first * second) * (first * second - local)
 
 
 def buckets_of(graph: PlanGraph, limit: int) -> list[list[int]]:

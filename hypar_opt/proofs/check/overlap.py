@@ -141,10 +141,10 @@ class PricedStep(PlanStep):
         self.micro_batches = plan.training.micro_batches or 1
         backward = prices_of_nodes(plan, graph, stated.layers)
         words = {word for of_node in self.counts.sharded for word in of_node}
-        each = self.micro_batches if words.intersection(_SCATTERED) else 1
+        times = self.micro_batches if words.intersection(_SCATTERED) else 1
         reduced = self._prices_released(backward, array.bucket_elements(plan.element_bytes))
         self.prices = [
-            NodePrices(0, price * each, priced := released * self.micro_batches, priced)
+            NodePrices(0, price * times, priced := released * self.micro_batches, priced)
             for price, released in zip(backward, reduced, strict=True)
         ]
         self._prefetches = stated.overlap == "prefetch"
@@ -261,26 +261,26 @@ class PricedStep(PlanStep):
         graph, network = self.graph, self.plan.network.description
         layers = range(graph.shared, len(graph.nodes))
         blocks = blocks_of(network) if network.repeats else [{n} for n in range(len(layers))]
-        begins = [graph.shared + min(own) for own in blocks]
-        unit_of = {graph.shared + n: number for number, own in enumerate(blocks) for n in own}
+        begins = [graph.shared + min(block) for block in blocks]
+        unit_of = {graph.shared + n: number for number, block in enumerate(blocks) for n in block}
         writers = {tensor: layer for layer, tensor in graph.tensors.items()}
-        whole, hidden = PRICE * self.micro_batches, [own.backward for own in self.prices]
-        alike: defaultdict[int | None, list[int]] = defaultdict(list)
-        for node, own in enumerate(self.prices):
+        whole, hidden = PRICE * self.micro_batches, [prices.backward for prices in self.prices]
+        nodes_by_unit: defaultdict[int | None, list[int]] = defaultdict(list)
+        for node, prices in enumerate(self.prices):
             users = graph.users(node) if node < graph.shared else []
             units = {unit_of.get(user) for user in users or [node]}
             first = unit_of.get(min(users or [node]))
             # Behind the root, and the unit whose pass is last, nothing of the program is left.
             begin = layers[0] if first is None else begins[first]
-            self.prices[node] = own._replace(
+            self.prices[node] = prices._replace(
                 forward=ahead if writers.get(node, node) < begins[-1] else 0,
                 scattered=whole if begin == layers[0] else hidden[begin - 1],
                 gathered=sum(whole if n is None else ahead + hidden[-1] for n in units),
                 updated=whole if first is None else updated * self.micro_batches,
             )
             if graph.nodes[node].stored and len(units) == 1:
-                alike[units.pop()].append(node)
-        for members in alike.values():
+                nodes_by_unit[units.pop()].append(node)
+        for members in nodes_by_unit.values():
             ends = [0, *accumulate(graph.nodes[node].stored for node in members)]
             parts = (Fraction(LATENCY_UNITS * end // ends[-1], LATENCY_UNITS) for end in ends)
             for node, share in zip(members, pairwise(parts), strict=True):

@@ -49,14 +49,16 @@ class OwnCost(Charges):
 
     def joins_levels(self, node: int, state: State) -> bool:
         prefixes = [state[: level + 1] for level in range(len(state))]
-        return self.node(node, state) != sum(self._in_state(each)[-1][node] for each in prefixes)
+        return self.node(node, state) != sum(
+            self._in_state(prefix)[-1][node] for prefix in prefixes
+        )
 
-    def of_plan(self, chosen: Sequence[State]) -> OwnCost:
+    def for_plan(self, chosen: Sequence[State]) -> OwnCost:
         rows = list(zip(*chosen, strict=True))
-        own = copy(self)
-        own._cost = self._cost.of_plan(self._workload, rows)
-        own._in_state = cache(own._charge_nodes)
-        return own
+        clone = copy(self)
+        clone._cost = self._cost.for_plan(self._workload, rows)
+        clone._in_state = cache(clone._charge_nodes)
+        return clone
 
     def edge(self, edge: int, sources: Sequence[State], targets: Sequence[State]) -> Integers:
         ends = (_block(sources)[:, :, None], _block(targets)[:, None])
@@ -82,5 +84,5 @@ def _integers(charges: Integers, shape: tuple[int, ...]) -> Integers:
     """Return charges that broadcast as Python's integers, and refuse any other number."""
     if not all(isinstance(charge, int) for charge in charges.ravel().tolist()):
         raise CheckFailedError("cost, kind: its charges should be whole numbers")
-    every: Integers = np.broadcast_to(charges.astype(object), (1, *shape))
-    return every.reshape(shape)
+    table: Integers = np.broadcast_to(charges.astype(object), (1, *shape))
+    return table.reshape(shape)

@@ -37,25 +37,25 @@ class PricedTables:
 
     Parameters
     ----------
-    alike
+    uniform
         Whether the tables are of plans that train as the plan does, and in no other way.
     """
 
-    def __init__(self, plan: Plan, *, alike: bool) -> None:
+    def __init__(self, plan: Plan, *, uniform: bool) -> None:
         self._problem = problem = (
-            PlanProblem(plan) if alike else _trained(plan, RECOMPUTED[0], SHARDED[0])
+            PlanProblem(plan) if uniform else _trained(plan, RECOMPUTED[0], SHARDED[0])
         )
         # A plan of blocks by operator tells what of each is kept then.
-        held = plan if alike else _trained(plan, "op", SHARDED[0]).plan
-        memory = NodeMemory(held, problem.graph)
+        memory_plan = plan if uniform else _trained(plan, "op", SHARDED[0]).plan
+        memory = NodeMemory(memory_plan, problem.graph)
         self.capacity = memory.capacity
         self._edges = StateEdges(problem)
-        if alike:
+        if uniform:
             ways = [{way: problem} for way in words_of_nodes(plan, problem.graph)]
         else:
             again = [word for word in RECOMPUTED if word != "selective" or memory.writes_scores]
             trained = {way: _trained(plan, *way) for way in product(again, _words(plan.levels))}
-            unsharded = {way: own for way, own in trained.items() if way[1] == SHARDED[0]}
+            unsharded = {way: problem for way, problem in trained.items() if way[1] == SHARDED[0]}
             ways = [trained if node.stored else unsharded for node in problem.graph.nodes]
         self._ways = [
             [_undominated(ways_of_node, memory, n, state) for state in problem.states]
@@ -79,7 +79,7 @@ class PricedTables:
         return sum(min((_priced(way, price), way[1]) for way in of_state)[1] for of_state in chosen)
 
 
-def priced_tables(plan: Plan, *, alike: bool) -> PricedTables | None:
+def priced_tables(plan: Plan, *, uniform: bool) -> PricedTables | None:
     """Return the tables of a plan within the memory of a device; None of any other.
 
     Of plans that train alike, or in any way.
@@ -96,10 +96,10 @@ def priced_tables(plan: Plan, *, alike: bool) -> PricedTables | None:
     if plan.problem.device_memory is None or plan.groups or not joint:
         return None
     problem = PlanProblem(plan)
-    many = not alike and len(plan.choices) ** plan.levels > _MOST_STATES
+    many = not uniform and len(plan.choices) ** plan.levels > _MOST_STATES
     if problem.restrictions.of_images or (many and not is_chain(problem.graph)):
         return None
-    return PricedTables(plan, alike=alike)
+    return PricedTables(plan, uniform=uniform)
 
 
 Charged = tuple[int, int]
@@ -133,8 +133,8 @@ def _undominated(
         (problem.charges.node(node, state), memory.of(node, state, *words))
         for words, problem in ways.items()
     }
-    kept: list[Charged] = []
+    frontier: list[Charged] = []
     for way in sorted(charged):
-        if not kept or way[1] < kept[-1][1]:
-            kept.append(way)
-    return kept
+        if not frontier or way[1] < frontier[-1][1]:
+            frontier.append(way)
+    return frontier

@@ -119,11 +119,11 @@ class Restrictions:
         splits = self._nodes[position].choices
         key = self._nodes[position].splits, self._nodes[position].statistics, pins
         if key not in self._wholes:
-            least = self._whole_among(splits, pins, whole)
-            if least > 1:
-                others = {n: s for n, s in splits.items() if not self._sums_channels(position, n)}
-                least = self._whole_among(others, pins, whole)
-            self._wholes[key] = least
+            fewest = self._whole_among(splits, pins, whole)
+            if fewest > 1:
+                unsummed = {n: s for n, s in splits.items() if not self._sums_channels(position, n)}
+                fewest = self._whole_among(unsummed, pins, whole)
+            self._wholes[key] = fewest
         return self._wholes[key]
 
     def _whole_among(
@@ -131,17 +131,17 @@ class Restrictions:
     ) -> int:
         """Return the fewest parts in which a layer is whole that makes some choices only."""
         # The choice at H1, and how many parts each has made, level by level.
-        made = {(-1, (1,) * len(self._plan.choices))}
+        reachable = {(-1, (1,) * len(self._plan.choices))}
         for level, (size, pin) in enumerate(zip(self._hierarchy.sizes, pins, strict=True)):
-            made = {
+            reachable = {
                 (first if level else n, (*parts[:n], parts[n] * size, *parts[n + 1 :]))
-                for first, parts in made
+                for first, parts in reachable
                 for n, split in splits.items()
                 if pin in (None, n)
                 and not (level and self._plan.choices[n] in SIDES)
                 and self._fits(split, parts[n] * size, splits_h1=n == (first if level else n))
             }
-        return min((parts[whole] for _, parts in made), default=1)
+        return min((parts[whole] for _, parts in reachable), default=1)
 
     def _divides(self, position: int, state: State, choice: int) -> bool:
         """Return whether a choice leaves parts as the plan's constraints have them."""
@@ -164,7 +164,7 @@ class Restrictions:
 
     def _parts(self, state: State, choice: int) -> int:
         """Return into how many parts a choice has split its axis in a state."""
-        return self._hierarchy.parts(level for level, made in enumerate(state) if made == choice)
+        return self._hierarchy.parts(level for level, taken in enumerate(state) if taken == choice)
 
     def load(self, position: int, state: State) -> int:
         """Return a node's load in a state of all levels, in bytes of all accelerators together.
@@ -241,8 +241,8 @@ class Restrictions:
             levels = [int(number) - 1] if number.isdecimal() else [*range(self._plan.levels)]
             columns = {n: self._pinned_column(n, choice) for n in positions}
             in_range = all(0 <= level < self._plan.levels for level in levels)
-            known = positions and None not in columns.values()
-            if not known or not in_range or bool(at) != number.isdecimal():
+            is_named = positions and None not in columns.values()
+            if not is_named or not in_range or bool(at) != number.isdecimal():
                 raise CheckFailedError(f"constraints, fix: {text!r} pins no layer of the plan")
             for level, position in itertools.product(levels, positions):
                 column = columns[position]
@@ -255,8 +255,8 @@ class Restrictions:
         words_of_tensor = {"model": "channel", "output": "whole"}
         tensor = tuple(words_of_tensor.get(word, word) for word in self._plan.choices)
         is_tensor = position < self._shared
-        own = tensor if is_tensor else self._plan.words[position - self._shared]
-        for words in (own, self._plan.choices):
+        layer_words = tensor if is_tensor else self._plan.words[position - self._shared]
+        for words in (layer_words, self._plan.choices):
             columns = {words[column]: column for column in self._nodes[position].choices}
             if choice in columns:
                 return columns[choice]

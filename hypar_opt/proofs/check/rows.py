@@ -72,9 +72,9 @@ class PlanProblem:
     @cached_property
     def states(self) -> list[State]:
         """The states of a layer over all levels; none is in one part of a level below H1."""
-        every = states(self.plan.levels, len(self.plan.choices))
+        candidates = states(self.plan.levels, len(self.plan.choices))
         sides = {n for n, choice in enumerate(self.plan.choices) if choice in SIDES}
-        return [state for state in every if sides.isdisjoint(state[1:])]
+        return [state for state in candidates if sides.isdisjoint(state[1:])]
 
 
 def price_of(plan: Plan) -> Fraction:
@@ -87,7 +87,7 @@ def price_of(plan: Plan) -> Fraction:
     """
     problem = PlanProblem(plan)
     chosen = nodes_states(problem)
-    charges = problem.charges.of_plan(chosen)
+    charges = problem.charges.for_plan(chosen)
     problem.restrictions.check(chosen)
     total = sum(charges.node(node, state) for node, state in enumerate(chosen))
     for n, edge in enumerate(problem.graph.edges):
@@ -136,10 +136,10 @@ def _stated(plan: Plan, graph: PlanGraph, tensors: Sequence[int]) -> dict[int, S
 
 def _cheapest_state(problem: PlanProblem, node: int) -> State:
     """Return a shared tensor's layouts at all levels that cost least, given the layers'."""
-    kept = [state for state in problem.states if problem.restrictions.splits(node, state)]
+    allowed = [state for state in problem.states if problem.restrictions.splits(node, state)]
     layers = enumerate(zip(*problem.plan.assignments(), strict=True), problem.graph.shared)
-    costs = _costs(problem, dict(layers), node, kept)
-    return kept[costs.index(min(costs))]
+    costs = _costs(problem, dict(layers), node, allowed)
+    return allowed[costs.index(min(costs))]
 
 
 def _costs(
@@ -180,9 +180,9 @@ def _level_by_level(problem: PlanProblem, layouts: Mapping[int, Sequence[int]]) 
 
 def _costs_at(problem: PlanProblem, chosen: Sequence[State], node: int, level: int) -> list[int]:
     """Return what a shared tensor costs down to a level, for each of its layouts there."""
-    others = {n: state[: level + 1] for n, state in enumerate(chosen)}
+    prefixes = {n: state[: level + 1] for n, state in enumerate(chosen)}
     choices = problem.graph.nodes[node].choices
-    return _costs(problem, others, node, [(*chosen[node][:level], choice) for choice in choices])
+    return _costs(problem, prefixes, node, [(*chosen[node][:level], choice) for choice in choices])
 
 
 def _even_layouts(tensor: PlanNode, costs: Sequence[Sequence[int]]) -> Sequence[int]:
@@ -192,21 +192,21 @@ def _even_layouts(tensor: PlanNode, costs: Sequence[Sequence[int]]) -> Sequence[
     """
     batch, channels = (split.size for split in tensor.choices.values())
     # By how often it is split by batch: the least cost so far, and its layouts.
-    least: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
+    cheapest: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
     for by_batch, by_channel in costs:
         reached: dict[int, tuple[int, tuple[int, ...]]] = {}
-        for times, (cost, layouts) in least.items():
+        for times, (cost, layouts) in cheapest.items():
             for also, charge in enumerate((by_channel, by_batch)):
                 way = (cost + charge, (*layouts, 1 - also))
                 reached[times + also] = min(way, reached.get(times + also, way))
-        least = reached
+        cheapest = reached
     levels = len(costs)
     even = [
         way
-        for times, way in least.items()
+        for times, way in cheapest.items()
         if batch % (1 << times) == 0 and channels % (1 << levels - times) == 0
     ]
-    return min(even or least.values())[1]
+    return min(even or cheapest.values())[1]
 
 
 def states(levels: int, choices: int) -> list[State]:

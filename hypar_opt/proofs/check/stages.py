@@ -62,7 +62,7 @@ def in_flight(
         ahead = turns
     elif schedule == "zb-h1":  # held until weights' gradients are computed
         ahead += part
-    every = (
+    counts = (
         [
             _passes(turn + 1, n, parts, chunks)
             - _passes(max(0, turn - ahead), chunks - 1 - n, parts, chunks)
@@ -70,7 +70,7 @@ def in_flight(
         ]
         for turn in range(turns)
     )
-    return max(every, key=lambda held: sum(map(int.__mul__, held, sizes)))
+    return max(counts, key=lambda numbers: sum(map(int.__mul__, numbers, sizes)))
 
 
 def _passes(turns: int, chunk: int, parts: int, chunks: int) -> int:
@@ -129,7 +129,7 @@ class PlanStage:
         if hierarchy.sizes != whole.hierarchy.sizes[1:]:
             sizes = list(hierarchy.sizes)
             raise CheckFailedError(f"parts: should be {sizes} below H1, of {self.name}")
-        own: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "network": NetworkRecord.of(network),
             "layers": tuple(layer.name for layer in network.layers),
             "levels": hierarchy.levels,
@@ -141,7 +141,7 @@ class PlanStage:
             "layouts": self._layouts,
             "stage": StageContext(self._in_flight, FrozenDict(self._links)),
         }
-        plan = whole.model_copy(update=own)
+        plan = whole.model_copy(update=fields)
         graph = nodes_of(plan)
         columns = [self._choices(plan, graph, n) for n in range(len(plan.layers))]
         constraints = plan.constraints.model_copy(update={"fix": self._pins(graph)})
@@ -228,7 +228,7 @@ class PlanStage:
             inside = network.layers[position[name]]
             owner = layer.shares_weights_with
             # Of weights that another stage has it has a copy, which several layers may share.
-            copies = [None, *(own for own in names if users.get(own) == owner is not None)]
+            copies = [None, *(other for other in names if users.get(other) == owner is not None)]
             reads = [whole.source_names[source] for source in whole.sources[n]]
             if (
                 described(inside) != described(layer)
@@ -262,8 +262,8 @@ class PlanStage:
         """For how many micro-batches layers hold what they save; received, where it is read."""
         training, names = self.whole.training, self.whole.layers
         count, sizes = training.micro_batches or 1, [len(chunk) for chunk in self.chunks]
-        held = in_flight(training.schedule, self.part, self._parts, count, sizes)
-        chunks = zip(self.chunks, held, strict=True)
+        counts = in_flight(training.schedule, self.part, self._parts, count, sizes)
+        chunks = zip(self.chunks, counts, strict=True)
         by_name = {names[n]: often for chunk, often in chunks for n in chunk}
         return tuple(by_name.get(layer.name, 1) for layer in self._network.layers)
 
@@ -298,14 +298,18 @@ class PlanStage:
             if stated is None:
                 continue
             words = zip(self.whole.layers, stated_words(self.whole, stated), strict=True)
-            own = {name: word for name, word in words if name in position}
+            stage_words = {name: word for name, word in words if name in position}
             if key == "shard":
-                own = {n: _shards_below_h1(word, self.whole.levels) for n, word in own.items()}
-            update[key] = next(iter(own.values()))
-            if len({*own.values()}) > 1:  # what is said of blocks is said of no other layers
+                stage_words = {
+                    n: _shards_below_h1(word, self.whole.levels) for n, word in stage_words.items()
+                }
+            update[key] = next(iter(stage_words.values()))
+            if (
+                len({*stage_words.values()}) > 1
+            ):  # what is said of blocks is said of no other layers
                 update[key] = FrozenDict(
                     (name, word)
-                    for name, word in own.items()
+                    for name, word in stage_words.items()
                     if word != "none" and (word not in OF_BLOCKS or position[name] in in_blocks)
                 )
                 update[key] = update[key] or "none"
@@ -329,7 +333,7 @@ class PlanStage:
             of_tensors = pattern.startswith(STORED)
             pinned = names[: graph.shared] if of_tensors else names[graph.shared :]
             if not any(
-                fnmatchcase(own, every) for own in pinned for every in (pattern, f"{pattern}.*")
+                fnmatchcase(name, glob) for name in pinned for glob in (pattern, f"{pattern}.*")
             ):
                 continue
             if number == 0:
@@ -347,8 +351,10 @@ def described(layer: Operator) -> dict[str, Any]:
 
 def _shards_below_h1(word: str, levels: int) -> str:
     """Return what a word of so many levels says is sharded below H1, as a word of these."""
-    ranks = [SHARDED.index(own) for own in levels_of_word(word, levels)[1:]]
-    begins = (next((n for n, own in enumerate(ranks) if own >= rank), None) for rank in (1, 2, 3))
+    ranks = [SHARDED.index(level_word) for level_word in levels_of_word(word, levels)[1:]]
+    begins = (
+        next((n for n, other in enumerate(ranks) if other >= rank), None) for rank in (1, 2, 3)
+    )
     return Shards(*begins).word(levels - 1)
 
 
@@ -369,8 +375,8 @@ def price_of_stages(plan: Plan) -> Fraction:
     """
     charges, stated = charges_of_stages(plan), plan.cost.stages or ()
     total, shared = charge_of_all(plan, charges), shared_gradients(plan)
-    for part, (own, cost) in enumerate(zip(charges, stated, strict=True)):
-        busy = own.seconds + sum(sums.seconds for sums in shared if part in sums.parts)
+    for part, (charge, cost) in enumerate(zip(charges, stated, strict=True)):
+        busy = charge.seconds + sum(sums.seconds for sums in shared if part in sums.parts)
         bubble = float(1 - busy / total)
         waits = StageCost(part=part_word(part), seconds=cost.seconds, bubble=bubble)
         if cost != waits:
@@ -385,11 +391,11 @@ def charge_of_all(plan: Plan, charges: Sequence[StageCharge]) -> Fraction:
     chunks of a device. And what sums gradients of weights that several stages hold.
     """
     assert plan.stages is not None
-    seconds = [own.seconds for own in charges]
-    others = sum(seconds, Fraction()) - max(seconds)
+    seconds = [charge.seconds for charge in charges]
+    rest = sum(seconds, Fraction()) - max(seconds)
     turns = (plan.training.micro_batches or 1) * plan.stages.chunks
-    sums = sum((own.seconds for own in shared_gradients(plan)), Fraction())
-    return max(seconds) + others / turns + sums
+    sums = sum((gradient.seconds for gradient in shared_gradients(plan)), Fraction())
+    return max(seconds) + rest / turns + sums
 
 
 class SharedGradients(NamedTuple):
@@ -463,10 +469,13 @@ def charges_of_stages(plan: Plan) -> list[StageCharge]:
     """
     if plan.cost.kind != "time":
         raise CheckFailedError(f"cost, kind: should be 'time' in stages, got {plan.cost.kind!r}")
-    every, stated = stages_of_plan(plan), plan.cost.stages or ()
-    if len(stated) != len(every):
-        raise CheckFailedError(f"cost, stages: should be {len(every)}, got {len(stated)}")
-    charges = [own.charge(cost.seconds) for own, cost in zip(every, stated, strict=True)]
-    if min(own.per_second for own in charges) > PREFIXES[plan.cost.unit.removesuffix("seconds")]:
+    stages, stated = stages_of_plan(plan), plan.cost.stages or ()
+    if len(stated) != len(stages):
+        raise CheckFailedError(f"cost, stages: should be {len(stages)}, got {len(stated)}")
+    charges = [stage.charge(cost.seconds) for stage, cost in zip(stages, stated, strict=True)]
+    if (
+        min(charge.per_second for charge in charges)
+        > PREFIXES[plan.cost.unit.removesuffix("seconds")]
+    ):
         raise CheckFailedError(f"cost, unit: should be that of a stage, got {plan.cost.unit!r}")
     return charges

@@ -372,11 +372,11 @@ class StateEdges:
         problem, restrictions = self._problem, self._problem.restrictions
         if not restrictions.any:
             return [*range(len(problem.states))]
-        kept: list[State] = [()]
+        prefixes: list[State] = [()]
         for _ in range(problem.plan.levels):
-            below = ((*s, choice) for s in kept for choice in range(len(problem.plan.choices)))
-            kept = [state for state in below if restrictions.allows(node, state)]
-        return sorted(self._numbers[s] for s in kept if restrictions.splits(node, s))
+            below = ((*s, choice) for s in prefixes for choice in range(len(problem.plan.choices)))
+            prefixes = [state for state in below if restrictions.allows(node, state)]
+        return sorted(self._numbers[s] for s in prefixes if restrictions.splits(node, s))
 
     def table(self, node: Integers) -> ReferenceTable:
         """Return the table of nodes' charges, ``(nodes, states)``."""

@@ -171,7 +171,7 @@ class ByOperator(NamedTuple):
 def by_operator(plan: Plan) -> ByOperator:
     """Return what runs again where blocks keep what their products leave: the least that does."""
     network, again = plan.network.description, [word for word, _ in _words_of_layers(plan)]
-    layers, saves = network.layers, [own.saves(fused=fused_of(plan)) for own in network.layers]
+    layers, saves = network.layers, [layer.saves(fused=fused_of(plan)) for layer in network.layers]
     readers: list[set[int]] = [set() for _ in layers]
     for m, sources in enumerate(network.sources):
         for n in sources:
@@ -184,21 +184,23 @@ def by_operator(plan: Plan) -> ByOperator:
     def wants(m: int) -> bool:
         return saves[m].inputs or m in passes
 
-    blocks = ({n for n in own if not layers[n].ends} for own in blocks_of(network))
-    own_blocks = [own for own in blocks if own and again[min(own)] == "op"]
-    for block in own_blocks:
+    blocks = ({n for n in block if not layers[n].ends} for block in blocks_of(network))
+    op_blocks = [block for block in blocks if block and again[min(block)] == "op"]
+    for block in op_blocks:
         leaving = {n for n in block if any(saves[m].inputs for m in readers[n] - block)}
         of_output = {n for n in block if saves[n].output}
         count = -1
         while count < len(passes) + len(lost):
             count = len(passes) + len(lost)
             lost |= {n for n in block - leaving if any(wants(m) for m in readers[n] & block)}
-            rest = {n for n in block if saves[n].before_activation or saves[n].own} | of_output
+            rest = {
+                n for n in block if saves[n].before_activation or saves[n].intermediates
+            } | of_output
             passes |= {n for n in (lost & block) | rest if not layers[n].sums}
         followed = {n for n in block if layers[n].sums and not layers[n].keeps_addends}
         epilogues |= followed & (lost | of_output)
     lost &= passes | epilogues
-    reading = {n for own in own_blocks for n in own if layers[n].sums and saves[n].inputs}
+    reading = {n for block in op_blocks for n in block if layers[n].sums and saves[n].inputs}
     return ByOperator(*map(frozenset, (passes, epilogues, reading | epilogues, lost)))
 
 
@@ -217,8 +219,8 @@ def converted_again(plan: Plan, graph: PlanGraph) -> set[int]:
         inside = all({n, *readers} <= block or block.isdisjoint({n, *readers}) for block in blocks)
         node = graph.shared + n
         runs_again = again_words[n] in OF_BLOCKS and not network.layers[n].ends
-        kept = node not in graph.tensors or runs_again or not any(reads[m] for m in readers)
-        if word == "again" and inside and not kept:
+        is_saved = node not in graph.tensors or runs_again or not any(reads[m] for m in readers)
+        if word == "again" and inside and not is_saved:
             again.add(node)
     return again
 
@@ -291,13 +293,13 @@ def stated_words(plan: Plan, stated: str | Mapping[str, str] | None) -> list[str
     """Return what a plan states for each layer: by its name, by patterns, or for all others."""
     if stated is None or isinstance(stated, str):
         return [stated or "none"] * len(plan.layers)
-    others = {pattern: word for pattern, word in stated.items() if pattern not in plan.layers}
-    rest = others.pop("*", "none")
+    patterns = {pattern: word for pattern, word in stated.items() if pattern not in plan.layers}
+    rest = patterns.pop("*", "none")
     words = []
     for layer in plan.layers:
         named = (
             word
-            for pattern, word in others.items()
+            for pattern, word in patterns.items()
             if fnmatchcase(layer, pattern) or fnmatchcase(layer, f"{pattern}.*")
         )
         words.append(stated[layer] if layer in stated else next(named, rest))

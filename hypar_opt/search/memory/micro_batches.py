@@ -76,7 +76,7 @@ class ModesByMicroBatches:
         first = self.of(count).first
         return Fraction(least_compute(first.instance), first.per_unit)
 
-    def over_equal_links(self, count: int) -> Fraction:
+    def uniform_link_bound(self, count: int) -> Fraction:
         """Return a bound on all plans of so many micro-batches, with their exchanges; or 0."""
         return uniform_link_bound(self.of(count).first)
 

@@ -1,15 +1,16 @@
 """Training modes: micro-batches, what is recomputed, what is sharded; and what their plans cost.
 
 Mode-free bounds are on the plans of all modes by one table, as all modes may have too many states.
-A node in another mode takes no less than `TimeCost.cut` charges it, which is no more than its whole
-weights take (`hypar_opt.costs.reductions.by_stage`). Of the levels over which its gradient is
-reduced those at which nothing but the state is split are above all others, and all-reduce together,
-in stages as rings say. Those at which gradients are split are next, and then weights; each of both
-is reduced in stages of its own, and these are parts of stages of all levels. A reduce-scatter in
-each micro-batch and an all-gather move the bytes of an all-reduce or more, weights again for each
-pass, in as many messages or more; only reduce-scatters share the latencies of a bucket. So the
-least over all places at which levels may be parted, and then over all parts below, is a bound.
-Recomputation, and micro-batches of even parts, take no less, exchange by exchange.
+A node in another mode takes no less than `TimeCost.relaxes_ring_splits` charges it, which is no
+more than its whole weights take (`hypar_opt.costs.reductions.by_stage`). Of the levels over which
+its gradient is reduced those at which nothing but the state is split are above all others, and
+all-reduce together, in stages as rings say. Those at which gradients are split are next, and then
+weights; each of both is reduced in stages of its own, and these are parts of stages of all levels.
+A reduce-scatter in each micro-batch and an all-gather move the bytes of an all-reduce or more,
+weights again for each pass, in as many messages or more; only reduce-scatters share the latencies
+of a bucket. So the least over all places at which levels may be parted, and then over all parts
+below, is a bound. Recomputation, and micro-batches of even parts, take no less, exchange by
+exchange.
 
 Source: docs/algorithms.md.
 """
@@ -179,7 +180,7 @@ class TrainingMode:
         physical: ArrayCost | None = self.cost.physical
         if per_unit == self.per_unit or physical is None:
             return self.cost
-        return physical.in_parts(per_unit, self.instance.workload)
+        return physical.in_units(per_unit, self.instance.workload)
 
     @property
     def tiers(self) -> Sequence[int]:
@@ -313,9 +314,9 @@ def first_takes_least(modes: Sequence[TrainingMode], per_unit: int) -> bool:
     if physical is None or physical.rings is None:
         return True
     priced = [(mode.cost_in(per_unit), mode.instance.workload) for mode in modes]
-    marks = [kinds_of_nodes(workload).numbers.tolist() for _, workload in priced]
-    marks += [cost.symmetries(workload, levels).marks for cost, workload in priced]
-    nodes, deadline = numbered(zip(*marks, strict=True)).first, first.search.deadline
+    keys = [kinds_of_nodes(workload).numbers.tolist() for _, workload in priced]
+    keys += [cost.symmetries(workload, levels).node_keys for cost, workload in priced]
+    nodes, deadline = numbered(zip(*keys, strict=True)).first, first.search.deadline
     try:
         charges = [nodes_by_state(*mode, nodes, levels, deadline) for mode in priced]
     except NoAnswerError:  # a limit
@@ -355,8 +356,8 @@ def uniform_link_bound(mode: TrainingMode) -> Fraction:
     instance, deadline, time = mode.instance, mode.search.deadline, mode.cost.time
     if time is None or instance.problem.groups:
         return Fraction()
-    cost = replace(time, cut=True)
-    bounds = bounding(cost, instance.workload, instance.problem.levels) or cost.over_equal_links
+    cost = replace(time, relaxes_ring_splits=True)
+    bounds = bounding(cost, instance.workload, instance.problem.levels) or cost.uniform_link_bounds
     of_states = replace(instance.states(deadline), cost=cost, limits=())
     table = of_states.by_classes(deadline, bounds=bounds)
     return Fraction(bound_by_classes(table, deadline)[0], mode.per_unit)
@@ -369,7 +370,7 @@ def with_mode_free_bound(mode: TrainingMode, found: SearchResult) -> SearchResul
     cost, bound = mode.cost, least_compute(mode.instance)
     if cost.time is not None and found.stopped_by in (None, MEMORY):
         with suppress(NoAnswerError, RefusedError):
-            table = mode.instance.with_cost(replace(cost.time, cut=True)).classes(
+            table = mode.instance.with_cost(replace(cost.time, relaxes_ring_splits=True)).classes(
                 mode.search.deadline
             )
             bound = solve_classes(table, mode.search.deadline, canonical=False).bound or bound

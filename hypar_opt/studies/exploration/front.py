@@ -14,7 +14,7 @@ from hypar_opt.errors import RefusedError
 from hypar_opt.frozen import Frozen
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.problem import Problem
-from hypar_opt.step.states import parts_of
+from hypar_opt.step.states import shard_counts
 from hypar_opt.studies.exploration.pricing import values_of
 from hypar_opt.studies.exploration.subspace import allowed_states, digits_of
 from hypar_opt.studies.exploration.values import TIE, Values
@@ -92,7 +92,7 @@ def _memory(instance: Instance, states: Sequence[NDArray[np.intp]], axes: Sequen
     for layer, layer_states in enumerate(states):
         digits = digits_of(layer_states, choices, levels)
         # Few are distinct: the memory of a state depends on the parts of each choice alone.
-        parts = parts_of(digits, len(layer_states), choices, instance.problem.hierarchy)
+        parts = shard_counts(digits, len(layer_states), choices, instance.problem.hierarchy)
         terms.append(np.array([load(tuple(column))[layer] for column in parts.T.tolist()], object))
     # A layer without an axis has one state, and all plans its load.
     fixed = sum(term[0] for layer, term in enumerate(terms) if layer not in axes)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.state_charges import in_mixed_radix
+from hypar_opt.costs.state_charges import state_indices
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.plan import Plan
@@ -119,5 +119,5 @@ def allowed_states(instance: Instance) -> NDArray[np.bool_] | None:
         return None
     choices = [len(instance.workload.choices)] * table.levels
     allowed = np.zeros_like(table.allowed)
-    allowed[:, in_mixed_radix(table.states, choices)] = table.allowed
+    allowed[:, state_indices(table.states, choices)] = table.allowed
     return allowed

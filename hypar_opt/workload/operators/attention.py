@@ -33,7 +33,7 @@ from hypar_opt.workload.operators.free_sizes import (
 )
 from hypar_opt.workload.operators.kernels import Fused, PassesKernels, PassKernels
 from hypar_opt.workload.operators.maps import LayerMaps, Map, TokenMap, described
-from hypar_opt.workload.operators.saved import OwnTensor, Saved
+from hypar_opt.workload.operators.saved import Intermediate, Saved
 from hypar_opt.workload.operators.windows import Offsets, Pair
 
 HEADS = Choice("heads", "g", "key-value head", "●", "M")
@@ -142,15 +142,15 @@ class ImageWindows(Document):
         """Return the number of each key's position relative to a query, ``(pixels, pixels)``."""
         rows, columns = self.size
         places = np.divmod(np.arange(self.pixels), columns)
-        down, right = (own[:, None] - own for own in places)
+        down, right = (place[:, None] - place for place in places)
         number: NDArray[np.intp] = (down + rows - 1) * (2 * columns - 1) + right + columns - 1
         return number
 
     def _cut(self, image: NDArray[Any]) -> NDArray[Any]:
         rows, columns = self.size
-        down, right = (size // own for size, own in zip(image.shape, self.size, strict=True))
-        apart = image.reshape(down, rows, right, columns).swapaxes(1, 2)
-        return apart.reshape(down * right, rows * columns)
+        down, right = (size // window for size, window in zip(image.shape, self.size, strict=True))
+        windows = image.reshape(down, rows, right, columns).swapaxes(1, 2)
+        return windows.reshape(down * right, rows * columns)
 
 
 def pairs_of(features: int, *, interleaved: bool) -> tuple[slice, slice]:
@@ -226,14 +226,16 @@ class Attention(Operator):
 
     def saves(self, *, fused: Fused) -> Saved:
         # Keys are saved with a copy of shared features for each head.
-        copies = (OwnTensor(("b", "s", "g", "m")),) if self.shares_features else ()
+        copies = (Intermediate(("b", "s", "g", "m")),) if self.shares_features else ()
         if fused.attention:
             # Of each row of scores the logarithm of its sum, in single precision.
-            rows = OwnTensor(tuple(axis for axis in self.inner if axis != "s"), bytes=4)
-            return Saved(inputs=True, output=True, own=(rows, *copies))
+            rows = Intermediate(tuple(axis for axis in self.inner if axis != "s"), bytes=4)
+            return Saved(inputs=True, output=True, intermediates=(rows, *copies))
         # The softmax; with dropout the mask and what it leaves; the tangents of a soft cap.
         drops, caps = bool(self.dropout), self.softcap is not None
-        return Saved(inputs=True, own=(OwnTensor(self.inner, 1 + drops + caps, drops), *copies))
+        return Saved(
+            inputs=True, intermediates=(Intermediate(self.inner, 1 + drops + caps, drops), *copies)
+        )
 
     def pairs(self, tokens: Fraction | int) -> Fraction:
         """Return the scores of the first tokens that a causal mask leaves, of each head.
@@ -288,13 +290,13 @@ class Attention(Operator):
         # Of each key-value head one after the other.
         return heads, *(
             replace(
-                own,
+                query,
                 runs=tuple(
                     run._replace(scale=run.scale // heads.count, repeats=heads.count)
-                    for run in own.runs
+                    for run in query.runs
                 ),
             )
-            for own in queries
+            for query in queries
         )
 
     def maps(self, *reads: Map) -> LayerMaps:
@@ -341,8 +343,8 @@ class Attention(Operator):
         self._check_windows(query.tokens, keys[0].tokens)
         if (of_scores := self.of_scores) and scores != (of_scores,):
             got = " and ".join(map(described, reads))
-            each = "a score of each head" if self.sinks else "one of each relative position"
-            wish = f"q, k, v and {described(of_scores)}, {each}"
+            content = "a score of each head" if self.sinks else "one of each relative position"
+            wish = f"q, k, v and {described(of_scores)}, {content}"
             raise self.refuse("inputs", f"should be {wish}; got {got}")
         output = TokenMap(query.tokens, self.heads * (widths[1] // self._kv_heads))
         return LayerMaps(query, output, output, (*keys, *scores))
@@ -362,14 +364,14 @@ class Attention(Operator):
             "r": self.heads // self._kv_heads,
             "d": maps.output.channels // self.heads,
             # The keys that one query sees.
-            "s": self.windows.pixels if self.windows else maps.others[0].tokens,
+            "s": self.windows.pixels if self.windows else maps.further_inputs[0].tokens,
             "e": maps.input.channels // self.heads,
         }
         if scores := self.of_scores:
             return {**sizes, "u": scores.tokens}
         if not self.shares_features:
             return sizes
-        shared = maps.others[2].channels
+        shared = maps.further_inputs[2].channels
         return {**sizes, "n": sizes["e"] - shared, "m": shared}
 
     def macs(self, sizes: Mapping[str, int]) -> int:

@@ -45,7 +45,7 @@ from hypar_opt.workload.operators.maps import (
     TokenMap,
     described,
 )
-from hypar_opt.workload.operators.saved import OwnTensor, Saved, activated
+from hypar_opt.workload.operators.saved import Intermediate, Saved, activated
 from hypar_opt.workload.operators.weightless import WITH_EXPERTS, Weightless
 from hypar_opt.workload.operators.windows import Pair, PoolWindow, Window
 
@@ -105,8 +105,8 @@ class Add(_Broadcast):
         return there._replace(output=2), back._replace(output=4), gradient
 
     def saves(self, *, fused: Fused) -> Saved:
-        mask = OwnTensor(self.axes.output, bytes=1)
-        return super().saves(fused=fused)._replace(own=(mask,) if self.dropout else ())
+        mask = Intermediate(self.axes.output, bytes=1)
+        return super().saves(fused=fused)._replace(intermediates=(mask,) if self.dropout else ())
 
 
 _GATED = Contraction.parse("x[b,t,c] * z[b,t] -> y[b,t,c]")
@@ -157,7 +157,7 @@ class Concat(Weightless):
 
     def maps(self, *reads: Map) -> LayerMaps:
         plain = [read for read in reads if not isinstance(read, ExpertMap)]  # `reads_experts`
-        first, *others = plain
+        first, *rest = plain
         output: Map | None = None
         if self.axis == "tokens":
             if all(isinstance(read, TokenMap) for read in plain):
@@ -173,7 +173,7 @@ class Concat(Weightless):
         if output is None or not fits:
             got = " and ".join(map(described, reads))
             raise self.refuse("inputs", f"should differ in {self.axis} alone, got {got}")
-        return LayerMaps(first, output, output, tuple(others))
+        return LayerMaps(first, output, output, tuple(rest))
 
     def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:
         if self.axis == "tokens":
@@ -190,10 +190,10 @@ class Concat(Weightless):
         )
 
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
-        first, *others = reads
+        first, *rest = reads
         tokens = [read.tokens for read in reads if read.tokens]
         if self.axis == "tokens":
-            for read in others:
+            for read in rest:
                 small.equate(read.channels, first.channels, self.name)
             return first._replace(tokens=plus(tokens)), {}
         for size in tokens[1:]:
@@ -322,7 +322,7 @@ class Output(Weightless):
 
     # Whole, each part computes the whole loss: a last resort.
     choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
-        {word: own for word, own in Weightless.choices.items() if own != REPLICAS}
+        {word: choice for word, choice in Weightless.choices.items() if choice != REPLICAS}
     )
     ends: ClassVar[bool] = True
 
@@ -336,14 +336,16 @@ class Output(Weightless):
 
     def saves(self, *, fused: Fused) -> Saved:
         if self.loss == "none":
-            return Saved(own=self._tangents)
+            return Saved(intermediates=self._tangents)
         singles = _SINGLES[fused.loss]
-        own = self._tangents if singles else ()
-        return Saved(inputs=singles > 0, own=own, singles=singles, unwritten=not singles)
+        tangents = self._tangents if singles else ()
+        return Saved(
+            inputs=singles > 0, intermediates=tangents, singles=singles, unwritten=not singles
+        )
 
     @property
-    def _tangents(self) -> tuple[OwnTensor, ...]:
-        return () if self.softcap is None else (OwnTensor(self.axes.output, 1),)
+    def _tangents(self) -> tuple[Intermediate, ...]:
+        return () if self.softcap is None else (Intermediate(self.axes.output, 1),)
 
     @property
     def statistics(self) -> Statistics:

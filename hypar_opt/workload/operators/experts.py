@@ -47,7 +47,7 @@ from hypar_opt.workload.operators.maps import (
     TokenMap,
     described,
 )
-from hypar_opt.workload.operators.saved import OwnTensor, Saved
+from hypar_opt.workload.operators.saved import Intermediate, Saved
 from hypar_opt.workload.operators.weightless import expert_sizes
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ class Dispatch(_Routed):
 
     def saves(self, *, fused: Fused) -> Saved:  # noqa: ARG002
         # The token in each slot, as an index.
-        return Saved(own=(OwnTensor(("b", "x", "t", "k"), bytes=4),))
+        return Saved(intermediates=(Intermediate(("b", "x", "t", "k"), bytes=4),))
 
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
         read, logits = reads

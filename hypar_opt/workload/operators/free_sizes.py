@@ -90,12 +90,12 @@ class FreeSizes:
         one, other = self._resolved(one), self._resolved(other)
         if one == other:
             return
-        for left, right in ((one, other), (other, one)):
-            (key, count), *more = left.items()
-            if more or key is None or key in right:
+        for term, total in ((one, other), (other, one)):
+            (key, count), *more = term.items()
+            if more or key is None or key in total:
                 continue
-            if not any(number % count for number in right.values()):
-                self._value[key] = {other: number // count for other, number in right.items()}
+            if not any(number % count for number in total.values()):
+                self._value[key] = {other: number // count for other, number in total.items()}
                 return
         raise RefusedError(f"layer {layer!r} ties sizes for which no small ones are known")
 
@@ -115,8 +115,8 @@ class FreeSizes:
 
     def _resolved(self, size: Size) -> Size:
         while True:
-            known = next((key for key in size if key is not None and key in self._value), None)
-            if known is None:
+            solved = next((key for key in size if key is not None and key in self._value), None)
+            if solved is None:
                 return {key: count for key, count in size.items() if count}
-            rest = {key: count for key, count in size.items() if key != known}
-            size = plus([rest, times(self._value[known], size[known])])
+            rest = {key: count for key, count in size.items() if key != solved}
+            size = plus([rest, times(self._value[solved], size[solved])])

@@ -49,7 +49,7 @@ class Fused(NamedTuple):
         return cls(machine.attention != "unfused", machine.loss or "eager")
 
 
-ALL_FUSED = tuple(Fused(*own) for own in product((False, True), get_args(Loss)))
+ALL_FUSED = tuple(Fused(*pair) for pair in product((False, True), get_args(Loss)))
 """Everything that kernels may leave unwritten."""
 
 
@@ -63,7 +63,7 @@ class PassKernels(NamedTuple):
         layer's weights, inputs and output.
     scores
         Of the elements of an inner tensor (attention's scores), read or written by these products.
-    each, output, inner
+    io, output, inner
         Of the elements of inputs and output, of the output alone, and of the inner tensor, read or
         written by kernels that DRAM bounds. In quarters.
     launches
@@ -72,7 +72,7 @@ class PassKernels(NamedTuple):
 
     products: Fraction = Fraction(0)
     scores: int = 0
-    each: int = 0
+    io: int = 0
     output: int = 0
     inner: int = 0
     launches: int = 0
@@ -117,6 +117,6 @@ def of_elements(
     activation
         Fused forward; backward it reads its output, too.
     """
-    there = PassKernels(each=forward, launches=launches)
-    back = PassKernels(each=backward, output=4 * activation, launches=launches)
+    there = PassKernels(io=forward, launches=launches)
+    back = PassKernels(io=backward, output=4 * activation, launches=launches)
     return there, back, NO_KERNELS

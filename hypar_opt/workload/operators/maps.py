@@ -92,9 +92,9 @@ class LogitMap(TokenMap):
 
     def __new__(cls, tokens: int, channels: int, routing: Routing) -> Self:
         """Return the map; a tuple is as long as its tensor has axes, without the routing."""
-        made = super().__new__(cls, tokens, channels)
-        made.routing = routing
-        return made
+        instance = super().__new__(cls, tokens, channels)
+        instance.routing = routing
+        return instance
 
     @property
     def slots(self) -> tuple[int, int, int]:
@@ -137,9 +137,9 @@ class ExpertMap(_Dispatched):
 
     def __new__(cls, experts: int, groups: int, slots: int, features: int, load: Load = ()) -> Self:
         """Return the map; a tuple is as long as its tensor has axes, without the load."""
-        made = super().__new__(cls, experts, groups, slots, features)
-        made.load = load
-        return made
+        instance = super().__new__(cls, experts, groups, slots, features)
+        instance.load = load
+        return instance
 
     def with_features(self, features: int) -> Self:
         """Return the map of as many tokens with other features."""
@@ -189,13 +189,13 @@ class LayerMaps(NamedTuple):
     output: Map
     pooled: Map
     """The output after pooling, if there is a pool, as the next layer reads it."""
-    others: tuple[Map, ...] = ()
+    further_inputs: tuple[Map, ...] = ()
     """Its further inputs, in order; or further operands, side by side in its only input."""
 
     @property
     def inputs(self) -> tuple[Map, ...]:
         """All its inputs, in order."""
-        return self.input, *self.others
+        return self.input, *self.further_inputs
 
 
 def described(over: Map) -> str:

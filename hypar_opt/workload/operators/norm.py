@@ -35,7 +35,9 @@ from hypar_opt.workload.operators.weightless import Weightless, channel_sizes
 EPSILON = 1e-5
 """The default of ``epsilon``."""
 
-_OF_BATCH = FrozenDict({word: own for word, own in Weightless.choices.items() if own != TOKENS})
+_OF_BATCH = FrozenDict(
+    {word: choice for word, choice in Weightless.choices.items() if choice != TOKENS}
+)
 
 NORMED_HEADS = Choice("heads", "g", "head", "●", "M")
 """Each part has a share of the heads that are normalised one by one, and the scale of all."""
@@ -141,11 +143,11 @@ class Norm(Operator):
 
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:
         if not self.heads:
-            made, keys = super().scaled_down(small, maps, *reads)
+            output, keys = super().scaled_down(small, maps, *reads)
             if self._of_groups:
                 alone = self.groups == maps.input.channels  # each channel is a group
                 keys = {"groups": reads[0].channels if alone else constant(small.parts)}
-            return made, keys
+            return output, keys
         (read,), heads = reads, small.free()
         small.equate(read.channels, times(heads, SMALL_HEAD), self.name)
         return read, {"heads": heads}
@@ -171,5 +173,5 @@ class Norm(Operator):
         # Sum and sum of squares; backward, those of the error and of its product with the output.
         # Of heads, which stay whole, each part has its own.
         of = {} if self.heads else {"layer": Statistics(2, 2), "rms": Statistics(1, 1)}
-        own = of.get(self.norm, Statistics())
-        return own._replace(axes=(BATCH, GROUPS.axis)) if self.groups else own
+        statistics = of.get(self.norm, Statistics())
+        return statistics._replace(axes=(BATCH, GROUPS.axis)) if self.groups else statistics

@@ -15,7 +15,7 @@ SLOPES_OF_OUTPUTS = frozenset(
 """The activations whose derivative follows from their output."""
 
 
-class OwnTensor(NamedTuple):
+class Intermediate(NamedTuple):
     """A tensor that no other layer reads.
 
     Parameters
@@ -40,7 +40,7 @@ class Saved(NamedTuple):
         Whether its output is, behind an activation and before a fused pool.
     before_activation
         Whether its output before the activation is.
-    own
+    intermediates
         Tensors that only this layer has: attention's scores, masks of dropouts.
     singles
         Values in single precision that each element of its inputs has for the moment of its passes,
@@ -55,7 +55,7 @@ class Saved(NamedTuple):
     inputs: bool = False
     output: bool = False
     before_activation: bool = False
-    own: tuple[OwnTensor, ...] = ()
+    intermediates: tuple[Intermediate, ...] = ()
     singles: int = 0
     unwritten: bool = False
 

@@ -43,8 +43,10 @@ def choices_of(layer: LayerTensors, choices: Sequence[str]) -> tuple[Choice | No
     """
     splits = layer.operator.splits
     if EXPERTS.word not in choices and EXPERTS in splits.values() and layer.has(EXPERTS):
-        others = {word: own for word, own in splits.items() if own.axis in ("", *REPLICATING)}
-        splits = others | {"model": EXPERTS}
+        whole = {
+            word: choice for word, choice in splits.items() if choice.axis in ("", *REPLICATING)
+        }
+        splits = whole | {"model": EXPERTS}
     return choices_of_kind(splits, choices)
 
 
@@ -56,12 +58,12 @@ def choices_of_kind(
     Every kind may be whole as a last resort, if it has not said itself that it may be: as the
     choice `output` where it does not split by that, else as `whole`.
     """
-    own = [splits.get(word) or in_one_part(word) for word in choices]
-    free = (n for n, word in enumerate(choices) if own[n] is None and word in WHOLE_AS)
-    column = None if REPLICAS in own else next(free, None)
+    row = [splits.get(word) or in_one_part(word) for word in choices]
+    free = (n for n, word in enumerate(choices) if row[n] is None and word in WHOLE_AS)
+    column = None if REPLICAS in row else next(free, None)
     if column is not None:
-        own[column] = LAST_RESORT
-    return tuple(own)
+        row[column] = LAST_RESORT
+    return tuple(row)
 
 
 def _choices() -> Iterator[Choice]:

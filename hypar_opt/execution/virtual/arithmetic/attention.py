@@ -36,7 +36,9 @@ def turned(
     rates = base ** (-np.arange(0, count, 2) / count)
     angles = positions[:, None] * (-rates if back else rates)
     y = x.copy()
-    first, second = (y[..., start:][..., own] for own in pairs_of(count, interleaved=interleaved))
+    first, second = (
+        y[..., start:][..., indices] for indices in pairs_of(count, interleaved=interleaved)
+    )
     a, b = first.copy(), second.copy()
     first[:] = a * np.cos(angles) - b * np.sin(angles)
     second[:] = b * np.cos(angles) + a * np.sin(angles)
@@ -55,17 +57,17 @@ class AttentionArithmetic(Arithmetic):
         scores = math.prod(sizes[axis] for axis in "bgrts")
         turned = 0
         if cast("Attention", tensors.operator).rotary is not None:
-            each = sizes["b"] * sizes["g"] * sizes["e"]
-            turned = each * (sizes["r"] * sizes["t"] + sizes["s"])
+            elements = sizes["b"] * sizes["g"] * sizes["e"]
+            turned = elements * (sizes["r"] * sizes["t"] + sizes["s"])
         elif "m" in sizes:  # keys with a copy of shared features for each head
             turned = sizes["b"] * sizes["g"] * sizes["s"] * sizes["e"]
-        kept = 2 if cast("Attention", tensors.operator).softcap else 1
-        kept, working = kept * scores + turned, 5 * scores + 4 * turned
+        saved = 2 if cast("Attention", tensors.operator).softcap else 1
+        saved, working = saved * scores + turned, 5 * scores + 4 * turned
         if cast("Attention", tensors.operator).windows:
             # Copies window by window of what it reads and writes, and a mask of all windows.
-            copies = sum(map(math.prod, (tensors.input, tensors.output, *tensors.others)))
-            kept, working = kept + copies + scores, working + copies + scores
-        return Footprint(kept=kept, working=working)
+            copies = sum(map(math.prod, (tensors.input, tensors.output, *tensors.further_inputs)))
+            saved, working = saved + copies + scores, working + copies + scores
+        return Footprint(saved=saved, working=working)
 
     def __init__(self, shard: LayerShard) -> None:
         super().__init__(shard)
@@ -84,14 +86,14 @@ class AttentionArithmetic(Arithmetic):
         beside = shared.pop() if self._of_scores else None
         query, key, value = map(self._cut, (query, key, value))
         self._heads = key.shape[2] // self._own
-        start, every = self._start, np.arange(key.shape[1])
+        start, positions = self._start, np.arange(key.shape[1])
         k = self._split(key, self._own)
         for one in shared:
             of_heads = np.broadcast_to(one[:, None, None], (*k.shape[:-1], one.shape[2]))
             k = np.concatenate([k, of_heads], axis=4)
         q = self._split(query, self._sizes["e"])
         self._q = turned(q, self.shard.tokens, self._rotary, start)
-        self._k = turned(k, every, self._rotary, start)
+        self._k = turned(k, positions, self._rotary, start)
         self._v = self._split(value, self._sizes["d"])
         scores = self._q @ self._k.swapaxes(3, 4) * self._scale
         if self._cap:
@@ -100,10 +102,10 @@ class AttentionArithmetic(Arithmetic):
         if self._windows:
             scores = self._in_windows(scores, beside)
         if self._causal:
-            keys, own = np.arange(scores.shape[4]), self.shard.tokens[:, None]
-            seen = keys <= own
+            keys, queries = np.arange(scores.shape[4]), self.shard.tokens[:, None]
+            seen = keys <= queries
             if self._window:
-                seen &= keys > own - self._window
+                seen &= keys > queries - self._window
             scores = np.where(seen, scores, -np.inf)
         largest = scores.max(axis=4, keepdims=True)
         sink = None if beside is None or self._windows else self._split(beside, 1)

@@ -21,7 +21,7 @@ class Footprint(NamedTuple):
 
     Parameters
     ----------
-    kept
+    saved
         Elements kept on every device that has the input.
     inputs
         Arrays kept, each of the input's size.
@@ -29,7 +29,7 @@ class Footprint(NamedTuple):
         Temporary elements, on one device at a time.
     """
 
-    kept: int = 0
+    saved: int = 0
     inputs: int = 0
     working: int = 0
 

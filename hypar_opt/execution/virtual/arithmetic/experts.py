@@ -36,21 +36,21 @@ class _RoutedArithmetic(Arithmetic):
 
     @classmethod
     def footprint(cls, tensors: LayerTensors) -> Footprint:
-        logits = int(np.prod(tensors.others[0]))
+        logits = int(np.prod(tensors.further_inputs[0]))
         slots = int(np.prod([tensors.sizes[axis] for axis in "bxtk"]))
         moved = slots * tensors.sizes.get("i", tensors.sizes.get("o", 1))
-        return Footprint(kept=3 * logits + 6 * slots, working=8 * logits + 4 * moved)
+        return Footprint(saved=3 * logits + 6 * slots, working=8 * logits + 4 * moved)
 
     @property
     def logits(self) -> LogitMap:
-        return cast("LogitMap", self.shard.maps.others[0])
+        return cast("LogitMap", self.shard.maps.further_inputs[0])
 
     def by_group(self, array: Array) -> Array:
         """Return an array of whole groups as ``(images, groups, tokens, features)``."""
         images, tokens, features = array.shape
         _, groups, _ = self.logits.slots
-        each = self.logits.tokens // groups
-        return array.reshape(images, tokens // each, each, features)
+        per_group = self.logits.tokens // groups
+        return array.reshape(images, tokens // per_group, per_group, features)
 
     def chosen(self, logits: Array) -> Array:
         """Return which experts each token chooses: those of its largest logits, the first."""
@@ -62,8 +62,8 @@ class _RoutedArithmetic(Arithmetic):
             best = by_group.max(axis=4)
             if routing.sigmoid:
                 best = np.sort(_SIGMOID(by_group), axis=4)[..., -2:].sum(axis=4)
-            left = np.where(_largest(best, top)[..., None], by_group, -np.inf)
-            logits = left.reshape(logits.shape)
+            candidates = np.where(_largest(best, top)[..., None], by_group, -np.inf)
+            logits = candidates.reshape(logits.shape)
         return _largest(logits, routing.top_k)
 
     def assigned(self, chosen: Array, over: ExpertMap, experts: Indices) -> _Assignment:
@@ -145,15 +145,15 @@ class CombineArithmetic(_RoutedArithmetic):
     def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
         image, group, token, expert, slot = self._taken
         arrived = self.by_group(error)[image, group, token]
-        own = self._experts[expert]
+        experts = self._experts[expert]
         of_slots = np.zeros_like(self._slots)
         factor = self.logits.routing.factor
-        share = self._shares[image, group, token, own, None] * factor
+        share = self._shares[image, group, token, experts, None] * factor
         of_slots[image, expert, group, slot] = share * arrived
         # Of the shares of this device's experts; other devices add those of theirs.
         of_shares = np.zeros_like(self._shares)
         products = arrived * self._slots[image, expert, group, slot]
-        of_shares[image, group, token, own] = products.sum(axis=1) * factor
+        of_shares[image, group, token, experts] = products.sum(axis=1) * factor
         if self._divides:
             of_shares -= (of_shares * self._shares).sum(axis=3, keepdims=True)
         of_logits = self._shares * self._slope * of_shares

@@ -40,7 +40,7 @@ class NormArithmetic(Arithmetic):
         # Sums of heads are no statistics of the layer, which parts would exchange.
         layer, sizes = cast("Norm", tensors.operator), tensors.sizes
         heads = sizes["b"] * sizes.get("t", 1) * sizes["g"] if layer.heads else 0
-        return super().footprint(tensors)._replace(kept=12 * heads)
+        return super().footprint(tensors)._replace(saved=12 * heads)
 
     def __init__(self, shard: LayerShard) -> None:
         super().__init__(shard)
@@ -114,10 +114,10 @@ class NormArithmetic(Arithmetic):
         normed, spread = np.empty_like(read), np.empty_like(read)
         for group in self.shard.groups:
             part = read[group]
-            apart = part - part.mean(axis=axes, keepdims=True)
-            variance = (apart**2).mean(axis=axes, keepdims=True)
+            centred = part - part.mean(axis=axes, keepdims=True)
+            variance = (centred**2).mean(axis=axes, keepdims=True)
             spread[group] = 1.0 / np.sqrt(variance + self._epsilon)
-            normed[group] = apart * spread[group]
+            normed[group] = centred * spread[group]
         return normed, spread
 
     def error_sums(self, error: Array) -> Array | None:

@@ -33,7 +33,7 @@ class ConvArithmetic(Arithmetic):
         channels = sizes["i"] * sizes.get("g", 1)
         padded = channels * (sizes["h"] + top + bottom) * (sizes["w"] + left + right)
         working = 2 * unfolded + max(unfolded, sizes["b"] * padded)
-        return Footprint(kept=unfolded, working=working)
+        return Footprint(saved=unfolded, working=working)
 
     def __init__(self, shard: LayerShard) -> None:
         super().__init__(shard)

@@ -76,17 +76,19 @@ class PixelShuffleArithmetic(Arithmetic):
         layer = cast("PixelShuffle", self.shard.layer)
         (rows, columns), (images, channels, height, width) = layer.factor, image.shape
         if (layer.to == "space") == back:
-            apart = image.reshape(images, channels, height // rows, rows, width // columns, columns)
+            blocks = image.reshape(
+                images, channels, height // rows, rows, width // columns, columns
+            )
             inner = [{"c": 1, "h": 3, "w": 5}[axis] for axis in layer.order]
             deep = channels * rows * columns
-            return apart.transpose(0, *inner, 2, 4).reshape(
+            return blocks.transpose(0, *inner, 2, 4).reshape(
                 images, deep, height // rows, width // columns
             )
         flat = channels // (rows * columns)
         sizes = {"c": flat, "h": rows, "w": columns}
-        apart = image.reshape(images, *(sizes[axis] for axis in layer.order), height, width)
+        blocks = image.reshape(images, *(sizes[axis] for axis in layer.order), height, width)
         at = {axis: 1 + layer.order.index(axis) for axis in sizes}
-        return apart.transpose(0, at["c"], 4, at["h"], 5, at["w"]).reshape(
+        return blocks.transpose(0, at["c"], 4, at["h"], 5, at["w"]).reshape(
             images, flat, height * rows, width * columns
         )
 

@@ -50,9 +50,9 @@ class Windows(NamedTuple):
     def of(self, image: Array) -> Array:
         """Return all windows as a view: ``(images, channels, p, q, rows, columns)``."""
         (top, bottom), (left, right) = self._borders
-        held = image[:, :, : image.shape[2] + min(bottom, 0), : image.shape[3] + min(right, 0)]
+        cropped = image[:, :, : image.shape[2] + min(bottom, 0), : image.shape[3] + min(right, 0)]
         borders = ((0, 0), (0, 0), (top, max(bottom, 0)), (left, max(right, 0)))
-        padded = np.pad(held, borders)
+        padded = np.pad(cropped, borders)
         reach = [(s - 1) * d + 1 for s, d in zip(self.size, self.dilation, strict=True)]
         windows = sliding_window_view(padded, tuple(reach), (2, 3))
         (down, right), (rows, columns) = self.stride, self.dilation
@@ -81,14 +81,14 @@ class Windows(NamedTuple):
             y, x = k * self.dilation[0], m * self.dilation[1]
             ends = y + (p - 1) * down + 1, x + (q - 1) * across + 1
             padded[:, :, y : ends[0] : down, x : ends[1] : across] += cell(k, m)
-        held = padded[:, :, top : top + height, left : left + width]
-        behind = ((0, 0), (0, 0), (0, height - held.shape[2]), (0, width - held.shape[3]))
-        return np.pad(held, behind) if any(map(any, behind)) else held
+        inner = padded[:, :, top : top + height, left : left + width]
+        behind = ((0, 0), (0, 0), (0, height - inner.shape[2]), (0, width - inner.shape[3]))
+        return np.pad(inner, behind) if any(map(any, behind)) else inner
 
 
 def padding_of(padding: tuple[int, ...], begins: tuple[bool, ...]) -> tuple[int, ...]:
     """Return the padding before a part of an image: none where another part lies there."""
-    return tuple(own * first for own, first in zip(padding, begins, strict=False))
+    return tuple(pad * first for pad, first in zip(padding, begins, strict=False))
 
 
 class _Place(NamedTuple):
