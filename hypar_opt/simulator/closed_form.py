@@ -56,7 +56,7 @@ def charges_of_states(
     resolution = cost.resolution
     if cost.time is not None:
         resolution = _RESOLUTION
-        cost = cost.time.in_parts(resolution, workload)
+        cost = cost.time.in_units(resolution, workload)
     states = StateTable.of(cost, workload, levels)
     table = states.dense()
     # The table has its states in the search's order; here a state's number is its index.

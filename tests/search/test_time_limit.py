@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.state_table import StateTable
 from hypar_opt.costs.table import CostTable, chain_ends
 from hypar_opt.deadline import Deadline
 from hypar_opt.errors import InfeasibleError, NoAnswerError, WrongClaimError
 from hypar_opt.hardware.interconnect import Interconnect
+from hypar_opt.instance import instance
 from hypar_opt.plan.plan import parse_plan
-from hypar_opt.search import reductions
 from hypar_opt.search.memory.micro_batches import ModesByMicroBatches
 from hypar_opt.solvers import SOLVERS, capacity
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, columns
@@ -234,8 +235,8 @@ def test_a_program_that_is_too_large_is_refused_before_its_table_is_made(
     def made(*_: object) -> None:
         raise AssertionError("the table was made")
 
-    monkeypatch.setattr(reductions, "expanded", made)
-    monkeypatch.setattr(reductions, "states_of", made)
+    monkeypatch.setattr(StateTable, "dense", made)
+    monkeypatch.setattr(instance, "states_of", made)
     constraints = ho.Constraints(fix=("l1@H2=data",))
     with pytest.raises(ho.HyparError, match="columns, this may need 15,497,216; try dp"):
         ho.solve(
