@@ -13,7 +13,7 @@ import numpy as np
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of, rounded
-from hypar_opt.costs.reductions import by_stage, joined
+from hypar_opt.costs.reductions import joined, stage_charges
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.integers import exact_dtype
 from hypar_opt.step.states import exact_sum, level_choices
@@ -131,7 +131,7 @@ class EnergyCost(ArrayCost):
                 reduced = reduced + np.where(same, more, 0)
                 passes[number] = np.where(same, 0, levels_reduced), more
 
-            charged = by_stage(
+            charged = stage_charges(
                 over,
                 reduced,
                 rows,

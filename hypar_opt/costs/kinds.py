@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hypar_opt.step.uneven import loads_at_ends, sizes_at_ends
-from hypar_opt.workload.addends import passes_addends
+from hypar_opt.workload.addends import may_defer_reduction
 from hypar_opt.workload.operators.kernels import ALL_FUSED
 from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import ONCE
@@ -48,7 +48,7 @@ def kinds_of_boundaries(workload: Workload, end_keys: tuple[Hashable, ...] | Non
             numbered(workload.extents).numbers,
             # What weights are charged depends on their node.
             np.where(workload.is_weight_boundary, sources, -1),
-            passes_addends(workload),
+            may_defer_reduction(workload),
             workload.has_error,
             layouts.output[:, sources],
             layouts.inputs[workload.operand, :, targets].T,
@@ -106,7 +106,7 @@ def _kinds_of_tensors(workload: Workload) -> Indices:
         [
             numbered(tensors.values()).numbers[numbered(same).numbers],
             np.isin(np.arange(len(nodes)), list(workload.readers)),
-            np.isin(np.arange(len(nodes)), workload.ends[passes_addends(workload), 0]),
+            np.isin(np.arange(len(nodes)), workload.ends[may_defer_reduction(workload), 0]),
             *layouts.inputs,
             layouts.weight,
             layouts.output,

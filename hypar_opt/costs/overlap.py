@@ -37,7 +37,7 @@ from hypar_opt.step.states import exact_sum
 from hypar_opt.workload.early_stop import needed_again
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.recomputation import repeated
-from hypar_opt.workload.repeats import COLLECTIVES, IN_HALVES, ONCE
+from hypar_opt.workload.repeats import ONCE, REDUCTION_GROUPS, SCATTERED_EACH_MICRO_BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -364,10 +364,10 @@ def _price_of(operation: Collective) -> str:
     """Return which of `Prices` is that of an exchange, or that it is of the program."""
     if operation.phase is not Phase.GRADIENT:
         return "program"
-    in_halves = COLLECTIVES[operation.group][0] in IN_HALVES
+    is_reduce_scatter = REDUCTION_GROUPS[operation.group][0] in SCATTERED_EACH_MICRO_BATCH
     if operation.tensor != "weights":
-        return "scattered" if in_halves else "released"
-    return "gathered" if COLLECTIVES[operation.group] == ("weights",) else "updated"
+        return "scattered" if is_reduce_scatter else "released"
+    return "gathered" if REDUCTION_GROUPS[operation.group] == ("weights",) else "updated"
 
 
 def _scattered(workload: Workload) -> list[int]:

@@ -22,7 +22,7 @@ from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.hops import Hops
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, UncontendedRings, array_of
-from hypar_opt.costs.reductions import by_stage, joined, reductions_of
+from hypar_opt.costs.reductions import joined, reductions_of, stage_charges
 from hypar_opt.costs.work import Work
 from hypar_opt.hardware.links import BisectionLink
 from hypar_opt.sharding.passes import Phase
@@ -161,7 +161,7 @@ class TimeCost(ArrayCost):
         -------
         dict
             By the number of a bucket, the set of levels, whose bit 2^h is that of level h, and the
-            number of what these split, in `COLLECTIVES`.
+            number of what these split, in `REDUCTION_GROUPS`.
         """
         together: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
         buckets = buckets_of(workload, self.bucket_elements)
@@ -171,10 +171,10 @@ class TimeCost(ArrayCost):
             for number, bucket in enumerate(buckets):
                 for node in bucket:
                     if levels[node]:
-                        together[number, levels[node], reduction.number].append(node)
+                        together[number, levels[node], reduction.group].append(node)
         return together
 
-    def reduced_over(self, workload: Workload, nodes: Indices, states: States) -> Indices:
+    def reduction_levels(self, workload: Workload, nodes: Indices, states: States) -> Indices:
         """Return the levels that each gradient is reduced over, as sets in `reductions`."""
         shape = shape_of(nodes, states)
         levels: Indices = np.zeros(shape, np.intp)
@@ -336,7 +336,7 @@ class TimeCost(ArrayCost):
             else:
                 relaxes = self.relaxes_ring_splits and phase is Phase.GRADIENT
                 charged = self._around_rings(
-                    reduction, np.broadcast_to(reduction.below, shape), share, relaxes=relaxes
+                    reduction, np.broadcast_to(reduction.rounds, shape), share, relaxes=relaxes
                 )
             rows = [a + b for a, b in zip(rows, charged, strict=True)] if rows else charged
         return rows
@@ -366,9 +366,9 @@ class TimeCost(ArrayCost):
         is_below = np.zeros((), bool)
         for level, row in enumerate(reduction.moved):
             rounds = self.rounds(level)
-            crossings = reduction.below
+            crossings = reduction.rounds
             if rounds == 1:
-                crossings = np.where(is_below, reduction.below, reduction.topmost)
+                crossings = np.where(is_below, reduction.rounds, reduction.rounds_at_top)
             yield crossings * rounds
             is_below = is_below | (row > 0)
 
@@ -402,7 +402,7 @@ class TimeCost(ArrayCost):
             rings,
             partial(charge, share),
         )
-        return by_stage(*context, by_crossing=self.crossing, charge_alone=charge_alone)
+        return stage_charges(*context, by_crossing=self.crossing, charge_alone=charge_alone)
 
     def _sharing(
         self, moved: Integers, rates: Rates, messages: Integers, share: Share | None

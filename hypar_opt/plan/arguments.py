@@ -19,7 +19,7 @@ from hypar_opt.plan.constraints import Constraints
 from hypar_opt.plan.node_levels import stated_shards
 from hypar_opt.plan.problem import RUN_READINGS, ArrayRecord, Problem
 from hypar_opt.plan.training import Training
-from hypar_opt.workload.addends import joins_addends
+from hypar_opt.workload.addends import joins_partial_sums
 from hypar_opt.workload.layer_tensors import tensors_of
 from hypar_opt.workload.operators.axes import ADDENDS
 from hypar_opt.workload.parallelism import (
@@ -249,7 +249,7 @@ def _offered(network: Network) -> tuple[str, ...]:
             continue
         lacked = tensors_of(layer, maps, 1).lacked
         had.update(word for word, choice in layer.splits.items() if choice.axis not in lacked)
-    if not joins_addends(network):
+    if not joins_partial_sums(network):
         had.discard(ADDENDS.word)
     return tuple(word for word in ALL_CHOICES if word in CHOICES or word in had)
 

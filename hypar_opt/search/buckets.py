@@ -314,7 +314,7 @@ class SharedLatencies:
         latencies = charged(LATENCY).node - table.node
         nodes = np.unique(table.node_kinds, return_index=True)[1]
         by_level = np.array(states, np.intp).T
-        sets = cost.reduced_over(workload, nodes[:, None], [by_level[:, None]])
+        sets = cost.reduction_levels(workload, nodes[:, None], [by_level[:, None]])
         groups = cost.symmetries(workload, levels).groups
         kinds: dict[tuple[frozenset[tuple[int, int]], int], int] = {}
         kind_of = {0: 0}

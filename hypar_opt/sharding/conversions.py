@@ -74,10 +74,10 @@ def _exchanged(tensor: Extent, source: Layout, target: Layout, parts: int) -> in
     more, left = first % parts, second % parts
     both = (more + left - abs(more - left)) // 2
     kept = parts * own * others + own * left + others * more + both
-    return moved_but(tensor, first * second, kept)
+    return elements_not_local(tensor, first * second, kept)
 
 
-def moved_but(tensor: Extent, pairs: int, kept: int) -> int:
+def elements_not_local(tensor: Extent, pairs: int, kept: int) -> int:
     """Return the elements of all pairs of indices of two axes but those kept in place."""
     return tensor.elements // pairs * (pairs - kept)
 
@@ -179,7 +179,7 @@ def conversion(
             take(StepKind.SLICE, level, target[level])
     for level in reversed(levels):
         if source[level] == PARTIAL != target[level]:
-            take(StepKind.REDUCE_SCATTER, level, scattered(target[level]))
+            take(StepKind.REDUCE_SCATTER, level, scatter_layout(target[level]))
     for some in _together(now, target, even):
         own, to = (tuple(layouts[level] for level in some) for layouts in (now, target))
         parts, copies = tuple(sizes[level] for level in some), _copies(now, sizes)
@@ -239,7 +239,7 @@ def _copies(layouts: Sequence[Layout], sizes: Sequence[int]) -> int:
     )
 
 
-def scattered(target: Layout, otherwise: Layout = BATCH) -> Layout:
+def scatter_layout(target: Layout, otherwise: Layout = BATCH) -> Layout:
     """Return the layout into which partial sums are reduce-scattered on their way to a target.
 
     It is split by another axis, such as the batch, where the target is whole, or all on one side.

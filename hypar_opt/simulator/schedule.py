@@ -23,7 +23,7 @@ from hypar_opt.simulator.tasks import (
     Task,
     changed,
 )
-from hypar_opt.workload.repeats import COLLECTIVES, EPILOGUE, ONCE, PASS
+from hypar_opt.workload.repeats import EPILOGUE, ONCE, PASS, REDUCTION_GROUPS
 
 if TYPE_CHECKING:
     from hypar_opt.costs.physical import Pairs
@@ -141,7 +141,7 @@ class Schedule:
         in each micro-batch comes before what its shards are all-reduced over.
         """
         of_gradients = Phase.GRADIENT, ExchangeKind.GRADIENTS
-        for group in range(len(COLLECTIVES)):
+        for group in range(len(REDUCTION_GROUPS)):
             together: defaultdict[_Alike, list[Sequence[LevelBytes]]] = defaultdict(list)
             for node in nodes:
                 if steps := self.exchanges.get(ExchangeKey(*of_gradients, node, group)):
@@ -242,7 +242,7 @@ _OF_WEIGHTS = (ExchangeKind.GRADIENTS, ExchangeKind.WEIGHTS)
 
 _BETWEEN_PAIRS = (ExchangeKind.BOUNDARY, ExchangeKind.HALOS)
 
-_BY_USE, _ONCE = (COLLECTIVES.index((word,)) for word in ("weights", "gradients"))
+_BY_USE, _ONCE = (REDUCTION_GROUPS.index((word,)) for word in ("weights", "gradients"))
 """Weights are gathered for each use where they are split, and once where gradients are."""
 
 _Alike = tuple[tuple[int, tuple[int, ...]], ...]
@@ -575,7 +575,7 @@ class _Prefetched(_Step):
     def _scattered(self, layers: Sequence[int]) -> None:
         """Reduce those of a unit's gradients that are scattered in each micro-batch."""
         nodes = [node for node in self._owned(layers) if self._is_scattered(node)]
-        for group in range(len(COLLECTIVES)) if nodes else ():
+        for group in range(len(REDUCTION_GROUPS)) if nodes else ():
             keys = [
                 ExchangeKey(Phase.GRADIENT, ExchangeKind.GRADIENTS, node, group) for node in nodes
             ]

@@ -40,13 +40,13 @@ class GradientCollective(NamedTuple):
     passes: tuple[str, ...] = ()
 
     @property
-    def halves(self) -> int:
+    def rounds(self) -> int:
         """The reduce-scatters and all-gathers that it consists of."""
         return 2 if self.kind == "all-reduce" else 1
 
     def share(self, all_reduce: Any) -> Any:
         """Return what it moves of the elements of an all-reduce."""
-        return all_reduce if self.halves == 2 else all_reduce // 2
+        return all_reduce if self.rounds == 2 else all_reduce // 2
 
 
 _SCATTERED = GradientCollective("reduce-scatter", each_micro_batch=True)
@@ -70,14 +70,14 @@ ZERO_STAGES: Mapping[str, tuple[GradientCollective, ...]] = FrozenDict(
 Source: S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter
 Models", SC20, section 7."""
 
-IN_HALVES = tuple(
+SCATTERED_EACH_MICRO_BATCH = tuple(
     word for word, collectives in ZERO_STAGES.items() if collectives[0].each_micro_batch
 )
 """What is split where gradients are reduce-scattered in each micro-batch."""
 
-COLLECTIVES = (
-    *((word,) for word in reversed(IN_HALVES)),
-    tuple(word for word in ZERO_STAGES if word not in IN_HALVES),
+REDUCTION_GROUPS = (
+    *((word,) for word in reversed(SCATTERED_EACH_MICRO_BATCH)),
+    tuple(word for word in ZERO_STAGES if word not in SCATTERED_EACH_MICRO_BATCH),
 )
 """What is split at the levels that one reduction of a gradient joins, in the order of a step: those
 of each micro-batch first, then the all-reduce of a step."""
@@ -247,7 +247,7 @@ class Repeats:
             at = self.splits(len(counts), level, word)
             for collective in collectives:
                 moved[at] += (
-                    collective.halves
+                    collective.rounds
                     * self.elements(collective)
                     * self.times(collective, counts[at])
                 )

@@ -19,7 +19,7 @@ from hypar_opt.errors import HyparError
 from hypar_opt.execution.batches import sizes_remedy
 from hypar_opt.execution.torch.rules import has_hook, has_module, otherwise, without_rule
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.sharding.conversions import exchanges, scattered
+from hypar_opt.sharding.conversions import exchanges, scatter_layout
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, TOKEN, WHOLE, is_split
 from hypar_opt.workload.operators.axes import BATCH as BATCH_AXIS
 from hypar_opt.workload.operators.axes import DATA_CHOICE, REPLICAS, TOKENS, Choice, made, need
@@ -245,7 +245,7 @@ class Flow:
         if boundary is None and not self._converts(position):
             # The reader's hook converts the rest.
             wanted = tuple(
-                scattered(to) if layout == PARTIAL else layout
+                scatter_layout(to) if layout == PARTIAL else layout
                 for layout, to in zip(writes, wanted, strict=True)
             )
         wanted = tuple(CHANNEL if layout == SHUFFLED else layout for layout in wanted)

@@ -14,7 +14,7 @@ from hypar_opt.execution.memory import step_bytes
 from hypar_opt.execution.ties import Axis
 from hypar_opt.execution.virtual.arithmetic import KINDS
 from hypar_opt.execution.work import step_work
-from hypar_opt.sharding.conversions import StepKind, moved_but
+from hypar_opt.sharding.conversions import StepKind, elements_not_local
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, COLUMN, EXPERT, ROW, SHUFFLED, TOKEN
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.order import exchanges_of_step
@@ -191,7 +191,9 @@ def _check_exchange(
     counts = [_counts(division.hierarchy, step, n, labels) for n in range(len(step.levels) + 1)]
     local = [int(reduce(np.multiply, by_axis.values()).sum()) for by_axis in counts]
     for n, level in enumerate(step.levels):
-        moved = step.copies * moved_but(edge.extent, local[0], local[0] - local[n] + local[n + 1])
+        moved = step.copies * elements_not_local(
+            edge.extent, local[0], local[0] - local[n] + local[n + 1]
+        )
         if moved != modelled.get(level, 0):
             layer = division.network.layers[writer].name
             words = {BATCH: "images", **{axis: f"{axis}s" for axis in (TOKEN, ROW, COLUMN, EXPERT)}}

@@ -2,14 +2,14 @@
 
 Mode-free bounds are on the plans of all modes by one table, as all modes may have too many states.
 A node in another mode takes no less than `TimeCost.relaxes_ring_splits` charges it, which is no
-more than its whole weights take (`hypar_opt.costs.reductions.by_stage`). Of the levels over which
-its gradient is reduced those at which nothing but the state is split are above all others, and
-all-reduce together, in stages as rings say. Those at which gradients are split are next, and then
-weights; each of both is reduced in stages of its own, and these are parts of stages of all levels.
-A reduce-scatter in each micro-batch and an all-gather move the bytes of an all-reduce or more,
-weights again for each pass, in as many messages or more; only reduce-scatters share the latencies
-of a bucket. So the least over all places at which levels may be parted, and then over all parts
-below, is a bound. Recomputation, and micro-batches of even parts, take no less, exchange by
+more than its whole weights take (`hypar_opt.costs.reductions.stage_charges`). Of the levels over
+which its gradient is reduced those at which nothing but the state is split are above all others,
+and all-reduce together, in stages as rings say. Those at which gradients are split are next, and
+then weights; each of both is reduced in stages of its own, and these are parts of stages of all
+levels. A reduce-scatter in each micro-batch and an all-gather move the bytes of an all-reduce or
+more, weights again for each pass, in as many messages or more; only reduce-scatters share the
+latencies of a bucket. So the least over all places at which levels may be parted, and then over all
+parts below, is a bound. Recomputation, and micro-batches of even parts, take no less, exchange by
 exchange.
 
 Source: docs/algorithms.md.
