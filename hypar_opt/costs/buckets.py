@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LATENCY = 2**16
 """The parts of a latency that the gradients of a bucket share."""
 
-Share = Callable[..., "Integers"]
+LatencyShare = Callable[..., "Integers"]
 """Returns what nodes and states have of messages' latencies.
 
 Given a latency, the messages, and, as ``here``, some places.
@@ -81,7 +81,7 @@ def equal_shares(workload: Workload, most_elements: int) -> LatencyShares:
     return LatencyShares(ends, {})
 
 
-def half_shared(share: Share) -> Share:
+def half_shared(share: LatencyShare) -> LatencyShare:
     """Return what nodes have that share reduce-scatters' latencies, and gather by themselves."""
 
     def half(latency: int, messages: Integers, here: Places) -> Integers:
@@ -150,13 +150,13 @@ class LatencyShares:
         """What tells nodes apart: their shares."""
         return [shares.tobytes() for shares in np.moveaxis(self.ends, 2, 0)]
 
-    def among(
+    def for_nodes(
         self,
         nodes: Indices,
         reduced: Reduction,
         shape: tuple[int, ...],
         micro_batches: int,
-    ) -> Share:
+    ) -> LatencyShare:
         """Return what shares out a latency among nodes and their states.
 
         Parameters

@@ -73,7 +73,7 @@ class EnergyCost(ArrayCost):
             If the problem has no array, or options that contradict one, or the array no energies.
         """
         array, placement = array_of(problem)
-        if problem.is_shared_out:
+        if problem.has_unequal_parts:
             from hypar_opt.costs.groups import GroupBytes
 
             communication: CommunicationCost = GroupBytes.of_groups(problem)

@@ -25,7 +25,7 @@ from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.shares import Amounts, CountOfIndices, Parts, Share, WorkOfPart, received
 from hypar_opt.step.states import exact_sum, levels_of, shape_of
 from hypar_opt.step.uneven import split_sizes
-from hypar_opt.workload.parallelism import OF_EQUAL_PARTS, SIDES
+from hypar_opt.workload.parallelism import OF_EQUAL_PARTS, PART_WORDS
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -428,7 +428,7 @@ class GroupTime(TimeCost):
         for key, nodes in self.reductions(workload, rows).items():
             for node in nodes:
                 choice = workload.choices[rows[0][node]]
-                together[choice if choice in SIDES else None, *key].append(node)
+                together[choice if choice in PART_WORDS else None, *key].append(node)
         return replace(self, latencies=LatencyShares.of_plan(together, workload.stored))
 
     def upper_bound(self, workload: Workload) -> Fraction:

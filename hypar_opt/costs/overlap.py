@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from hypar_opt.costs.base import CostModel, Symmetries
-    from hypar_opt.costs.buckets import Share
+    from hypar_opt.costs.buckets import LatencyShare
     from hypar_opt.costs.reductions import Places, Reduction
     from hypar_opt.hardware.array import Array
     from hypar_opt.integers import Integers
@@ -72,9 +72,9 @@ class SharesOfUnits(LatencyShares):
                 members[used_in.pop()].append(node)
         return cls(cls.of([*members.values()], [workload.stored]).ends, {})
 
-    def among(
+    def for_nodes(
         self, nodes: Indices, reduced: Reduction, shape: tuple[int, ...], micro_batches: int
-    ) -> Share:
+    ) -> LatencyShare:
         del reduced, micro_batches
         begins, ends = self.ends[0][:, nodes]
 

@@ -15,7 +15,7 @@ from hypar_opt.integers import exact_dtype
 from hypar_opt.plan.stored_layouts import rows_with_stored
 from hypar_opt.step.states import exact_sum, shard_counts
 from hypar_opt.workload.contiguous import are_first, orders_of
-from hypar_opt.workload.parallelism import PAPERS_CHOICES, SIDES
+from hypar_opt.workload.parallelism import PAPERS_CHOICES, PART_WORDS
 from hypar_opt.workload.splitting import may_split
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _costs(workload: Workload, cost: CostModel, above: Indices, choice: Indices)
     entries = workload.ends[boundaries, at, None] * len(columns) + columns
     np.add.at(costs.reshape(-1), entries.reshape(-1), edges.reshape(-1))  # quick in one axis only
     # Below H1 no tensor is all on one side.
-    below = np.array([bool(len(above)) and word in SIDES for word in workload.choices])
+    below = np.array([bool(len(above)) and word in PART_WORDS for word in workload.choices])
     return np.where(workload.forbidden[:shared] | below, largest + 1, costs)
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.costs.base import Symmetries
-    from hypar_opt.costs.buckets import Share
+    from hypar_opt.costs.buckets import LatencyShare
     from hypar_opt.costs.device_load import PricedLoad
     from hypar_opt.costs.reductions import Levels, Places, Reduction
     from hypar_opt.costs.shared_nodes import Rows
@@ -348,11 +348,11 @@ class TimeCost(ArrayCost):
         workload: Workload,
         nodes: Indices,
         shape: tuple[int, ...],
-    ) -> Share | None:
+    ) -> LatencyShare | None:
         """Return what nodes have of a reduction's latencies; None of those that are not shared."""
         if self.latencies is None or phase is not Phase.GRADIENT:
             return None
-        return self.latencies.among(nodes, reduction, shape, workload.repeats.micro_batches)
+        return self.latencies.for_nodes(nodes, reduction, shape, workload.repeats.micro_batches)
 
     def rounded_together(self, exchange: Collective) -> Hashable:
         return exchange.phase, exchange.tensor, exchange.kind
@@ -373,7 +373,7 @@ class TimeCost(ArrayCost):
             is_below = is_below | (row > 0)
 
     def _around_rings(
-        self, reduction: Reduction, steps: Integers, share: Share | None, *, relaxes: bool
+        self, reduction: Reduction, steps: Integers, share: LatencyShare | None, *, relaxes: bool
     ) -> list[Integers]:
         """Return the time of reductions around rings, by the bytes that cross the levels.
 
@@ -387,7 +387,7 @@ class TimeCost(ArrayCost):
         rings = self.rings
 
         def charge(
-            shared: Share | None, stage: Levels, places: Places, over_all: Integers
+            shared: LatencyShare | None, stage: Levels, places: Places, over_all: Integers
         ) -> Integers:
             # A reduce-scatter or an all-gather takes all rounds once, an all-reduce twice
             # (docs/collectives.md).
@@ -405,7 +405,7 @@ class TimeCost(ArrayCost):
         return stage_charges(*context, by_crossing=self.crossing, charge_alone=charge_alone)
 
     def _sharing(
-        self, moved: Integers, rates: Rates, messages: Integers, share: Share | None
+        self, moved: Integers, rates: Rates, messages: Integers, share: LatencyShare | None
     ) -> Integers:
         """Return the charges of exchanges: their bytes, and their own latencies or a share."""
         if share is None:

@@ -32,7 +32,7 @@ from hypar_opt.solvers.feasibility import trivially_infeasible
 from hypar_opt.step.shares import Share
 from hypar_opt.step.states import shard_counts
 from hypar_opt.workload.contiguous import are_first, check_contiguous, may_go_on
-from hypar_opt.workload.parallelism import PAPERS_CHOICES, on_all_sides
+from hypar_opt.workload.parallelism import PAPERS_CHOICES, choices_below_h1
 from hypar_opt.workload.splitting import may_split_tensors
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class ConstraintSet:
         self._shares: list[Share] = []  # of unequal parts of H1, each with a memory of its own
         if self._memory is not None and problem.part_memory:
             self._memory = min(problem.part_memory)  # of equal parts
-            if problem.is_shared_out:
+            if problem.has_unequal_parts:
                 simplex = [*map(tuple, corners)] or [problem.part_shares]
                 of_parts = zip(*map(Share.of_parts, simplex), strict=True)
                 self._shares = [min(shares, key=lambda share: share.scaled) for shares in of_parts]
@@ -85,7 +85,7 @@ class ConstraintSet:
         self._hierarchy = self._rule.hierarchy if self._rule else problem.hierarchy
         self._levels, self._choices = problem.levels, problem.choices
         self._orders: Orders = {}
-        below = on_all_sides(problem.choices)
+        below = choices_below_h1(problem.choices)
         self._lacks_choices = self._loads.forbids or below != problem.choices
 
     @cached_property

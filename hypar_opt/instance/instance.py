@@ -180,7 +180,7 @@ class Instance:
         vars(other)["constraints"] = limited
         return other
 
-    def among(self, states: NDArray[np.bool_]) -> Instance:
+    def restricted_to(self, states: NDArray[np.bool_]) -> Instance:
         """Return the problem of plans whose nodes are in some states: ``(nodes, states)``."""
         other = self.with_cost(self.cost)
         vars(other)["_among"] = states

@@ -22,7 +22,7 @@ from hypar_opt.instance.pins import pinned_choices
 from hypar_opt.sharding.weights import replicated
 from hypar_opt.workload.operators.axes import BATCH, EXPERTS, LAST_RESORT, SPATIAL
 from hypar_opt.workload.operators.words import WHOLE_AS, choices_of
-from hypar_opt.workload.parallelism import OF_IMAGES, SIDES
+from hypar_opt.workload.parallelism import OF_IMAGES, PART_WORDS
 from hypar_opt.workload.splitting import may_split, spatial_columns
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class LeastLoads:
         self._levels = len(self._sizes)
         self.pinned = pinned_choices(problem, workload)
         # The first level with the same parts and pins as each.
-        self._one_sided = [choice in SIDES for choice in problem.choices]
+        self._one_sided = [choice in PART_WORDS for choice in problem.choices]
         level_keys: list[tuple[object, ...]] = [
             (size, any(self._one_sided) and not level) for level, size in enumerate(self._sizes)
         ]
@@ -93,7 +93,7 @@ class LeastLoads:
         """The parts above the first level."""
         # Parts of unequal shares have loads of their own: `hypar_opt.costs.device_load`.
         papers = problem.constraints.memory is not None and not problem.device_memory
-        self._limited = papers and not (problem.part_memory and problem.is_shared_out)
+        self._limited = papers and not (problem.part_memory and problem.has_unequal_parts)
         self.impossible = 1 + (sum(self.load(self.start).tolist()) if self._limited else 0)
 
     def may(

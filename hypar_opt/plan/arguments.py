@@ -28,7 +28,7 @@ from hypar_opt.workload.parallelism import (
     OF_EQUAL_PARTS,
     OF_RUNS,
     PAPERS_CHOICES,
-    SIDES,
+    PART_WORDS,
     part_word,
     stated_choices,
 )
@@ -348,8 +348,8 @@ def _between_groups(fields: dict[str, Any]) -> dict[str, Any]:
     array = fields["array"].description
     if not array.groups or fields.get("cost") != "time" or not is_list:
         return {}
-    words = {word for word in choices if isinstance(word, str) and word in SIDES}
-    stated = tuple(sorted(words, key=SIDES.__getitem__))
+    words = {word for word in choices if isinstance(word, str) and word in PART_WORDS}
+    stated = tuple(sorted(words, key=PART_WORDS.__getitem__))
     unstated = (choice for choice in choices if choice not in stated)
     return {"choices": (*unstated, *(stated or one_sided(array)))}
 
@@ -364,7 +364,7 @@ def _in_stages(fields: Mapping[str, Any]) -> bool:
     """Return whether the choices have parts of H1, which are stages where there are no groups."""
     choices = fields.get("choices")
     stated = choices if isinstance(choices, list | tuple) else ()
-    return any(isinstance(word, str) and word in SIDES for word in stated)
+    return any(isinstance(word, str) and word in PART_WORDS for word in stated)
 
 
 def _in_primes(hierarchy: Hierarchy, *, staged: bool) -> Hierarchy:

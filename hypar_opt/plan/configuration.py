@@ -27,7 +27,7 @@ from hypar_opt.sharding.weights import shared_weights
 from hypar_opt.workload.layer_tensors import tensors_of
 from hypar_opt.workload.operators.attention import HEADS, QUERIES, Attention
 from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, EXPERTS, LAST_RESORT, TOKENS
-from hypar_opt.workload.parallelism import CHOICES, LEFT_WHOLE, SHARDED, SIDES
+from hypar_opt.workload.parallelism import CHOICES, LEFT_WHOLE, PART_WORDS, SHARDED
 from hypar_opt.workload.patterns import EVERY, words_by_layer
 from hypar_opt.workload.recomputation import recomputed_words, segments
 from hypar_opt.workload.shards import Shards, renumbered_words, shards_of
@@ -713,7 +713,7 @@ def _below_h1(plan: Plan, shard: Words | None) -> Plan:
         "layouts": FrozenDict(
             {name: rows_of_node[1:] for name, rows_of_node in (plan.layouts or {}).items()}
         ),
-        "choices": tuple(word for word in plan.choices if word not in SIDES),
+        "choices": tuple(word for word in plan.choices if word not in PART_WORDS),
         "levels": len(sizes),
         "parts": sizes,
         "training": plan.training.model_copy(update={"recompute": None, "shard": shard}),

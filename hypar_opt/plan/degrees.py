@@ -19,7 +19,7 @@ from hypar_opt.workload.operators.axes import (
     TOKENS,
     in_one_part,
 )
-from hypar_opt.workload.parallelism import CHOICES, SIDES
+from hypar_opt.workload.parallelism import CHOICES, PART_WORDS
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -139,7 +139,7 @@ def model_or_tensor(choices: Sequence[str]) -> str:
 
 def kind_of(choice: Choice) -> str:
     """Return the kind of parallelism of a layer of products that has a choice."""
-    return SIDE if choice.word in SIDES else _OF_AXES.get(choice.axis, TENSOR)
+    return SIDE if choice.word in PART_WORDS else _OF_AXES.get(choice.axis, TENSOR)
 
 
 def _phrases(plan: Plan, kinds: Kinds, first: int) -> Iterator[str]:

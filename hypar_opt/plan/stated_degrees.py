@@ -17,7 +17,7 @@ from hypar_opt.plan.configuration import (
 )
 from hypar_opt.plan.megatron import roles
 from hypar_opt.workload.operators.axes import EXPERTS, LAST_RESORT, TOKENS
-from hypar_opt.workload.parallelism import CHOICES, SIDES
+from hypar_opt.workload.parallelism import CHOICES, PART_WORDS
 from hypar_opt.workload.patterns import EVERY, STORED, patterns_naming
 from hypar_opt.workload.tensors import workload_of
 
@@ -147,7 +147,7 @@ def pinned(network: Network, problem: Problem, configuration: Configuration) -> 
     update: dict[str, Any] = {
         "choices": (
             *(word for word in offered if word in used),
-            *(word for word in problem.choices if word in SIDES and above),
+            *(word for word in problem.choices if word in PART_WORDS and above),
         ),
         "constraints": constraints.model_copy(update={"fix": (*constraints.fix, *pins)}),
     }

@@ -163,7 +163,7 @@ class Certificate(Displayed, Document):
             raise rule("with spans there should be no price, and training should be 'any'")
         return self
 
-    def among(self, plan: Plan) -> str:
+    def qualification(self, plan: Plan) -> str:
         """Return what qualifies the claim that a plan is proved optimal, as text."""
         count = plan.training.micro_batches or 1
         batch = "the batch at once" if count == 1 else f"{count:,} micro-batches"
@@ -179,10 +179,10 @@ class Certificate(Displayed, Document):
         if self.overlap is not None:
             return self._claim_with_overlap(plan)
         if self.bound is None:
-            return f"proved ({plan.solver.scope}{self.among(plan)})"
+            return f"proved ({plan.solver.scope}{self.qualification(plan)})"
         total = Fraction(plan.cost.total)
         gap = math.ceil(10**4 * (total - self.bound) / total) / 100
-        return f"proved to {gap:.2f} % ({plan.solver.scope}{self.among(plan)})"
+        return f"proved to {gap:.2f} % ({plan.solver.scope}{self.qualification(plan)})"
 
     def _claim_with_overlap(self, plan: Plan) -> str:
         record = plan.solver.with_overlap
@@ -601,7 +601,7 @@ def check_price(plan: Plan) -> None:
         that is no device's: none of these is derived a second time.
     """
     limited = plan.constraints.memory is not None and plan.problem.device_memory is None
-    if plan.is_shared_out and (plan.cost.kind == "energy" or limited):
+    if plan.has_unequal_parts and (plan.cost.kind == "energy" or limited):
         what = "a memory" if limited else "energy"
         raise RefusedError(
             "plans with unequal parts in groups of accelerators are proved for bytes or time"

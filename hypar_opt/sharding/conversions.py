@@ -37,7 +37,7 @@ from hypar_opt.sharding.layouts import (
     dual_layout,
     is_split,
 )
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import PART_WORDS
 
 if TYPE_CHECKING:
     from hypar_opt.workload.layer_tensors import Extent
@@ -244,7 +244,7 @@ def scatter_layout(target: Layout, otherwise: Layout = BATCH) -> Layout:
 
     It is split by another axis, such as the batch, where the target is whole, or all on one side.
     """
-    return target if is_split(target) and target not in SIDES else otherwise
+    return target if is_split(target) and target not in PART_WORDS else otherwise
 
 
 def backward(steps: Sequence[Step]) -> tuple[Step, ...]:

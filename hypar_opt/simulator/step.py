@@ -216,7 +216,7 @@ def check_groups(plan: Plan, array: Array, options: RunOptions) -> None:
         Naming the option, or the array.
     """
     if not array.groups:
-        if plan.is_shared_out:
+        if plan.has_unequal_parts:
             raise HyparError(
                 f"the plan is for groups of accelerators, and the array {array.name} has none"
             )
@@ -235,7 +235,7 @@ def _exchanges(
     repeats: Repeats,
 ) -> StepExchanges:
     """Return the exchanges of a micro-batch, and those of the step's end."""
-    check_loads(workload, array, shared_out=problem.is_shared_out)
+    check_loads(workload, array, unequal_parts=problem.has_unequal_parts)
     if workload.loads and options.profile is not None:
         raise HyparError(
             f"{argument('profile')}: measured layers do not say what parts of experts take; a"

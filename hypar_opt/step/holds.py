@@ -27,7 +27,7 @@ from hypar_opt.step.uneven import most_loaded
 from hypar_opt.workload.layer_tensors import Boundary, Extent
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BATCH, BY_EXPERT, EXPERTS, REPLICATING, SPATIAL
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import PART_WORDS
 from hypar_opt.workload.recomputation import repeated, segments
 from hypar_opt.workload.repeats import CONVERTED, EPILOGUE, PASS, Repeats
 from hypar_opt.workload.shards import Shards
@@ -456,7 +456,7 @@ def _split(axes: Axes, choice: Choice | None, word: str) -> int:
     axis = choice.axis if choice else BATCH
     if axis in axes:
         return axes.index(axis)
-    if choice is None or word in SIDES:
+    if choice is None or word in PART_WORDS:
         return ONE_PART
     return DATA_REPLICA if axis in REPLICATING else REPLICA
 
@@ -500,7 +500,7 @@ def axis_of_map(layout: Layout) -> int:
 
     Else `REPLICA`, `SCATTERED` or `ONE_PART`.
     """
-    if layout in SIDES:
+    if layout in PART_WORDS:
         return ONE_PART
     special = {WHOLE: REPLICA, PARTIAL: SCATTERED}
     return special[layout] if layout in special else Extent.axis(layout)
@@ -644,7 +644,7 @@ class HoldArrays:
             ]
             splits, axes = split[:, plan, column], np.array([*map(_axes_of_addends, stored)]).T
             split[:, plan, column] = np.where(splits == SCATTERED, axes, splits)
-        dtype = exact_dtype(self._most * (share.whole if share else 1))
+        dtype = exact_dtype(self._most * (share.total if share else 1))
         levels = np.array(self._hierarchy.sizes, dtype)[:, None, None]
         sizes, border = (axis[:, None] for axis in self._axes)
         sizes = sizes.astype(dtype)
@@ -656,9 +656,9 @@ class HoldArrays:
         if share and len(rows):
             at_h1 = split[0] == np.arange(len(sizes))[:, None, None]
             below = parts // len(share.parts)
-            indices = sizes * share.parts[share.side] if exact else share.indices(sizes)
+            indices = sizes * share.parts[share.part] if exact else share.indices(sizes)
             sizes = np.where(at_h1, indices, sizes)
-            parts = np.where(at_h1, below * share.whole if exact else below, parts)
+            parts = np.where(at_h1, below * share.total if exact else below, parts)
         divided = _up(sizes, parts)
         elements = _up(sizes.prod(axis=0), parts.prod(axis=0)) if exact else divided.prod(axis=0)
         for column, plan, over, under in loaded:
@@ -668,7 +668,7 @@ class HoldArrays:
             elements = np.where(border.any(axis=0), beside, elements)
         if share and len(rows):
             words = programs[0].workload.choices
-            has = [word not in SIDES or SIDES[word] == share.side for word in words]
+            has = [word not in PART_WORDS or PART_WORDS[word] == share.part for word in words]
             elements = np.where(np.array(has)[rows[0]], elements, 0)
         if self._sharded:
             where = np.arange(len(rows))[:, None, None], rows, columns

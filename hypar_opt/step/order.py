@@ -16,7 +16,7 @@ from hypar_opt.step.operations import Collective
 from hypar_opt.step.rules import exchanges_of, rules_of
 from hypar_opt.step.shares import Share
 from hypar_opt.step.states import states_from_rows
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import PART_WORDS
 from hypar_opt.workload.repeats import REDUCTION_GROUPS, ZERO_STAGES
 
 if TYPE_CHECKING:
@@ -207,8 +207,8 @@ def _unequal_all_to_alls(
 def _held(tensor: Extent, layout: str, share: Share) -> list[int]:
     """Return the indices of each axis that a part of H1 has of a tensor in a layout."""
     _, *sizes = tensor
-    if layout in SIDES:
-        return [size * (SIDES[layout] == share.side) for size in sizes]
+    if layout in PART_WORDS:
+        return [size * (PART_WORDS[layout] == share.part) for size in sizes]
     axis = tensor.axis(layout) - 1
     sizes[axis] = int(share.indices(np.asarray(sizes[axis])))
     return sizes

@@ -224,7 +224,7 @@ def _priced(instance: Instance, workload: Workload, plan: Plan) -> tuple[int | f
     None of unequal groups, whose price has fractions of images. What stages join of levels is
     priced stage by stage, and of a small network, whose blocks are not stated, not at all.
     """
-    if plan.is_shared_out:
+    if plan.has_unequal_parts:
         return ()
     if plan.is_staged and plan.joins_levels:
         is_small = instance.network != plan.network.description

@@ -22,7 +22,7 @@ from hypar_opt.workload.operators.axes import (
     TOKENS,
 )
 from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import PART_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
@@ -114,7 +114,7 @@ class LayerTensors:
         if choice.axis:
             return choice.axis not in self.lacked
         # Shared weights that no choice splits are those of data parallelism.
-        return (may_be_whole and bool(self.output)) or choice.word in SIDES
+        return (may_be_whole and bool(self.output)) or choice.word in PART_WORDS
 
     def split_size(self, choice: Choice) -> int:
         """Return the size of the axis that a choice divides; 0 for none.

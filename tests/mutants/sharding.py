@@ -28,8 +28,8 @@ SHARDING = (
     Mutant(
         "scattered always by channel",
         _CONVERSIONS,
-        "target not in SIDES else otherwise",
-        'target not in SIDES else "channel"',
+        "target not in PART_WORDS else otherwise",
+        'target not in PART_WORDS else "channel"',
         ("sharding/test_program",),
     ),
     Mutant(

@@ -23,7 +23,7 @@ from hypar_opt.workload.activations import ACTIVATIONS
 from hypar_opt.workload.operands import operands_of
 from hypar_opt.workload.operators.experts import Router
 from hypar_opt.workload.operators.maps import ExpertMap, LogitMap
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import PART_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -109,7 +109,7 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
         for step in program.input_steps(boundary):
             layouts = {*step.sources, *step.targets}
             between = not layouts <= {CHANNEL, SHUFFLED} and not any(
-                layout in SIDES for layout in layouts
+                layout in PART_WORDS for layout in layouts
             )
             if step.kind is StepKind.ALL_TO_ALL and between:
                 _check_exchange(division, edge, step, modelled, scaled=scaled)

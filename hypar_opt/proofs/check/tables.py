@@ -17,7 +17,7 @@ from hypar_opt.errors import RefusedError, argument
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.proofs.check.folds import Bytes
 from hypar_opt.proofs.check.rows import PlanProblem, nodes_states, states
-from hypar_opt.workload.parallelism import on_all_sides
+from hypar_opt.workload.parallelism import choices_below_h1
 from hypar_opt.workload.shards import Shards
 
 if TYPE_CHECKING:
@@ -395,7 +395,7 @@ class StateEdges:
 def _check_states(problem: PlanProblem, kinds: int) -> None:
     """Refuse more pairs of states than can be charged, of so many kinds of edges."""
     choices, levels = problem.plan.choices, problem.plan.levels
-    below = len(on_all_sides(choices))
+    below = len(choices_below_h1(choices))
     pairs = (len(choices) * below ** (levels - 1)) ** 2
     if pairs > MAX_PAIRS or kinds * pairs > MAX_ENTRIES:
         counted = f"{below}^{2 * levels}" if below == len(choices) else f"{pairs:,}"
