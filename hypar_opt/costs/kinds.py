@@ -11,8 +11,8 @@ import numpy as np
 from hypar_opt.step.uneven import loads_at_ends, sizes_at_ends
 from hypar_opt.workload.addends import may_defer_reduction
 from hypar_opt.workload.operators.kernels import ALL_FUSED
-from hypar_opt.workload.recomputation import repeated
-from hypar_opt.workload.repeats import ONCE
+from hypar_opt.workload.recomputation import with_repeats
+from hypar_opt.workload.repeats import SINGLE_PASS
 
 if TYPE_CHECKING:
     from hypar_opt.step.states import Indices
@@ -77,7 +77,7 @@ def kinds_of_nodes(workload: Workload) -> Kinds:
     nodes, repeats = len(workload.nodes), workload.repeats
     columns = np.vstack(
         [
-            _kinds_of_tensors(repeated(workload, ONCE)),
+            _kinds_of_tensors(with_repeats(workload, SINGLE_PASS)),
             *repeats.counts(nodes),
             numbered(_shards(workload)).numbers,
         ]

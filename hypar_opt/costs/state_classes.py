@@ -38,8 +38,8 @@ from hypar_opt.deadline import NEVER
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.sharding.weights import replicated
 from hypar_opt.step.uneven import sizes_at_ends
-from hypar_opt.workload.recomputation import repeated
-from hypar_opt.workload.repeats import ONCE
+from hypar_opt.workload.recomputation import with_repeats
+from hypar_opt.workload.repeats import SINGLE_PASS
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
@@ -449,7 +449,9 @@ class PairsOfStates:
             If there are more alignments than memory allows.
         """
         end_keys = self.cost.end_keys(self.workload)
-        once = kinds_of_boundaries(repeated(self.workload, ONCE), end_keys).numbers[self.boundaries]
+        once = kinds_of_boundaries(with_repeats(self.workload, SINGLE_PASS), end_keys).numbers[
+            self.boundaries
+        ]
         counts = self.workload.repeats.counts(len(self.workload.nodes))[-2:]
         sources, targets = self.workload.ends[self.boundaries].T
         read, written = (

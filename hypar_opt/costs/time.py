@@ -28,8 +28,8 @@ from hypar_opt.hardware.links import BisectionLink
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.states import levels_of, shape_of, states_from_rows
 from hypar_opt.step.uneven import sizes_at_ends, split_sizes, uneven_boundaries
-from hypar_opt.workload.recomputation import repeated
-from hypar_opt.workload.repeats import ONCE
+from hypar_opt.workload.recomputation import with_repeats
+from hypar_opt.workload.repeats import SINGLE_PASS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -137,7 +137,7 @@ class TimeCost(ArrayCost):
         """Return the cost with latencies shared out over their buckets, by elements."""
         if self.bucket_elements == 1 or Phase.GRADIENT not in self.communication.phases:
             return self
-        shares = latency_shares(repeated(workload, ONCE), self.bucket_elements)
+        shares = latency_shares(with_repeats(workload, SINGLE_PASS), self.bucket_elements)
         return replace(self, latencies=shares)
 
     def with_equal_shares(self, workload: Workload) -> Self:
@@ -147,7 +147,7 @@ class TimeCost(ArrayCost):
         """
         if self.latencies is None:
             return self
-        shares = equal_shares(repeated(workload, ONCE), self.bucket_elements)
+        shares = equal_shares(with_repeats(workload, SINGLE_PASS), self.bucket_elements)
         return replace(self, latencies=shares)
 
     def reductions(self, workload: Workload, rows: Rows) -> dict[tuple[int, int, int], list[int]]:

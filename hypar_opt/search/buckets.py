@@ -116,7 +116,7 @@ def _of_least_time(search: SearchRequest, solve: Search, cost: TimeCost, best: _
         if instance.constraints.allow(rows):
             baseline = replace(best.result, assignments=rows, tensors=None, priced=None)
             best = min(best, _Priced.of(search, baseline), key=attrgetter("total"))
-    if bound in (None, best.total) or len(workload.repeats.begins) > 1:
+    if bound in (None, best.total) or len(workload.repeats.shard_start_levels) > 1:
         return best
     try:
         latencies = SharedLatencies.of(instance, cost, search.deadline)

@@ -380,7 +380,7 @@ class PlansWithOverlap:
         training = Training(micro_batches=self.plan.training.micro_batches)
         problem = self.plan.problem.model_copy(update={"training": training})
         workload = micro_batch_of(problem, self.plan.network.description, shared_tensors=True)
-        return workload.once or workload
+        return workload.single_pass or workload
 
     def fits(self, rows: Rows) -> bool:
         """Return whether a plan satisfies the constraints, and to the memory of a device."""

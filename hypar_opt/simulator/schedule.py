@@ -23,7 +23,7 @@ from hypar_opt.simulator.tasks import (
     Task,
     changed,
 )
-from hypar_opt.workload.repeats import EPILOGUE, ONCE, PASS, REDUCTION_GROUPS
+from hypar_opt.workload.repeats import EPILOGUE, PASS, REDUCTION_GROUPS, SINGLE_PASS
 
 if TYPE_CHECKING:
     from hypar_opt.costs.physical import Pairs
@@ -69,7 +69,7 @@ class Schedule:
     collective: Pairs
     buckets: Sequence[Sequence[int]]
     overlap: str
-    repeats: Repeats = ONCE
+    repeats: Repeats = SINGLE_PASS
     updates: Sequence[float | OfParts] = ()
     units: Sequence[range] = ()
     epilogues: Sequence[float | OfParts] = ()
@@ -381,14 +381,14 @@ class _Step:
     def _forward_again(self, layer: int, operands: Dependencies) -> Dependencies:
         """Run what runs again of a layer's forward pass; with exchanges, unless it is alone."""
         phase, repeats = Phase.FORWARD, self._schedule.repeats
-        together, word = repeats.again.get(layer) is not None, repeats.by_op.get(layer)
+        together, word = repeats.recomputed.get(layer) is not None, repeats.by_op.get(layer)
         if together or word:
             for boundary in self._workload.boundaries_read[layer]:
                 operands = self._conversion(boundary, layer, phase, operands)
             operands = self._reduction(layer, phase, ExchangeKind.HALOS, operands)
         if together or word == PASS:
             operands = self._computed(layer, phase, operands)
-        elif layer in repeats.again:
+        elif layer in repeats.recomputed:
             operands = self._compute(layer, phase, operands)
         elif word == EPILOGUE:
             task = _task(self._name(layer), phase, self._schedule.epilogues[layer])

@@ -28,7 +28,7 @@ from hypar_opt.workload.layer_tensors import Boundary, Extent
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BATCH, BY_EXPERT, EXPERTS, REPLICATING, SPATIAL
 from hypar_opt.workload.parallelism import PART_WORDS
-from hypar_opt.workload.recomputation import repeated, segments
+from hypar_opt.workload.recomputation import segments, with_repeats
 from hypar_opt.workload.repeats import CONVERTED, EPILOGUE, PASS, Repeats
 from hypar_opt.workload.shards import Shards
 
@@ -224,7 +224,7 @@ class HoldRules:
 
         Who reads its input backward, too, does not exchange the borders twice.
         """
-        layer, again = self.workload.nodes[node], self.workload.repeats.again
+        layer, again = self.workload.nodes[node], self.workload.repeats.recomputed
         borders = (layer.borders.get(axis) for axis in SPATIAL)
         rows, columns = (border.halo if border else 0 for border in borders)
         if not rows + columns:
@@ -270,7 +270,7 @@ class HoldRules:
         what these read to run again, and of products that are followed by an activation or a pool
         what is before these.
         """
-        again, by_op = self.workload.repeats.again, self.workload.repeats.by_op
+        again, by_op = self.workload.repeats.recomputed, self.workload.repeats.by_op
         segment = {node: first for node, first in again.items() if first is not None}
         block_of = segment | {node: block[0] for node, block in self._blocks_by_op.items()}
         readers: dict[int, list[int]] = {}
@@ -525,10 +525,12 @@ def step_holds(
     in_flight : (layers,)
         For how many micro-batches at once each layer holds what it saves; none for one.
     """
-    repeats, once = workload.repeats, workload.once or workload
+    repeats, once = workload.repeats, workload.single_pass or workload
     # Ways to train share what either does not change.
-    again = repeated(once, Repeats(again=repeats.again, by_op=repeats.by_op, blocks=repeats.blocks))
-    sharded = repeated(once, Repeats(sharded=repeats.sharded))
+    again = with_repeats(
+        once, Repeats(recomputed=repeats.recomputed, by_op=repeats.by_op, blocks=repeats.blocks)
+    )
+    sharded = with_repeats(once, Repeats(sharded=repeats.sharded))
     arguments = element_bytes, fused, weight_bytes
     weights = _holds(network, sharded, *arguments, of_weights=True)
     maps = _holds(network, again, *arguments, of_weights=False)

@@ -286,7 +286,7 @@ class StepRules:
 
     @cached_property
     def _splits(self) -> dict[int, list[tuple[str, Flags]]]:
-        """What is split from each of `Repeats.begins` on, of `SHARDED`, and of which nodes."""
+        """What is split from each of `Repeats.shard_start_levels` on: words, and their nodes."""
         repeats, nodes = self._repeats, len(self.workload.nodes)
         return {
             level: [
@@ -294,7 +294,7 @@ class StepRules:
                 for word in SHARDED
                 if (splits := repeats.splits(nodes, level, word)).any()
             ]
-            for level in repeats.begins
+            for level in repeats.shard_start_levels
         }
 
     @cached_property

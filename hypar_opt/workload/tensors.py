@@ -27,7 +27,7 @@ from hypar_opt.workload.operands import with_results
 from hypar_opt.workload.operators.axes import EXPERTS
 from hypar_opt.workload.operators.words import words_of
 from hypar_opt.workload.parallelism import PAPERS_CHOICES
-from hypar_opt.workload.repeats import ONCE, Repeats
+from hypar_opt.workload.repeats import SINGLE_PASS, Repeats
 from hypar_opt.workload.shared import shared_weights, weight_owners, with_shared_tensors
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.axes import Choice
     from hypar_opt.workload.operators.maps import Load
 
-_of_tensors = derived_from("once")
+_of_tensors = derived_from("single_pass")
 
 MAX_LAYERS_KEPT = 4096
 """Layers of a network whose tensors are kept for the next call with it."""
@@ -61,7 +61,7 @@ class Workload:
         The choices that a problem offers: each is a column of a cost table.
     repeats
         How often a step runs the passes of these tensors.
-    once
+    single_pass
         The same tensors where a step repeats nothing; None for themselves.
     """
 
@@ -71,8 +71,8 @@ class Workload:
     shared: int = 0
     replicas: bool = False
     choices: tuple[str, ...] = PAPERS_CHOICES
-    repeats: Repeats = ONCE
-    once: Workload | None = None
+    repeats: Repeats = SINGLE_PASS
+    single_pass: Workload | None = None
 
     __setstate__ = Frozen.__setstate__  # a copy's arrays, too; those given are tuples
 
