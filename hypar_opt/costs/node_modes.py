@@ -147,7 +147,9 @@ def by_state(amount: Amount, nodes: Indices, states: Sequence[State]) -> Integer
     return of_states[:, state_indices(states, choices)]
 
 
-def coupled(tables: Sequence[ClassTable], blocks: NDArray[np.intp], penalty: int) -> ClassTable:
+def with_block_choice(
+    tables: Sequence[ClassTable], blocks: NDArray[np.intp], penalty: int
+) -> ClassTable:
     """Return a table whose nodes have each state once for each table: a mode of their blocks.
 
     What a boundary is charged follows the mode of its target. A block has one mode.

@@ -15,11 +15,11 @@ from hypar_opt.plan.stored_layouts import rows_with_stored
 from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.levelwise import level_by_level, levelwise
 from hypar_opt.search.local_search import improved
-from hypar_opt.search.pairs_of_levels import improved_rows, least_compute
 from hypar_opt.search.reductions import reduction_of
 from hypar_opt.search.result import SearchResult
 from hypar_opt.search.table_solver import TableSolver
 from hypar_opt.search.to_result import to_result
+from hypar_opt.search.two_level_neighbourhood import improved_rows, least_compute
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import CAPACITY, MEMORY, SolveResult, Status
 from hypar_opt.workload.contiguous import every_order, first_gap

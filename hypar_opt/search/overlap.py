@@ -52,6 +52,7 @@ from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.plan.stated_degrees import choices_and_pins
 from hypar_opt.plan.stored_layouts import rows_of_plan, rows_with_stored
 from hypar_opt.plan.training import Training
+from hypar_opt.search.cost_to_go import completion_along_chain, completion_by_elimination
 from hypar_opt.search.default_solver import default_solver
 from hypar_opt.search.degrees import rows_by_mesh, search_degrees
 from hypar_opt.search.free_modes import problem_left_open
@@ -59,9 +60,8 @@ from hypar_opt.search.joint import joint
 from hypar_opt.search.k_best import in_order_of_cost
 from hypar_opt.search.memory.modes import bytes_held
 from hypar_opt.search.memory.search import within_memory
-from hypar_opt.search.pairs_of_levels import least_compute
-from hypar_opt.search.prefix_costs import completion_along_chain, completion_by_elimination
 from hypar_opt.search.result import SearchRequest
+from hypar_opt.search.two_level_neighbourhood import least_compute
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.repeated_parts import Messages, RepeatedPart, seconds_of_parts

@@ -29,7 +29,7 @@ from hypar_opt.instance.stage import check_pins, check_shards, stage_instance
 from hypar_opt.instance.staged import StagedPlan, StagePlan, in_stages_of, reduced_bytes
 from hypar_opt.plan.stages import Stages
 from hypar_opt.search.memory.relaxation import LayerModes, dual_bound
-from hypar_opt.search.pairs_of_levels import least_compute
+from hypar_opt.search.two_level_neighbourhood import least_compute
 from hypar_opt.step.uneven import divides_evenly
 from hypar_opt.workload.stages import RECEIVED, cuts_between_blocks, kinds_of_layers
 from hypar_opt.workload.tensors import workload_of

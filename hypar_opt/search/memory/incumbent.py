@@ -20,9 +20,9 @@ from hypar_opt.search.free_modes import with_searched
 from hypar_opt.search.joint import joint
 from hypar_opt.search.memory.modes import CountedPlan, TrainingMode
 from hypar_opt.search.memory.relaxation import PlanAtPrice
-from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.search.result import SearchResult, silent
 from hypar_opt.search.table_solver import TableSolver
+from hypar_opt.search.two_level_neighbourhood import least_compute
 from hypar_opt.solvers.base import Status
 from hypar_opt.solvers.elimination.classes import solve_classes
 

@@ -32,7 +32,7 @@ from hypar_opt.costs.state_tables import nodes_by_state, states_of
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, total_cost
-from hypar_opt.search.pairs_of_levels import least_compute
+from hypar_opt.search.two_level_neighbourhood import least_compute
 from hypar_opt.simulator.memory import counted_memory, parts_between_groups, reserved_by
 from hypar_opt.solvers.base import MEMORY, Status
 from hypar_opt.solvers.elimination.classes import bound_by_classes, solve_classes
