@@ -70,11 +70,11 @@ def _exchanged(tensor: Extent, source: Layout, target: Layout, parts: int) -> in
     """
     # `divmod` and `min` take no arrays of Python's integers.
     first, second = tensor.along(source), tensor.along(target)
-    own, others = first // parts, second // parts
-    more, left = first % parts, second % parts
-    both = (more + left - abs(more - left)) // 2
-    kept = parts * own * others + own * left + others * more + both
-    return elements_not_local(tensor, first * second, kept)
+    rows, columns = first // parts, second // parts
+    more_rows, more_columns = first % parts, second % parts
+    both = (more_rows + more_columns - abs(more_rows - more_columns)) // 2
+    local = parts * rows * columns + rows * more_columns + columns * more_rows + both
+    return elements_not_local(tensor, first * second, local)
 
 
 def elements_not_local(tensor: Extent, pairs: int, kept: int) -> int:
@@ -181,9 +181,9 @@ def conversion(
         if source[level] == PARTIAL != target[level]:
             take(StepKind.REDUCE_SCATTER, level, scatter_layout(target[level]))
     for some in _together(now, target, even):
-        own, to = (tuple(layouts[level] for level in some) for layouts in (now, target))
+        before, to = (tuple(layouts[level] for level in some) for layouts in (now, target))
         parts, copies = tuple(sizes[level] for level in some), _copies(now, sizes)
-        steps.append(Step(StepKind.ALL_TO_ALL, some, parts, own, to, copies))
+        steps.append(Step(StepKind.ALL_TO_ALL, some, parts, before, to, copies))
         for level in some:
             now[level] = target[level]
     for level in levels:
@@ -205,14 +205,14 @@ def _together(
     two uneven axes meet would depend on these.
     """
     pairs = list(zip(source, target, strict=True))
-    apart = [level for level, own in enumerate(pairs) if exchanges(*own)]
+    exchanged = [level for level, pair in enumerate(pairs) if exchanges(*pair)]
     if even is None:
-        return [(level,) for level in apart]
-    reordered = [(level,) for level in apart if reorders(*pairs[level])]
-    joined = [level for level in apart if not reorders(*pairs[level])]
+        return [(level,) for level in exchanged]
+    reordered = [(level,) for level in exchanged if reorders(*pairs[level])]
+    joined = [level for level in exchanged if not reorders(*pairs[level])]
     axes = {layout for level in joined for layout in pairs[level]}
     if len(axes - even) > 1:
-        return [(level,) for level in apart]
+        return [(level,) for level in exchanged]
     return reordered + [tuple(joined)] * bool(joined)
 
 

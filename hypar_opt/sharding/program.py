@@ -141,8 +141,8 @@ class Program:
 
     def _laid_out(self, numbers: NDArray[np.intp], node: int) -> Layouts:
         """Return a node's layouts at each level, of `Layouts` of a workload by choice."""
-        names, own = self.workload.layouts.names, numbers[:, node].tolist()
-        return tuple(names[own[row[node]]] for row in self.rows)
+        names, layouts = self.workload.layouts.names, numbers[:, node].tolist()
+        return tuple(names[layouts[row[node]]] for row in self.rows)
 
     def _all_laid_out(self, numbers: NDArray[np.intp]) -> list[Layouts]:
         """Return the layouts of all nodes at each level."""
@@ -207,8 +207,8 @@ class Program:
 
         Of the output as it is stored: of addends one has the bias.
         """
-        kept = (CHANNEL, SHUFFLED, PARTIAL, EXPERT)
-        return tuple(lay if lay in kept else WHOLE for lay in self.stored[node])
+        carried = (CHANNEL, SHUFFLED, PARTIAL, EXPERT)
+        return tuple(lay if lay in carried else WHOLE for lay in self.stored[node])
 
     def bias_steps(self, node: int) -> tuple[Step, ...]:
         """Return the all-reduces of the gradient of a node's bias, which no cost counts."""

@@ -72,8 +72,8 @@ SHARDING = (
     Mutant(
         "no part has a remainder of both axes",
         "sharding/conversions",
-        "both = (more + left - abs(more - left)) // 2",
-        "both = 0 * more",
+        "both = (more_rows + more_columns - abs(more_rows - more_columns)) // 2",
+        "both = 0 * more_rows",
         ("execution/virtual/test_random_plans",),
     ),
     Mutant(
