@@ -22,7 +22,7 @@ from typing import Any
 import hypar_opt as ho
 from benchmarks.graphs import gpt
 from benchmarks.measure import judged, size
-from hypar_opt.costs.state_classes import classed
+from hypar_opt.costs.state_classes import class_table
 from hypar_opt.costs.state_tables import canonical_states, expanded
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
@@ -75,7 +75,7 @@ def all_states_against_classes() -> float:
         return solver.solve(table, OPTIONS).assignment
 
     def classes() -> Any:
-        table = classed(cost, workload, states, instance.constraints.allowed(states))
+        table = class_table(cost, workload, states, instance.constraints.allowed(states))
         return solver.solve(table, OPTIONS).assignment
 
     (plain, one), (by_class, other) = cpu_seconds(every), cpu_seconds(classes)

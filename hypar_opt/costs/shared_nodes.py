@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.kinds import kinds_of_boundaries, numbered
+from hypar_opt.costs.kinds import index_by_key, kinds_of_boundaries
 from hypar_opt.costs.level_tables import level_edges, level_table
 from hypar_opt.costs.state_tables import states_of
 from hypar_opt.integers import exact_dtype
@@ -159,7 +159,7 @@ def _over_all_levels(
     kinds = kinds_of_boundaries(workload, cost.end_keys(workload)).numbers[boundaries]
     # What is alike is charged once: the kind and end of a boundary, and its other end's choices.
     cases = np.ascontiguousarray(np.column_stack([kinds, at, choices[:, other].T]))
-    numbers, first = numbered(row.tobytes() for row in cases)
+    numbers, first = index_by_key(row.tobytes() for row in cases)
     charged: list[Integers] = []
     step = max(1, _LARGEST_ARRAY // states.size)
     for some in np.split(first, range(step, len(first), step)):

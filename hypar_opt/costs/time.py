@@ -82,7 +82,7 @@ class TimeCost(ArrayCost):
     memory
         What bytes of memory are charged, in a bound on the plans within a capacity.
     relaxes_ring_splits
-        Whether a ring of gradients takes no more than if inner levels split more of weights.
+        Whether a ring of gradients is charged a lower bound over all start levels of ZeRO stages.
     price
         Of a second, in the unit of a total.
     hops

@@ -31,7 +31,7 @@ from hypar_opt.workload.operators.axes import (
     EXPERTS,
     INPUT_CHANNELS,
     OUTPUT_CHANNELS,
-    REPLICAS,
+    REPLICATED,
     ROWS,
     TOKENS,
     in_one_part,
@@ -70,7 +70,7 @@ SYMBOLS = tuple(
     for choice, (colour, light, dark) in zip(
         (
             *(DATA_CHOICE, INPUT_CHANNELS, OUTPUT_CHANNELS, TOKENS, ROWS, COLUMNS),
-            *(EXPERTS, ADDENDS, REPLICAS),
+            *(EXPERTS, ADDENDS, REPLICATED),
         ),
         CHOICES,
         strict=True,

@@ -127,11 +127,11 @@ class ConstraintSet:
         """Restrict a level's table to choices that the levels below can complete.
 
         Under a memory limit each layer is completed separately, even layers that share weights: an
-        assignment of this table extends to a plan if one of `in_ways` allows it.
+        assignment of this table extends to a plan if one of `by_weight_layout` allows it.
         """
         return self._completed(table, above, None) if self.any else table
 
-    def in_ways(self, table: CostTable, above: Rows) -> list[CostTable]:
+    def by_weight_layout(self, table: CostTable, above: Rows) -> list[CostTable]:
         """Return a level's table for each way in which it and those below may split shared weights.
 
         Together they allow the assignments that the levels below can complete within the memory.

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.alignments import bounding
+from hypar_opt.costs.alignments import bracketing_costs
 from hypar_opt.costs.contract import cost_of
 from hypar_opt.costs.row_names import RowNames
-from hypar_opt.costs.state_classes import KnownCharges, classed
+from hypar_opt.costs.state_classes import KnownCharges, class_table
 from hypar_opt.costs.state_tables import states_of
 from hypar_opt.errors import HyparError, RefusedError, argument
 from hypar_opt.instance.conflicts import feasible_constraints
@@ -257,10 +257,10 @@ class Instance:
         """
         constraints, workload, table = self.constraints, self.workload, self.known_classes
         if table is None:
-            bounds = bounding(self.cost, workload, self.problem.levels)
+            bounds = bracketing_costs(self.cost, workload, self.problem.levels)
             states = states_of(workload, self.problem.levels, deadline)
             allowed = constraints.allowed(states, deadline) & vars(self).get("_among", True)
-            table = classed(self.cost, workload, states, allowed, deadline, self.known, bounds)
+            table = class_table(self.cost, workload, states, allowed, deadline, self.known, bounds)
             loads = constraints.loads(states, deadline)
             if loads is not None:
                 table = table.loaded(loads, workload.is_weight_boundary)

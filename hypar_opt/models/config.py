@@ -20,7 +20,7 @@ from hypar_opt.documents.kinds import read_as
 from hypar_opt.documents.parsing import parse_json, shown
 from hypar_opt.errors import InputError, unknown
 from hypar_opt.models.config_keys import Config
-from hypar_opt.workload.kept import slots_in_words
+from hypar_opt.workload.omitted import slots_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,7 +26,13 @@ from hypar_opt.plan.training import Training
 from hypar_opt.sharding.weights import shared_weights
 from hypar_opt.workload.layer_tensors import tensors_of
 from hypar_opt.workload.operators.attention import HEADS, QUERIES, Attention
-from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, EXPERTS, LAST_RESORT, TOKENS
+from hypar_opt.workload.operators.axes import (
+    CHANNELS,
+    DATA_CHOICE,
+    EXPERTS,
+    FALLBACK_REPLICATED,
+    TOKENS,
+)
 from hypar_opt.workload.parallelism import CHOICES, LEFT_WHOLE, PART_WORDS, SHARDED
 from hypar_opt.workload.patterns import EVERY, words_by_layer
 from hypar_opt.workload.recomputation import recomputed_words, segments
@@ -184,7 +190,7 @@ def choices_of_configurations(network: Network, *, kv_replicated: bool = False) 
     workload = workload_of(network, 1, choices, shared_tensors=True)
     # Of a kind that is whole under no other choice of a problem.
     whole = any(
-        LAST_RESORT.word in role and choices[-1] == LAST_RESORT
+        FALLBACK_REPLICATED.word in role and choices[-1] == FALLBACK_REPLICATED
         for role, choices in zip(roles(network, workload), workload.choices_of_nodes, strict=True)
     )
     return choices if whole else choices[:-1]

@@ -14,7 +14,7 @@ from hypar_opt.workload.expansion import starred
 from hypar_opt.workload.operators.axes import (
     BATCH,
     EXPERTS,
-    LAST_RESORT,
+    FALLBACK_REPLICATED,
     SPATIAL,
     TOKENS,
     in_one_part,
@@ -36,7 +36,7 @@ _OF_AXES = FrozenDict(
         TOKENS.axis: CONTEXT,
         EXPERTS.axis: EXPERT,
         **dict.fromkeys(SPATIAL, IMAGES),
-        LAST_RESORT.axis: REPLICATED,
+        FALLBACK_REPLICATED.axis: REPLICATED,
     }
 )
 
@@ -112,7 +112,9 @@ def _choices(plan: Plan) -> Iterator[tuple[str, tuple[Choice, ...]]]:
     """Yield each layer of products with weights, and its choice at each level."""
     for position, layer in enumerate(plan.network.description.layers):
         if layer.axes.contracted:
-            choices = {choice.word: choice for choice in (*layer.splits.values(), LAST_RESORT)}
+            choices = {
+                choice.word: choice for choice in (*layer.splits.values(), FALLBACK_REPLICATED)
+            }
             words = (row[position] for row in plan.parallelism)
             yield layer.name, tuple(in_one_part(word) or choices[word] for word in words)
 

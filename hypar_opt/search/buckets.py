@@ -26,8 +26,8 @@ import numpy as np
 
 from hypar_opt.costs.alignments import states_in_classes
 from hypar_opt.costs.buckets import LATENCY, LatencyShares, buckets_of
-from hypar_opt.costs.kinds import numbered
-from hypar_opt.costs.state_classes import classed
+from hypar_opt.costs.kinds import index_by_key
+from hypar_opt.costs.state_classes import class_table
 from hypar_opt.costs.state_tables import check_states, choices_by_level
 from hypar_opt.deadline import TIME_LIMIT
 from hypar_opt.errors import NoAnswerError, RefusedError
@@ -238,8 +238,10 @@ class _Branches:
         latencies, paid, instance = self._latencies, branch.paid, self._search.instance
         shares = latencies.shares(self._weights, paid)
         cost = replace(latencies.cost, latencies=shares)
-        quiet = replace(self._search.quiet, instance=instance.with_cost(cost), falls_back=False)
-        result = self._solve(quiet)
+        without_progress = replace(
+            self._search.without_progress, instance=instance.with_cost(cost), uses_fallback=False
+        )
+        result = self._solve(without_progress)
         priced = _Priced.of(self._search, result)
         self.best = min(self.best, priced, key=attrgetter("total"))
         self._count += 1
@@ -308,7 +310,7 @@ class SharedLatencies:
         def charged(part: int) -> ClassTable:
             ends = np.array([[0], [part]]).repeat(len(workload.nodes), axis=1)[None]
             sharing = replace(cost, latencies=LatencyShares(ends, {}))
-            return classed(sharing, workload, states, allowed, deadline, instance.known)
+            return class_table(sharing, workload, states, allowed, deadline, instance.known)
 
         table = charged(0)
         latencies = charged(LATENCY).node - table.node
@@ -352,7 +354,7 @@ class SharedLatencies:
         table = self.table
         parts = shares.ends[:, 1] - shares.ends[:, 0]
         keys = zip(table.node_kinds.tolist(), map(bytes, parts.T.copy()), strict=True)
-        numbers, nodes = numbered(keys)
+        numbers, nodes = index_by_key(keys)
         kinds = table.node_kinds[nodes]
         part = parts[self.kinds[kinds], nodes[:, None]]
         charges = table.node[kinds] + scale(self.latencies[kinds], (part, LATENCY), "down")

@@ -100,7 +100,7 @@ def _joint(search: SearchRequest) -> SearchResult:
     reduction = reduction_of(search.instance)
     tables = TableSolver(search, 1)
     levelwise_rows = cache(partial(level_by_level, search))
-    limited = search.falls_back and search.deadline != NEVER
+    limited = search.uses_fallback and search.deadline != NEVER
     rows: Rows = []
     stopped_by = None
     try:
@@ -187,7 +187,7 @@ def _by_classes(
         return min(starts, key=table.price)
 
     # Before the deadline, which leaves no time for it.
-    start = best_known() if search.falls_back and search.deadline != NEVER else None
+    start = best_known() if search.uses_fallback and search.deadline != NEVER else None
     try:
         result = tables.solve_compact(table)
     except NoAnswerError as error:

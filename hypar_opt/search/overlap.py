@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
+from hypar_opt.costs.kinds import index_by_key, kinds_of_boundaries, kinds_of_nodes
 from hypar_opt.costs.overlap import PRICE, OverlapTime, least_of, of_program, waits_on
 from hypar_opt.costs.state_tables import choices_by_level, states_of
 from hypar_opt.deadline import NEVER, TIME_LIMIT
@@ -68,8 +68,8 @@ from hypar_opt.simulator.repeated_parts import Messages, RepeatedPart, seconds_o
 from hypar_opt.simulator.step import StepTimes, divides, launching, program, repeats_on
 from hypar_opt.simulator.tasks import of_one_micro_batch
 from hypar_opt.solvers import SOLVERS
-from hypar_opt.solvers.apart import call
 from hypar_opt.solvers.base import Status
+from hypar_opt.solvers.subprocess_solver import call
 from hypar_opt.step.states import exact_sum
 from hypar_opt.workload.contiguous import first_gap
 from hypar_opt.workload.recomputation import units_of
@@ -501,7 +501,7 @@ class PlansWithOverlap:
             cost = self._cost(prices)
             priced = self.instance.with_cost(cost)
             solver = SOLVERS[default_solver(priced, "joint")]()
-            request = SearchRequest(priced, solver, deadline=self.deadline, falls_back=False)
+            request = SearchRequest(priced, solver, deadline=self.deadline, uses_fallback=False)
             try:
                 result = joint(request)
             except (NoAnswerError, RefusedError) as error:
@@ -575,7 +575,7 @@ class PlansWithOverlap:
         All other nodes stay as they are: ``(nodes, states)``.
         """
         workload, columns = self.workload, np.arange(choices.shape[1])
-        keys = numbered(cost.symmetries(workload, len(choices)).node_keys).numbers
+        keys = index_by_key(cost.symmetries(workload, len(choices)).node_keys).numbers
         states = self._allowed_states[0][:, None]
 
         def of_kinds(keys: NDArray[np.intp], charge: Callable[[Indices], Any]) -> Any:

@@ -142,7 +142,7 @@ class _PartOfShares:
     Parameters
     ----------
     number
-        By which parts of equal bounds are told apart.
+        The tie-breaker between parts of equal bounds.
     bounded
         Whether the bound is its own, and not that of a part that it was of.
     near
@@ -271,7 +271,9 @@ class _ShareSearch:
             Whether they are charged what they take, and no bound between shares.
         """
         try:
-            return self._solve(replace(self._search.quiet, instance=instance, falls_back=own))
+            return self._solve(
+                replace(self._search.without_progress, instance=instance, uses_fallback=own)
+            )
         except InfeasibleError:
             return None
 

@@ -190,7 +190,7 @@ class PartsOfArray:
         return StagedPlan.of(stages.network, problem, stages, plans)
 
     def request(self, instance: Instance) -> SearchRequest:
-        return replace(self.asked.quiet, instance=instance)
+        return replace(self.asked.without_progress, instance=instance)
 
     def least(self, unit: int, count: int, length: int = 1) -> Fraction:
         """Return what units add at least to what any stage takes, without its messages.

@@ -553,8 +553,8 @@ class StepRules:
         """Yield the reductions of partial sums that boundaries pass on where targets take addends.
 
         They are reduce-scattered before all else, at levels at which the target takes none. At
-        others an addend in each part is as many copies of the tensor as replicas would be; what is
-        split is padded to an addend at the end, so that it is no copy before.
+        others an addend in each part is as many copies of the tensor as replicas would be; a shard
+        that becomes a partial sum is zero-padded last, and is not replicated until then.
 
         Source: docs/model.md.
         """

@@ -2,8 +2,8 @@
 
 H1 lies between groups of accelerators, each of one or several of its parts. A tensor that H1 splits
 is split by their shares, which are one for all layers; a layer in one part has all of its tensors
-there. A part's amounts are counted as if all parts had as much, so that the rates of the whole
-array apply, and so that those of an n-th are the amounts of equal parts. Where s is a part's share
+there. A part's amounts are scaled to n equal parts, so that the rates of the whole array apply, and
+so that those of an n-th are the amounts of equal parts. Where s is a part's share
 of what is written, t of what is read, and a what a tensor has, it receives
 
 - of a reduce-scatter (n - 1) t a, of an all-gather (1 - s) a, of an all-reduce as an equal part;
@@ -82,12 +82,12 @@ class Share:
 
     @property
     def scaled(self) -> int:
-        """What the part has, as if all had as much, of `total`."""
+        """The share of the part, scaled to equal parts, of `total`."""
         return len(self.parts) * self.parts[self.part]
 
     @property
     def total(self) -> int:
-        """The sum of the shares: what each of equal parts has, as if all had as much."""
+        """The sum of the shares: the scaled share of each of equal parts."""
         return sum(self.parts)
 
     def indices(self, sizes: Integers) -> Integers:
@@ -132,7 +132,7 @@ class Share:
         *,
         by_image: bool = False,
     ) -> Integers:
-        """Return its amounts of nodes, as if all parts had as much: all of what H1 does not split.
+        """Return its amounts of nodes, scaled to equal parts: all of what H1 does not split.
 
         Of an axis that H1 splits the part has whole indices, between corners the fewest.
 
@@ -189,7 +189,7 @@ class WorkOfPart:
         *,
         by_largest_shard: bool,
     ) -> Integers:
-        """Return what `hypar_opt.step.work.WorkRules` has of tensors, as if all parts had as much.
+        """Return what `hypar_opt.step.work.WorkRules` has of tensors, scaled to equal parts.
 
         Parameters
         ----------

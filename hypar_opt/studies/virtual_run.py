@@ -25,7 +25,7 @@ from hypar_opt.search.solver_settings import PlanArguments
 from hypar_opt.sharding.program import Program
 from hypar_opt.step.states import shard_counts
 from hypar_opt.studies.sources import planned
-from hypar_opt.workload.kept import left_out
+from hypar_opt.workload.omitted import left_out
 from hypar_opt.workload.recomputation import with_repeats
 from hypar_opt.workload.splitting import divides_images, spatial_columns
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hypar_opt.costs.base import CostModel
-from hypar_opt.costs.state_classes import classed
+from hypar_opt.costs.state_classes import class_table
 from hypar_opt.costs.state_tables import choices_by_level, states_of
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError
@@ -208,7 +208,7 @@ def test_gpt2s_729_states_of_six_levels_are_few_classes(charge: Charge, classes:
     workload, cost = instance.workload, stated(instance, charge)
     states = states_of(workload, 6)
     allowed = np.ones((len(workload.nodes), len(states)), bool)
-    table = classed(cost, workload, states, allowed)
+    table = class_table(cost, workload, states, allowed)
     assert table.partitions[-1].least.shape[-1] == classes
 
 

@@ -344,6 +344,6 @@ def test_a_limit_leaves_the_plan_that_is_known_at_the_best_shares() -> None:
     found, [least] = shared_out(search, once, joint=True)
     assert found.known == solved[0].assignments
     assert least == {LEAST: 0}  # nothing bounds the shares between those tried
-    stopped = joint(replace(found, deadline=Deadline.after(-1.0), falls_back=False))
+    stopped = joint(replace(found, deadline=Deadline.after(-1.0), uses_fallback=False))
     assert stopped.assignments == found.known
     assert stopped.found_by == "the best of the search of shares"

@@ -13,7 +13,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.costs import alignments
-from hypar_opt.costs.state_classes import classed
+from hypar_opt.costs.state_classes import class_table
 from hypar_opt.costs.state_tables import (
     canonical_states,
     nodes_by_state,
@@ -72,7 +72,7 @@ def test_classes_over_equal_links_find_what_the_elimination_of_all_states_finds(
     states = states_of(instance.workload, instance.problem.levels)
     allowed = instance.constraints.allowed(states)
     bounds = cost.uniform_link_bounds
-    table = classed(cost, instance.workload, states, allowed, bounds=bounds)
+    table = class_table(cost, instance.workload, states, allowed, bounds=bounds)
     if table.partitions[0].exact:
         pytest.skip("levels that sums make different")
     classes = table.partitions[0].classes

@@ -12,8 +12,8 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.costs import alignments
-from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
-from hypar_opt.costs.state_classes import ClassTable, classed
+from hypar_opt.costs.kinds import index_by_key, kinds_of_boundaries, kinds_of_nodes
+from hypar_opt.costs.state_classes import ClassTable, class_table
 from hypar_opt.costs.state_tables import canonical_states
 from hypar_opt.deadline import NEVER, TIME_LIMIT
 from hypar_opt.errors import HyparError, NoAnswerError
@@ -77,7 +77,7 @@ def drawn(seed: int) -> Instance:
 def table_of(instance: Instance) -> ClassTable:
     states = canonical_states(instance.problem.levels, len(instance.workload.choices))
     allowed = instance.constraints.allowed(states)
-    return classed(instance.cost, instance.workload, states, allowed)
+    return class_table(instance.cost, instance.workload, states, allowed)
 
 
 def test_a_table_of_a_few_states_charges_no_others() -> None:
@@ -86,7 +86,7 @@ def test_a_table_of_a_few_states_charges_no_others() -> None:
     instance = Instance(ho.load("lenet-c"), problem)
     nodes = len(instance.workload.nodes)
     states = [(0,) * 20, (0,) * 15 + (1,) * 5]
-    table = classed(instance.cost, instance.workload, states, np.ones((nodes, 2), bool))
+    table = class_table(instance.cost, instance.workload, states, np.ones((nodes, 2), bool))
     for column, state in enumerate(states):
         rows = [[own] * nodes for own in state]
         (charges,) = charges_by_level(instance.workload, instance.cost, [rows])
@@ -119,8 +119,8 @@ def test_a_table_of_some_states_alone_has_the_best_plan_of_these(seed: int) -> N
     some = sorted(rng.sample(range(len(states)), min(len(states) - 1, 5)))
     every = np.ones((len(workload.nodes), len(states)), bool)
     allowed = every & np.isin(range(len(states)), some)
-    whole = classed(instance.cost, workload, states, allowed)
-    few = classed(instance.cost, workload, [states[n] for n in some], every[:, some])
+    whole = class_table(instance.cost, workload, states, allowed)
+    few = class_table(instance.cost, workload, [states[n] for n in some], every[:, some])
     assert few.partitions[-1].exact
     best, own = DP.solve(whole, OPTIONS), DP.solve(few, OPTIONS)
     assert (own.status, own.objective) == (best.status, best.objective)
@@ -209,7 +209,7 @@ def test_what_is_of_one_kind_is_charged_alike(seed: int) -> None:
     of_nodes = kinds_of_nodes(workload).numbers.tolist()
     keys = cost.symmetries(workload, instance.problem.levels).node_keys
     for charges, of_kinds, count in (
-        (node, numbered(zip(of_nodes, keys, strict=True)), len(of_nodes)),
+        (node, index_by_key(zip(of_nodes, keys, strict=True)), len(of_nodes)),
         (edge, kinds_of_boundaries(workload), len(workload.ends)),
     ):
         full = np.broadcast_to(charges, (count, 40))

@@ -292,7 +292,7 @@ class PartsOfH1:
         return Fraction(1) if layout == WHOLE else share
 
     def received(self, op: Transfer) -> Sequence[int]:
-        """Return what each part receives, as if all parts had as much."""
+        """Return what each part receives, scaled to equal parts."""
         return self._received(op._replace(joins=None, share=None))
 
     def _receive(self, op: Transfer) -> Sequence[int]:

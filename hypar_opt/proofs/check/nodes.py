@@ -19,7 +19,7 @@ from hypar_opt.workload.operators.axes import (
     ADDENDS,
     BY_BATCH,
     BY_CHANNEL,
-    LAST_RESORT,
+    FALLBACK_REPLICATED,
     PARTIAL,
     WHOLE,
     in_one_part,
@@ -526,7 +526,7 @@ def _splits(
     may_be_whole = any(choice and choice.word == "whole" for choice in offered.values())
     lacking = (word for word in ("output", "whole") if word in offered and not offered[word])
     if not may_be_whole and (word := next(lacking, None)):
-        offered[word] = LAST_RESORT
+        offered[word] = FALLBACK_REPLICATED
     for choice in offered.values():
         if choice is None:
             yield None

@@ -82,7 +82,7 @@ class Restrictions:
         is_weights = position < self._shared and self._nodes[position].stored > 0
         return is_weights or self._divides(position, state, choice)
 
-    def goes_on(self, states: Sequence[State], position: int, choice: int) -> bool:
+    def stays_contiguous(self, states: Sequence[State], position: int, choice: int) -> bool:
         """Return whether a node's parts of images stay contiguous, if it goes on with a choice.
 
         Parameters

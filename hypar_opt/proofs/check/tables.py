@@ -251,7 +251,7 @@ def _level_tables(problem: PlanProblem) -> list[ReferenceTable]:
             [
                 restrictions.least(n, (*prefix, choice))
                 if restrictions.allows(n, (*prefix, choice))
-                and restrictions.goes_on(above, n, choice)
+                and restrictions.stays_contiguous(above, n, choice)
                 else None
                 for (choice,) in columns
             ]

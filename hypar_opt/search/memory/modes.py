@@ -24,10 +24,10 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.alignments import bounding
+from hypar_opt.costs.alignments import bracketing_costs
 from hypar_opt.costs.device_load import DeviceLoad, PartLoad, PricedLoad
-from hypar_opt.costs.kinds import kinds_of_nodes, numbered
-from hypar_opt.costs.state_classes import classed
+from hypar_opt.costs.kinds import index_by_key, kinds_of_nodes
+from hypar_opt.costs.state_classes import class_table
 from hypar_opt.costs.state_tables import nodes_by_state, states_of
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.instance.instance import Instance
@@ -111,7 +111,7 @@ class TrainingMode:
         instance = search.instance
         if training != instance.problem.training:
             instance = instance.trained(training)
-        return cls(replace(search.quiet, instance=instance, falls_back=False), part)
+        return cls(replace(search.without_progress, instance=instance, uses_fallback=False), part)
 
     @property
     def weight_bytes(self) -> WeightBytes:
@@ -317,7 +317,7 @@ def first_takes_least(modes: Sequence[TrainingMode], per_unit: int) -> bool:
     priced = [(mode.cost_in(per_unit), mode.instance.workload) for mode in modes]
     keys = [kinds_of_nodes(workload).numbers.tolist() for _, workload in priced]
     keys += [cost.symmetries(workload, levels).node_keys for cost, workload in priced]
-    nodes, deadline = numbered(zip(*keys, strict=True)).first, first.search.deadline
+    nodes, deadline = index_by_key(zip(*keys, strict=True)).first, first.search.deadline
     try:
         charges = [nodes_by_state(*mode, nodes, levels, deadline) for mode in priced]
     except NoAnswerError:  # a limit
@@ -333,7 +333,7 @@ def exceeds_state_limit(mode: TrainingMode, found: SearchResult) -> bool:
     if found.stopped_by == MEMORY:
         return True
     try:
-        return bounding(cost, instance.workload, instance.problem.levels) is not None
+        return bracketing_costs(cost, instance.workload, instance.problem.levels) is not None
     except RefusedError:
         return True
 
@@ -361,10 +361,10 @@ def uniform_link_bound(mode: TrainingMode) -> Fraction:
         replace(time, relaxes_ring_splits=True),
         (instance.workload, instance.problem.levels),
     )
-    bounds = bounding(cost, *arguments) or cost.uniform_link_bounds
+    bounds = bracketing_costs(cost, *arguments) or cost.uniform_link_bounds
     states = states_of(*arguments, deadline)
     allowed = instance.constraints.allowed(states, deadline)
-    table = classed(cost, instance.workload, states, allowed, deadline, bounds=bounds)
+    table = class_table(cost, instance.workload, states, allowed, deadline, bounds=bounds)
     return Fraction(bound_by_classes(table, deadline)[0], mode.per_unit)
 
 

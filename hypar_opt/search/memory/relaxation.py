@@ -28,7 +28,7 @@ import numpy as np
 from hypar_opt.costs.alignments import states_in_classes
 from hypar_opt.costs.device_load import DeviceLoad, PartLoad
 from hypar_opt.costs.node_modes import Amount, NodeModes, by_state, with_block_choice
-from hypar_opt.costs.state_classes import ClassTable, KnownCharges, classed
+from hypar_opt.costs.state_classes import ClassTable, KnownCharges, class_table
 from hypar_opt.instance.least_loads import every_split
 from hypar_opt.search.free_modes import FreeModes, spread, updates_take_time
 from hypar_opt.search.memory.modes import TrainingMode
@@ -196,7 +196,7 @@ class LayerModes:
             # Equal layers are then of one kind.
             bound = cost.time.with_equal_shares(workload) if cost.time else cost
             states = self.states, self._allowed
-            self._tables[key] = classed(
+            self._tables[key] = class_table(
                 bound, workload, *states, self.search.deadline, self._charges
             )
         return self._tables[key]

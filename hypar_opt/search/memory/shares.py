@@ -66,7 +66,7 @@ def search_within_memory(
         if best is not None and asked.deadline.passed():
             break
         with suppress(InfeasibleError, NoAnswerError):
-            search, result = within_memory(_at(asked.quiet, shares), solve, bounds=False)
+            search, result = within_memory(_at(asked.without_progress, shares), solve, bounds=False)
             counted = TrainingMode(search).counted(result)
             if counted.fits and (best is None or counted.amount < best.amount):
                 best = counted

@@ -106,13 +106,13 @@ replicas, whose state may be sharded."""
 CHANNELS = Choice("channel", "c", "channel", "●", "M")
 """A layer that treats each channel alike: its input and output are split by channel."""
 
-REPLICAS = Choice("whole", "", "replica", "□", "W")
+REPLICATED = Choice("whole", "", "replica", "□", "W")
 """Nothing is split: all parts read and write whole tensors."""
 
 ADDENDS = Choice("addends", "", "addend", "∑", "S")
 """Nothing is split: each part reads an addend of every input, and leaves one of the result."""
 
-LAST_RESORT = replace(REPLICAS, last_resort=True)
+FALLBACK_REPLICATED = replace(REPLICATED, last_resort=True)
 """The same of a layer whose work would be repeated, for which bytes charge nothing."""
 
 _GLYPHS_OF_PARTS = "◧◨③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳"
